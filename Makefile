@@ -1,0 +1,37 @@
+# Two commands do everything: `make demo` and `make test`. Both make their own .venv on first use.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+BENCH_READY := .venv/.bench-ready
+
+.PHONY: demo test slow bench lint clean
+
+demo: $(READY)
+	$(BIN)/pebbler reproduce --out out/demo
+
+test: lint
+	$(BIN)/pytest -n 2
+
+slow: $(READY)
+	$(BIN)/pytest -n 2 -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(BENCH_READY)
+	$(BIN)/python -m benchmarks
+
+# The stamp holds until pyproject.toml changes, so a second run installs nothing and works offline.
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $(READY)
+
+$(BENCH_READY): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check '.[bench]'
+	touch $(BENCH_READY)
+
+clean:
+	rm -rf .venv out build dist

@@ -1,0 +1,1 @@
+"""numba kernels on flat arrays; they know nothing of graphs."""
