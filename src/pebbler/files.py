@@ -13,7 +13,16 @@ import msgspec
 
 from pebbler.errors import InputError, quoted
 
-__all__ = ["MAX_BYTES", "decode_json", "read_bytes", "read_json", "read_toml", "write_bytes", "write_json", "write_text"]
+__all__ = [
+    "MAX_BYTES",
+    "decode_json",
+    "read_bytes",
+    "read_json",
+    "read_toml",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
 
 T = TypeVar("T")
 
@@ -27,7 +36,9 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     try:
         size = path.stat().st_size
         if size > limit:
-            raise InputError(f"{path}: {size / 2**20:.0f} MiB is too large; files of this kind are at most {limit / 2**20:.0f} MiB")
+            raise InputError(
+                f"{path}: {size / 2**20:.0f} MiB is too large; files of this kind are at most {limit / 2**20:.0f} MiB"
+            )
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None

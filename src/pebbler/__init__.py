@@ -1,0 +1,68 @@
+"""pebbler finds, proves and runs low-energy schedules for neural-network training steps."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pebbler import notes as notes
+    from pebbler import workloads as workloads
+    from pebbler.errors import IllegalPlan as IllegalPlan
+    from pebbler.errors import InputError as InputError
+    from pebbler.errors import PebblerError as PebblerError
+    from pebbler.execute import execute as execute
+    from pebbler.graph import Graph as Graph
+    from pebbler.graph import Op as Op
+    from pebbler.graph import Tensor as Tensor
+    from pebbler.machine import Level as Level
+    from pebbler.machine import Machine as Machine
+    from pebbler.machine import machine as machine
+    from pebbler.plan import Plan as Plan
+    from pebbler.referee import check as check
+
+# Modules load when first used, so that `import pebbler` and `pebbler --help` stay quick.
+_HOME = {
+    "Graph": "graph",
+    "IllegalPlan": "errors",
+    "InputError": "errors",
+    "Level": "machine",
+    "Machine": "machine",
+    "Op": "graph",
+    "PebblerError": "errors",
+    "Plan": "plan",
+    "Tensor": "graph",
+    "check": "referee",
+    "execute": "execute",
+    "machine": "machine",
+}
+_PACKAGES = ("notes", "workloads")
+
+__all__ = sorted([*_HOME, *_PACKAGES])
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"pebbler.{name}")
+    if name in _HOME:
+        value = getattr(import_module(f"pebbler.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'pebbler' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Importing pebbler.machine would otherwise hide the function pb.machine behind the module of that name.
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
