@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,7 +19,8 @@ from pebbler.hazards import Dataflow, derive
 
 __all__ = ["FORMAT", "Graph", "GraphFile", "Kind", "Op", "Tensor"]
 
-FORMAT = "pebbler-graph-1"
+FORMAT: Literal["pebbler-graph-1"] = "pebbler-graph-1"
+T = TypeVar("T")
 Kind = Literal["input", "param", "temp", "output"]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 # Sums of sizes are kept in 64-bit integers and energies in doubles; this leaves room for both.
@@ -247,7 +248,7 @@ class Graph:
             raise InputError(f"{path}: {error}") from None
 
 
-def _convert(fields: dict[str, Any], type_: type[Any], place: str) -> Any:
+def _convert(fields: dict[str, Any], type_: type[T], place: str) -> T:
     try:
         return msgspec.convert(fields, type_)
     except msgspec.ValidationError as error:
