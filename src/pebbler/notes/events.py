@@ -1,0 +1,175 @@
+"""What one training step of the notes reads and writes, buffer by buffer.
+
+Every trace is a script in the notes' own notation: `R` reads, `W` writes, and a name with a star stands for one buffer per
+tile or per sample (`W1*` is W1_t0, W1_t1, ...). A step whose margin is at least 1 stops after the loss: it fires no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pebbler.clock import Events
+from pebbler.errors import InputError, near_matches, quoted
+
+__all__ = ["PARAMS", "VARIANTS", "batch_step", "play", "sizes_of", "step", "tile_spans", "tiled_step", "write_tiles"]
+
+PARAMS = ("W1", "b1", "W2", "b2")
+
+_FORWARD_1 = "R x W1 b1; W h_pre; R h_pre; W h"
+_FORWARD_2 = "R h W2 b2; W out"
+_LOSS = "R out y"
+_BACKWARD_2 = "W dout; R dout h; W dW2 db2; R W2 dout; W dh"
+_BACKWARD_1 = "R dh h_pre; W dh_pre; R dh_pre x W1; W W1; R dh_pre b1; W b1"
+_UPDATE_2 = "R dW2 W2; W W2; R db2 b2; W b2"
+
+# What follows the forward pass, before and after the point where a satisfied sample stops.
+VARIANTS = {
+    "standard": (_LOSS, f"{_BACKWARD_2}; {_BACKWARD_1}; {_UPDATE_2}"),
+    "fused": (_LOSS, f"{_BACKWARD_2}; {_UPDATE_2}; {_BACKWARD_1}"),
+    "perlayer": ("", "R h W2 W2; W W2; R b2; W b2; R h_pre x W1; W W1; R b1; W b1"),
+}
+
+
+def sizes_of(n: int, hidden: int) -> dict[str, int]:
+    """Return the floats of every buffer of the network, or of a tile of it with `hidden` units.
+
+    >>> sizes_of(20, 1000)["W1"], sizes_of(20, 50)["acc_dW1"]
+    (20000, 1000)
+    """
+    rows = dict.fromkeys(("W1", "acc_dW1"), n * hidden)
+    units = dict.fromkeys(["b1", "W2", "h_pre", "h", "dW2", "dh", "dh_pre", "acc_db1", "acc_dW2"], hidden)
+    scalars = dict.fromkeys(["b2", "y", "out", "dout", "db2", "acc_db2"], 1)
+    return {**rows, **units, **scalars, "x": n}
+
+
+def play(events: Events, script: str, sizes: dict[str, int], suffix: str = "") -> None:
+    """Append a script to the events; starred names take the suffix.
+
+    >>> events = Events()
+    >>> play(events, "W a b; R a", {"a": 100, "b": 50})
+    >>> events.distances("a")
+    [150]
+    """
+    for clause in filter(None, (part.strip() for part in script.split(";"))):
+        action, *names = clause.split()
+        if action not in ("R", "W"):
+            raise InputError(f"script: {quoted(clause)} starts with neither R nor W")
+        for name in names:
+            base = name.removesuffix("*")
+            if base not in sizes:
+                raise InputError(f"script: no buffer is called {quoted(base)}{near_matches(base, sizes)}")
+            touch = events.read if action == "R" else events.write
+            touch(base + suffix if name.endswith("*") else base, sizes[base])
+
+
+def step(events: Events, n: int, hidden: int, variant: str = "standard", *, fires: bool, fresh: bool = True) -> None:
+    """Append one single-sample step; `fresh` writes the parameters first, as the notes do before every step.
+
+    >>> events = Events()
+    >>> step(events, 20, 500, "perlayer", fires=True)
+    >>> events.reads, events.writes, events.total_floats
+    (15, 13, 47566)
+    """
+    if variant not in VARIANTS:
+        raise InputError(f"variant: no variant is called {quoted(variant)}{near_matches(variant, VARIANTS)}")
+    sizes = sizes_of(n, hidden)
+    loss, backward = VARIANTS[variant]
+    play(events, f"{'W W1 b1 W2 b2;' if fresh else ''} W x y; {_FORWARD_1}; {_FORWARD_2}; {loss}", sizes)
+    if fires:
+        play(events, backward, sizes)
+
+
+def tile_spans(hidden: int, tile: int) -> list[tuple[str, int]]:
+    """Return the suffix and the hidden units of every tile; the last may be smaller.
+
+    >>> tile_spans(1000, 400)
+    [('_t0', 400), ('_t1', 400), ('_t2', 200)]
+    """
+    if not 1 <= tile <= hidden:
+        raise InputError(f"tile: expected 1 to hidden = {hidden} units, got {tile}")
+    return [(f"_t{i}", min(tile, hidden - lo)) for i, lo in enumerate(range(0, hidden, tile))]
+
+
+def _by_tile(events: Events, script: str, n: int, tiles: Iterable[tuple[str, int]]) -> None:
+    for suffix, units in tiles:
+        play(events, script, sizes_of(n, units), suffix)
+
+
+def write_tiles(events: Events, n: int, hidden: int, tile: int, *, tile_w2: bool = False) -> None:
+    """Append the initial writes of a tiled network: W1 and b1 tile by tile, then W2 and b2."""
+    tiles = tile_spans(hidden, tile)
+    _by_tile(events, "W W1* b1*", n, tiles)
+    if tile_w2:
+        _by_tile(events, "W W2*", n, tiles)
+    play(events, "W b2" if tile_w2 else "W W2 b2", sizes_of(n, hidden))
+
+
+def tiled_step(
+    events: Events,
+    n: int,
+    hidden: int,
+    tile: int,
+    *,
+    fires: bool,
+    tile_dh: bool = False,
+    tile_w2: bool = False,
+    reverse: bool = False,
+) -> None:
+    """Append note 002's step, layer 1 in tiles of hidden units; `reverse` visits them backwards in the backward pass.
+
+    The note writes dh whole but reads it by tile name, so those reads find nothing; `tile_dh` repairs that. `tile_w2` also
+    tiles layer 2: the output and its gradient are gathered tile by tile.
+
+    >>> events = Events()
+    >>> write_tiles(events, 20, 1000, 50)
+    >>> tiled_step(events, 20, 1000, 50, fires=True)
+    >>> events.reads, events.writes, events.total_floats
+    (251, 151, 102833)
+    """
+    whole, tiles = sizes_of(n, hidden), tile_spans(hidden, tile)
+    back = tiles[::-1] if reverse else tiles
+    play(events, "W x y", whole)
+    _by_tile(events, "R x W1* b1*; W h_pre*; R h_pre*; W h*", n, tiles)
+    _by_tile(events, "R h* W2*" if tile_w2 else "R h*", n, tiles)
+    play(events, "R b2; W out; R out y" if tile_w2 else "R W2 b2; W out; R out y", whole)
+    if not fires:
+        return
+    if tile_w2:
+        play(events, "W dout", whole)
+        # dh takes the old W2 before the update destroys it, one tile at a time.
+        gather = "R W2* dout; W dh*; R dout h*; W dW2*; R dW2* W2*; W W2*"
+        _by_tile(events, f"{gather}; R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b1*", n, back)
+        play(events, "R dout; W db2; R db2 b2; W b2", whole)
+        return
+    play(events, "W dout; R dout", whole)
+    _by_tile(events, "R h*", n, tiles)
+    play(events, "W dW2 db2; R W2 dout" if tile_dh else "W dW2 db2; R W2 dout; W dh", whole)
+    if tile_dh:
+        _by_tile(events, "W dh*", n, tiles)
+    _by_tile(events, "R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b1*", n, back)
+    play(events, _UPDATE_2, whole)
+
+
+def batch_step(
+    events: Events, n: int, hidden: int, fires: Sequence[bool], *, fresh: bool = True, own_temps: bool = True
+) -> None:
+    """Append note 004's mini-batch step; `fires` says of each sample whether it makes a gradient.
+
+    With `own_temps` every sample has its own buffers, as in the note; without, the samples take turns in the same ones.
+
+    >>> events = Events()
+    >>> batch_step(events, 20, 1000, [True, False])
+    >>> events.writes
+    31
+    """
+    sizes = sizes_of(n, hidden)
+    play(events, f"{'W W1 b1 W2 b2;' if fresh else ''} R W1 b1 W2 b2; W acc_dW1 acc_db1 acc_dW2 acc_db2", sizes)
+    for s, firing in enumerate(fires):
+        suffix = f"_{s}" if own_temps else ""
+        play(events, "W x* y*; R x* W1 b1; W h_pre*; R h_pre*; W h*; R h* W2 b2; W out*; R out* y*", sizes, suffix)
+        if firing:
+            play(events, "W dout*; R dout* h*; W dW2* db2*; R W2 dout*; W dh*; R dh* h_pre*; W dh_pre*", sizes, suffix)
+            play(events, "R dh_pre* x*; R acc_dW1; W acc_dW1; R acc_db1; W acc_db1", sizes, suffix)
+            play(events, "R dW2* acc_dW2; W acc_dW2; R db2* acc_db2; W acc_db2", sizes, suffix)
+    if any(fires):
+        play(events, "; ".join(f"R acc_d{name} {name}; W {name}" for name in PARAMS), sizes)
