@@ -1,0 +1,299 @@
+"""Trace files as columns, a chunk at a time: NPZ both ways, plain address lists (NPY, CSV) in."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import tempfile
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.files import MAX_BYTES
+
+__all__ = ["UNNAMED", "Columns", "Names", "read_chunks", "write_chunks"]
+
+UNNAMED = "-"  # the tensor or op of an access that has none
+_DTYPES: dict[str, type[np.generic]] = {"address": np.int64, "write": np.bool_, "tensor": np.int32, "op": np.int32}
+_NAMES = ("tensor_names", "op_names")
+_LARGEST = 2**63 - 1
+
+
+class Columns(NamedTuple):
+    """The columns of a run of accesses; `tensor` and `op` index the name tables."""
+
+    address: NDArray[np.int64]
+    write: NDArray[np.bool_]
+    tensor: NDArray[np.int32]
+    op: NDArray[np.int32]
+    tensor_names: tuple[str, ...]
+    op_names: tuple[str, ...]
+
+
+class Names:
+    """A name table that grows as names turn up.
+
+    >>> names = Names()
+    >>> names.remap(("W1", "x"), np.array([1, 0, 1])).tolist(), names.remap(("x", "W1"), np.array([1, 0])).tolist()
+    ([1, 0, 1], [0, 1])
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        return self._ids.setdefault(name, len(self._ids))
+
+    def remap(self, names: tuple[str, ...], indices: NDArray[Any]) -> NDArray[np.int32]:
+        """Return indices into this table for indices into another, which is taken in."""
+        ids = np.array([self[name] for name in names], dtype=np.int32)
+        result: NDArray[np.int32] = ids[indices]
+        return result
+
+    def table(self) -> tuple[str, ...]:
+        """Return the names so far."""
+        return tuple(self._ids)
+
+
+def read_chunks(path: str | Path, size: int) -> Iterator[Columns]:
+    """Yield the accesses of a trace file, at most `size` at a time: .csv or .txt, .npy, and NPZ under any other name."""
+    readers = {".csv": _read_csv, ".txt": _read_csv, ".npy": _read_npy}
+    return readers.get(Path(path).suffix.lower(), _read_npz)(Path(path), size)
+
+
+def write_chunks(path: str | Path, chunks: Iterable[Columns]) -> None:
+    """Write chunks as one NPZ file, whole or not at all, with no more than a chunk in memory."""
+    path = Path(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # The length stands before the data in every column, so columns gather aside until it is known.
+            spools = {
+                key: stack.enter_context(tempfile.SpooledTemporaryFile(2**24, dir=str(path.parent))) for key in _DTYPES
+            }
+            tables = {"tensor": Names(), "op": Names()}
+            length = 0
+            for chunk in chunks:
+                length += len(chunk.address)
+                for key, spool in spools.items():
+                    column = getattr(chunk, key)
+                    if key in tables:
+                        column = tables[key].remap(getattr(chunk, f"{key}_names"), column)
+                    spool.write(np.ascontiguousarray(column, dtype=_DTYPES[key]).tobytes())
+            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".part")
+            stack.callback(Path(aside).unlink, missing_ok=True)
+            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for key, spool in spools.items():
+                    spool.seek(0)
+                    _write_member(archive, key, np.dtype(_DTYPES[key]), length, spool)
+                for key, names in tables.items():
+                    column = np.array(names.table(), dtype=np.str_)
+                    _write_member(archive, f"{key}_names", column.dtype, len(column), None, column.tobytes())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(aside, 0o666 & ~umask)
+            os.replace(aside, path)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _write_member(
+    archive: zipfile.ZipFile, key: str, dtype: np.dtype[Any], length: int, body: IO[bytes] | None, data: bytes = b""
+) -> None:
+    # A fixed date: the same trace gives the same bytes.
+    with archive.open(zipfile.ZipInfo(f"{key}.npy", (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True) as member:
+        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+        npy.write_array_header_1_0(member, header)
+        member.write(data)
+        while body is not None and (data := body.read(2**22)):
+            member.write(data)
+
+
+class _Column:
+    """One array of an NPZ or NPY file, read from front to back."""
+
+    def __init__(self, file: IO[bytes], where: str, dtype: np.dtype[Any] | None) -> None:
+        self.file, self.where = file, where
+        with _blaming(where):
+            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+            version = npy.read_magic(file)
+            if version not in readers:
+                raise InputError(f"{where}: version {version} of the NPY format; expected 1.0 or 2.0")
+            shape, _, self.dtype = readers[version](file)
+        if self.dtype.hasobject:
+            raise InputError(
+                f"{where}: holds pickled Python objects, which are never loaded; expected {dtype or 'int64'}"
+            )
+        if len(shape) != 1:
+            raise InputError(f"{where}: has shape {shape}; expected one dimension")
+        if dtype is not None and self.dtype != dtype and not (dtype.kind == self.dtype.kind == "U"):
+            raise InputError(f"{where}: has dtype {self.dtype}; expected {dtype}")
+        self.length = int(shape[0])
+
+    def read(self, count: int) -> NDArray[Any]:
+        with _blaming(self.where):
+            data = self.file.read(count * self.dtype.itemsize)
+        if len(data) < count * self.dtype.itemsize:
+            raise InputError(f"{self.where}: ends before its {self.length} elements")
+        if self.dtype == np.bool_ and count and np.frombuffer(data, np.uint8).max() > 1:
+            raise InputError(f"{self.where}: holds bytes that are neither false (0) nor true (1)")
+        return np.frombuffer(data, self.dtype)
+
+    def finish(self) -> None:
+        """Make sure nothing follows; reaching the end is also what checks a zip member's checksum."""
+        with _blaming(self.where):
+            if self.file.read(1):
+                raise InputError(f"{self.where}: goes on after its {self.length} elements")
+
+
+@contextlib.contextmanager
+def _blaming(where: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{where}: is corrupt: {error}") from None
+
+
+def _read_npz(path: Path, size: int) -> Iterator[Columns]:
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise InputError(f"{path}: not an NPZ trace: {error}") from None
+        found = [name.removesuffix(".npy") for name in archive.namelist()]
+        expected = (*_DTYPES, *_NAMES)
+        for key in expected:
+            if found.count(key) != 1:
+                raise InputError(f"{path}: has {found.count(key) or 'no'} {key}; a trace holds {', '.join(expected)}")
+        for key in found:
+            if key not in expected:
+                raise InputError(f"{path}: unknown key {quoted(key)}{near_matches(key, expected)}")
+        columns: dict[str, _Column] = {}
+        for key in expected:
+            where = f"{path}: {key}"
+            with _blaming(where):
+                file = stack.enter_context(archive.open(f"{key}.npy"))
+            columns[key] = _Column(file, where, np.dtype(_DTYPES.get(key, np.str_)))
+        length = columns["address"].length
+        for key in _DTYPES:
+            if columns[key].length != length:
+                raise InputError(f"{path}: {key} has {columns[key].length} elements, but address has {length}")
+        tables = {key: _names(columns[key]) for key in _NAMES}
+        for start in range(0, length, size):
+            count = min(size, length - start)
+            address, write, tensor, op = (columns[key].read(count) for key in _DTYPES)
+            yield Columns(address, write, tensor, op, **tables)
+        for column in columns.values():
+            column.finish()
+
+
+def _names(column: _Column) -> tuple[str, ...]:
+    if column.length * column.dtype.itemsize > MAX_BYTES:
+        raise InputError(f"{column.where}: takes more than {MAX_BYTES} bytes")
+    with _blaming(column.where):
+        return tuple(column.read(column.length).tolist())
+
+
+def _read_npy(path: Path, size: int) -> Iterator[Columns]:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with file:
+        column = _Column(file, str(path), None)
+        if column.dtype.kind not in "iu":
+            raise InputError(f"{path}: addresses have dtype {column.dtype}; expected integers")
+        for start in range(0, column.length, size):
+            addresses = column.read(min(size, column.length - start))
+            if addresses.dtype.kind == "u" and addresses.max() > _LARGEST:
+                raise InputError(f"{path}: an address is beyond {_LARGEST}")
+            nothing = np.zeros(len(addresses), dtype=np.int32)
+            yield Columns(
+                addresses.astype(np.int64), nothing.astype(np.bool_), nothing, nothing, (UNNAMED,), (UNNAMED,)
+            )
+        column.finish()
+
+
+def _read_csv(path: Path, size: int) -> Iterator[Columns]:
+    names = {"tensor": Names(), "op": Names()}
+    columns = {"address": array("q"), "write": array("b"), "tensor": array("i"), "op": array("i")}
+
+    def chunk() -> Columns:
+        address, write, tensor, op = (np.array(columns[key], dtype=dtype) for key, dtype in _DTYPES.items())
+        for column in columns.values():
+            del column[:]
+        return Columns(address, write, tensor, op, names["tensor"].table(), names["op"].table())
+
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            header: list[str] = []
+            for row in rows:
+                if not row:
+                    continue
+                cells = [cell.strip() for cell in row]
+                where = f"{path}: line {rows.line_num}"
+                if not header:
+                    header, named = _header(cells, where)
+                    if named:
+                        continue
+                if len(cells) != len(header):
+                    raise InputError(f"{where}: {len(cells)} columns; expected {len(header)}: {','.join(header)}")
+                cell_of = dict(zip(header, cells, strict=True))
+                columns["address"].append(_address(cell_of["address"], where))
+                columns["write"].append(_is_write(cell_of.get("write", "0"), where))
+                for key, table in names.items():
+                    columns[key].append(table[cell_of.get(key) or UNNAMED])
+                if len(columns["address"]) == size:
+                    yield chunk()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV file: {error}") from None
+    if columns["address"]:
+        yield chunk()
+
+
+def _header(cells: list[str], where: str) -> tuple[list[str], bool]:
+    """Return the columns of a CSV file from its first row, and whether that row only names them."""
+    known = list(_DTYPES)
+    lower = [cell.lower() for cell in cells]
+    if "address" in lower:
+        for cell in lower:
+            if cell not in known or lower.count(cell) > 1:
+                raise InputError(f"{where}: column {quoted(cell)}; expected each of {', '.join(known)} at most once")
+        return lower, True
+    if len(cells) > len(known):
+        raise InputError(f"{where}: {len(cells)} columns; expected address[,write[,tensor[,op]]]")
+    return known[: len(cells)], False
+
+
+def _address(text: str, where: str) -> int:
+    digits = text[2:] if text[:2] in ("0x", "0X") else text
+    try:
+        value = int(digits, 16 if digits is not text else 10)
+    except ValueError:
+        value = -1
+    if not digits.isascii() or not digits.isalnum() or not 0 <= value <= _LARGEST:
+        raise InputError(f"{where}: address {quoted(text)}; expected a whole number, 0 to {_LARGEST}")
+    return value
+
+
+def _is_write(text: str, where: str) -> bool:
+    words = {"0": False, "r": False, "read": False, "false": False, "1": True, "w": True, "write": True, "true": True}
+    if text.lower() not in words:
+        raise InputError(f"{where}: write {quoted(text)}; expected 0 or 1 (or r or w)")
+    return words[text.lower()]
