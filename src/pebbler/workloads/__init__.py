@@ -1,1 +1,81 @@
+"""Built-in workloads: graphs with numpy kernels, by name or by call.
 
+A workload's spec is its name and parameters, as the commands take it: `mlp:n=20,hidden=1000,batch=32`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.graph import Graph
+from pebbler.workloads.chains import chain
+from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order
+
+__all__ = ["catalogue", "chain", "deep_mlp", "get", "load", "mlp", "note_mlp", "note_order"]
+
+_MAKERS: dict[str, Callable[..., Graph]] = {
+    "chain": chain,
+    "deep-mlp": deep_mlp,
+    "mlp": mlp,
+    "note-mlp": note_mlp,
+}
+
+
+def catalogue() -> dict[str, str]:
+    """Return the built-in workloads: how each is called, and what it is.
+
+    >>> catalogue()["chain:length=100"]
+    'A chain of `length` layers, forward and backward: the pebble game of note 001.'
+    """
+    return {_usage(name): (inspect.getdoc(maker) or "").split("\n")[0] for name, maker in _MAKERS.items()}
+
+
+def get(spec: str) -> Graph:
+    """Return a built-in workload from its spec.
+
+    >>> len(get("chain:length=5").ops)
+    11
+    """
+    name, _, rest = spec.partition(":")
+    if name not in _MAKERS:
+        raise InputError(f"no built-in workload {quoted(name)}{near_matches(name, _MAKERS)}")
+    known = inspect.signature(_MAKERS[name]).parameters
+    arguments = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or key not in known:
+            raise InputError(f"workload {quoted(spec)}: {quoted(part)} is no parameter; it is called as {_usage(name)}")
+        if key in arguments:
+            raise InputError(f"workload {quoted(spec)}: {key} is given twice")
+        try:
+            arguments[key] = int(value)
+        except ValueError:
+            raise InputError(f"workload {quoted(spec)}: {key} must be a whole number, got {quoted(value)}") from None
+    return _MAKERS[name](**arguments)
+
+
+def load(name: str | Path) -> Graph:
+    """Return the graph in a JSON file, or a built-in workload by its spec.
+
+    >>> load("note-mlp").name
+    'note-mlp'
+    """
+    text = str(name)
+    if Path(text).is_file() or text.endswith(".json"):
+        return Graph.load(text)
+    try:
+        return get(text)
+    except InputError as error:
+        if text.partition(":")[0] in _MAKERS:
+            raise
+        raise InputError(f"{error}; and there is no file {quoted(text)}") from None
+
+
+def _usage(name: str) -> str:
+    parts = []
+    for key, parameter in inspect.signature(_MAKERS[name]).parameters.items():
+        parts.append(f"[{key}=B]" if parameter.default is None else f"{key}={parameter.default}")
+    return f"{name}:{','.join(parts)}" if parts else name

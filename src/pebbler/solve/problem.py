@@ -1,0 +1,111 @@
+"""What every solving method gets and gives: a problem, a running search, and the best plan so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pebbler.errors import InputError, PebblerError
+from pebbler.graph import Graph
+from pebbler.machine import Machine
+from pebbler.plan import Move, Plan
+from pebbler.referee import check
+
+__all__ = ["Impossible", "Problem", "Search"]
+
+Start = Mapping[str, str | Sequence[str]]
+
+
+class Impossible(PebblerError):
+    """No legal plan exists, and the message says why and what would do. Commands exit with status 1."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph to be scheduled on a machine; the machine is already in the graph's unit."""
+
+    graph: Graph
+    machine: Machine
+    steady: bool
+    start: Start = field(default_factory=dict)  # steady: the solver may place params elsewhere
+    seed: int = 0
+    threads: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        machine: Machine,
+        *,
+        steady: bool | None = None,
+        start: Start | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> Problem:
+        """Return the problem with defaults filled in and units agreed."""
+        steady = graph.updates_params if steady is None else steady
+        return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
+
+    def plan(self, moves: Sequence[Move], start: Start | None = None) -> Plan:
+        """Return the moves as a plan of this problem."""
+        return Plan(self.graph, self.machine, moves, dict(self.start if start is None else start), self.steady)
+
+
+class Search:
+    """A running search: the best plan so far, the best bound so far, and the clock.
+
+    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called with the search after every change.
+    """
+
+    def __init__(
+        self, problem: Problem, time_limit: float | None = None, report: Callable[[Search], None] | None = None
+    ) -> None:
+        if time_limit is not None and not time_limit >= 0:
+            raise InputError(f"the time limit must be a number of seconds >= 0, got {time_limit}")
+        self.problem = problem
+        self.began = time.monotonic()
+        self.time_limit = time_limit
+        self.best: Plan | None = None
+        self.energy = float("inf")
+        self.bound = 0.0
+        self.proof = "no energy is negative"
+        self.cut_off = False  # set when time, not proof, ended some method
+        self._report = report
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self.began
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left; infinite without a limit, never negative."""
+        return float("inf") if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
+
+    @property
+    def done(self) -> bool:
+        """Whether the best plan is proven optimal."""
+        return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
+
+    def offer(self, moves: Sequence[Move], start: Start | None = None) -> bool:
+        """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken."""
+        plan = self.problem.plan(moves, start)
+        judgement = check(plan)
+        if not judgement.legal:
+            raise AssertionError(f"a solver offered an illegal plan: {judgement.error}")
+        if judgement.energy >= self.energy:
+            return False
+        self.best, self.energy = plan, judgement.energy
+        self._tell()
+        return True
+
+    def raise_bound(self, bound: float, proof: str) -> None:
+        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far."""
+        if bound > self.bound:
+            self.bound, self.proof = bound, proof
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._report is not None:
+            self._report(self)

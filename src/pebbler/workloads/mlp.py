@@ -1,0 +1,193 @@
+"""Training steps of multi-layer perceptrons with a hinge loss: the network of the notes, and deeper ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.graph import Graph
+from pebbler.workloads.sizes import require_whole
+
+__all__ = ["NOTE_ORDERS", "deep_mlp", "mlp", "note_mlp", "note_order"]
+
+Axes = Sequence[tuple[str, int]]
+LEARNING = {"lr": 0.1, "wd": 0.01}
+
+_FORWARD = ["fwd_linear1", "fwd_relu", "fwd_linear2", "fwd_loss", "bwd_loss", "bwd_dW2"]
+NOTE_ORDERS = {
+    "standard": [
+        *_FORWARD,
+        "bwd_db2",
+        "bwd_dh",
+        "bwd_relu",
+        "bwd_dW1",
+        "bwd_db1",
+        "upd_W1",
+        "upd_b1",
+        "upd_W2",
+        "upd_b2",
+    ],
+    "fused": [*_FORWARD, "upd_W2", "bwd_db2", "upd_b2", "bwd_dh", "bwd_relu", "bwd_dW1", "upd_W1", "bwd_db1", "upd_b1"],
+    "perlayer": [
+        *_FORWARD,
+        "bwd_db2",
+        "upd_W2",
+        "upd_b2",
+        "bwd_dh",
+        "bwd_relu",
+        "bwd_dW1",
+        "bwd_db1",
+        "upd_W1",
+        "upd_b1",
+    ],
+    "optimal": [
+        *_FORWARD,
+        "bwd_db2",
+        "upd_b2",
+        "bwd_dh",
+        "bwd_relu",
+        "upd_W2",
+        "bwd_db1",
+        "upd_b1",
+        "bwd_dW1",
+        "upd_W1",
+    ],
+}
+
+
+def note_order(name: str) -> list[str]:
+    """Return one of note 000's four orders of `note_mlp`: standard, fused, perlayer or optimal.
+
+    >>> note_order("optimal")[-2:]
+    ['bwd_dW1', 'upd_W1']
+    """
+    if name not in NOTE_ORDERS:
+        raise InputError(f"note 000 has no order {quoted(name)}{near_matches(name, NOTE_ORDERS)}")
+    return list(NOTE_ORDERS[name])
+
+
+def note_mlp() -> Graph:
+    """The 15-op training step of note 000: n=20, hidden=1000, functional updates that overwrite the old parameters.
+
+    >>> note_mlp().tensor_named("W2_new").overwrites
+    'W2'
+    """
+    return _Builder(Graph("note-mlp"), n=20, hidden=1000, layers=1, batch=None, functional=True).build()
+
+
+def mlp(n: int = 20, hidden: int = 1000, batch: int | None = None) -> Graph:
+    """One training step of the notes' network with in-place updates, ready to be tiled and fused.
+
+    >>> mlp(n=20, hidden=1000).op_named("upd_W1").writes
+    ('W1',)
+    """
+    require_whole("mlp", 1_000_000, n=n, hidden=hidden, batch=batch)
+    spec = f"mlp:n={n},hidden={hidden}" + (f",batch={batch}" if batch else "")
+    return _Builder(Graph(spec), n=n, hidden=hidden, layers=1, batch=batch).build()
+
+
+def deep_mlp(n: int = 20, hidden: int = 1000, layers: int = 8, batch: int | None = None) -> Graph:
+    """The same step with `layers` hidden layers; each but the first has hidden x hidden weights.
+
+    >>> deep_mlp(layers=3).tensor_named("W2").size
+    1000000
+    """
+    require_whole("deep-mlp", 100_000, n=n, hidden=hidden, layers=layers, batch=batch)
+    spec = f"deep-mlp:n={n},hidden={hidden},layers={layers}" + (f",batch={batch}" if batch else "")
+    return _Builder(Graph(spec), n=n, hidden=hidden, layers=layers, batch=batch).build()
+
+
+@dataclass
+class _Builder:
+    """Writes the step op by op; with one hidden layer the names are exactly those of note 000."""
+
+    graph: Graph
+    n: int
+    hidden: int
+    layers: int
+    batch: int | None
+    functional: bool = False
+    updates: list[tuple[str, Axes]] = field(default_factory=list)
+
+    def build(self) -> Graph:
+        graph, top = self.graph, self.layers + 1
+        for layer in range(1, top + 1):
+            self.param(f"W{layer}", [*self.units(layer), *self.units(layer - 1)])
+            self.param(f"b{layer}", self.units(layer))
+        self.tensor("x", [*self.samples, ("n", self.n)], "input")
+        self.tensor("y", self.samples, "input")
+        below = "x"
+        for layer in range(1, top):
+            pre, post = self.named("h_pre", layer), self.named("h", layer)
+            self.tensor(pre, [*self.samples, *self.units(layer)])
+            self.tensor(post, [*self.samples, *self.units(layer)])
+            graph.op(f"fwd_linear{layer}", [f"W{layer}", below, f"b{layer}"], [pre], meta={"kernel": "linear"})
+            graph.op(self.named("fwd_relu", layer), [pre], [post], pointwise=True, meta={"kernel": "relu"})
+            below = post
+        for name in ("y_hat", "loss", "dy"):
+            self.tensor(name, self.samples)
+        graph.op(f"fwd_linear{top}", [f"W{top}", below, f"b{top}"], ["y_hat"], meta={"kernel": "linear"})
+        graph.op("fwd_loss", ["y_hat", "y"], ["loss"], pointwise=True, meta={"kernel": "hinge"})
+        scale = {"kernel": "hinge_grad", "scale": 1 / (self.batch or 1)}
+        graph.op("bwd_loss", ["loss", "y_hat", "y"], ["dy"], pointwise=True, meta=scale)
+        self.backward(top, "dy", self.named("h", self.layers))
+        for layer in range(self.layers, 0, -1):
+            above = "dy" if layer == self.layers else self.named("dh_pre", layer + 1)
+            grad, grad_pre = self.named("dh", layer), self.named("dh_pre", layer)
+            self.tensor(grad, [*self.samples, *self.units(layer)])
+            self.tensor(grad_pre, [*self.samples, *self.units(layer)])
+            alone = layer == self.layers and not self.batch  # then W and dh have the same axes
+            graph.op(
+                self.named("bwd_dh", layer),
+                [f"W{layer + 1}", above],
+                [grad],
+                pointwise=alone,
+                meta={"kernel": "product"},
+            )
+            reads = [grad, self.named("h_pre", layer)]
+            graph.op(self.named("bwd_relu", layer), reads, [grad_pre], pointwise=True, meta={"kernel": "relu_grad"})
+            self.backward(layer, grad_pre, self.named("h", layer - 1) if layer > 1 else "x")
+        for name, axes in self.updates:
+            self.update(name, axes)
+        return graph
+
+    @property
+    def samples(self) -> Axes:
+        return [("batch", self.batch)] if self.batch else []
+
+    def units(self, layer: int) -> Axes:
+        """Return the axes of a layer's units: the inputs at layer 0, none for the single output on top."""
+        if layer == 0:
+            return [("n", self.n)]
+        return [(self.named("hidden", layer), self.hidden)] if layer <= self.layers else []
+
+    def named(self, name: str, layer: int) -> str:
+        return name if self.layers == 1 else f"{name}{layer}"
+
+    def tensor(self, name: str, axes: Axes, kind: str = "temp", overwrites: str | None = None) -> None:
+        size = 1
+        for _, extent in axes:
+            size *= extent
+        self.graph.tensor(name, size, kind, axes=axes, overwrites=overwrites)  # type: ignore[arg-type]
+
+    def param(self, name: str, axes: Axes) -> None:
+        self.tensor(name, axes, "param")
+        self.updates.append((name, axes))
+
+    def backward(self, layer: int, grad: str, below: str) -> None:
+        """Gradients of one layer's weights and bias from the gradient of its output and the layer below."""
+        self.tensor(f"dW{layer}", [*self.units(layer), *self.units(layer - 1)])
+        self.tensor(f"db{layer}", self.units(layer))
+        single = not self.batch
+        pointwise = single and not self.units(layer)  # dW of the single output has the axes of the layer below
+        self.graph.op(f"bwd_dW{layer}", [grad, below], [f"dW{layer}"], pointwise=pointwise, meta={"kernel": "product"})
+        self.graph.op(f"bwd_db{layer}", [grad], [f"db{layer}"], pointwise=single, meta={"kernel": "sum"})
+
+    def update(self, name: str, axes: Axes) -> None:
+        result = name
+        if self.functional:
+            result = f"{name}_new"
+            self.tensor(result, axes, "output", overwrites=name)
+        meta = {"kernel": "sgd", **LEARNING}
+        self.graph.op(f"upd_{name}", [name, f"d{name}"], [result], pointwise=True, meta=meta)
