@@ -69,7 +69,7 @@ class Graph:
     >>> _ = g.tensor("W", 20, kind="param"), g.tensor("x", 20, kind="input"), g.tensor("dW", 20)
     >>> _ = g.op("grad", reads=["W", "x"], writes=["dW"]), g.op("upd", reads=["W", "dW"], writes=["W"])
     >>> [hazard.kind for hazard in g.dataflow.hazards()]
-    ['RAW', 'WAR']
+    ['WAR', 'RAW']
     """
 
     def __init__(
@@ -113,9 +113,8 @@ class Graph:
         meta: dict[str, Any] | None = None,
     ) -> Tensor:
         """Declare a tensor and return it; `size` is in the graph's unit."""
-        place = f"tensor {quoted(name)}"
         fields = {"name": name, "size": size, "kind": kind, "axes": axes, "overwrites": overwrites, "meta": meta or {}}
-        tensor = _convert(fields, Tensor, place)
+        tensor = _convert(fields, Tensor, "tensor")
         self._add_tensor(tensor)
         return tensor
 
@@ -132,44 +131,46 @@ class Graph:
         meta: dict[str, Any] | None = None,
     ) -> Op:
         """Append an op to the program and return it."""
-        place = f"op {quoted(name)}"
         for field, names in (("reads", reads), ("writes", writes)):
             if isinstance(names, str):
-                raise InputError(f"{place}: {field} must be a list of tensor names, got the string {names!r}")
+                raise InputError(f"op {quoted(name)}: {field} must be a list of tensor names, got the string {names!r}")
         fields = {"name": name, "reads": reads, "writes": writes, "cost": cost, "once": once}
-        op = _convert(fields | {"whole": whole, "pointwise": pointwise, "meta": meta or {}}, Op, place)
+        op = _convert(fields | {"whole": whole, "pointwise": pointwise, "meta": meta or {}}, Op, "op")
         self._add_op(op)
         return op
 
     def _add_tensor(self, tensor: Tensor) -> None:
-        place = f"tensors[{len(self.tensors)}] ({quoted(tensor.name)})"
+        wrong = None
         if tensor.name in self._tensor_index:
-            raise InputError(f"{place}: the name is taken by tensors[{self._tensor_index[tensor.name]}]")
-        if tensor.axes is not None:
+            wrong = f"the name is taken by tensors[{self._tensor_index[tensor.name]}]"
+        elif tensor.axes is not None:
             product = math.prod(extent for _, extent in tensor.axes)
             if product != tensor.size:
-                raise InputError(f"{place}: axes multiply to {product}, but size is {tensor.size}")
-            if len({axis for axis, _ in tensor.axes}) != len(tensor.axes):
-                raise InputError(f"{place}: an axis is named twice")
+                wrong = f"axes multiply to {product}, but size is {tensor.size}"
+            elif len({axis for axis, _ in tensor.axes}) != len(tensor.axes):
+                wrong = "an axis is named twice"
+        if wrong is not None:
+            raise InputError(f"tensors[{len(self.tensors)}] ({quoted(tensor.name)}): {wrong}")
         self._tensor_index[tensor.name] = len(self.tensors)
         self.tensors.append(tensor)
         self._forget()
 
     def _add_op(self, op: Op) -> None:
-        place = f"ops[{len(self.ops)}] ({quoted(op.name)})"
+        wrong = None
+        known = self._tensor_index
         if op.name in self._op_index:
-            raise InputError(f"{place}: the name is taken by ops[{self._op_index[op.name]}]")
-        if not math.isfinite(op.cost):
-            raise InputError(f"{place}: cost must be a finite number >= 0, got {op.cost}")
-        if not op.reads and not op.writes:
-            raise InputError(f"{place}: reads and writes nothing")
-        for field, names in (("reads", op.reads), ("writes", op.writes)):
-            for name in names:
-                if name not in self._tensor_index:
-                    hint = near_matches(name, self._tensor_index)
-                    raise InputError(f"{place}: {field} {quoted(name)}, which no tensor declares{hint}")
-        if len(set(op.writes)) != len(op.writes):
-            raise InputError(f"{place}: writes the same tensor twice")
+            wrong = f"the name is taken by ops[{self._op_index[op.name]}]"
+        elif not math.isfinite(op.cost):
+            wrong = f"cost must be a finite number >= 0, got {op.cost}"
+        elif not op.reads and not op.writes:
+            wrong = "reads and writes nothing"
+        elif stranger := next((name for name in (*op.reads, *op.writes) if name not in known), None):
+            verb = "reads" if stranger in op.reads else "writes"
+            wrong = f"{verb} {quoted(stranger)}, which no tensor declares{near_matches(stranger, known)}"
+        elif len(set(op.writes)) != len(op.writes):
+            wrong = "writes the same tensor twice"
+        if wrong is not None:
+            raise InputError(f"ops[{len(self.ops)}] ({quoted(op.name)}): {wrong}")
         self._op_index[op.name] = len(self.ops)
         self.ops.append(op)
         self._forget()
@@ -248,8 +249,8 @@ class Graph:
             raise InputError(f"{path}: {error}") from None
 
 
-def _convert(fields: dict[str, Any], type_: type[T], place: str) -> T:
+def _convert(fields: dict[str, Any], type_: type[T], what: str) -> T:
     try:
         return msgspec.convert(fields, type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{what} {quoted(fields['name'])}: {error}") from None

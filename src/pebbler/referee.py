@@ -23,9 +23,9 @@ __all__ = ["Judgement", "check", "require_legal"]
 class Judgement:
     """What the referee says of a plan. Energies are in the graph's energy unit, peaks in the graph's unit.
 
-    Every breakdown adds up to `energy`: `levels` and `tensors` by themselves (an op's own cost counts where its results go, with
-    the first tensor it writes), `ops` together with `moves["copy"]`. Of an illegal plan they cover the moves before the illegal
-    one.
+    Every breakdown adds up to `energy`: `levels` and `tensors` by themselves (an op's own cost counts where its results go,
+    with the first tensor it writes), `ops` together with `moves["copy"]`. Of an illegal plan they cover the moves up to the
+    illegal one.
     """
 
     legal: bool

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 __all__ = ["price"]
 
+Array = npt.NDArray[Any]
+
 
 @njit(cache=True)
 def price(
-    order: npt.NDArray, r_start: npt.NDArray, r_items: npt.NDArray, w_start: npt.NDArray, w_items: npt.NDArray,
-    size: npt.NDArray, initial: npt.NDArray, op_cost: npt.NDArray,
-    capacity: npt.NDArray, read_price: npt.NDArray, write_price: npt.NDArray,
-    by_level: npt.NDArray, by_tensor: npt.NDArray, by_op: npt.NDArray, step_energy: npt.NDArray,
-):  # fmt: skip
+    order: Array, r_start: Array, r_items: Array, w_start: Array, w_items: Array,
+    size: Array, initial: Array, op_cost: Array,
+    capacity: Array, read_price: Array, write_price: Array,
+    by_level: Array, by_tensor: Array, by_op: Array, step_energy: Array,
+) -> float:  # fmt: skip
     """Return the energy of running `order` (ops); reads and writes are tensors. The `by_*` arrays are added to.
 
     `capacity` has a bound for every level, the last one larger than everything together.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -26,6 +28,8 @@ __all__ = [
     "play",
 ]
 
+Array = npt.NDArray[Any]
+
 # Why a move is illegal; `play` returns one of these with up to three numbers that say what it is about.
 LEGAL = 0
 OVERFLOW = 1  # level, units in it
@@ -46,7 +50,10 @@ NOT_STEADY = 14  # value, levels that have it, levels that should (bits)
 
 
 @njit(cache=True)
-def _recoverable(v, maker, op_once, op_in_place, r_start, r_items, w_start, w_items, lost, overwritten):
+def _recoverable(
+    v: int, maker: Array, op_once: Array, op_in_place: Array, r_start: Array, r_items: Array, w_start: Array, w_items: Array,
+    lost: Array, overwritten: Array,
+) -> bool:  # fmt: skip
     """Whether an absent value can still be computed again."""
     op = maker[v]
     if op < 0 or op_once[op] or op_in_place[op]:
@@ -62,14 +69,15 @@ def _recoverable(v, maker, op_once, op_in_place, r_start, r_items, w_start, w_it
 
 @njit(cache=True)
 def _lose(
-    first, present, made, ran, survive, maker, op_once, op_in_place,
-    r_start, r_items, w_start, w_items, rd_start, rd_items, lost, overwritten, stack,
-):  # fmt: skip
+    first: int, present: Array, made: Array, ran: Array, survive: Array, maker: Array, op_once: Array, op_in_place: Array,
+    r_start: Array, r_items: Array, w_start: Array, w_items: Array, rd_start: Array, rd_items: Array,
+    lost: Array, overwritten: Array, stack: Array,
+) -> tuple[int, int]:  # fmt: skip
     """Mark `first` as gone for good with everything that could only be recomputed from it.
 
     Returns the first value found that is still needed and the op that needs it (-1: the end), or -1, -1.
     """
-    needed, by = np.int64(-1), np.int64(-1)
+    needed, by = -1, -1
     lost[first] = True
     stack[0] = first
     top = 1
@@ -105,17 +113,17 @@ def _lose(
 
 @njit(cache=True)
 def play(
-    kind: npt.NDArray, subject: npt.NDArray, level: npt.NDArray, to: npt.NDArray,
-    capacity: npt.NDArray, read_price: npt.NDArray, write_price: npt.NDArray, fastest_only: bool,
-    value_tensor: npt.NDArray, size: npt.NDArray, maker: npt.NDArray, survive: npt.NDArray,
-    op_cost: npt.NDArray, op_once: npt.NDArray, op_in_place: npt.NDArray,
-    r_start: npt.NDArray, r_items: npt.NDArray, w_start: npt.NDArray, w_items: npt.NDArray,
-    d_start: npt.NDArray, d_items: npt.NDArray, rd_start: npt.NDArray, rd_items: npt.NDArray,
-    tensors: int, start_mask: npt.NDArray, param_start: npt.NDArray, param_end: npt.NDArray,
+    kind: Array, subject: Array, level: Array, to: Array,
+    capacity: Array, read_price: Array, write_price: Array, fastest_only: bool,
+    value_tensor: Array, size: Array, maker: Array, survive: Array,
+    op_cost: Array, op_once: Array, op_in_place: Array,
+    r_start: Array, r_items: Array, w_start: Array, w_items: Array,
+    d_start: Array, d_items: Array, rd_start: Array, rd_items: Array,
+    tensors: int, start_mask: Array, param_start: Array, param_end: Array,
     steady: bool, ignore_war: bool,
-    by_level: npt.NDArray, by_tensor: npt.NDArray, by_op: npt.NDArray, by_kind: npt.NDArray,
-    peak: npt.NDArray, step_energy: npt.NDArray,
-):  # fmt: skip
+    by_level: Array, by_tensor: Array, by_op: Array, by_kind: Array,
+    peak: Array, step_energy: Array,
+) -> tuple[int, int, int, int, int]:  # fmt: skip
     """Play all moves; return (reason, move, a, b, c).
 
     `start_mask` holds, per value, a bit per level that has a copy at the start. `param_start`/`param_end` pair each param's
@@ -146,7 +154,7 @@ def play(
 
     for i in range(len(kind)):
         energy = 0.0
-        at = np.int64(level[i])
+        at = int(level[i])
         if kind[i] == 0:
             op = subject[i]
             if fastest_only and at != 0:
@@ -195,7 +203,7 @@ def play(
                     v = d_items[k]
                     if not made[v]:
                         return OVERWRITES_UNMADE, i, v, maker[v], op
-                    pending = np.int64(-1)
+                    pending = -1
                     for j in range(rd_start[v], rd_start[v + 1]):
                         if not ran[rd_items[j]]:
                             pending = rd_items[j]
@@ -236,7 +244,7 @@ def play(
             if v < 0 or not present[v] & (bit << at):
                 return NOT_THERE, i, tensor, at, 0
             if kind[i] == 1:
-                goal = np.int64(to[i])
+                goal = int(to[i])
                 if goal == at:
                     return SAME_LEVEL, i, tensor, at, 0
                 out = size[v] * read_price[at]

@@ -55,7 +55,7 @@ class Problem:
 class Search:
     """A running search: the best plan so far, the best bound so far, and the clock.
 
-    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called with the search after every change.
+    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called after every change.
     """
 
     def __init__(

@@ -75,7 +75,8 @@ def load(name: str | Path) -> Graph:
 
 
 def _usage(name: str) -> str:
-    parts = []
-    for key, parameter in inspect.signature(_MAKERS[name]).parameters.items():
-        parts.append(f"[{key}=B]" if parameter.default is None else f"{key}={parameter.default}")
-    return f"{name}:{','.join(parts)}" if parts else name
+    usage = name
+    for i, (key, parameter) in enumerate(inspect.signature(_MAKERS[name]).parameters.items()):
+        comma = "," if i else ":"
+        usage += f"[{comma}{key}=B]" if parameter.default is None else f"{comma}{key}={parameter.default}"
+    return usage

@@ -11,8 +11,8 @@ __all__ = ["chain"]
 def chain(length: int = 100) -> Graph:
     """A chain of `length` layers, forward and backward: the pebble game of note 001.
 
-    Nodes N0 .. N`length` of one pebble each; `c5` computes N5 from N4; `b5` needs N5 and N6. A gradient takes no room: it is there
-    so that the backward steps keep their order.
+    Nodes N0 .. N`length` of one pebble each; `c5` computes N5 from N4; `b5` needs N5 and N6. A gradient takes no room: it is
+    there so that the backward steps keep their order.
 
     >>> [op.name for op in chain(2).ops]
     ['c1', 'c2', 'b2', 'b1', 'b0']

@@ -1,0 +1,66 @@
+"""The command line: every command is one call of the library.
+
+Command modules import what they need when they run, so that `pebbler --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pebbler.cli.check import check
+from pebbler.cli.graph import graph
+from pebbler.cli.machines import machines
+from pebbler.cli.workloads import workloads
+from pebbler.errors import InputError, PebblerError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="pebbler",
+    help="Find, prove and run low-energy schedules for neural-network training steps.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from pebbler import __version__
+
+        typer.echo(f"pebbler {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _command in (check, graph, machines, workloads):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run the command line; errors a person can act on get one line and no traceback."""
+    try:
+        app()
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except PebblerError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone; nobody is left to tell
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)

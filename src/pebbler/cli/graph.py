@@ -1,0 +1,52 @@
+"""`pebbler graph`: look at a graph, or write it in another form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["graph"]
+
+
+def graph(
+    graph: Annotated[str, typer.Argument(help="A graph file (JSON) or a built-in workload.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it as .json, .dot or .svg.", show_default=False)
+    ] = None,
+    hazards: Annotated[bool, typer.Option("--hazards", help="List every hazard and why it exists.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Describe a graph: its tensors, ops, hazards and how many orders are legal.
+
+    Example: pebbler graph note-mlp --hazards
+    """
+    from pebbler.cli.output import emit_json, number, say, table, tell
+    from pebbler.drawing import save_graph
+    from pebbler.summary import summarise
+    from pebbler.workloads import load
+
+    loaded = load(graph)
+    about = summarise(loaded)
+    found = loaded.dataflow.hazards() if hazards else []
+    if output is not None:
+        save_graph(loaded, output)
+    if json:
+        reasons = [
+            {"kind": h.kind, "before": h.before, "after": h.after, "tensor": h.tensor, "why": h.why()} for h in found
+        ]
+        emit_json(about.to_dict() | ({"hazards": reasons} if hazards else {}))
+    else:
+        counts = [[kind, count, number(units)] for kind, (count, units) in about.kinds.items()]
+        table(f"{loaded.name}: {about.ops:,} ops, {about.tensors:,} tensors", ["kind", "tensors", loaded.unit], counts)
+        orders = [
+            number(count) if count is not None else "too many to count"
+            for count in (about.orders, about.orders_without_war)
+        ]
+        hazard_counts = ", ".join(f"{count:,} {kind}" for kind, count in about.hazards.items())
+        table("", ["hazards", "legal orders", "without WAR"], [[hazard_counts, *orders]])
+        for hazard in found:
+            say(f"{hazard.kind} {hazard.why()}")
+    if output is not None:
+        tell(f"wrote {output}")

@@ -1,0 +1,133 @@
+"""The numpy kernels of the built-in workloads, by name.
+
+An op names its kernel in `meta["kernel"]`; arrays carry the names of their axes, so that one kernel serves a single sample, a
+batch and a tile alike. The vocabulary is fixed: a file can name a kernel, never bring one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.graph import Graph, Op
+
+__all__ = ["KERNELS", "Named", "has_kernels", "initial_values", "run_op"]
+
+Array = npt.NDArray[np.float64]
+Axes = tuple[str, ...]
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Named:
+    """An array and the names of its axes."""
+
+    data: Array
+    axes: Axes
+
+    def along(self, axes: Axes) -> Array:
+        """Return the array shaped to broadcast against one with the given axes."""
+        index = tuple(slice(None) if axis in self.axes else np.newaxis for axis in axes)
+        order = [self.axes.index(axis) for axis in axes if axis in self.axes]
+        return self.data.transpose(order)[index]
+
+
+def contract(operands: Sequence[Named], axes: Axes) -> Array:
+    """Return the product of the operands, summed over every axis that the result does not have.
+
+    >>> contract([Named(np.ones((2, 3)), ("i", "j")), Named(np.ones(3), ("j",))], ("i",)).tolist()
+    [3.0, 3.0]
+    """
+    letter = {axis: _LETTERS[i] for i, axis in enumerate(dict.fromkeys(a for one in operands for a in one.axes))}
+    inputs = ",".join("".join(letter[axis] for axis in one.axes) for one in operands)
+    result: Array = np.einsum(f"{inputs}->{''.join(letter[axis] for axis in axes)}", *(one.data for one in operands))
+    return result
+
+
+def _linear(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    weights, x, bias = reads
+    return contract([weights, x], axes) + bias.along(axes)
+
+
+def _relu(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    return np.maximum(reads[0].data, 0.0)
+
+
+def _relu_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    return np.where(reads[1].data > 0, reads[0].data, 0.0)
+
+
+def _hinge(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    return np.maximum(1.0 - reads[0].data * reads[1].data, 0.0)
+
+
+def _hinge_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    _, out, y = reads
+    return np.where(out.data * y.data < 1, -y.data * float(meta["scale"]), 0.0)
+
+
+def _product(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    return contract(reads, axes)
+
+
+def _sgd(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    param, grad = (one.data for one in reads)
+    result: Array = param - float(meta["lr"]) * (grad + float(meta["wd"]) * param)
+    return result
+
+
+Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Array]
+KERNELS: dict[str, Kernel] = {
+    "hinge": _hinge,
+    "hinge_grad": _hinge_grad,
+    "linear": _linear,
+    "product": _product,
+    "relu": _relu,
+    "relu_grad": _relu_grad,
+    "sgd": _sgd,
+    "sum": _product,
+}
+
+
+def has_kernels(graph: Graph) -> bool:
+    """Return whether every op names a kernel and every tensor its axes, so that the graph can run on numbers.
+
+    >>> from pebbler.workloads import chain, mlp
+    >>> has_kernels(mlp()), has_kernels(chain())
+    (True, False)
+    """
+    return all("kernel" in op.meta for op in graph.ops) and all(tensor.axes is not None for tensor in graph.tensors)
+
+
+def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
+    """Return the results of one op on arrays."""
+    name = op.meta.get("kernel")
+    if name not in KERNELS:
+        raise InputError(f"op {quoted(op.name)}: no kernel {quoted(name)}{near_matches(str(name), KERNELS)}")
+    named = [Named(data, _axes(graph, tensor)) for data, tensor in zip(reads, op.reads, strict=True)]
+    try:
+        return [np.asarray(KERNELS[name](named, _axes(graph, tensor), op.meta)) for tensor in op.writes]
+    except (ValueError, IndexError, KeyError, TypeError) as error:
+        raise InputError(f"op {quoted(op.name)}: kernel {name} does not fit its tensors: {error}") from None
+
+
+def initial_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
+    """Return random inputs and params: signs for inputs, small normal numbers for params."""
+    rng = np.random.default_rng(seed)
+    values = {}
+    for tensor in graph.tensors:
+        shape = tuple(extent for _, extent in tensor.axes or ())
+        if tensor.kind == "input":
+            values[tensor.name] = rng.choice([-1.0, 1.0], shape)
+        elif tensor.kind == "param":
+            values[tensor.name] = rng.normal(0, 0.1, shape)
+    return values
+
+
+def _axes(graph: Graph, tensor: str) -> Axes:
+    return tuple(axis for axis, _ in graph.tensor_named(tensor).axes or ())
