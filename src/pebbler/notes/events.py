@@ -6,12 +6,12 @@ tile or per sample (`W1*` is W1_t0, W1_t1, ...). A step whose margin is at least
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pebbler.clock import Events
 from pebbler.errors import InputError, near_matches, quoted
 
-__all__ = ["PARAMS", "VARIANTS", "batch_step", "play", "sizes_of", "step", "tile_spans", "tiled_step", "write_tiles"]
+__all__ = ["PARAMS", "VARIANTS", "batch_step", "play", "sizes_of", "step"]
 
 PARAMS = ("W1", "b1", "W2", "b2")
 
@@ -30,16 +30,20 @@ VARIANTS = {
 }
 
 
-def sizes_of(n: int, hidden: int) -> dict[str, int]:
+def sizes_of(n: int, hidden: int, batch: int = 1) -> dict[str, int]:
     """Return the floats of every buffer of the network, or of a tile of it with `hidden` units.
 
-    >>> sizes_of(20, 1000)["W1"], sizes_of(20, 50)["acc_dW1"]
-    (20000, 1000)
+    >>> sizes_of(20, 1000)["W1"], sizes_of(20, 50)["acc_dW1"], sizes_of(20, 1000, batch=32)["h"]
+    (20000, 1000, 32000)
     """
-    rows = dict.fromkeys(("W1", "acc_dW1"), n * hidden)
-    units = dict.fromkeys(["b1", "W2", "h_pre", "h", "dW2", "dh", "dh_pre", "acc_db1", "acc_dW2"], hidden)
-    scalars = dict.fromkeys(["b2", "y", "out", "dout", "db2", "acc_db2"], 1)
-    return {**rows, **units, **scalars, "x": n}
+    return {
+        **dict.fromkeys(("W1", "acc_dW1"), n * hidden),
+        **dict.fromkeys(("b1", "W2", "dW2", "acc_db1", "acc_dW2"), hidden),
+        **dict.fromkeys(("b2", "db2", "acc_db2"), 1),
+        **dict.fromkeys(("h_pre", "h", "dh", "dh_pre"), hidden * batch),
+        **dict.fromkeys(("y", "out", "dout"), batch),
+        **dict.fromkeys(("x", "x_old"), n * batch),
+    }
 
 
 def play(events: Events, script: str, sizes: dict[str, int], suffix: str = "") -> None:
@@ -79,83 +83,10 @@ def step(events: Events, n: int, hidden: int, variant: str = "standard", *, fire
         play(events, backward, sizes)
 
 
-def tile_spans(hidden: int, tile: int) -> list[tuple[str, int]]:
-    """Return the suffix and the hidden units of every tile; the last may be smaller.
-
-    >>> tile_spans(1000, 400)
-    [('_t0', 400), ('_t1', 400), ('_t2', 200)]
-    """
-    if not 1 <= tile <= hidden:
-        raise InputError(f"tile: expected 1 to hidden = {hidden} units, got {tile}")
-    return [(f"_t{i}", min(tile, hidden - lo)) for i, lo in enumerate(range(0, hidden, tile))]
-
-
-def _by_tile(events: Events, script: str, n: int, tiles: Iterable[tuple[str, int]]) -> None:
-    for suffix, units in tiles:
-        play(events, script, sizes_of(n, units), suffix)
-
-
-def write_tiles(events: Events, n: int, hidden: int, tile: int, *, tile_w2: bool = False) -> None:
-    """Append the initial writes of a tiled network: W1 and b1 tile by tile, then W2 and b2."""
-    tiles = tile_spans(hidden, tile)
-    _by_tile(events, "W W1* b1*", n, tiles)
-    if tile_w2:
-        _by_tile(events, "W W2*", n, tiles)
-    play(events, "W b2" if tile_w2 else "W W2 b2", sizes_of(n, hidden))
-
-
-def tiled_step(
-    events: Events,
-    n: int,
-    hidden: int,
-    tile: int,
-    *,
-    fires: bool,
-    tile_dh: bool = False,
-    tile_w2: bool = False,
-    reverse: bool = False,
-) -> None:
-    """Append note 002's step, layer 1 in tiles of hidden units; `reverse` visits them backwards in the backward pass.
-
-    The note writes dh whole but reads it by tile name, so those reads find nothing; `tile_dh` repairs that. `tile_w2` also
-    tiles layer 2: the output and its gradient are gathered tile by tile.
-
-    >>> events = Events()
-    >>> write_tiles(events, 20, 1000, 50)
-    >>> tiled_step(events, 20, 1000, 50, fires=True)
-    >>> events.reads, events.writes, events.total_floats
-    (251, 151, 102833)
-    """
-    whole, tiles = sizes_of(n, hidden), tile_spans(hidden, tile)
-    back = tiles[::-1] if reverse else tiles
-    play(events, "W x y", whole)
-    _by_tile(events, "R x W1* b1*; W h_pre*; R h_pre*; W h*", n, tiles)
-    _by_tile(events, "R h* W2*" if tile_w2 else "R h*", n, tiles)
-    play(events, "R b2; W out; R out y" if tile_w2 else "R W2 b2; W out; R out y", whole)
-    if not fires:
-        return
-    if tile_w2:
-        play(events, "W dout", whole)
-        # dh takes the old W2 before the update destroys it, one tile at a time.
-        gather = "R W2* dout; W dh*; R dout h*; W dW2*; R dW2* W2*; W W2*"
-        _by_tile(events, f"{gather}; R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b1*", n, back)
-        play(events, "R dout; W db2; R db2 b2; W b2", whole)
-        return
-    play(events, "W dout; R dout", whole)
-    _by_tile(events, "R h*", n, tiles)
-    play(events, "W dW2 db2; R W2 dout" if tile_dh else "W dW2 db2; R W2 dout; W dh", whole)
-    if tile_dh:
-        _by_tile(events, "W dh*", n, tiles)
-    _by_tile(events, "R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b1*", n, back)
-    play(events, _UPDATE_2, whole)
-
-
-def batch_step(
-    events: Events, n: int, hidden: int, fires: Sequence[bool], *, fresh: bool = True, own_temps: bool = True
-) -> None:
+def batch_step(events: Events, n: int, hidden: int, fires: Sequence[bool], *, fresh: bool = True) -> None:
     """Append note 004's mini-batch step; `fires` says of each sample whether it makes a gradient.
 
-    With `own_temps` every sample has its own buffers, as in the note; without, the samples take turns in the same ones.
+    Samples run one after another, each with buffers of its own, and add to shared accumulators.
 
     >>> events = Events()
     >>> batch_step(events, 20, 1000, [True, False])
@@ -165,7 +96,7 @@ def batch_step(
     sizes = sizes_of(n, hidden)
     play(events, f"{'W W1 b1 W2 b2;' if fresh else ''} R W1 b1 W2 b2; W acc_dW1 acc_db1 acc_dW2 acc_db2", sizes)
     for s, firing in enumerate(fires):
-        suffix = f"_{s}" if own_temps else ""
+        suffix = f"_{s}"
         play(events, "W x* y*; R x* W1 b1; W h_pre*; R h_pre*; W h*; R h* W2 b2; W out*; R out* y*", sizes, suffix)
         if firing:
             play(events, "W dout*; R dout* h*; W dW2* db2*; R W2 dout*; W dh*; R dh* h_pre*; W dh_pre*", sizes, suffix)

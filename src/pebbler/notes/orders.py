@@ -1,0 +1,85 @@
+"""Every order in which a small graph can run, and what each costs under note 000's pricing."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.clock import Events
+from pebbler.graph import Graph
+from pebbler.hazards import NONE
+from pebbler.kernels import recency
+from pebbler.machine import Machine
+from pebbler.orders import iterate_orders
+from pebbler.pricing import capacities, prices
+
+__all__ = ["all_orders", "hazard_free", "order_events", "recency_energies"]
+
+Orders = npt.NDArray[np.int64]
+
+
+def all_orders(graph: Graph, *, war: bool = True) -> Orders:
+    """Return every order of the ops that respects the hazards, one per row; without `war`, only the data flow.
+
+    >>> from pebbler import workloads
+    >>> graph = workloads.note_mlp()
+    >>> len(all_orders(graph, war=False)), len(all_orders(graph))
+    (7560, 7290)
+    """
+    return np.array(list(iterate_orders(graph, war=war)), dtype=np.int64)
+
+
+def hazard_free(graph: Graph, orders: Orders) -> npt.NDArray[np.bool_]:
+    """Return which orders respect every hazard, those of in-place updates included.
+
+    >>> from pebbler import workloads
+    >>> graph = workloads.note_mlp()
+    >>> int(hazard_free(graph, all_orders(graph, war=False)).sum())
+    7290
+    """
+    position = np.argsort(orders, axis=1)
+    free = np.ones(len(orders), dtype=np.bool_)
+    for after, befores in enumerate(graph.dataflow.predecessors()):
+        for before in befores:
+            free &= position[:, before] < position[:, after]
+    return free
+
+
+def recency_energies(graph: Graph, machine: Machine, orders: Orders) -> npt.NDArray[np.float64]:
+    """Return what each order costs by note 000's rule; the same kernel as the referee's, set up once for all of them.
+
+    >>> from pebbler import machine, workloads
+    >>> recency_energies(workloads.note_mlp(), machine("notes-recency"), np.arange(15)[None]).tolist()
+    [11004490.0]
+    """
+    flow, machine = graph.dataflow, machine.in_unit(graph.unit)
+    reads, writes = flow.op_reads, flow.op_writes
+    setup = (
+        reads.start, flow.value_tensor[reads.items], writes.start, flow.value_tensor[writes.items],
+        np.array([tensor.size for tensor in graph.tensors], np.int64), flow.start_value != NONE, flow.op_cost,
+        capacities(machine), prices(machine, "read"), prices(machine, "write"),
+    )  # fmt: skip
+    books = tuple(np.zeros(n) for n in (len(machine.level), len(graph.tensors), flow.ops, flow.ops))
+    return np.array([recency.price(order, *setup, *books) for order in orders])
+
+
+def order_events(graph: Graph, order: list[str] | None = None) -> Events:
+    """Return note 000's trace of an order: initial writes, then each op's reads and its write.
+
+    An update writes the parameter itself, whatever the graph calls the result.
+
+    >>> from pebbler import workloads
+    >>> order_events(workloads.note_mlp())
+    <Events: 30 reads, 21 writes, 144078 floats>
+    """
+    events = Events()
+    for tensor in graph.tensors:
+        if tensor.kind in ("input", "param"):
+            events.write(tensor.name, tensor.size)
+    for op in graph.ops if order is None else [graph.op_named(name) for name in order]:
+        for name in op.reads:
+            events.read(name)
+        for name in op.writes:
+            tensor = graph.tensor_named(name)
+            events.write(tensor.overwrites or name, tensor.size)
+    return events
