@@ -12,7 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,11 +57,7 @@ class Events:
             buffer = self._ids.get(name, -1)
             size = self._size_of[buffer] if buffer >= 0 else 0
             if not size:
-                written = (known for known, i in self._ids.items() if self._size_of[i])
-                raise InputError(
-                    f"event {len(self) + 1}: read of {quoted(name)}, which was never written"
-                    f"{near_matches(str(name), written)}; write it first, or give the read a size"
-                )
+                self._refuse(name, "read")
         else:
             size = whole_size(size, f"read {quoted(name)}")
             buffer = self._intern(name)
@@ -173,6 +169,13 @@ class Events:
         # Python's integers: sums of size x distance leave 64 bits at some 3e9 floats.
         moved = sum(map(operator.mul, sizes, self.all_distances()[chosen].tolist()))
         return float(moved / sum(sizes)) if sizes else 0.0
+
+    def _refuse(self, name: str, kind: str) -> NoReturn:
+        written = (known for known, buffer in self._ids.items() if self._size_of[buffer])
+        raise InputError(
+            f"event {len(self) + 1}: {kind} of {quoted(name)}, which was never written"
+            f"{near_matches(str(name), written)}; write it first, or give the {kind} a size"
+        )
 
     def _intern(self, name: str) -> int:
         if not isinstance(name, str) or not name:
