@@ -98,6 +98,7 @@ class Dataflow:
     value_must_survive: Bools  # needed at the end
     start_value: Ints  # per tensor: its value at the start, NONE for temps and outputs
     final_value: Ints  # per tensor: the last value in its storage, NONE when it never holds one
+    storage: Ints  # per tensor: the tensor whose room it lives in, itself unless it overwrites another
     op_cost: npt.NDArray[np.float64]
     op_once: Bools
     op_in_place: Bools  # overwrites a value, so it can never run again
@@ -240,6 +241,7 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
         value_must_survive=survive,
         start_value=start_value,
         final_value=np.array(final_value, np.int64),
+        storage=np.array(storage, np.int64),
         op_cost=np.array([op.cost for op in ops], np.float64),
         op_once=np.array([op.once for op in ops], np.bool_),
         op_in_place=np.array([bool(row) for row in op_destroys], np.bool_),

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from pebbler.graph import Graph
 from pebbler.hazards import NONE, Dataflow
 from pebbler.kernels import recency
+from pebbler.lru import lru_energy
 from pebbler.machine import Machine
+from pebbler.touches import touch
 
-__all__ = ["UNBOUNDED", "Books", "capacities", "price_recency", "prices"]
+__all__ = ["UNBOUNDED", "Books", "capacities", "price_lru", "price_recency", "prices"]
 
 UNBOUNDED = 2**62
 Floats = npt.NDArray[np.float64]
@@ -68,4 +70,46 @@ def price_recency(graph: Graph, machine: Machine, order: npt.NDArray[np.int64]) 
         capacities(machine), prices(machine, "read"), prices(machine, "write"),
         books.by_level, books.by_tensor, books.by_op, books.step_energy,
     )  # fmt: skip
+    return books
+
+
+def price_lru(graph: Graph, machine: Machine, order: npt.NDArray[np.int64], *, steady: bool) -> Books:
+    """Return what running the ops in `order` costs on hardware LRU caches with write-back.
+
+    A write-back is charged to the write that made the line dirty; a steady plan is one repetition of an endless loop.
+
+    >>> from pebbler import workloads, machine
+    >>> import msgspec
+    >>> own = msgspec.structs.replace(machine("notes"), allocator="own")
+    >>> int(price_lru(workloads.mlp(), own, np.arange(15), steady=True).by_level.sum())
+    12843490
+    """
+    flow = graph.dataflow
+    machine = machine.in_unit(graph.unit)
+    books = Books.empty(len(machine.level), flow, len(order))
+    touches = touch(graph, order, machine.allocator, machine.line)
+    item, lines, units, run = touches.in_lines(machine.line)
+    reads, writes = prices(machine, "read"), prices(machine, "write")
+    step = touches.step[run]
+    if len(item):
+        caps = [level.capacity for level in machine.level]
+        priced = lru_energy(
+            item, touches.write[run], caps, reads.tolist(), writes.tolist(),
+            sizes=lines, line=machine.line, units=units, steady=steady, detail=True,
+        )  # fmt: skip
+        assert priced.touches is not None
+        paid = priced.touches.read + priced.touches.write + priced.touches.owned_write_back
+        books.by_level[:] = np.array(priced.read_units) * reads
+        books.by_level[:] += (np.array(priced.write_units) + np.array(priced.write_back_units)) * writes
+        np.add.at(books.by_tensor, touches.tensor[run], paid)
+        np.add.at(books.by_op, order[step], paid)
+        np.add.at(books.step_energy, step, paid)
+    costs = flow.op_cost[order]
+    books.by_level[0] += costs.sum()
+    np.add.at(books.by_op, order, costs)
+    books.step_energy[:] += costs
+    named = [(row[0] if len(row) else flow.op_reads.row(op)[0]) for op, row in enumerate(flow.op_writes)]
+    if len(named):
+        np.add.at(books.by_tensor, flow.value_tensor[np.array(named)[order]], costs)
+    books.by_kind[0] = books.step_energy.sum()
     return books

@@ -93,7 +93,10 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
         error = f"{place}: {text}"
     if not explicit:
         order = moves.subject if error is None else moves.subject[:0]
-        books = pricing.price_recency(graph, machine, order)
+        if machine.management == "recency":
+            books = pricing.price_recency(graph, machine, order)
+        else:
+            books = pricing.price_lru(graph, machine, order, steady=bool(plan.steady))
     return Judgement(
         legal=error is None,
         energy=_plain(float(books.by_level.sum())),
