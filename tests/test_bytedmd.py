@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive_bytedmd as naive
 from pebbler.bytedmd import ScalarProgram, bytedmd, trace_scalars
 from pebbler.errors import InputError
-
-spec = importlib.util.spec_from_file_location("naive_bytedmd", Path(__file__).with_name("naive_bytedmd.py"))
-naive = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(naive)
 
 
 def dot(row, column):

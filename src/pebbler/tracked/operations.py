@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pebbler.buffer import View, one_recorder, plain, views_in
 from pebbler.errors import InputError
+from pebbler.tracked.buffer import View, one_recorder, plain, views_in
 
 __all__ = ["SPECIAL", "operate", "scatter"]
 

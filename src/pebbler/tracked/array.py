@@ -22,11 +22,11 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from pebbler.buffer import Buffer, View, one_recorder, plain, views_in
 from pebbler.errors import InputError
-from pebbler.numpy_functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
-from pebbler.operations import SPECIAL, operate, scatter
 from pebbler.record import Recorder, current_recorder
+from pebbler.tracked.buffer import Buffer, View, one_recorder, plain, views_in
+from pebbler.tracked.functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
+from pebbler.tracked.operations import SPECIAL, operate, scatter
 
 __all__ = ["Tracked", "tracked"]
 
