@@ -48,6 +48,7 @@ def run() -> Experiment:
         note="003",
         question="Does updating per layer still give better reuse on 20-bit parity?",
         config=msgspec.to_builtins(CONFIG),
+        seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
             Verdict(

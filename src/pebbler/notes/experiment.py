@@ -97,6 +97,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     question: str
     config: dict[str, Any]
+    seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     verdicts: tuple[Verdict, ...]
     questions: tuple[Question, ...]

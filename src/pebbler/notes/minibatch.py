@@ -43,7 +43,7 @@ _CACHES = {
     (1000, 65536): ((543, 0, 0.0), (608, 0, 0.0)),
 }
 _SMALL = {"single": (6323.43490668814, 492731, 543, 441), "batch": (102325.49366852669, 364278, 524, 316)}
-_REWRITTEN = "The trace rewrites every parameter before every single step, which no trainer does; without that the batch moves more."
+_REWRITTEN = "The trace rewrites the parameters before every single step, which no trainer does; without that the batch moves more."
 _FORWARD_ONLY = (
     "Batch size 1 was traced on a sample of margin 1.347, which makes no gradient: it is a forward pass, not a step."
 )
@@ -69,6 +69,7 @@ def run() -> Experiment:
         note="004",
         question="How much does mini-batch SGD improve energy efficiency over single-sample SGD?",
         config=msgspec.to_builtins(CONFIG) | {"batch": BATCH},
+        seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
             Verdict(

@@ -58,6 +58,7 @@ def run(solve: Solver | None = None) -> Experiment:
         note="000",
         question="Can the order of execution lower the energy of SGD without changing what it learns?",
         config={"training": msgspec.to_builtins(CONFIG), "graph": graph.name, "machine": levels.name},
+        seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
             Verdict(

@@ -53,6 +53,7 @@ def run() -> Experiment:
         note="002",
         question="Does updating W1 in tiles shorten reuse distances?",
         config={"traced": msgspec.to_builtins(TRACED), "trained": msgspec.to_builtins(TRAINED), "seeds": SEEDS},
+        seeds=SEEDS,
         rows=tuple(rows),
         verdicts=(
             Verdict(

@@ -1,0 +1,126 @@
+"""Plots drawn from data, the same bytes every time: PNG for people, SVG for pages that are light or dark."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from pebbler.notes.experiment import Plot
+
+__all__ = ["PALETTE", "inline_svg", "png", "svg"]
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ by marker and dash as well.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = "osD^vP"
+_DASHES = ("-", "--")
+# Stands for the page's own text colour; nothing else is drawn in it.
+_INK = "#010203"
+_PAPER_INK = "#222222"
+
+
+def png(plot: Plot) -> bytes:
+    """Return the plot as a PNG image on white."""
+    return _render(plot, "png", _PAPER_INK)
+
+
+def svg(plot: Plot) -> bytes:
+    """Return the plot as an SVG file on white."""
+    return _render(plot, "svg", _PAPER_INK)
+
+
+def inline_svg(plot: Plot, prefix: str) -> str:
+    """Return the plot as an SVG element for a page: transparent, in the page's text colour, its ids prefixed."""
+    text = _render(plot, "svg", _INK).decode()
+    text = text[text.index("<svg") :].replace(_INK, "currentColor")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
+    return re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
+
+
+def _render(plot: Plot, kind: str, ink: str) -> bytes:
+    settings = {
+        "svg.hashsalt": plot.name,
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 10,
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink),
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        _DRAW[plot.kind](axes, plot)
+        axes.set_title(plot.title)
+        axes.set_xlabel(plot.x_label)
+        axes.set_ylabel(plot.y_label)
+        axes.spines[["top", "right"]].set_visible(False)
+        for label, x in plot.marks:
+            axes.axvline(x, color=ink, linewidth=1, linestyle=":")
+            axes.annotate(
+                label,
+                (x, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(4, -2),
+                textcoords="offset points",
+                va="top",
+                fontsize=8,
+            )
+        if len(plot.series) > 1:
+            axes.legend(frameon=False, fontsize=8)
+        out = io.BytesIO()
+        # The date and the library's version would make two runs differ.
+        nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        figure.savefig(out, format=kind, metadata=nothing, dpi=150, transparent=ink == _INK)
+    return out.getvalue()
+
+
+def _plain(value: float, _position: int) -> str:
+    return f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _lines(axes: Axes, plot: Plot) -> None:
+    for i, series in enumerate(plot.series):
+        axes.plot(
+            series.x,
+            series.y,
+            label=series.label,
+            color=PALETTE[i % len(PALETTE)],
+            marker=_MARKERS[i % len(_MARKERS)],
+            markersize=4,
+            linestyle=_DASHES[i % len(_DASHES)],
+        )
+    if plot.log_x:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(plot.series[0].x)
+        axes.minorticks_off()
+    if plot.log_y:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+
+
+def _bars(axes: Axes, plot: Plot) -> None:
+    width = 0.8 / len(plot.series)
+    for i, series in enumerate(plot.series):
+        places = [k + (i - (len(plot.series) - 1) / 2) * width for k in range(len(series.y))]
+        axes.bar(places, series.y, width, label=series.label, color=PALETTE[i % len(PALETTE)])
+    axes.set_xticks(range(len(plot.series[0].x)), [str(x) for x in plot.series[0].x])
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain))
+    if plot.log_y:
+        axes.set_yscale("log")
+
+
+def _histogram(axes: Axes, plot: Plot) -> None:
+    values = [series.y for series in plot.series]
+    colours = [PALETTE[i % len(PALETTE)] for i in range(len(values))]
+    axes.hist(values, bins=40, stacked=True, color=colours, label=[series.label for series in plot.series])
+
+
+_DRAW = {"line": _lines, "bar": _bars, "histogram": _histogram}

@@ -1,0 +1,70 @@
+"""Running the notes' experiments by name, and writing what they found."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.files import write_text
+from pebbler.notes.experiment import Experiment
+from pebbler.notes.findings import write_findings
+from pebbler.notes.page import page
+
+__all__ = ["EXPERIMENTS", "REPORT", "reproduce"]
+
+# In the order of the notes. A name is its module's, with dashes.
+EXPERIMENTS = ("pebble-game", "chain", "tiling", "ard", "minibatch")
+REPORT = "report.html"
+
+Progress = Callable[[str, float], None]
+
+
+def reproduce(
+    names: Sequence[str] = (), out: str | Path | None = None, progress: Progress | None = None
+) -> dict[str, Experiment]:
+    """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
+
+    `progress` is told the experiment that begins and the fraction done so far.
+
+    >>> found = reproduce(["ard"])
+    >>> found["ard"].ok
+    True
+    """
+    chosen = list(dict.fromkeys(names)) or list(EXPERIMENTS)
+    for name in chosen:
+        if name not in EXPERIMENTS:
+            raise InputError(f"no experiment is called {quoted(name)}{near_matches(name, EXPERIMENTS)}")
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        _sweep(folder)
+    found: dict[str, Experiment] = {}
+    for done, name in enumerate(chosen):
+        if progress is not None:
+            progress(name, done / len(chosen))
+        began = time.perf_counter()
+        found[name] = import_module(f"pebbler.notes.{name.replace('-', '_')}").run()
+        if folder is not None:
+            write_findings(found[name], folder / name, time.perf_counter() - began)
+    if folder is not None:
+        if progress is not None:
+            progress(REPORT, 1.0)
+        write_text(folder / REPORT, page(list(found.values())))
+    return found
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a run that was killed in the middle of a write has left beside our files."""
+    for left in _asides(folder):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def _asides(folder: Path) -> Iterator[Path]:
+    yield from folder.glob(f".{REPORT}.*.part")
+    for name in EXPERIMENTS:
+        for pattern in (".results.json.*.part", ".findings.md.*.part", ".*.png.*.part", ".*.svg.*.part"):
+            yield from (folder / name).glob(pattern)
