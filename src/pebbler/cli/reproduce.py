@@ -39,19 +39,25 @@ def reproduce(
         emit_json({"experiments": {n: {"rows": [row.summary() for row in e.rows]} for n, e in found.items()}})
     else:
         for name, experiment in found.items():
+            # What the note never printed is in results.json; here it shows only when something is wrong with it.
+            told = [
+                row for row in experiment.rows if row.published is not None or row.corrected is not None or not row.ok
+            ]
             rows = [
                 (
-                    f"{row.name} ({row.unit})" if row.unit else row.name,
+                    row.name if row.unit in ("", "floats") else f"{row.name} ({row.unit})",
                     show(row.published, row.decimals),
-                    show(row.measured, None if row.published is None else row.decimals),
+                    show(row.measured, row.decimals),
                     show(row.corrected, row.decimals),
                     "yes" if row.match else "note wrong" if row.wrong else "NO",
                 )
-                for row in experiment.rows
+                for row in told
             ]
             table(f"{name} (note {experiment.note})", ["figure", "published", "measured", "corrected", "match"], rows)
             for verdict in experiment.verdicts:
                 say(f"Claim: {verdict.claim}\nTruth: {verdict.truth}\n")
+            if len(told) < len(experiment.rows):
+                say(f"{len(experiment.rows) - len(told)} further figures equal the original program's in full.\n")
     failed = [f"{name}: {row.name}" for name, experiment in found.items() for row in experiment.rows if not row.ok]
     for one in failed:
         tell(f"does not reproduce: {one}")
