@@ -93,6 +93,45 @@ def test_step_with_a_gradient(backward, ard, counts, floats, w1, w2, dmc):
     assert events.dmc() == dmc
 
 
+# Note 000: the ops of the pebble game in three orders; an update writes the parameter itself.
+OPS = {
+    "fwd_linear1": "R W1 x b1; W h_pre",
+    "fwd_relu": "R h_pre; W h",
+    "fwd_linear2": "R W2 h b2; W y_hat",
+    "fwd_loss": "R y_hat y; W loss",
+    "bwd_loss": "R loss y_hat y; W dy",
+    "bwd_dW2": "R dy h; W dW2",
+    "bwd_db2": "R dy; W db2",
+    "bwd_dh": "R W2 dy; W dh",
+    "bwd_relu": "R dh h_pre; W dh_pre",
+    "bwd_dW1": "R dh_pre x; W dW1",
+    "bwd_db1": "R dh_pre; W db1",
+    "upd_W1": "R W1 dW1; W W1",
+    "upd_b1": "R b1 db1; W b1",
+    "upd_W2": "R W2 dW2; W W2",
+    "upd_b2": "R b2 db2; W b2",
+}
+FUSED_TAIL = "bwd_dW2 upd_W2 bwd_db2 upd_b2 bwd_dh bwd_relu bwd_dW1 upd_W1 bwd_db1 upd_b1"
+PERLAYER_TAIL = "bwd_dW2 bwd_db2 upd_W2 upd_b2 bwd_dh bwd_relu bwd_dW1 bwd_db1 upd_W1 upd_b1"
+
+
+@pytest.mark.parametrize(
+    ("tail", "ard"),
+    [
+        (" ".join(list(OPS)[5:]), 45275.211759463076),
+        (FUSED_TAIL, 42248.27115096353),
+        (PERLAYER_TAIL, 43328.63468420413),
+    ],
+)
+def test_orders_of_the_pebble_game(tail, ard):
+    sizes = sizes_of(1000) | dict.fromkeys(("y_hat", "loss", "dy"), 1) | {"dW1": 20000, "db1": 1000}
+    script = Script(sizes)
+    script(INITIAL)
+    for name in [*list(OPS)[:5], *tail.split()]:
+        script(OPS[name])
+    assert figures(script.events) == (ard, 144078, 30, 21)
+
+
 # Note 004 needs to know which samples fire, so the tests run its small net.
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -142,3 +146,10 @@ def test_wrong_calls_record_nothing(call, message):
 def test_nothing_recorded():
     with pytest.raises(InputError, match="nothing was recorded"):
         Recorder().trace()
+
+
+def test_the_page_about_traces(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    page = Path(__file__).parent.parent / "docs" / "traces.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    assert (failed, tried > 20) == (0, True)
