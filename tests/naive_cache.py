@@ -96,3 +96,68 @@ def lru_energy(
         if before is not None and sum(before) == reads + writes + backs:
             return reads, writes, backs
         before = (reads, writes, backs)
+
+
+def opt_misses(words: list[int], size: int, bypass: bool) -> int:
+    """Fewest misses of any replacement whatsoever, by trying all victims (and, with `bypass`, keeping nothing)."""
+    reached = {frozenset(): 0}
+    for word in words:
+        after: dict[frozenset[int], int] = {}
+
+        def keep(held: frozenset[int], misses: int, after: dict[frozenset[int], int] = after) -> None:
+            after[held] = min(misses, after.get(held, misses))
+
+        for held, misses in reached.items():
+            if word in held:
+                keep(held, misses)
+                continue
+            if len(held) < size:
+                keep(held | {word}, misses + 1)
+            for victim in held:
+                keep(held - {victim} | {word}, misses + 1)
+            if bypass:
+                keep(held, misses + 1)
+        reached = after
+    return min(reached.values())
+
+
+def hierarchy(
+    words: list[int], writes: list[bool], levels: list[tuple[int, int]], line: int = 1, refresh: bool = True
+) -> list[dict[str, int]]:
+    """Separate LRU levels (sets, ways), by recursion from level to level.
+
+    `refresh`: a write that hits makes its line the newest, as a read does.
+    """
+    contents: list[list[list[int]]] = [[[] for _ in range(sets)] for sets, _ in levels]
+    dirty: list[set[int]] = [set() for _ in levels]
+    counts = [
+        dict.fromkeys(("reads", "writes", "read_hits", "write_hits", "evictions", "write_backs"), 0) for _ in levels
+    ]
+
+    def request(k: int, number: int, write: bool) -> None:
+        if k == len(levels):
+            return
+        sets, ways = levels[k]
+        held = contents[k][number % sets]
+        counts[k]["writes" if write else "reads"] += 1
+        if number in held:
+            counts[k]["write_hits" if write else "read_hits"] += 1
+            if refresh or not write:
+                held.remove(number)
+                held.insert(0, number)
+        else:
+            request(k + 1, number, False)
+            held.insert(0, number)
+            for victim in held[ways:]:
+                counts[k]["evictions"] += 1
+                if victim in dirty[k]:
+                    dirty[k].remove(victim)
+                    counts[k]["write_backs"] += 1
+                    request(k + 1, victim, True)
+            del held[ways:]
+        if write:
+            dirty[k].add(number)
+
+    for word, write in zip(words, writes, strict=True):
+        request(0, word // line, write)
+    return counts

@@ -2,63 +2,125 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import naive_cache as naive
 
-from pebbler.cache import lru_energy
+from pebbler import cache
+from pebbler.cache import WriteBacks, attribute, hierarchy, level_hits, opt_misses, set_associative
+from pebbler.errors import InputError
+from pebbler.reuse import profile
 
-LEVELS = {"capacities": [64, 16384, 65536, None], "read_prices": [5, 20, 100, 640], "write_prices": [5, 20, 100, 640]}
-
-touch_lists = st.integers(1, 12).flatmap(
-    lambda m: st.lists(st.tuples(st.integers(0, m), st.booleans()), min_size=1, max_size=60)
+traces = st.integers(1, 20).flatmap(lambda m: st.lists(st.integers(0, m), min_size=1, max_size=120))
+marked = st.integers(1, 20).flatmap(
+    lambda m: st.lists(st.tuples(st.integers(0, m), st.booleans()), min_size=1, max_size=150)
 )
 
 
-@st.composite
-def machines(draw: st.DrawFn) -> dict[str, list]:
-    """One to four levels with whole prices, so that sums are exact."""
-    bounded = draw(st.lists(st.integers(1, 6), max_size=3))
-    prices = st.lists(st.integers(0, 50), min_size=len(bounded) + 1, max_size=len(bounded) + 1)
-    return {"capacities": [*bounded, None], "read_prices": draw(prices), "write_prices": draw(prices)}
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=25), st.integers(1, 5), st.booleans())
+def test_opt_is_the_best_of_all_replacements(words, size, bypass):
+    assert opt_misses(words, [size], bypass=bypass).tolist() == [naive.opt_misses(words, size, bypass)]
 
 
-@settings(max_examples=200, deadline=None)
-@given(touch_lists, machines(), st.booleans(), st.integers(1, 3))
-def test_lru_energy_is_that_of_moving_lines_about(touches, machine, steady, line):
-    items, writes = zip(*touches, strict=True)
-    got = lru_energy(items, np.array(writes), **machine, line=line, steady=steady, detail=True)
-    want = naive.lru_energy(
-        touches, machine["capacities"][:-1], machine["read_prices"], machine["write_prices"], line, steady=steady
-    )
-    assert (got.read_energy, got.write_energy, got.write_back_energy) == want
-    assert got.energy == sum(want)
-    assert lru_energy(items, np.array(writes), **machine, line=line, steady=steady).energy == got.energy
-    each = got.touches
-    assert each.read.sum() == want[0]
-    assert each.write.sum() == want[1]
-    assert each.owned_write_back.sum() == want[2]
-    assert (each.write_back.sum() == want[2]) if steady else (each.write_back.sum() <= want[2])
-    assert not each.owned_write_back[~np.array(writes)].any()
+@settings(max_examples=60, deadline=None)
+@given(traces)
+def test_opt_is_at_most_lru_and_falls_with_size(words):
+    sizes = np.arange(1, 24)
+    lru, opt, free = profile(words).misses(sizes), opt_misses(words, sizes), opt_misses(words, sizes, bypass=True)
+    assert (free <= opt).all()
+    assert (opt <= lru).all()
+    assert (np.diff(opt) <= 0).all()
+    assert opt[-1] == len(set(words))
+
+
+def test_opt_of_a_long_trace_uses_every_floor_of_the_bitmap():
+    # A loop over m words: OPT with C of them keeps C - 1 from round to round, so each later round misses m - C + 1 or one
+    # fewer. Reuse 70,000 accesses apart crosses words of the third floor (2^18 accesses each).
+    words, rounds, size = 70_000, 8, 30_000
+    trace = np.tile(np.arange(words), rounds)
+    # With bypass: keep the first C words for ever and miss the others in every round.
+    assert opt_misses(trace, [size], bypass=True).tolist() == [words + (rounds - 1) * (words - size)]
+    assert opt_misses(trace, [words]).tolist() == [words]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    marked,
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_levels_pass_on_what_they_miss_and_throw_out(accesses, levels, line, refresh, linked):
+    words, writes = (list(column) for column in zip(*accesses, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "FEW_WAYS", 0 if linked else 32)
+        patch.setattr(cache, "REQUESTS", 37)
+        got = hierarchy(words, levels, line=line, writes=writes, writes_refresh=refresh)
+    assert [dataclasses.asdict(level) for level in got] == naive.hierarchy(words, writes, levels, line, refresh)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces, st.integers(1, 8))
+def test_one_set_of_all_ways_is_plain_lru(words, size):
+    counts = set_associative(words, sets=1, ways=size)
+    assert counts.misses == naive.lru_misses(words, size) == profile(words).misses([size])[0]
+    assert counts.hits + counts.misses == len(words)
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.integers(0, 5), min_size=5, max_size=5),
-    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=25),
-    machines(),
-    st.booleans(),
+@given(marked)
+def test_write_backs_of_every_size_at_once(accesses):
+    words, writes = zip(*accesses, strict=True)
+    sizes = list(range(1, 24))
+    both = WriteBacks()
+    half = len(words) // 2
+    both.feed(words[:half], np.array(writes[:half], bool))
+    both.feed(words[half:], np.array(writes[half:], bool))
+    want = [naive.lru_write_backs(list(words), list(writes), size) for size in sizes]
+    assert list(zip(both.evicted(sizes).tolist(), both.left(sizes).tolist(), strict=True)) == want
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces, st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_level_hits_cut_the_stack(words, capacities):
+    edges = np.cumsum(capacities)
+    want = [0] * (len(capacities) + 1)
+    for depth in naive.distances(words):
+        want[int(np.searchsorted(edges, depth)) if depth else -1] += 1
+    assert level_hits(profile(words), capacities).tolist() == want
+
+
+def test_attribute_sums_by_owner():
+    assert attribute(np.array([1.0, 2.0, 4.0]), np.array([1, 1, 0]), 3).tolist() == [4.0, 3.0, 0.0]
+    with pytest.raises(InputError, match="below 2, got 5 at index 1"):
+        attribute([1.0, 2.0], [0, 5], 2)
+    with pytest.raises(InputError, match="2 values and 1 owners"):
+        attribute([1.0, 2.0], [0], 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: opt_misses([], [1]), "the trace is empty"),
+        (lambda: opt_misses([1, -2], [1]), "must not be negative, got -2 at index 1"),
+        (lambda: opt_misses([1.0], [1]), "must be whole numbers, got float64"),
+        (lambda: opt_misses([1], [0]), "must be at least 1, got 0"),
+        (lambda: opt_misses([1], [2.5]), "flat list of whole numbers"),
+        (lambda: hierarchy([1], []), "at least one"),
+        (lambda: hierarchy([1], [(1, 0)]), "level 0: sets and ways must be at least 1"),
+        (lambda: hierarchy([1], [(1, 1)], line=0), "line must be at least 1"),
+        (lambda: hierarchy([1, 2], [(1, 1)], writes=[True]), "expected 2, got bool of shape"),
+        (lambda: hierarchy([1], [(1, 1)], writes=[1]), "one true or false per access"),
+        (lambda: hierarchy([], [(1, 1)]), "the trace is empty"),
+        (lambda: WriteBacks().feed([1], []), "expected 1"),
+    ],
 )
-def test_runs_cost_what_their_lines_cost(sizes, touches, machine, steady):
-    runs, writes = zip(*touches, strict=True)
-    start = np.concatenate([[0], np.cumsum(sizes)])
-    lines = [(int(start[r]) + k, w) for r, w in touches for k in range(sizes[r])]
-    got = lru_energy(runs, np.array(writes), **machine, sizes=[sizes[r] for r in runs], steady=steady, detail=True)
-    if not lines:
-        assert got.energy == 0
-        return
-    whole = lru_energy([i for i, _ in lines], np.array([w for _, w in lines]), **machine, steady=steady, detail=True)
-    assert (got.read_units, got.write_units) == (whole.read_units, whole.write_units)
-    assert got.write_back_units == whole.write_back_units
-    assert got.touches.owned_write_back.sum() == whole.touches.owned_write_back.sum()
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -170,6 +170,18 @@ class StackDistance:
         """Return the histogram of everything fed so far."""
         return ReuseProfile(self._counts[: self.distinct + 1].copy())
 
+    def depths(self) -> Ints:
+        """Return the 1-based depth at which each word lies now, in order of first appearance.
+
+        >>> stack = StackDistance()
+        >>> stack.count([7, 8, 9, 7])
+        >>> stack.depths().tolist()
+        [1, 3, 2]
+        """
+        out = np.empty(self.distinct, np.int64)
+        out[np.argsort(self._table[: self.distinct])[::-1]] = np.arange(1, self.distinct + 1)
+        return out
+
     def _feed(self, words: Ints, out: Ints) -> None:
         ids = self._packer.ids(words)
         if self._packer.count > self._table.size:
