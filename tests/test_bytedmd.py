@@ -95,6 +95,11 @@ def test_constants_are_free_on_either_side():
     assert (program.depths().tolist(), program.result) == ([1, 1, 1, 1], (1 - 9) * 2 // 3 % 5)
 
 
+def test_numpy_constants_are_free_too():
+    program = trace_scalars(lambda x: np.float64(2) * x + np.int64(1), 4.0)
+    assert (program.depths().tolist(), program.result) == ([1, 1], 9)
+
+
 def test_divmod_has_two_results():
     program = trace_scalars(lambda a, b: sum(divmod(a, b), start=0), 17, 5)
     # 0 + quotient, then the sum so far + remainder, which went down by one.

@@ -12,7 +12,7 @@ __all__ = ["cost", "depths"]
 
 
 @njit(cache=True)
-def last_uses(
+def _last_uses(
     left: NDArray[np.int32], right: NDArray[np.int32], arguments: int, returned: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Return the last instruction that reads each value: -1 for none, the number of instructions for returned values."""
@@ -90,7 +90,7 @@ def depths(
     Instruction i reads values left[i] and right[i] (-1: nothing) and makes value arguments + i. Values below `arguments`
     are on the stack at the start, the last one on top.
     """
-    uses = last_uses(left, right, arguments, returned)
+    uses = _last_uses(left, right, arguments, returned)
     most = _most_live(uses, left, right, arguments)
     # Every move takes a fresh slot on top. Twice the room makes closing the gaps cost O(1) per move, and keeps the
     # tree no deeper than the stack needs.
