@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import InputError, quoted
-from pebbler.graph import Graph, Op
+from pebbler.graph import Graph, Op, Tensor
 from pebbler.machine import Level, Machine
 from pebbler.plan import Plan
 from pebbler.workloads import arithmetic
@@ -40,7 +40,8 @@ class Comparison:
 def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, seed: int = 0) -> Values:
     """Return the final value of every param and output after running the plan's moves.
 
-    `values` gives inputs and params; without it they are drawn from `seed`. Illegal plans run too, as far as data allows.
+    `values` gives inputs and params; without it they are drawn from `seed`. A plan with a source takes and returns the source's
+    tensors, whatever tiles it works on. Illegal plans run too, as far as data allows.
 
     >>> from pebbler import workloads, machine, Plan
     >>> plan = Plan.in_order(workloads.mlp(n=3, hidden=4), machine("notes"))
@@ -48,7 +49,7 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
     ['W1', 'W2', 'b1', 'b2']
     """
     graph = plan.graph
-    interpret, start = _interpreter(graph, values, seed)
+    interpret, start = _interpreter(plan, values, seed)
     root = _storage_names(graph)
     slowest = len(plan.machine.level) - 1
     cached = plan.machine.management != "explicit"
@@ -82,7 +83,8 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
         else:
             levels[number[move[2]]].pop(root[move[1]], None)
     kept = [tensor.name for tensor in graph.tensors if tensor.kind in ("param", "output")]
-    return {name: find(name, "the end") for name in kept}
+    final = {name: find(name, "the end") for name in kept}
+    return final if plan.source is None else _assembled(graph, plan.source, final)
 
 
 def verify(plan: Plan, *, seed: int = 0) -> Comparison:
@@ -93,9 +95,10 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
     >>> verify(broken).identical
     False
     """
-    program = Plan.in_order(plan.graph, plan.machine)
+    program = plan.graph if plan.source is None else plan.source
     # Program order is run as on a machine that holds everything, whatever the plan's levels are.
-    reference = execute(_unbounded(program), seed=seed)
+    memory = Machine("memory", program.unit, (Level("memory", 0, 0),), operands="any")
+    reference = execute(Plan.in_order(program, memory), seed=seed)
     result = execute(plan, seed=seed)
     worst, identical = 0.0, True
     for name, expected in reference.items():
@@ -106,10 +109,6 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
             scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
             worst = max(worst, float(np.max(np.abs(got - expected), initial=0.0)) / scale)
     return Comparison(identical, worst, tuple(reference), arithmetic.has_kernels(plan.graph))
-
-
-def _unbounded(plan: Plan) -> Plan:
-    return Plan(plan.graph, Machine("memory", plan.machine.unit, (Level("memory", 0, 0),), operands="any"), plan.moves)
 
 
 def _storage_names(graph: Graph) -> dict[str, str]:
@@ -123,23 +122,44 @@ def _storage_names(graph: Graph) -> dict[str, str]:
 
 
 def _interpreter(
-    graph: Graph, values: Mapping[str, npt.ArrayLike] | None, seed: int
+    plan: Plan, values: Mapping[str, npt.ArrayLike] | None, seed: int
 ) -> tuple[Interpreter, dict[str, Any]]:
     """Return how to run an op, and the start values to run it on: arrays where there are kernels, else fingerprints."""
+    graph, program = plan.graph, plan.graph if plan.source is None else plan.source
     if not arithmetic.has_kernels(graph):
-        if values is not None:
-            raise InputError(f"graph {quoted(graph.name)} has no numpy kernels, so it cannot run on given values")
+        if values is not None or plan.source is not None:
+            raise InputError(f"graph {quoted(graph.name)} has no numpy kernels, so it cannot run on numbers")
         names = [tensor.name for tensor in graph.tensors if tensor.kind in ("input", "param")]
         return _fingerprint, {name: _mix(str(seed), name) for name in names}
-    start: dict[str, Any] = arithmetic.initial_values(graph, seed)
+    start: dict[str, Any] = arithmetic.initial_values(program, seed)
     for name, value in (values or {}).items():
         if name not in start:
-            raise InputError(f"{quoted(name)} is no input or param of graph {quoted(graph.name)}")
+            raise InputError(f"{quoted(name)} is no input or param of graph {quoted(program.name)}")
         array = np.asarray(value, np.float64)
         if array.shape != start[name].shape:
             raise InputError(f"{quoted(name)} must have shape {start[name].shape}, got {array.shape}")
         start[name] = array
+    if plan.source is not None:
+        pieces = [(tensor, *_part(tensor, program)) for tensor in graph.tensors if tensor.kind in ("input", "param")]
+        start = {tensor.name: start[whole][part] for tensor, whole, part in pieces}
     return lambda op, reads: arithmetic.run_op(graph, op, reads), start
+
+
+def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
+    """Return which tensor of the source this is a tile of, and which part of it."""
+    tile = tensor.meta.get("tile", {"of": tensor.name, "at": {}})
+    whole = source.tensor_named(tile["of"])
+    return whole.name, tuple(slice(*tile["at"].get(axis, (0, extent))) for axis, extent in whole.axes or ())
+
+
+def _assembled(graph: Graph, source: Graph, results: Values) -> Values:
+    whole: Values = {}
+    for name, result in results.items():
+        tensor = graph.tensor_named(name)
+        goal, part = _part(tensor, source)
+        shape = tuple(extent for _, extent in source.tensor_named(goal).axes or ())
+        whole.setdefault(goal, np.full(shape, np.nan))[part] = result
+    return whole
 
 
 def _fingerprint(op: Op, reads: Sequence[Any]) -> list[Any]:

@@ -95,7 +95,7 @@ def trace_of(
 
     >>> from pebbler.workloads import mlp
     >>> sum(len(piece) for piece in trace_of(mlp(), range(15)))
-    144077
+    122056
     """
     touches = touch(graph, order, allocator, line)
     steps = np.asarray(order, np.int64)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
+from pebbler.files import is_file
 from pebbler.graph import Graph
 from pebbler.workloads.chains import chain
 from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order
@@ -64,7 +65,7 @@ def load(name: str | Path) -> Graph:
     'note-mlp'
     """
     text = str(name)
-    if Path(text).is_file() or text.endswith(".json"):
+    if is_file(text) or text.endswith(".json"):
         return Graph.load(text)
     try:
         return get(text)

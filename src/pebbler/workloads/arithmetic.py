@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.errors import InputError, near_matches, quoted
+from pebbler.errors import InputError, quoted
 from pebbler.graph import Graph, Op
 
 __all__ = ["KERNELS", "Named", "has_kernels", "initial_values", "run_op"]
@@ -50,8 +51,9 @@ def contract(operands: Sequence[Named], axes: Axes) -> Array:
 
 
 def _linear(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
-    weights, x, bias = reads
-    return contract([weights, x], axes) + bias.along(axes)
+    weights, x, *bias = reads  # a tile that adds to a sum has no bias to add
+    product = contract([weights, x], axes)
+    return product + bias[0].along(axes) if bias else product
 
 
 def _relu(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
@@ -101,19 +103,62 @@ def has_kernels(graph: Graph) -> bool:
     >>> has_kernels(mlp()), has_kernels(chain())
     (True, False)
     """
-    return all("kernel" in op.meta for op in graph.ops) and all(tensor.axes is not None for tensor in graph.tensors)
+    return all(op.meta.keys() & {"kernel", "parts", "gather"} for op in graph.ops) and all(
+        tensor.axes is not None for tensor in graph.tensors
+    )
 
 
 def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
-    """Return the results of one op on arrays."""
-    name = op.meta.get("kernel")
-    if name not in KERNELS:
-        raise InputError(f"op {quoted(op.name)}: no kernel {quoted(name)}{near_matches(str(name), KERNELS)}")
-    named = [Named(data, _axes(graph, tensor)) for data, tensor in zip(reads, op.reads, strict=True)]
+    """Return the results of one op on arrays; pieces of tiled and fused graphs run as `pebbler.transform` marks them."""
+    axes = {name: tuple(axis for axis, _ in graph.tensor_named(name).axes or ()) for name in (*op.reads, *op.writes)}
     try:
-        return [np.asarray(KERNELS[name](named, _axes(graph, tensor), op.meta)) for tensor in op.writes]
-    except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise InputError(f"op {quoted(op.name)}: kernel {name} does not fit its tensors: {error}") from None
+        return _evaluate(op, reads, axes)
+    except (ValueError, IndexError, KeyError, TypeError, msgspec.ValidationError) as error:
+        raise InputError(f"op {quoted(op.name)}: its kernel does not fit its tensors: {error}") from None
+
+
+def _evaluate(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) -> list[Array]:
+    if "parts" in op.meta:
+        return _evaluate_parts(op, reads, axes)
+    if "gather" in op.meta:
+        return _evaluate_gather(op, reads)
+    old = op.meta.get("accumulates", ())
+    fresh = len(reads) - len(old)
+    named = [Named(data, axes[name]) for data, name in zip(reads[:fresh], op.reads, strict=False)]
+    kernel = KERNELS.get(op.meta.get("kernel", ""))
+    if kernel is None:
+        raise KeyError(f"no kernel {op.meta.get('kernel')!r}")
+    results = [np.asarray(kernel(named, axes[name], op.meta)) for name in op.writes]
+    sums = dict(zip(old, reads[fresh:], strict=True))
+    return [result + sums[name] if name in sums else result for name, result in zip(op.writes, results, strict=True)]
+
+
+def _evaluate_parts(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) -> list[Array]:
+    known = dict(zip(op.reads, reads, strict=True))
+    axes = {**axes, **{name: tuple(inner) for name, inner in op.meta["inner"].items()}}
+    for part in (msgspec.convert(part, Op) for part in op.meta["parts"]):
+        results = _evaluate(part, [known[name] for name in part.reads], axes)
+        known |= dict(zip(part.writes, results, strict=True))
+    return [known[name] for name in op.writes]
+
+
+def _evaluate_gather(op: Op, reads: Sequence[Array]) -> list[Array]:
+    behind = op.meta["gather"]
+    whole = msgspec.convert(behind["op"], Op)
+    axes = {name: tuple(inner) for name, inner in behind["axes"].items()}
+    known = dict(zip(op.reads, reads, strict=True))
+    inputs = []
+    for name in whole.reads:
+        pieces = [known[piece] for piece in behind["pieces"][name]]
+        inputs.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axes[name].index(behind["axis"])))
+    results = []
+    for name, result in zip(whole.writes, _evaluate(whole, inputs, axes), strict=True):
+        pieces = behind["pieces"][name]
+        if len(pieces) == 1:
+            results.append(result)
+        else:
+            results += np.split(result, behind["cuts"], axes[name].index(behind["axis"]))
+    return results
 
 
 def initial_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
@@ -127,7 +172,3 @@ def initial_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
         elif tensor.kind == "param":
             values[tensor.name] = rng.normal(0, 0.1, shape)
     return values
-
-
-def _axes(graph: Graph, tensor: str) -> Axes:
-    return tuple(axis for axis, _ in graph.tensor_named(tensor).axes or ())

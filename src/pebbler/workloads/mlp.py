@@ -122,12 +122,12 @@ class _Builder:
             pre, post = self.named("h_pre", layer), self.named("h", layer)
             self.tensor(pre, [*self.samples, *self.units(layer)])
             self.tensor(post, [*self.samples, *self.units(layer)])
-            graph.op(f"fwd_linear{layer}", [f"W{layer}", below, f"b{layer}"], [pre], meta={"kernel": "linear"})
+            graph.op(f"fwd_linear{layer}", [f"W{layer}", below, f"b{layer}"], [pre], meta=self.linear(layer))
             graph.op(self.named("fwd_relu", layer), [pre], [post], pointwise=True, meta={"kernel": "relu"})
             below = post
         for name in ("y_hat", "loss", "dy"):
             self.tensor(name, self.samples)
-        graph.op(f"fwd_linear{top}", [f"W{top}", below, f"b{top}"], ["y_hat"], meta={"kernel": "linear"})
+        graph.op(f"fwd_linear{top}", [f"W{top}", below, f"b{top}"], ["y_hat"], meta=self.linear(top))
         graph.op("fwd_loss", ["y_hat", "y"], ["loss"], pointwise=True, meta={"kernel": "hinge"})
         scale = {"kernel": "hinge_grad", "scale": 1 / (self.batch or 1)}
         graph.op("bwd_loss", ["loss", "y_hat", "y"], ["dy"], pointwise=True, meta=scale)
@@ -164,6 +164,9 @@ class _Builder:
 
     def named(self, name: str, layer: int) -> str:
         return name if self.layers == 1 else f"{name}{layer}"
+
+    def linear(self, layer: int) -> dict[str, object]:
+        return {"kernel": "linear", "adds": [f"b{layer}"]}
 
     def tensor(self, name: str, axes: Axes, kind: str = "temp", overwrites: str | None = None) -> None:
         size = 1
