@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["IllegalPlan", "InputError", "PebblerError", "near_matches", "quoted"]
+__all__ = ["IllegalPlan", "InputError", "PebblerError", "near_matches", "one_line", "quoted"]
+
+_LONGEST = 200  # characters of a name in a message
+_LISTED = 12  # names in a message; beyond these it is no help any more
 
 
 class PebblerError(Exception):
@@ -27,18 +30,32 @@ def quoted(name: object) -> str:
     W1 'two\\nlines'
     """
     text = str(name)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
     plain = text.isprintable() and text != "" and not any(c in text for c in " '\"")
     return text if plain else repr(text)
 
 
+def one_line(text: str) -> str:
+    """Return a text with everything escaped that would break the line or the terminal.
+
+    >>> print(one_line("unknown field `si\\nze`"))
+    unknown field `si\\nze`
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def near_matches(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)" for a misspelt name, or all the known names when none is near.
+    """Return " (did you mean ...?)" for a misspelt name, or the known names when none is near.
 
     >>> near_matches("note", ["notes", "red-blue"])
     ' (did you mean notes?)'
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    # Comparing is slow, so in a large graph only names of about the same length that begin alike are looked at.
+    alike = names if len(names) <= 1000 else [n for n in names if n[:1] == name[:1] and abs(len(n) - len(name)) <= 2]
+    near = difflib.get_close_matches(name[:200], alike[:1000], n=3, cutoff=0.6)
     if near:
-        return f" (did you mean {' or '.join(near)}?)"
-    return f" (known: {', '.join(names)})" if names else ""
+        return f" (did you mean {' or '.join(map(quoted, near))}?)"
+    more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return f" (known: {', '.join(map(quoted, names[:_LISTED]))}{more})" if names else ""

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pebbler.errors import InputError, quoted
+from pebbler.errors import InputError, one_line, quoted
 
 __all__ = [
     "MAX_BYTES",
     "decode_json",
+    "is_file",
     "read_bytes",
     "read_json",
     "read_toml",
@@ -30,18 +31,30 @@ T = TypeVar("T")
 MAX_BYTES = 128 * 2**20
 
 
+def is_file(path: str | Path) -> bool:
+    """Return whether there is such a file; a text that could be no path at all is just no file.
+
+    >>> is_file("x" * 10_000)
+    False
+    """
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     """Return a file's bytes, or say why it cannot be read."""
-    path = Path(path)
     try:
-        size = path.stat().st_size
-        if size > limit:
-            raise InputError(
-                f"{path}: {size / 2**20:.0f} MiB is too large; files of this kind are at most {limit / 2**20:.0f} MiB"
-            )
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+        with open(path, "rb") as file:
+            # A pipe or a device says size 0, so there what was read decides.
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(limit + 1) if size <= limit else b""
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if max(size, len(data)) > limit:
+        raise InputError(f"{path}: is too large; files of this kind are at most {limit / 2**20:.0f} MiB")
+    return data
 
 
 def decode_json(data: bytes, type_: type[T], where: str) -> T:
@@ -53,7 +66,7 @@ def decode_json(data: bytes, type_: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(data, type=type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {one_line(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON: {error}") from None
 
@@ -69,7 +82,7 @@ def read_toml(path: str | Path, type_: type[T]) -> T:
     try:
         return msgspec.convert(tomllib.loads(data.decode()), type=type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {one_line(str(error))}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
@@ -79,16 +92,19 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     path = Path(path)
     aside = None
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(data)  # a pipe or a device, /dev/null say, is written to and never replaced
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".part")
+        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".pebbler.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(aside, 0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones
         os.replace(aside, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     finally:
         if aside is not None:
             with contextlib.suppress(OSError):

@@ -26,6 +26,9 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 # Sums of sizes are kept in 64-bit integers and energies in doubles; this leaves room for both.
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 
+# Larger than any real cost or price, and small enough that no sum of them overflows.
+MOST_COST = 1e30
+
 
 class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A named buffer of `size` units."""
@@ -140,8 +143,10 @@ class Graph:
         return op
 
     def _add_tensor(self, tensor: Tensor) -> None:
-        wrong = None
-        if tensor.name in self._tensor_index:
+        wrong = _unwritable(tensor.name)
+        if wrong is not None:
+            pass
+        elif tensor.name in self._tensor_index:
             wrong = f"the name is taken by tensors[{self._tensor_index[tensor.name]}]"
         elif tensor.axes is not None:
             product = math.prod(extent for _, extent in tensor.axes)
@@ -156,12 +161,14 @@ class Graph:
         self._forget()
 
     def _add_op(self, op: Op) -> None:
-        wrong = None
+        wrong = _unwritable(op.name)
         known = self._tensor_index
-        if op.name in self._op_index:
+        if wrong is not None:
+            pass
+        elif op.name in self._op_index:
             wrong = f"the name is taken by ops[{self._op_index[op.name]}]"
-        elif not math.isfinite(op.cost):
-            wrong = f"cost must be a finite number >= 0, got {op.cost}"
+        elif not 0 <= op.cost <= MOST_COST:
+            wrong = f"cost must be a number from 0 to {MOST_COST:g}, got {op.cost}"
         elif not op.reads and not op.writes:
             wrong = "reads and writes nothing"
         elif stranger := next((name for name in (*op.reads, *op.writes) if name not in known), None):
@@ -247,6 +254,15 @@ class Graph:
             return cls.from_file(file)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+
+def _unwritable(name: str) -> str | None:
+    """Return why a name could not be written to a file, if so: half a surrogate pair has no UTF-8 form."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "the name is not valid Unicode"
+    return None
 
 
 def _convert(fields: dict[str, Any], type_: type[T], what: str) -> T:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NONE", "Dataflow", "Hazard", "Rows", "derive"]
 
 NONE = -1
+_MOST_UNITS = 2**60  # sums of sizes are 64-bit integers
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -229,6 +230,8 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
             _check_output(i, tensors, ops, latest, value_destroyer)
         if tensor.kind in ("param", "output"):
             survive[final_value[i]] = True
+    if sum(tensors[i].size for i in value_tensor) > _MOST_UNITS:
+        raise InputError(f"all values together have more than {_MOST_UNITS:,} units, the most that is supported")
     sizes = np.array([tensor.size for tensor in tensors], np.int64)
     return Dataflow(
         tensor_names=[tensor.name for tensor in tensors],

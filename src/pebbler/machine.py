@@ -5,7 +5,6 @@ The built-in machines are TOML files in `pebbler/machines/`, each citing where i
 
 from __future__ import annotations
 
-import math
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,11 +12,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import read_toml
+from pebbler.files import is_file, read_toml
 
 __all__ = ["Level", "Machine", "builtin_machines", "energy_unit", "machine", "machine_text"]
 
 UNIT_BYTES = {"byte": 1, "float32": 4}
+# Sums of capacities are 64-bit integers, and no sum of prices may overflow a double.
+_MOST_UNITS = 2**56
+_MOST_PRICE = 1e30
 Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -59,8 +61,11 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
             if level.name in names[:i]:
                 raise InputError(f"{here}: the name is taken")
             for field, price in (("read", level.read), ("write", level.write)):
-                if not math.isfinite(price):
-                    raise InputError(f"{here}: {field} must be a finite price >= 0, got {price}")
+                if not 0 <= price <= _MOST_PRICE:
+                    raise InputError(f"{here}: {field} must be a finite price from 0 to {_MOST_PRICE:g}, got {price}")
+            room = level.capacity
+            if room is not None and not (isinstance(room, int) and 1 <= room <= _MOST_UNITS):
+                raise InputError(f"{here}: capacity must be a whole number from 1 to {_MOST_UNITS:,}, got {room}")
             last = i == len(self.level) - 1
             if level.capacity is None and not last:
                 raise InputError(f"{here}: only the last level may be unbounded; give it a capacity")
@@ -141,7 +146,7 @@ def machine(name: str | Path | Machine) -> Machine:
     if text in builtin_machines():
         with resources.as_file(resources.files("pebbler.machines").joinpath(f"{text}.toml")) as path:
             return read_toml(path, Machine)
-    if text.endswith(".toml") or Path(text).is_file():
+    if text.endswith(".toml") or is_file(text):
         return read_toml(text, Machine)
     raise InputError(
         f"no built-in machine {quoted(text)}{near_matches(text, builtin_machines())}; a machine file must end in .toml"
