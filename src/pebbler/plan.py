@@ -111,14 +111,18 @@ class Plan:
         flow = self.graph.dataflow
         levels = {int(tensor): [slowest] for tensor in np.flatnonzero(flow.start_value >= 0)}
         for name, where in self.start.items():
-            tensor = self.graph.tensor_index(name)
+            names = [where] if isinstance(where, str) else list(where)
+            try:
+                tensor = self.graph.tensor_index(name)
+                numbers = sorted({self.machine.level_index(level) for level in names})
+            except InputError as error:
+                raise InputError(f"start: {error}") from None
             if tensor not in levels:
                 kind = self.graph.tensors[tensor].kind
                 raise InputError(f"start: {quoted(name)} is of kind {kind}; only inputs and params exist at the start")
-            names = [where] if isinstance(where, str) else list(where)
             if not names:
                 raise InputError(f"start: {quoted(name)} must be in at least one level")
-            levels[tensor] = sorted({self.machine.level_index(level) for level in names})
+            levels[tensor] = numbers
         return levels
 
     def encode(self) -> EncodedMoves:
@@ -149,21 +153,19 @@ class Plan:
     def _move_error(self, i: int) -> InputError:
         move = self.moves[i]
         place = f"moves[{i}]"
+        words = [word if isinstance(word, str) else repr(word) for word in move[:5]]
+        got = f"got [{', '.join(map(quoted, words))}{', ...' if len(move) > 5 else ''}]"
         if len(move) == 0 or move[0] not in _SHAPES:
-            return InputError(f"{place}: expected one of {', '.join(_SHAPES.values())}; got {list(move)}")
+            return InputError(f"{place}: expected one of {', '.join(_SHAPES.values())}; {got}")
         lengths = {"compute": (2, 3), "copy": (4,), "drop": (3,)}[move[0]]
-        if len(move) not in lengths or not all(isinstance(word, str) for word in move):
-            return InputError(f"{place}: expected {_SHAPES[move[0]]}; got {list(move)}")
-        try:
-            if move[0] == "compute":
-                self.graph.op_index(move[1])
-            else:
-                self.graph.tensor_index(move[1])
-            for name in move[2:]:
-                self.machine.level_index(name)
-        except InputError as error:
-            return InputError(f"{place}: {error}")
-        return InputError(f"{place}: expected {_SHAPES[move[0]]}; got {list(move)}")
+        if len(move) in lengths and all(isinstance(word, str) for word in move):
+            try:
+                self.graph.op_index(move[1]) if move[0] == "compute" else self.graph.tensor_index(move[1])
+                for name in move[2:]:
+                    self.machine.level_index(name)
+            except InputError as error:
+                return InputError(f"{place}: {error}")
+        return InputError(f"{place}: expected {_SHAPES[move[0]]}; {got}")
 
     # Files ------------------------------------------------------------------------------------------------------------
 
@@ -193,11 +195,13 @@ class Plan:
     def load(cls, path: str | Path) -> Plan:
         """Return the plan in a JSON file; a wrong file is refused with the place and what was expected."""
         file = read_json(path, PlanFile)
+        place = "graph"
         try:
             graph = Graph.from_file(file.graph)
+            place = "source"
             source = None if file.source is None else Graph.from_file(file.source)
         except InputError as error:
-            raise InputError(f"{path}: graph: {error}") from None
+            raise InputError(f"{path}: {place}: {error}") from None
         return cls(
             graph,
             file.machine,

@@ -24,8 +24,8 @@ class Judgement:
     """What the referee says of a plan. Energies are in the graph's energy unit, peaks in the graph's unit.
 
     Every breakdown adds up to `energy`: `levels` and `tensors` by themselves (an op's own cost counts where its results go,
-    with the first tensor it writes), `ops` together with `moves["copy"]`. Of an illegal plan they cover the moves up to the
-    illegal one.
+    with the first tensor it writes), `ops` together with `moves["copy"]`. Of an illegal plan they cover the moves before the
+    illegal one; where the order alone makes the price (`lru`, `recency`), nothing.
     """
 
     legal: bool
@@ -66,31 +66,38 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
     explicit = machine.management == "explicit"
     # A cache keeps every value somewhere, so there the order alone is judged, on one endless level.
     arena = machine if explicit else Machine(machine.name, machine.unit, machine.level[-1:], operands="any")
-    start_mask, start_error = _place_start(plan) if explicit else _only_computes(plan, moves)
-    books = pricing.Books.empty(len(arena.level), flow, len(moves.kind))
-    peak = np.zeros(len(arena.level), np.int64)
+    start_mask, start_error = _place_start(plan) if explicit else (_start_somewhere(plan), None)
     params = [i for i, tensor in enumerate(graph.tensors) if tensor.kind == "param"]
-    reason, at, a, b, c = rules.play(
-        moves.kind, moves.subject, moves.level if explicit else np.zeros_like(moves.level), moves.to,
-        pricing.capacities(arena), pricing.prices(arena, "read"), pricing.prices(arena, "write"),
-        arena.operands == "fastest",
-        flow.value_tensor, flow.value_size, flow.value_maker, flow.value_must_survive,
-        flow.op_cost, flow.op_once, flow.op_in_place,
-        flow.op_reads.start, flow.op_reads.items, flow.op_writes.start, flow.op_writes.items,
-        flow.op_destroys.start, flow.op_destroys.items, flow.value_readers.start, flow.value_readers.items,
-        len(graph.tensors), start_mask, flow.start_value[params], flow.final_value[params],
-        bool(plan.steady) and explicit, ignore_war,
-        books.by_level, books.by_tensor, books.by_op, books.by_kind, peak, books.step_energy,
-    )  # fmt: skip
+
+    def play(count: int) -> tuple[tuple[int, ...], pricing.Books, npt.NDArray[np.int64]]:
+        books, peak = pricing.Books.empty(len(arena.level), flow, count), np.zeros(len(arena.level), np.int64)
+        verdict = rules.play(
+            moves.kind[:count], moves.subject[:count],
+            moves.level[:count] if explicit else np.zeros(count, np.int8), moves.to[:count],
+            pricing.capacities(arena), pricing.prices(arena, "read"), pricing.prices(arena, "write"),
+            arena.operands == "fastest",
+            flow.value_tensor, flow.value_size, flow.value_maker, flow.value_must_survive,
+            flow.op_cost, flow.op_once, flow.op_in_place,
+            flow.op_reads.start, flow.op_reads.items, flow.op_writes.start, flow.op_writes.items,
+            flow.op_destroys.start, flow.op_destroys.items, flow.value_readers.start, flow.value_readers.items,
+            len(graph.tensors), start_mask, flow.start_value[params], flow.final_value[params],
+            bool(plan.steady) and explicit, ignore_war,
+            books.by_level, books.by_tensor, books.by_op, books.by_kind, peak, books.step_energy,
+        )  # fmt: skip
+        return tuple(map(int, verdict)), books, peak
+
+    playable = len(moves.kind) if explicit else _leading_computes(moves)
+    (reason, at, *about), books, peak = play(playable)
     error, move = start_error, None
-    if error is None and reason != rules.LEGAL:
-        template = _REASONS[reason]
-        if reason == rules.LOSES_NEEDED and a == c:
-            template = "{value_c} is lost, which {op_b} still needs and nothing can recompute"
-        text = template.format_map(_Words(plan, machine, (int(a), int(b), int(c))))
-        move = int(at) + 1 if 0 <= at < len(moves.kind) else None
+    if error is None and at == playable < len(moves.kind):
+        move, what = playable + 1, KINDS[moves.kind[playable]]
+        error = f"move {move}: a {what}, but under management {machine.management!r} moves are computes only"
+    elif error is None and reason != rules.LEGAL:
+        move = at + 1 if 0 <= at < playable else None
         place = "start" if at < 0 else "end" if move is None else f"move {move}"
-        error = f"{place}: {text}"
+        error = f"{place}: {_explain(reason, plan, machine, about)}"
+    if start_error is not None or (explicit and at < playable):
+        _, books, peak = play(0 if start_error is not None else max(at, 0))  # the illegal move itself is in no book
     if not explicit:
         order = moves.subject if error is None else moves.subject[:0]
         if machine.management == "recency":
@@ -133,15 +140,17 @@ def _place_start(plan: Plan) -> tuple[npt.NDArray[np.int64], str | None]:
     return mask, error
 
 
-def _only_computes(plan: Plan, moves: EncodedMoves) -> tuple[npt.NDArray[np.int64], str | None]:
-    """Return where values start on the one level of a cache's arena, and the first move that is not a compute."""
+def _start_somewhere(plan: Plan) -> npt.NDArray[np.int64]:
+    """Return where values start on the one level of a cache's arena."""
     plan.start_levels()  # refuses names that do not exist
-    mask = (plan.graph.dataflow.value_maker == NONE).astype(np.int64)
+    mask: npt.NDArray[np.int64] = (plan.graph.dataflow.value_maker == NONE).astype(np.int64)
+    return mask
+
+
+def _leading_computes(moves: EncodedMoves) -> int:
+    """Return how many moves come before the first that is not a compute."""
     other = np.flatnonzero(moves.kind != COMPUTE)
-    if len(other) == 0:
-        return mask, None
-    what, management = KINDS[moves.kind[other[0]]], plan.machine.management
-    return mask, f"move {other[0] + 1}: a {what}, but under management {management!r} moves are computes only"
+    return int(other[0]) if len(other) else len(moves.kind)
 
 
 def _named(names: Sequence[str], amounts: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -171,10 +180,18 @@ _REASONS = {
 }
 
 
+def _explain(reason: int, plan: Plan, machine: Machine, about: Sequence[int]) -> str:
+    """Return why a move is illegal, from what the kernel returned."""
+    template = _REASONS[reason]
+    if reason == rules.LOSES_NEEDED and about[0] == about[2]:
+        template = "{value_c} is lost, which {op_b} still needs and nothing can recompute"
+    return template.format_map(_Words(plan, machine, about))
+
+
 class _Words(dict[str, str]):
     """The words of a reason: `{op_b}` is the op whose number is the second of the three that the kernel returned."""
 
-    def __init__(self, plan: Plan, machine: Machine, about: tuple[int, int, int]) -> None:
+    def __init__(self, plan: Plan, machine: Machine, about: Sequence[int]) -> None:
         self.plan, self.machine, self.about = plan, machine, dict(zip("abc", about, strict=True))
 
     def __missing__(self, key: str) -> str:
