@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from pebbler.graph import Graph
 from pebbler.machine import Machine, machine
 from pebbler.notes.experiment import Question, Value, show, table
 from pebbler.notes.orders import all_orders, recency_energies
+from pebbler.notes.savings import NEEDS_SOLVER, PJ_PER_UJ, Solver
 from pebbler.plan import Plan
 from pebbler.referee import check
 from pebbler.workloads import deep_mlp, mlp, note_order
 
-__all__ = ["NEEDS_SOLVER", "batch_question", "depth_question", "eager_order", "hazard_question", "recompute_question"]
+__all__ = ["batch_question", "depth_question", "eager_order", "hazard_question", "recompute_question"]
 
-NEEDS_SOLVER = "needs the solver"
-PJ_PER_UJ = 1e6
 _LAYERS = (1, 2, 4, 8, 16)
 _BATCHES = (1, 4, 8, 16, 32, 64, 128)
 
@@ -41,7 +38,7 @@ def eager_order(graph: Graph) -> list[int]:
     return order
 
 
-def depth_question(solve: Callable[[Graph, Machine], Plan] | None) -> Question:
+def depth_question(solve: Solver | None) -> Question:
     """Answer whether gains grow with depth, once the weights leave L2."""
     recency, lru = machine("notes-recency"), machine("notes")
     rows: list[tuple[Value, ...]] = []
@@ -99,7 +96,7 @@ def hazard_question(graph: Graph) -> Question:
     )
 
 
-def recompute_question(solve: Callable[[Graph, Machine], Plan] | None) -> Question:
+def recompute_question(solve: Solver | None) -> Question:
     """Answer what recomputation buys on the explicit machine, where the plan decides what to keep."""
     question = "What does recomputation buy?"
     if solve is None:

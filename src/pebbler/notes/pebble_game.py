@@ -13,17 +13,14 @@ from pebbler.notes.deeper import batch_question, depth_question, hazard_question
 from pebbler.notes.experiment import Experiment, Plot, Row, Series, Verdict, compare, show
 from pebbler.notes.orders import all_orders, hazard_free, order_events, recency_energies
 from pebbler.notes.parity import Config
+from pebbler.notes.savings import PJ_PER_UJ, Solver, savings
 from pebbler.notes.training import train
-from pebbler.plan import Plan
 from pebbler.pricing import price_recency
 from pebbler.workloads import note_mlp, note_order
 
-__all__ = ["Solver", "run"]
-
-Solver = Callable[[Graph, Machine], Plan]
+__all__ = ["run"]
 
 CONFIG = Config(always_update=True)
-PJ_PER_UJ = 1e6
 
 # Order: energy in uJ, change in %, accuracy, ARD as printed; then pJ, ARD in full.
 _FIGURES = {
@@ -53,6 +50,7 @@ def run(solve: Solver | None = None) -> Experiment:
     rows = [row for name in _FIGURES for row in _order_rows(name, graph, levels)]
     rows += _distribution_rows(energies, free, ards)
     legal = energies[free]
+    beyond, beyond_verdict = savings(solve)
     return Experiment(
         name="pebble-game",
         note="000",
@@ -78,8 +76,10 @@ def run(solve: Solver | None = None) -> Experiment:
                 ),
                 evidence="Reuse distance of every hazard-free order.",
             ),
+            beyond_verdict,
         ),
         questions=(
+            beyond,
             depth_question(solve),
             hazard_question(graph),
             recompute_question(solve),

@@ -1,0 +1,94 @@
+"""How much energy a plan can save beyond note 000's model: the same step in tiles, priced by the referee."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pebbler.execute import verify
+from pebbler.graph import Graph
+from pebbler.machine import Machine, machine
+from pebbler.notes.experiment import Question, Value, Verdict, show, table
+from pebbler.plan import Plan
+from pebbler.referee import require_legal
+from pebbler.transform import fuse, tile
+from pebbler.workloads import mlp, note_order
+
+__all__ = ["NEEDS_SOLVER", "PJ_PER_UJ", "Solver", "savings", "tile_by_tile"]
+
+NEEDS_SOLVER = "needs the solver"
+PJ_PER_UJ = 1e6
+_TILES = (10, 20, 50, 100, 250)
+
+_PROGRAM, _NOTE, _SOLVED = "program order", "the note's best order", "the solver's plan"
+
+Solver = Callable[[Graph, Machine], Plan]
+
+
+def tile_by_tile(graph: Graph, loss: str = "bwd_loss") -> list[str]:
+    """Return an order of a tiled step: forward tile by tile, the loss, then backward and updates tile by tile in reverse.
+
+    >>> order = tile_by_tile(tile(mlp(n=2, hidden=4), "hidden", 2))
+    >>> order[:2], order[-2:]
+    (['fwd_linear1[0]', 'fwd_relu[0]'], ['upd_b1[0]', 'upd_W2[0]'])
+    """
+    cut = next(i for i, op in enumerate(graph.ops) if loss in op.name)
+    ranked = []
+    for i, op in enumerate(graph.ops):
+        found = re.search(r"\[(\d+)\]$", op.name)
+        at = int(found[1]) if found else -1 if i <= cut else 0
+        # Ops that belong to no tile come last before the loss and first after it.
+        key = (0, at if found else len(graph.ops), i) if i <= cut else (1, -at if found else -len(graph.ops), i)
+        ranked.append((key, op.name))
+    return [name for _, name in sorted(ranked)]
+
+
+def savings(solve: Solver | None) -> tuple[Question, Verdict]:
+    """Return what a step costs in program order, in the note's order, in tiles, and as the solver plans it."""
+    step, lru = mlp(n=20, hidden=1000), machine("notes")
+    plans = {_PROGRAM: Plan.in_order(step, lru, steady=True)}
+    plans[_NOTE] = Plan.in_order(step, lru, note_order("optimal"), steady=True)
+    for size in _TILES:
+        tiled = tile(fuse(step, "dW1"), "hidden", size)
+        order = tile_by_tile(tiled)
+        plans[f"tiles of {size}, reversed, dW1 fused"] = Plan.in_order(tiled, lru, order, steady=True, source=step)
+    if solve is not None:
+        plans[_SOLVED] = solve(step, lru)
+    energies = {name: require_legal(plan).energy / PJ_PER_UJ for name, plan in plans.items()}
+    program, best = energies[_PROGRAM], min(energies, key=lambda name: energies[name])
+    times = program / energies[best]
+    rows: list[tuple[Value, ...]] = [
+        (name, energies[name], program / energies[name], f"{verify(plan).largest_difference:.0e}")
+        for name, plan in plans.items()
+    ]
+    if solve is None:
+        rows.append((_SOLVED, NEEDS_SOLVER, None, None))
+    question = Question(
+        question="How much energy can a plan save beyond reordering?",
+        answer=(
+            f"{show(program, 3)} uJ in program order fall to {show(energies[best], 3)} uJ ({best}): {times:.2f} times less. "
+            f"The note's best order gives {show(energies[_NOTE], 3)} uJ."
+        ),
+        tables=(
+            table(
+                "One step on the notes' LRU machine, steady state",
+                ["schedule", "uJ", "times less", "relative difference of results"],
+                rows,
+            ),
+        ),
+    )
+    return question, Verdict(
+        claim="The improvement window is very narrow: 3 % between the best and the worst order.",
+        truth=(
+            f"For orders of whole tensors. With {best}, the step costs {show(energies[best], 3)} uJ against "
+            f"{show(program, 3)} uJ in program order, {times:.2f} times less."
+        ),
+        evidence=_evidence(plans.get(_SOLVED)),
+    )
+
+
+def _evidence(solved: Plan | None) -> str:
+    sure = "Priced by the referee on the note's machine with LRU caches, one step of an endless loop."
+    if solved is None or solved.bound is None:
+        return sure
+    return f"{sure} No schedule of the plan's graph costs less than {show(solved.bound / PJ_PER_UJ, 3)} uJ ({solved.status})."
