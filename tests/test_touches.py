@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_lru import lru_energy
 
 import pebbler as pb
+from naive_lru import lru_energy
 from pebbler.machine import Level, Machine
 from pebbler.touches import touch, trace_of
 

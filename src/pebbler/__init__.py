@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pebbler import notes as notes
     from pebbler import workloads as workloads
+    from pebbler.bytedmd import bytedmd as bytedmd
+    from pebbler.bytedmd import trace_scalars as trace_scalars
+    from pebbler.clock import Events as Events
+    from pebbler.clock import buffer_lru as buffer_lru
     from pebbler.errors import IllegalPlan as IllegalPlan
     from pebbler.errors import InputError as InputError
     from pebbler.errors import PebblerError as PebblerError
     from pebbler.execute import execute as execute
+    from pebbler.execute import verify as verify
     from pebbler.graph import Graph as Graph
     from pebbler.graph import Op as Op
     from pebbler.graph import Tensor as Tensor
@@ -21,10 +26,19 @@ if TYPE_CHECKING:
     from pebbler.machine import Machine as Machine
     from pebbler.machine import machine as machine
     from pebbler.plan import Plan as Plan
+    from pebbler.record import Recorder as Recorder
+    from pebbler.record import record as record
     from pebbler.referee import check as check
+    from pebbler.solve import solve as solve
+    from pebbler.trace import Trace as Trace
+    from pebbler.tracked import Tracked as Tracked
+    from pebbler.tracked import tracked as tracked
+    from pebbler.transform import fuse as fuse
+    from pebbler.transform import tile as tile
 
 # Modules load when first used, so that `import pebbler` and `pebbler --help` stay quick.
 _HOME = {
+    "Events": "clock",
     "Graph": "graph",
     "IllegalPlan": "errors",
     "InputError": "errors",
@@ -33,10 +47,22 @@ _HOME = {
     "Op": "graph",
     "PebblerError": "errors",
     "Plan": "plan",
+    "Recorder": "record",
     "Tensor": "graph",
+    "Trace": "trace",
+    "Tracked": "tracked",
+    "buffer_lru": "clock",
+    "bytedmd": "bytedmd",
     "check": "referee",
     "execute": "execute",
+    "fuse": "transform",
     "machine": "machine",
+    "record": "record",
+    "solve": "solve",
+    "tile": "transform",
+    "trace_scalars": "bytedmd",
+    "tracked": "tracked",
+    "verify": "execute",
 }
 _PACKAGES = ("notes", "workloads")
 
