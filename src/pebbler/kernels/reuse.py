@@ -31,6 +31,7 @@ __all__ = [
     "pack_direct",
     "popcount",
     "rehash",
+    "select",
 ]
 
 # Slots per node, as powers of two: 64 in a word, 64 words in a group, 32 groups in a block. The fan-outs are what one round
@@ -207,3 +208,22 @@ def histogram(distances, counts):  # type: ignore[no-untyped-def]
     """Add to `counts[d]` the number of accesses at distance d."""
     for d in distances:
         counts[np.uint64(d)] += 1
+
+
+@njit(cache=True)
+def select(words, salt, limit, groups, out, group):  # type: ignore[no-untyped-def]
+    """Copy the accesses to words whose hash is below `limit`, with a group from other bits of it; return how many.
+
+    The hash is the finalizer of splitmix64 (Steele et al. 2014), so that whole words are in or out, evenly spread.
+    """
+    count = 0
+    for i in range(words.size):
+        mixed = np.uint64(words[i]) ^ salt
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+        if mixed >> np.uint64(32) < limit:
+            out[count] = words[i]
+            group[count] = (mixed & np.uint64(0xFFFFFFFF)) % groups
+            count += 1
+    return count
