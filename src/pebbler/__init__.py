@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pebbler import notes as notes
     from pebbler import workloads as workloads
+    from pebbler.analysis import analyse as analyse
+    from pebbler.analysis import roles as roles
+    from pebbler.analysis import trace_plan as trace_plan
     from pebbler.bytedmd import bytedmd as bytedmd
     from pebbler.bytedmd import trace_scalars as trace_scalars
     from pebbler.clock import Events as Events
@@ -51,6 +54,7 @@ _HOME = {
     "Tensor": "graph",
     "Trace": "trace",
     "Tracked": "tracked",
+    "analyse": "analysis",
     "buffer_lru": "clock",
     "bytedmd": "bytedmd",
     "check": "referee",
@@ -60,6 +64,8 @@ _HOME = {
     "record": "record",
     "solve": "solve",
     "tile": "transform",
+    "roles": "analysis",
+    "trace_plan": "analysis",
     "trace_scalars": "bytedmd",
     "tracked": "tracked",
     "verify": "execute",

@@ -150,7 +150,8 @@ class WriteBacks:
     """Write-back traffic of a fully associative LRU cache of every size at once, from a trace in chunks.
 
     >>> w = WriteBacks()
-    >>> w.feed([1, 2, 1, 3], [True, False, True, False])
+    >>> w.feed([1, 2, 1, 3], [True, False, True, False]).tolist()
+    [0, 0, 2, 0]
     >>> w.evicted([1, 2, 3]).tolist(), w.left([1, 2, 3]).tolist()
     ([2, 0, 0], [0, 1, 1])
     """
@@ -161,10 +162,11 @@ class WriteBacks:
         self._sunk = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
 
-    def feed(self, words: ArrayLike, writes: ArrayLike) -> None:
-        """Take the next chunk of the trace."""
+    def feed(self, words: ArrayLike, writes: ArrayLike) -> Ints:
+        """Take the next chunk of the trace; return its reuse distances."""
         trace = check_words(words)
         wrote = _flags(writes, trace.size)
+        distances = np.empty(trace.size, np.int64)
         for start in range(0, trace.size, CHUNK):
             ids = self._packer.ids(trace[start : start + CHUNK])
             more = self._packer.count - self._sunk.size
@@ -173,7 +175,10 @@ class WriteBacks:
                 self._counts = np.concatenate(
                     [self._counts, np.zeros(self._sunk.size + 1 - self._counts.size, np.int64)]
                 )
-            kernel.dirty_reach(ids, wrote[start : start + CHUNK], self.stack.feed(ids), self._sunk, self._counts)
+            here = distances[start : start + CHUNK]
+            here[:] = self.stack.feed(ids)
+            kernel.dirty_reach(ids, wrote[start : start + CHUNK], here, self._sunk, self._counts)
+        return distances
 
     def evicted(self, sizes: ArrayLike) -> Ints:
         """Return how often a cache of each size has thrown out a dirty word so far."""

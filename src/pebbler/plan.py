@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import InputError, quoted
-from pebbler.files import read_json, write_bytes
+from pebbler.files import read_bytes, read_json, write_bytes
 from pebbler.graph import Graph, GraphFile
 from pebbler.machine import Machine
+from pebbler.workloads import load
 
-__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status"]
+__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status", "load_subject"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
@@ -215,6 +216,17 @@ class Plan:
             source,
             file.meta,
         )
+
+
+def load_subject(name: str | Path) -> Plan | Graph:
+    """Return the plan or graph in a JSON file, told apart by its format, or a built-in workload by its spec.
+
+    >>> load_subject("chain:length=3")
+    Graph('chain:length=3', unit='pebble', 8 tensors, 7 ops)
+    """
+    if Path(name).is_file() and FORMAT.encode() in read_bytes(name)[:200]:
+        return Plan.load(name)
+    return load(name)
 
 
 def _plain(number: float | None) -> float | None:

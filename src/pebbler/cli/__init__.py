@@ -10,9 +10,12 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.cache import cache
 from pebbler.cli.check import check
 from pebbler.cli.graph import graph
 from pebbler.cli.machines import machines
+from pebbler.cli.reproduce import reproduce
+from pebbler.cli.trace import trace
 from pebbler.cli.workloads import workloads
 from pebbler.errors import InputError, PebblerError
 
@@ -44,7 +47,7 @@ def _root(
     pass
 
 
-for _command in (check, graph, machines, workloads):
+for _command in (reproduce, check, trace, cache, graph, machines, workloads):
     app.command()(_command)
 
 

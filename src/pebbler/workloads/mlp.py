@@ -172,7 +172,8 @@ class _Builder:
         size = 1
         for _, extent in axes:
             size *= extent
-        self.graph.tensor(name, size, kind, axes=axes, overwrites=overwrites)  # type: ignore[arg-type]
+        meta = {"role": "gradient"} if name.startswith("d") else {}
+        self.graph.tensor(name, size, kind, axes=axes, overwrites=overwrites, meta=meta)  # type: ignore[arg-type]
 
     def param(self, name: str, axes: Axes) -> None:
         self.tensor(name, axes, "param")

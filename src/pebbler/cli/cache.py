@@ -1,0 +1,81 @@
+"""`pebbler cache`: what caches make of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["cache"]
+
+
+def cache(
+    trace: Annotated[
+        Path, typer.Argument(help="A trace: NPZ, or a plain address list (.npy, .csv, .txt).", show_default=False)
+    ],
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--sizes", help="Cache sizes in lines, as 64,16384,65536; powers of four by default.", show_default=False
+        ),
+    ] = None,
+    line: Annotated[int, typer.Option(help="Units of memory per cache line.")] = 1,
+    machine: Annotated[
+        str | None, typer.Option(help="Price the trace on this machine's levels by the lru rule.", show_default=False)
+    ] = None,
+    steady: Annotated[bool, typer.Option("--steady", help="Price the trace as one round of an endless loop.")] = False,
+    opt: Annotated[
+        bool, typer.Option("--opt/--no-opt", help="Belady's optimum too; it needs the whole trace in memory.")
+    ] = True,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the miss curve as .png, .svg or .pdf.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure a trace: reuse distances, ARD, DMD, LRU and OPT misses, write-backs, energy, by tensor and op.
+
+    Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
+    """
+    from pebbler.analysis import analyse, parse_sizes
+    from pebbler.cli.output import emit_json, energy, number, progress, table
+    from pebbler.machine import energy_unit
+    from pebbler.machine import machine as find_machine
+    from pebbler.plots import draw_misses
+
+    priced = None if machine is None else find_machine(machine)
+    with progress(f"reading {trace}"):
+        found = analyse(trace, parse_sizes(sizes), line=line, opt=opt, machine=priced, steady=steady)
+        if plot is not None:
+            draw_misses(found, plot, title=trace.name)
+    if json:
+        emit_json(found.to_dict())
+        return
+    rows = [
+        ["accesses", number(found.accesses)],
+        ["different lines", number(found.distinct)],
+        ["mean LRU distance", number(found.mean_distance)],
+        ["ARD (since last write)", number(found.ard)],
+        ["DMD (sum of square roots)", number(found.dmd)],
+    ]
+    if found.energy is not None and priced is not None:
+        rows.append([f"energy on {priced.name}", energy(found.energy, energy_unit(priced.unit))])
+    table(str(trace), ["figure", "value"], rows)
+    misses = [
+        [
+            size,
+            count,
+            f"{count / found.accesses:.2%}",
+            "-" if found.opt is None else found.opt[size],
+            found.write_backs[size],
+        ]
+        for size, count in found.lru.items()
+    ]
+    table("Misses", ["lines", "LRU", "LRU ratio", "OPT", "write-backs"], misses)
+    largest = max(found.lru)
+    middle = sorted(found.lru)[len(found.lru) // 2]
+    for what, shares in (("tensor", found.tensors), ("op", found.ops)):
+        if len(shares) > 1:
+            dearest = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
+            heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
+            table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in dearest])

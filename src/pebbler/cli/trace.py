@@ -1,0 +1,54 @@
+"""`pebbler trace`: what a plan or graph touches, as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["trace"]
+
+
+def trace(
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="PLAN|GRAPH", help="A plan, a graph file or a built-in workload.", show_default=False),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write (NPZ).", show_default=False)],
+    allocator: Annotated[
+        str | None,
+        typer.Option(
+            help="own or reuse: how addresses are given; a plan's machine says otherwise.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write the accesses of a plan (or of a graph in program order), unit by unit.
+
+    Example: pebbler trace mlp:n=20,hidden=1000 -o step.npz
+    """
+    from pebbler.analysis import trace_plan
+    from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.errors import InputError
+    from pebbler.plan import load_subject
+    from pebbler.trace import Trace
+
+    if output.suffix.lower() != ".npz":
+        raise InputError(f"{output}: a trace file must end in .npz")
+    count = 0
+    with progress(f"tracing {subject}") as update:
+
+        def counted() -> Iterator[Trace]:
+            nonlocal count
+            for piece in trace_plan(load_subject(subject), allocator):
+                count += len(piece)
+                update(f"tracing {subject}: {count:,} accesses", None)
+                yield piece
+
+        Trace.save_chunks(output, counted())
+    if json:
+        emit_json({"accesses": count, "file": str(output)})
+    else:
+        tell(f"wrote {output}: {count:,} accesses")

@@ -1,0 +1,26 @@
+"""Time since the last write of the same word, on flat arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from numba import njit
+
+__all__ = ["since_write"]
+
+
+@njit(cache=True)
+def since_write(
+    ids: npt.NDArray[Any], writes: npt.NDArray[Any], begin: int, written: npt.NDArray[Any]
+) -> tuple[int, int]:
+    """Return the sum and the number of the clock distances of reads; `written` keeps each word's last write, -1: none."""
+    total, count = 0, 0
+    for i in range(ids.size):
+        word = ids[i]
+        if writes[i]:
+            written[word] = begin + i
+        elif written[word] >= 0:
+            total += begin + i - written[word]
+            count += 1
+    return total, count
