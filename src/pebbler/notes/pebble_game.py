@@ -11,7 +11,7 @@ from pebbler.graph import Graph
 from pebbler.machine import Machine, machine
 from pebbler.notes.deeper import batch_question, depth_question, hazard_question, recompute_question
 from pebbler.notes.experiment import Experiment, Plot, Row, Series, Verdict, compare, show
-from pebbler.notes.orders import all_orders, hazard_free, order_events, recency_energies
+from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.parity import Config
 from pebbler.notes.savings import PJ_PER_UJ, Solver, savings
 from pebbler.notes.training import train
@@ -45,8 +45,7 @@ def run(solve: Solver | None = None) -> Experiment:
     orders = all_orders(graph, war=False)
     free = hazard_free(graph, orders)
     energies = recency_energies(graph, levels, orders) / PJ_PER_UJ
-    names = [op.name for op in graph.ops]
-    ards = np.array([order_events(graph, [names[op] for op in order]).weighted_ard() for order in orders[free]])
+    ards = order_ards(graph, orders[free])
     rows = [row for name in _FIGURES for row in _order_rows(name, graph, levels)]
     rows += _distribution_rows(energies, free, ards)
     legal = energies[free]

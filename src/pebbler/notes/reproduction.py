@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -58,13 +58,7 @@ def reproduce(
 
 def _sweep(folder: Path) -> None:
     """Remove what a run that was killed in the middle of a write has left beside our files."""
-    for left in _asides(folder):
-        with contextlib.suppress(OSError):
-            left.unlink()
-
-
-def _asides(folder: Path) -> Iterator[Path]:
-    yield from folder.glob(f".{REPORT}.*.part")
-    for name in EXPERIMENTS:
-        for pattern in (".results.json.*.part", ".findings.md.*.part", ".*.png.*.part", ".*.svg.*.part"):
-            yield from (folder / name).glob(pattern)
+    for place in (folder, *(folder / name for name in EXPERIMENTS)):
+        for left in place.glob(".pebbler.*.part"):
+            with contextlib.suppress(OSError):
+                left.unlink()

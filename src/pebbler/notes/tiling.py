@@ -212,12 +212,12 @@ def _pipeline_question() -> Question:
         for tile in _SWEEP
     ]
     best = min(rows, key=lambda row: row[2])
-    exact = same_as_plain(msgspec.structs.replace(TRACED, n_train=200), 250)
+    exact = same_as_plain(msgspec.structs.replace(TRACED, n_train=100), 250)
     return Question(
         question="Is there a fully tiled schedule, each tile's backward next to its forward?",
         answer=(
             "Yes, and it needs no approximation: join each tile's update for one sample with its forward pass for the next. "
-            f"One epoch of it ends with {'bit-identical' if exact else 'DIFFERENT'} parameters. Visiting the tiles in turn "
+            f"An epoch of it ends with {'bit-identical' if exact else 'DIFFERENT'} parameters. Visiting the tiles in turn "
             f"up and down, a 64 KB cache misses {show(best[2])} floats per step with tiles of {best[0]}."
         ),
         tables=(
