@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +25,7 @@ from pebbler.workloads import arithmetic
 __all__ = ["Comparison", "execute", "verify"]
 
 Values = dict[str, Any]
+_MOST_NUMBERS = 2**29  # 4 GiB of doubles
 Interpreter = Callable[[Op, Sequence[Any]], Sequence[Any]]
 
 
@@ -49,6 +51,7 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
     ['W1', 'W2', 'b1', 'b2']
     """
     graph = plan.graph
+    plan.encode()  # refuses moves that name what does not exist
     interpret, start = _interpreter(plan, values, seed)
     root = _storage_names(graph)
     slowest = len(plan.machine.level) - 1
@@ -63,14 +66,14 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
         for level in levels:
             if root[name] in level:
                 return level[root[name]]
-        raise InputError(f"op {quoted(op)}: {quoted(name)} is in no level")
+        raise InputError(f"{op}: {quoted(name)} is in no level")
 
     number = {name: i for i, name in enumerate(plan.machine.names)}
     ran: set[str] = set()
     for move in plan.moves:
         if move[0] == "compute":
             op = graph.op_named(move[1])
-            results = interpret(op, [find(name, op.name) for name in op.reads])
+            results = interpret(op, [find(name, f"op {quoted(op.name)}") for name in op.reads])
             level = number[move[2]] if len(move) == 3 and not cached else 0
             for name, result in zip(op.writes, results, strict=True):
                 if op.name not in ran:
@@ -79,7 +82,10 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
                 levels[level][root[name]] = result
             ran.add(op.name)
         elif move[0] == "copy":
-            levels[number[move[3]]][root[move[1]]] = levels[number[move[2]]][root[move[1]]]
+            held = levels[number[move[2]]]
+            if root[move[1]] not in held:
+                raise InputError(f"copy: {quoted(move[1])} is not in {quoted(move[2])}")
+            levels[number[move[3]]][root[move[1]]] = held[root[move[1]]]
         else:
             levels[number[move[2]]].pop(root[move[1]], None)
     kept = [tensor.name for tensor in graph.tensors if tensor.kind in ("param", "output")]
@@ -100,15 +106,23 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
     memory = Machine("memory", program.unit, (Level("memory", 0, 0),), operands="any")
     reference = execute(Plan.in_order(program, memory), seed=seed)
     result = execute(plan, seed=seed)
+    numbers = arithmetic.has_kernels(plan.graph)
     worst, identical = 0.0, True
     for name, expected in reference.items():
-        got = np.asarray(result[name])
-        expected = np.asarray(expected)
+        if name not in result:
+            raise InputError(f"no tile of the plan's graph holds {quoted(name)} of its source")
+        got, expected = np.asarray(result[name]), np.asarray(expected)
         if got.tobytes() != expected.tobytes():
             identical = False
-            scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
-            worst = max(worst, float(np.max(np.abs(got - expected), initial=0.0)) / scale)
-    return Comparison(identical, worst, tuple(reference), arithmetic.has_kernels(plan.graph))
+            worst = max(worst, _difference(got, expected) if numbers else 1.0)
+    return Comparison(identical, worst, tuple(reference), numbers)
+
+
+def _difference(got: npt.NDArray[np.float64], expected: npt.NDArray[np.float64]) -> float:
+    """Return how far `got` is from `expected`, relative to the largest number in it; 1 where either is no number."""
+    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+    difference = float(np.max(np.abs(got - expected), initial=0.0)) / scale
+    return difference if np.isfinite(difference) else 1.0
 
 
 def _storage_names(graph: Graph) -> dict[str, str]:
@@ -131,6 +145,8 @@ def _interpreter(
             raise InputError(f"graph {quoted(graph.name)} has no numpy kernels, so it cannot run on numbers")
         names = [tensor.name for tensor in graph.tensors if tensor.kind in ("input", "param")]
         return _fingerprint, {name: _mix(str(seed), name) for name in names}
+    if sum(tensor.size for tensor in (*graph.tensors, *program.tensors)) > _MOST_NUMBERS:
+        raise InputError(f"graph {quoted(graph.name)} has more than {_MOST_NUMBERS:,} numbers: too many to run here")
     start: dict[str, Any] = arithmetic.initial_values(program, seed)
     for name, value in (values or {}).items():
         if name not in start:
@@ -141,15 +157,25 @@ def _interpreter(
         start[name] = array
     if plan.source is not None:
         pieces = [(tensor, *_part(tensor, program)) for tensor in graph.tensors if tensor.kind in ("input", "param")]
+        if stranger := next((whole for _, whole, _ in pieces if whole not in start), None):
+            raise InputError(f"source: {quoted(stranger)} is neither input nor param, but a tile of it is")
         start = {tensor.name: start[whole][part] for tensor, whole, part in pieces}
     return lambda op, reads: arithmetic.run_op(graph, op, reads), start
 
 
+class _Tile(msgspec.Struct):
+    of: str
+    at: dict[str, tuple[int, int]] = {}
+
+
 def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
     """Return which tensor of the source this is a tile of, and which part of it."""
-    tile = tensor.meta.get("tile", {"of": tensor.name, "at": {}})
-    whole = source.tensor_named(tile["of"])
-    return whole.name, tuple(slice(*tile["at"].get(axis, (0, extent))) for axis, extent in whole.axes or ())
+    try:
+        tile = msgspec.convert(tensor.meta.get("tile", {"of": tensor.name}), _Tile)
+    except msgspec.ValidationError as error:
+        raise InputError(f"tensor {quoted(tensor.name)}: meta tile: {error}") from None
+    whole = source.tensor_named(tile.of)
+    return whole.name, tuple(slice(*tile.at.get(axis, (0, extent))) for axis, extent in whole.axes or ())
 
 
 def _assembled(graph: Graph, source: Graph, results: Values) -> Values:
@@ -158,7 +184,10 @@ def _assembled(graph: Graph, source: Graph, results: Values) -> Values:
         tensor = graph.tensor_named(name)
         goal, part = _part(tensor, source)
         shape = tuple(extent for _, extent in source.tensor_named(goal).axes or ())
-        whole.setdefault(goal, np.full(shape, np.nan))[part] = result
+        try:
+            whole.setdefault(goal, np.full(shape, np.nan))[part] = result
+        except ValueError as error:
+            raise InputError(f"tensor {quoted(name)}: does not fit as a tile of {quoted(goal)}: {error}") from None
     return whole
 
 
