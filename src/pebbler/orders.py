@@ -15,8 +15,8 @@ from pebbler.graph import Graph
 __all__ = ["count_orders", "iterate_orders"]
 
 
-def count_orders(graph: Graph, *, war: bool = True, limit: int = 200_000) -> int | None:
-    """Return the number of legal orders, or None when the count would need more than `limit` sets of ops.
+def count_orders(graph: Graph, *, war: bool = True, limit: int = 500_000) -> int | None:
+    """Return the number of legal orders, or None when the count would take more than `limit` steps (about a second).
 
     Without `war` the anti-dependencies are ignored, as the notes did.
 
@@ -38,12 +38,19 @@ def count_orders(graph: Graph, *, war: bool = True, limit: int = 200_000) -> int
     for op in range(len(before) - 1, -1, -1):
         for first in before[op]:
             descendants[first] |= descendants[op] | 1 << op
-    return _Counter(ancestors, descendants, limit).count((1 << len(before)) - 1)
+    followers: list[list[int]] = [[] for _ in before]
+    for op, row in enumerate(before):
+        for first in row:
+            followers[first].append(op)
+    return _Counter(ancestors, descendants, followers, limit).count((1 << len(before)) - 1)
 
 
 class _Counter:
-    def __init__(self, ancestors: list[int], descendants: list[int], limit: int) -> None:
-        self.ancestors, self.descendants, self.limit = ancestors, descendants, limit
+    """Counts with the reachability of every op as bits; `limit` is the work left."""
+
+    def __init__(self, ancestors: list[int], descendants: list[int], followers: list[list[int]], limit: int) -> None:
+        self.ancestors, self.descendants, self.followers, self.limit = ancestors, descendants, followers, limit
+        self.step = 1 + len(ancestors) // 1000  # wide sets of bits take longer
 
     def count(self, ops: int) -> int | None:
         """Return the number of orders of a set of ops (as bits); None when it is too much work."""
@@ -53,6 +60,9 @@ class _Counter:
             part = pending.pop()
             if part & (part - 1) == 0:
                 continue
+            self.limit -= self.step * part.bit_count() // 8 + 1  # taking apart is cheaper than counting
+            if self.limit < 0:
+                return None
             pieces = self.components(part)
             if len(pieces) > 1:
                 done = 0
@@ -101,21 +111,26 @@ class _Counter:
 
     def by_sets(self, part: int) -> int | None:
         """Return the number of orders by dynamic programming over the sets of ops that may have run."""
-        ways = {0: 1}
-        ops = list(_bits(part))
-        work = 0
-        for _ in ops:
-            after: dict[int, int] = {}
-            for done, count in ways.items():
-                for op in ops:
-                    if not done >> op & 1 and self.ancestors[op] & part & ~done == 0:
-                        reached = done | 1 << op
-                        after[reached] = after.get(reached, 0) + count
-            work += len(after)
-            if work > self.limit:
-                return None
+        first = sum(1 << op for op in _bits(part) if self.ancestors[op] & part == 0)
+        ways = {0: (1, first)}  # per set that may have run: in how many orders, and which ops may run next
+        for _ in range(part.bit_count()):
+            after: dict[int, tuple[int, int]] = {}
+            for done, (count, ready) in ways.items():
+                self.limit -= self.step * ready.bit_count()
+                if self.limit < 0:
+                    return None
+                for op in _bits(ready):
+                    reached = done | 1 << op
+                    if reached in after:
+                        after[reached] = after[reached][0] + count, after[reached][1]
+                        continue
+                    freed = 0
+                    for next_op in self.followers[op]:
+                        if part >> next_op & 1 and self.ancestors[next_op] & part & ~reached == 0:
+                            freed |= 1 << next_op
+                    after[reached] = count, ready & ~(1 << op) | freed
             ways = after
-        return ways[part]
+        return ways[part][0]
 
 
 def iterate_orders(graph: Graph, *, war: bool = True) -> Iterator[Sequence[int]]:

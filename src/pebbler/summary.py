@@ -29,7 +29,12 @@ class Summary:
         """Return the summary as `pebbler graph --json` prints it."""
         kinds = {kind: {"tensors": count, "size": units} for kind, (count, units) in self.kinds.items()}
         result = {"name": self.name, "unit": self.unit, "tensors": self.tensors, "ops": self.ops, "kinds": kinds}
-        counts = {"legal_orders": self.orders, "orders_without_war": self.orders_without_war}
+        # Python, like most readers of JSON, refuses whole numbers of more than some 4,300 digits.
+        written = [
+            count if count is not None and count.bit_length() < 14_000 else None
+            for count in (self.orders, self.orders_without_war)
+        ]
+        counts = dict(zip(("legal_orders", "orders_without_war"), written, strict=True))
         return result | {"hazard_counts": self.hazards} | counts
 
 

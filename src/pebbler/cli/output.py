@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,11 +38,15 @@ def tell(text: str) -> None:
 def number(value: float | None) -> str:
     """Return a number as people read it.
 
-    >>> number(1234567), number(0.123456), number(None)
-    ('1,234,567', '0.1235', '-')
+    >>> number(1234567), number(0.123456), number(None), number(2**80)
+    ('1,234,567', '0.1235', '-', '1.21 x 10^24')
     """
     if value is None:
         return "-"
+    if isinstance(value, int) and abs(value) >= 10**15:
+        exponent = int(math.log10(abs(value)))
+        unit = 10 ** (exponent - 2)
+        return f"{(value + unit // 2) // unit / 100:.2f} x 10^{exponent}"
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
