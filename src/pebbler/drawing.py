@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pebbler.errors import InputError
+from pebbler.errors import InputError, one_line
 from pebbler.files import write_text
 from pebbler.graph import Graph
 
@@ -86,7 +86,7 @@ def to_svg(graph: Graph) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {canvas:.0f} {total:.0f}" width="{canvas:.0f}" '
         f'height="{total:.0f}" font-family="sans-serif" font-size="13">',
-        f"<title>{escape(graph.name)}</title>",
+        f"<title>{_xml(graph.name)}</title>",
         '<rect width="100%" height="100%" fill="white"/><defs>',
     ]
     for kind, (color, _) in STYLES.items():
@@ -103,7 +103,7 @@ def to_svg(graph: Graph) -> str:
         path = f"M{x1:.1f},{top:.1f} C{x1:.1f},{top + bend:.1f} {x2:.1f},{bottom - bend:.1f} {x2:.1f},{bottom:.1f}"
         parts.append(
             f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.3" stroke-dasharray="{dash}" '
-            f'marker-end="url(#{hazard.kind})"><title>{escape(hazard.why())}</title></path>'
+            f'marker-end="url(#{hazard.kind})"><title>{_xml(hazard.why())}</title></path>'
         )
     for op in graph.ops:
         x, y = place[op.name]
@@ -111,9 +111,9 @@ def to_svg(graph: Graph) -> str:
         label = op.name if len(op.name) <= 24 else op.name[:23] + "…"
         tip = f"{op.name}: reads {', '.join(op.reads) or 'nothing'}; writes {', '.join(op.writes) or 'nothing'}"
         parts.append(
-            f'<g><title>{escape(tip)}</title><rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width}" '
+            f'<g><title>{_xml(tip)}</title><rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width}" '
             f'height="{height}" rx="5" fill="#eef3f8" stroke="#5b7c99"/>'
-            f'<text x="{x:.1f}" y="{y + 4.5:.1f}" text-anchor="middle">{escape(label)}</text></g>'
+            f'<text x="{x:.1f}" y="{y + 4.5:.1f}" text-anchor="middle">{_xml(label)}</text></g>'
         )
     legend = "  ".join(f"{kind}" for kind in STYLES)
     parts.append(f'<text x="{gap}" y="{total - 12:.0f}" fill="#4c4c4c">{legend}: plain, dashed, dotted</text></svg>')
@@ -144,6 +144,11 @@ def _rows(graph: Graph) -> list[list[str]]:
     return rows
 
 
+def _xml(text: str) -> str:
+    """Return a text as it may stand in XML, which has no way to write control characters."""
+    return escape(one_line(text))
+
+
 def _dot(name: str) -> str:
-    text = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    text = one_line(name.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{text}"'

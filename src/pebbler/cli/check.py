@@ -28,7 +28,7 @@ def check(
     """
     from pebbler import referee
     from pebbler.cli.output import emit_json, energy, number, table, tell
-    from pebbler.errors import InputError
+    from pebbler.errors import InputError, quoted
     from pebbler.execute import verify
     from pebbler.machine import energy_unit
     from pebbler.plan import Plan
@@ -57,14 +57,14 @@ def check(
     else:
         steady = "steady" if loaded.steady else "one step"
         rows = [
-            [level, energy(amount, unit), number(judgement.peak.get(level)) if judgement.peak else "-"]
+            [quoted(level), energy(amount, unit), number(judgement.peak.get(level)) if judgement.peak else "-"]
             for level, amount in judgement.levels.items()
         ]
         title = f"legal: {energy(judgement.energy, unit)} in {len(loaded.moves):,} moves ({steady})"
-        table(title, ["level", "energy", f"peak ({loaded.graph.unit})"], rows)
+        table(title, ["level", "energy", f"peak ({quoted(loaded.graph.unit)})"], rows)
         table("", ["moves", "energy"], [[kind, energy(amount, unit)] for kind, amount in judgement.moves.items()])
         dearest = sorted(judgement.tensors.items(), key=lambda item: -item[1])[:8]
-        table("", ["dearest tensors", "energy"], [[name, energy(amount, unit)] for name, amount in dearest])
+        table("", ["dearest tensors", "energy"], [[quoted(name), energy(amount, unit)] for name, amount in dearest])
         if comparison is not None:
             what = "params and outputs" if comparison.numbers else "fingerprints"
             verdict = (

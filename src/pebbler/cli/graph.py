@@ -24,6 +24,7 @@ def graph(
     """
     from pebbler.cli.output import emit_json, number, say, table, tell
     from pebbler.drawing import save_graph
+    from pebbler.errors import quoted
     from pebbler.summary import summarise
     from pebbler.workloads import load
 
@@ -39,7 +40,8 @@ def graph(
         emit_json(about.to_dict() | ({"hazards": reasons} if hazards else {}))
     else:
         counts = [[kind, count, number(units)] for kind, (count, units) in about.kinds.items()]
-        table(f"{loaded.name}: {about.ops:,} ops, {about.tensors:,} tensors", ["kind", "tensors", loaded.unit], counts)
+        title = f"{quoted(loaded.name)}: {about.ops:,} ops, {about.tensors:,} tensors"
+        table(title, ["kind", "tensors", quoted(loaded.unit)], counts)
         orders = [
             number(count) if count is not None else "too many to count"
             for count in (about.orders, about.orders_without_war)

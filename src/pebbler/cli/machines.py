@@ -18,6 +18,7 @@ def machines(
     Example: pebbler machines notes > mine.toml
     """
     from pebbler.cli.output import emit_json, table
+    from pebbler.errors import quoted
     from pebbler.machine import builtin_machines, machine, machine_text
 
     if name is not None:
@@ -29,8 +30,8 @@ def machines(
         if json:
             emit_json(shown)
         else:
-            rows = [[level.name, level.capacity, level.read, level.write] for level in shown.level]
-            title = f"{shown.name}: {shown.management}, operands {shown.operands}, per {shown.unit}"
+            rows = [[quoted(level.name), level.capacity, level.read, level.write] for level in shown.level]
+            title = f"{quoted(shown.name)}: {shown.management}, operands {shown.operands}, per {quoted(shown.unit)}"
             table(
                 title,
                 ["level", "capacity", "read", "write"],
