@@ -65,7 +65,7 @@ def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
     """Draw the miss ratio against the cache size: LRU at every size, OPT at the sizes analysed."""
     import numpy as np
 
-    figure, axes = new_figure(title, f"cache size (lines of {found.line})", "miss ratio")
+    figure, axes = new_figure(title, "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)", "miss ratio")
     hits = found.profile.cdf()
     sizes = np.arange(1, len(hits))
     changes = np.flatnonzero(np.diff(hits[1:], prepend=-1.0)) if len(sizes) else sizes
@@ -76,7 +76,7 @@ def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
     if found.opt is not None:
         points: Sequence[tuple[int, int]] = sorted(found.opt.items())
         ratios = [count / found.accesses for _, count in points]
-        axes.plot([size for size, _ in points], ratios, "D--", color=PALETTE[1], label="OPT (Belady)")
+        axes.plot([size for size, _ in points], ratios, "D", color=PALETTE[1], label="OPT (Belady)")
     axes.axhline(found.cold / found.accesses, color="#777777", linestyle=":", label="first touches")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)

@@ -1,0 +1,29 @@
+"""Run every benchmark: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+# Graphs that other benchmarks build on, not benchmarks themselves.
+PARTS = {"recompute_graphs"}
+
+
+def main() -> int:
+    """Run the benchmarks one after another, each in its own process, and return the number that failed."""
+    failed = []
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.startswith("_") or module.name in PARTS:
+            continue
+        print(f"\n== {module.name}", flush=True)
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{module.name}"], check=False).returncode:
+            failed.append(module.name)
+    if failed:
+        print(f"\nfailed: {', '.join(failed)}")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
