@@ -18,7 +18,19 @@ from pebbler.graph import Graph, GraphFile
 from pebbler.machine import Machine
 from pebbler.workloads import load
 
-__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status", "load_subject"]
+__all__ = [
+    "COMPUTE",
+    "COPY",
+    "DROP",
+    "FORMAT",
+    "KINDS",
+    "EncodedMoves",
+    "Move",
+    "Plan",
+    "Status",
+    "load_subject",
+    "whole",
+]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
@@ -179,8 +191,8 @@ class Plan:
             [tuple(move) for move in self.moves],
             {name: where if isinstance(where, str) else list(where) for name, where in self.start.items()},
             self.steady,
-            _plain(self.energy),
-            _plain(self.bound),
+            whole(self.energy),
+            whole(self.bound),
             self.status,
             self.proof,
             None if self.source is None else self.source.to_file(),
@@ -209,8 +221,8 @@ class Plan:
             file.moves,
             file.start,
             file.steady,
-            _plain(file.energy),
-            _plain(file.bound),
+            whole(file.energy),
+            whole(file.bound),
             file.status,
             file.proof,
             source,
@@ -229,6 +241,6 @@ def load_subject(name: str | Path) -> Plan | Graph:
     return load(name)
 
 
-def _plain(number: float | None) -> float | None:
+def whole(number: float | None) -> float | None:
     """Return a whole number as an int, so that files and tables say 336, not 336.0."""
     return int(number) if number is not None and math.isfinite(number) and number == int(number) else number

@@ -84,6 +84,18 @@ class Search:
         return float("inf") if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
 
     @property
+    def fraction(self) -> float | None:
+        """How much of the time limit is over, for progress bars; None without a limit."""
+        return None if not self.time_limit else min(1.0, self.elapsed / self.time_limit)
+
+    @property
+    def gap(self) -> float | None:
+        """How far the best plan may be above the optimum, as a fraction of the bound."""
+        if self.best is None or self.bound <= 0:
+            return None
+        return max(0.0, self.energy / self.bound - 1)
+
+    @property
     def done(self) -> bool:
         """Whether the best plan is proven optimal."""
         return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
