@@ -30,7 +30,7 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
 MOST_COST = 1e30
 
 
-class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A named buffer of `size` units."""
 
     name: Name
@@ -41,7 +41,7 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     meta: dict[str, Any] = {}
 
 
-class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """An operation: reads tensors, writes tensors, has a compute cost."""
 
     name: Name
@@ -143,11 +143,11 @@ class Graph:
         return op
 
     def _add_tensor(self, tensor: Tensor) -> None:
-        wrong = _unwritable(tensor.name)
-        if wrong is not None:
-            pass
-        elif tensor.name in self._tensor_index:
+        wrong = None
+        if tensor.name in self._tensor_index:
             wrong = f"the name is taken by tensors[{self._tensor_index[tensor.name]}]"
+        elif not tensor.name.isascii() and _has_surrogate(tensor.name):
+            wrong = "the name is not valid Unicode"
         elif tensor.axes is not None:
             product = math.prod(extent for _, extent in tensor.axes)
             if product != tensor.size:
@@ -161,21 +161,23 @@ class Graph:
         self._forget()
 
     def _add_op(self, op: Op) -> None:
-        wrong = _unwritable(op.name)
+        wrong = None
         known = self._tensor_index
-        if wrong is not None:
-            pass
-        elif op.name in self._op_index:
+        if op.name in self._op_index:
             wrong = f"the name is taken by ops[{self._op_index[op.name]}]"
+        elif not op.name.isascii() and _has_surrogate(op.name):
+            wrong = "the name is not valid Unicode"
         elif not 0 <= op.cost <= MOST_COST:
             wrong = f"cost must be a number from 0 to {MOST_COST:g}, got {op.cost}"
         elif not op.reads and not op.writes:
             wrong = "reads and writes nothing"
-        elif stranger := next((name for name in (*op.reads, *op.writes) if name not in known), None):
-            verb = "reads" if stranger in op.reads else "writes"
-            wrong = f"{verb} {quoted(stranger)}, which no tensor declares{near_matches(stranger, known)}"
-        elif len(set(op.writes)) != len(op.writes):
+        elif len(op.writes) > 1 and len(set(op.writes)) != len(op.writes):
             wrong = "writes the same tensor twice"
+        else:
+            for verb, names in (("reads", op.reads), ("writes", op.writes)):
+                for name in names:
+                    if name not in known and wrong is None:
+                        wrong = f"{verb} {quoted(name)}, which no tensor declares{near_matches(name, known)}"
         if wrong is not None:
             raise InputError(f"ops[{len(self.ops)}] ({quoted(op.name)}): {wrong}")
         self._op_index[op.name] = len(self.ops)
@@ -256,13 +258,9 @@ class Graph:
             raise InputError(f"{path}: {error}") from None
 
 
-def _unwritable(name: str) -> str | None:
-    """Return why a name could not be written to a file, if so: half a surrogate pair has no UTF-8 form."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return "the name is not valid Unicode"
-    return None
+def _has_surrogate(name: str) -> bool:
+    """Return whether a name holds half a surrogate pair, which no UTF-8 file can."""
+    return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _convert(fields: dict[str, Any], type_: type[T], what: str) -> T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -41,10 +42,13 @@ class Rows:
         >>> Rows.of([[1, 2], [], [3]]).row(2).tolist()
         [3]
         """
-        start = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(row) for row in lists], out=start[1:])
-        items = np.fromiter((item for row in lists for item in row), np.int64, int(start[-1]))
-        return cls(start, items)
+        return cls.flat([len(row) for row in lists], list(chain.from_iterable(lists)))
+
+    @classmethod
+    def flat(cls, lengths: npt.ArrayLike, items: npt.ArrayLike) -> Rows:
+        """Return the rows of these lengths, cut from `items`."""
+        counts = np.array(lengths, np.int64)
+        return cls(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), np.array(items, np.int64))
 
     def row(self, index: int) -> Ints:
         """Return one row."""
@@ -171,7 +175,6 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
     value_version: list[int] = []
     value_maker: list[int] = []
     value_destroyer: list[int] = []
-    readers: list[list[int]] = []
     held = [NONE] * len(tensors)  # per storage: the value it holds
     latest = [NONE] * len(tensors)  # per tensor: its newest value, overwritten or not
     writes_seen = [0] * len(tensors)
@@ -182,7 +185,6 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
         value_version.append(writes_seen[tensor])
         value_maker.append(maker)
         value_destroyer.append(NONE)
-        readers.append([])
         writes_seen[tensor] += 1
         latest[tensor] = held[storage[tensor]] = value
         return value
@@ -197,31 +199,33 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
             make(i, NONE)
     start_value = np.array(latest, np.int64)
 
-    op_reads, op_writes, op_destroys = [], [], []
+    # Flat lists: a list per op and per value would cost more time than everything else.
+    reads: list[int] = []
+    writes: list[int] = []
+    destroys: list[int] = []
+    destroyers: list[int] = []
     for position, op in enumerate(ops):
-        reads = [latest[index[name]] for name in op.reads]
-        for name, value in zip(op.reads, reads, strict=True):
-            if value == NONE:
-                raise InputError(f"ops[{position}] ({quoted(op.name)}): reads {quoted(name)} before any op writes it")
-            if value_destroyer[value] != NONE:
-                culprit = quoted(ops[value_destroyer[value]].name)
-                raise InputError(
-                    f"ops[{position}] ({quoted(op.name)}): reads {quoted(name)}, which {culprit} has overwritten"
-                )
-            if not readers[value] or readers[value][-1] != position:
-                readers[value].append(position)
-        destroyed = []
+        for name in op.reads:
+            value = latest[index[name]]
+            if value == NONE or value_destroyer[value] != NONE:
+                reason = " before any op writes it"
+                if value != NONE:
+                    reason = f", which {quoted(ops[value_destroyer[value]].name)} has overwritten"
+                raise InputError(f"ops[{position}] ({quoted(op.name)}): reads {quoted(name)}{reason}")
+            reads.append(value)
         for name in op.writes:
-            old = held[storage[index[name]]]
+            i = index[name]
+            old = held[storage[i]]
             if old != NONE:
                 if value_maker[old] == position:
                     raise InputError(f"ops[{position}] ({quoted(op.name)}): writes the storage of {quoted(name)} twice")
                 value_destroyer[old] = position
-                destroyed.append(old)
-            make(index[name], position)
-        op_reads.append(reads)
-        op_writes.append([latest[index[name]] for name in op.writes])
-        op_destroys.append(destroyed)
+                destroys.append(old)
+                destroyers.append(position)
+            writes.append(make(i, position))
+    op_reads = Rows.flat([len(op.reads) for op in ops], reads)
+    op_writes = Rows.flat([len(op.writes) for op in ops], writes)
+    op_destroys = Rows.flat(np.bincount(np.array(destroyers, np.int64), minlength=len(ops)), destroys)
 
     survive = np.zeros(len(value_tensor), np.bool_)
     final_value = [held[storage[i]] for i in range(len(tensors))]
@@ -247,18 +251,28 @@ def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
         storage=np.array(storage, np.int64),
         op_cost=np.array([op.cost for op in ops], np.float64),
         op_once=np.array([op.once for op in ops], np.bool_),
-        op_in_place=np.array([bool(row) for row in op_destroys], np.bool_),
-        op_reads=Rows.of(op_reads),
-        op_writes=Rows.of(op_writes),
-        op_destroys=Rows.of(op_destroys),
-        value_readers=Rows.of(readers),
+        op_in_place=np.diff(op_destroys.start) > 0,
+        op_reads=op_reads,
+        op_writes=op_writes,
+        op_destroys=op_destroys,
+        value_readers=_readers(op_reads, len(value_tensor)),
     )
+
+
+def _readers(op_reads: Rows, values: int) -> Rows:
+    """Return the distinct ops that read each value, in program order."""
+    ops = len(op_reads)
+    reader = np.repeat(np.arange(ops), np.diff(op_reads.start))
+    pairs = np.unique(op_reads.items * max(ops, 1) + reader)  # an op that reads a value twice is one reader
+    return Rows.flat(np.bincount(pairs // max(ops, 1), minlength=values), pairs % max(ops, 1))
 
 
 def _storages(tensors: Sequence[Tensor], index: dict[str, int]) -> list[int]:
     """Return the storage of every tensor, named by the tensor at the end of its `overwrites` chain."""
     root = list(range(len(tensors)))
     for i, tensor in enumerate(tensors):
+        if tensor.overwrites is None:
+            continue
         place = f"tensors[{i}] ({quoted(tensor.name)})"
         seen = {i}
         here = tensor
