@@ -13,22 +13,28 @@ from pebbler.files import write_text
 from pebbler.notes.experiment import Experiment
 from pebbler.notes.findings import write_findings
 from pebbler.notes.page import page
+from pebbler.notes.savings import Solver
 
 __all__ = ["EXPERIMENTS", "REPORT", "reproduce"]
 
 # In the order of the notes. A name is its module's, with dashes.
 EXPERIMENTS = ("pebble-game", "chain", "tiling", "ard", "minibatch")
 REPORT = "report.html"
+_SOLVING = ("pebble-game",)  # those whose open questions want a solver
 
 Progress = Callable[[str, float], None]
 
 
 def reproduce(
-    names: Sequence[str] = (), out: str | Path | None = None, progress: Progress | None = None
+    names: Sequence[str] = (),
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    solve: Solver | None = None,
 ) -> dict[str, Experiment]:
     """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
 
-    `progress` is told the experiment that begins and the fraction done so far.
+    `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
+    a solver; it must give the same plan every time, or the files differ from run to run.
 
     >>> found = reproduce(["ard"])
     >>> found["ard"].ok
@@ -46,7 +52,8 @@ def reproduce(
         if progress is not None:
             progress(name, done / len(chosen))
         began = time.perf_counter()
-        found[name] = import_module(f"pebbler.notes.{name.replace('-', '_')}").run()
+        run = import_module(f"pebbler.notes.{name.replace('-', '_')}").run
+        found[name] = run(solve) if name in _SOLVING else run()
         if folder is not None:
             write_findings(found[name], folder / name, time.perf_counter() - began)
     if folder is not None:
