@@ -1,0 +1,112 @@
+"""How large a game may get: a graph of 100,000 ops to load, and a plan of 1,000,000 moves to judge.
+
+Run `python -m benchmarks.scale`; it prints one JSON object and exits with status 1 when a limit is missed. Each part runs in
+a process of its own, so that its peak memory is its own too.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pebbler.graph import Graph
+from pebbler.machine import Level, Machine
+from pebbler.plan import Move, Plan
+from pebbler.referee import check
+from pebbler.workloads import chain
+
+__all__ = ["LIMITS", "long_plan", "main", "wide_graph"]
+
+# What the foundation promises; seconds are wall time, after one warm-up of the compiled kernel.
+LIMITS = {"load_graph": {"seconds": 2.0}, "judge_plan": {"seconds": 5.0, "gib": 2.0}}
+
+
+def wide_graph(ops: int = 100_000, width: int = 500) -> Graph:
+    """Return a training-like graph: layers of `width` ops, each reading a param and two results of the layer below."""
+    graph = Graph("wide", unit="float32")
+    graph.tensor("x", 1000, kind="input")
+    for i in range(width):
+        graph.tensor(f"W{i}", 1000, kind="param")
+    for i in range(ops):
+        below = [f"t{i - width}", f"t{i - width - i % 7}"] if i >= width + 7 else ["x"]
+        graph.tensor(f"t{i}", 100, kind="output" if i >= ops - width else "temp")
+        graph.op(f"op{i}", reads=[f"W{i % width}", *below], writes=[f"t{i}"], cost=1)
+    return graph
+
+
+def long_plan(moves: int = 1_000_000, length: int = 10_000) -> Plan:
+    """Return a legal plan of a chain with at least `moves` moves: compute, copy away, drop, compute again."""
+    graph = chain(length)
+    machine = Machine("roomy", "pebble", (Level("fast", 0, 0, capacity=2 * length + 2), Level("slow", 100, 100)))
+    todo: list[Move] = [("copy", "N0", "slow", "fast")]
+    todo += [("compute", f"c{i}") for i in range(1, length + 1)]
+    tail: list[Move] = [("compute", f"b{i}") for i in range(length, -1, -1)]
+    i = 1
+    while len(todo) + len(tail) < moves:
+        todo += [("copy", f"N{i}", "fast", "slow"), ("drop", f"N{i}", "fast"), ("compute", f"c{i}")]
+        todo += [("drop", f"N{i}", "slow")]
+        i = i % length + 1
+    return Plan(graph, machine, [*todo, *tail], steady=False)
+
+
+def _load_graph(path: str) -> dict[str, float]:
+    graph = Graph.load(path)
+    return {"ops": len(graph.ops), "hazards": len(graph.dataflow.value_readers.items)}
+
+
+def _judge_plan(path: str) -> dict[str, float]:
+    began = time.perf_counter()
+    plan = Plan.load(path)
+    loaded = time.perf_counter()
+    judgement = check(plan)
+    if not judgement.legal:
+        raise SystemExit(f"the plan should be legal: {judgement.error}")
+    ended = time.perf_counter()
+    return {"moves": len(plan.moves), "energy": judgement.energy, "load_s": loaded - began, "check_s": ended - loaded}
+
+
+_PARTS: dict[str, Callable[[str], dict[str, float]]] = {"load_graph": _load_graph, "judge_plan": _judge_plan}
+
+
+def _measure(part: str, path: str) -> None:
+    check(Plan.in_order(chain(2), Machine("warm", "pebble", (Level("all", 0, 0),))))
+    began, cpu = time.perf_counter(), time.process_time()
+    result = _PARTS[part](path)
+    result["seconds"] = time.perf_counter() - began
+    result["cpu_seconds"] = time.process_time() - cpu
+    result["gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(json.dumps(result))
+
+
+def main() -> int:
+    """Measure both parts, print them with their limits, and return 0 when all are met."""
+    report, missed = {}, False
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {part: str(Path(folder) / f"{part}.json") for part in _PARTS}
+        wide_graph().save(paths["load_graph"])
+        long_plan().save(paths["judge_plan"])
+        for part, path in paths.items():
+            command = [sys.executable, "-m", "benchmarks.scale", part, path]
+            result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            met = all(result[name] <= limit for name, limit in LIMITS[part].items())
+            report[part] = {name: round(value, 3) for name, value in result.items()} | {
+                "file_mib": round(Path(path).stat().st_size / 2**20, 1),
+                "limits": LIMITS[part],
+                "met": met,
+            }
+            missed |= not met
+    print(json.dumps(report, indent=1))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        _measure(sys.argv[1], sys.argv[2])
+    else:
+        sys.exit(main())
