@@ -6,6 +6,7 @@ import doctest
 import functools
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from pebbler.machine import machine
 from pebbler.notes.deeper import eager_order
 from pebbler.notes.events import batch_step, play, step
 from pebbler.notes.experiment import Experiment, compare
+from pebbler.notes.findings import results
 from pebbler.notes.loads import LOOPED, PRODUCT, SINGLE, load_table
 from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.reproduction import reproduce
@@ -40,6 +42,7 @@ def test_every_figure_that_can_reproduce_does(name):
     assert [row.name for row in experiment.rows if not row.ok] == []
     names = [row.name for row in experiment.rows]
     assert len(set(names)) == len(names)
+    assert msgspec.json.encode(results(experiment, 1.0))
     assert all(row.corrected is not None and row.why for row in experiment.rows if row.wrong)
 
 
@@ -55,7 +58,7 @@ def test_questions_are_answered_by_tables_or_say_what_they_wait_for(name):
 
 def test_note_000():
     rows = measured("pebble-game")
-    assert [rows[f"{order}: energy in pJ"] for order in ("standard", "fused", "perlayer", "optimal")] == [
+    assert [rows[f"{order}: energy in full"] for order in ("standard", "fused", "perlayer", "optimal")] == [
         11004490,
         10844330,
         10844330,

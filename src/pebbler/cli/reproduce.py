@@ -28,6 +28,8 @@ def reproduce(
 
     Example: pebbler reproduce ard tiling --out out/notes
     """
+    from textwrap import fill
+
     from pebbler.cli.output import emit_json, progress, say, table, tell
     from pebbler.notes.experiment import show
     from pebbler.notes.reproduction import REPORT
@@ -55,7 +57,8 @@ def reproduce(
             ]
             table(f"{name} (note {experiment.note})", ["figure", "published", "measured", "corrected", "match"], rows)
             for verdict in experiment.verdicts:
-                say(f"Claim: {verdict.claim}\nTruth: {verdict.truth}\n")
+                say(fill(f"Claim: {verdict.claim}", 79))
+                say(fill(f"Truth: {verdict.truth}", 79) + "\n")
             if len(told) < len(experiment.rows):
                 say(f"{len(experiment.rows) - len(told)} further figures equal the original program's in full.\n")
     failed = [f"{name}: {row.name}" for name, experiment in found.items() for row in experiment.rows if not row.ok]

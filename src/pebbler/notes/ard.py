@@ -39,7 +39,7 @@ def run() -> Experiment:
     rows += [
         compare("standard: mean W2 distance", mean["standard"], "22,387", unit="floats"),
         compare("perlayer: mean W2 distance", mean["perlayer"], "13,877", unit="floats"),
-        compare("standard: W1's share of floats read", share, "75", unit="%"),
+        compare("standard: W1's share of reads", share, "75", unit="%"),
     ]
     ards = [_block_ard(block) for block in _BLOCKS]
     misses = [[_block_misses(block, kb, back) for kb in (32, 64) for back in (False, True)] for block in _BLOCKS]

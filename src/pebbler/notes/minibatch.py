@@ -136,7 +136,7 @@ def _comparison_rows(single: Events, batch: Events, once: Events) -> list[Row]:
         ),
         compare("single: floats, written once", once.total_floats, reference=1773900, unit="floats"),
         compare("batch 32: total floats", batch.total_floats, "2,132,040", unit="floats"),
-        compare("batch 32: floats against single", change, "-13", corrected=honest, unit="%", why=_REWRITTEN),
+        compare("batch 32: against single", change, "-13", corrected=honest, unit="%", why=_REWRITTEN),
         compare("single: W1 reads", len(single.distances("W1")), "49"),
         compare("batch 32: W1 reads", len(batch.distances("W1")), "34"),
         compare(
@@ -172,7 +172,7 @@ def _sweep_rows(size: int, full_step: int) -> list[Row]:
             why=_FORWARD_ONLY if first else "",
         ),
         compare(
-            f"batch {size}: relative to batch 1",
+            f"batch {size}: against batch 1",
             measured / alone,
             ratio,
             corrected=(full_step if first else measured) / full_step,
