@@ -11,8 +11,6 @@ from pathlib import Path
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import write_text
 from pebbler.notes.experiment import Experiment
-from pebbler.notes.findings import write_findings
-from pebbler.notes.page import page
 from pebbler.notes.savings import Solver
 
 __all__ = ["EXPERIMENTS", "REPORT", "reproduce"]
@@ -55,8 +53,13 @@ def reproduce(
         run = import_module(f"pebbler.notes.{name.replace('-', '_')}").run
         found[name] = run(solve) if name in _SOLVING else run()
         if folder is not None:
+            # Here, so that figures without files do not wait for the plotting library.
+            from pebbler.notes.findings import write_findings
+
             write_findings(found[name], folder / name, time.perf_counter() - began)
     if folder is not None:
+        from pebbler.notes.page import page
+
         if progress is not None:
             progress(REPORT, 1.0)
         write_text(folder / REPORT, page(list(found.values())))
