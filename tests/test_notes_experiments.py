@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,15 +14,19 @@ import pytest
 from pebbler.clock import Events
 from pebbler.errors import InputError
 from pebbler.machine import machine
-from pebbler.notes.deeper import eager_order
+from pebbler.notes.deeper import depth_question, eager_order, recompute_question
 from pebbler.notes.events import batch_step, play, step
 from pebbler.notes.experiment import Experiment, compare
 from pebbler.notes.findings import results
 from pebbler.notes.loads import LOOPED, PRODUCT, SINGLE, load_table
 from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.reproduction import reproduce
+from pebbler.notes.savings import NEEDS_SOLVER, savings, tile_by_tile
 from pebbler.notes.tiles import FLOATS_PER_KB, Pipelined, Tiled, steady_lru, tile_spans
-from pebbler.workloads import deep_mlp, note_mlp
+from pebbler.plan import Plan
+from pebbler.referee import check
+from pebbler.transform import tile
+from pebbler.workloads import deep_mlp, mlp, note_mlp
 
 
 @functools.cache
@@ -159,6 +164,32 @@ def test_eager_order_is_legal_and_never_worse():
     order = np.array([eager_order(graph)])
     assert hazard_free(graph, order).all()
     assert sorted(order[0]) == list(range(len(graph.ops)))
+
+
+def lazy_solver(graph, levels):
+    """A solver that solves nothing: program order, everything left where it is."""
+    explicit = levels.management == "explicit"
+    moves = [("compute", op.name, levels.names[-1]) if explicit else ("compute", op.name) for op in graph.ops]
+    plan = Plan(graph, levels, moves, steady=True)
+    return replace(plan, energy=check(plan).energy, bound=1.0, status="bounded")
+
+
+def test_a_solver_fills_in_what_waits_for_one():
+    question, verdict = savings(lazy_solver)
+    assert question.tables[0].rows[-1][:3] == ("the solver's plan", 12.74339, 1.0)
+    assert "bounded" in verdict.evidence
+    deep = depth_question(lazy_solver).tables[0].rows
+    assert all(row[-1] == 0 for row in deep)
+    again = recompute_question(lazy_solver)
+    assert "0.0 %" in again.answer
+    assert [row[2] for row in again.tables[0].rows] == [0, 0]
+    assert recompute_question(None).answer == NEEDS_SOLVER
+
+
+def test_tile_by_tile_is_legal_for_any_tile_size():
+    for size in (1, 3, 4, 10):
+        step = tile(mlp(n=3, hidden=10), "hidden", size)
+        assert check(Plan.in_order(step, machine("notes"), tile_by_tile(step))).legal
 
 
 def test_tiles_that_do_not_divide_cover_every_unit():
