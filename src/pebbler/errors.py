@@ -54,8 +54,9 @@ def near_matches(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     # Comparing is slow, so in a large graph only names of about the same length that begin alike are looked at.
     alike = names if len(names) <= 1000 else [n for n in names if n[:1] == name[:1] and abs(len(n) - len(name)) <= 2]
-    near = difflib.get_close_matches(name[:200], alike[:1000], n=3, cutoff=0.6)
+    spelt = {other.lower(): other for other in alike[:1000]}  # a wrong case is the nearest miss of all
+    near = difflib.get_close_matches(name[:_LONGEST].lower(), spelt, n=3, cutoff=0.6)
     if near:
-        return f" (did you mean {' or '.join(map(quoted, near))}?)"
+        return f" (did you mean {' or '.join(quoted(spelt[other]) for other in near)}?)"
     more = f", and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f" (known: {', '.join(map(quoted, names[:_LISTED]))}{more})" if names else ""
