@@ -115,7 +115,7 @@ def lru_energy(
     if not detail:
         return _total(amounts, reads, stores, None)
     down = np.cumsum(stores)
-    write_back = moved * np.maximum(down[level] - down[fresh], 0.0)
+    write_back: Floats = np.maximum(down[level] - down[fresh], 0.0) * moved.astype(np.float64)
     dirty = author >= 0
     owned = owed @ stores + np.bincount(author[dirty], weights=write_back[dirty], minlength=lines.size)
     read = np.where(wrote, 0.0, priced * reads[level])
