@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from pebbler.analysis import trace_plan as trace_plan
     from pebbler.bytedmd import bytedmd as bytedmd
     from pebbler.bytedmd import trace_scalars as trace_scalars
+    from pebbler.cache import WriteBacks as WriteBacks
+    from pebbler.cache import hierarchy as hierarchy
+    from pebbler.cache import level_hits as level_hits
+    from pebbler.cache import opt_misses as opt_misses
+    from pebbler.cache import set_associative as set_associative
     from pebbler.clock import Events as Events
     from pebbler.clock import buffer_lru as buffer_lru
     from pebbler.errors import IllegalPlan as IllegalPlan
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from pebbler.graph import Graph as Graph
     from pebbler.graph import Op as Op
     from pebbler.graph import Tensor as Tensor
+    from pebbler.lru import lru_energy as lru_energy
     from pebbler.machine import Level as Level
     from pebbler.machine import Machine as Machine
     from pebbler.machine import machine as machine
@@ -32,6 +38,9 @@ if TYPE_CHECKING:
     from pebbler.record import Recorder as Recorder
     from pebbler.record import record as record
     from pebbler.referee import check as check
+    from pebbler.reuse import StackDistance as StackDistance
+    from pebbler.reuse import reuse_distances as reuse_distances
+    from pebbler.sampling import sample_miss_ratio as sample_miss_ratio
     from pebbler.solve import solve as solve
     from pebbler.trace import Trace as Trace
     from pebbler.tracked import Tracked as Tracked
@@ -51,20 +60,29 @@ _HOME = {
     "PebblerError": "errors",
     "Plan": "plan",
     "Recorder": "record",
+    "StackDistance": "reuse",
     "Tensor": "graph",
     "Trace": "trace",
     "Tracked": "tracked",
+    "WriteBacks": "cache",
     "analyse": "analysis",
     "buffer_lru": "clock",
     "bytedmd": "bytedmd",
     "check": "referee",
     "execute": "execute",
     "fuse": "transform",
+    "hierarchy": "cache",
+    "level_hits": "cache",
+    "lru_energy": "lru",
     "machine": "machine",
+    "opt_misses": "cache",
     "record": "record",
+    "reuse_distances": "reuse",
+    "roles": "analysis",
+    "sample_miss_ratio": "sampling",
+    "set_associative": "cache",
     "solve": "solve",
     "tile": "transform",
-    "roles": "analysis",
     "trace_plan": "analysis",
     "trace_scalars": "bytedmd",
     "tracked": "tracked",
