@@ -1,6 +1,6 @@
-"""What an order costs on LRU caches, allocator included, and a search over orders with that price inside.
+"""What an order costs on caches, allocator included, and a search over orders with that price inside.
 
-Everything is in lines. `Touching` is a graph as the cache sees it: what each op touches does not depend on the order, only
+Addresses are in lines. `Touching` is a graph as the cache sees it: what each op touches does not depend on the order, only
 where it lies and how deep it has sunk do.
 """
 
@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from pebbler.kernels import recency
 from pebbler.kernels.lru_energy import window
 
-__all__ = ["Nodes", "Touching", "allocate", "anneal", "legal", "lru_price"]
+__all__ = ["Nodes", "Touching", "allocate", "anneal", "cut_pieces", "legal", "lru_price", "price", "spread"]
+
+_recency_price = recency.price
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +27,7 @@ class Touching(NamedTuple):
 
     start: Array  # per op: its first touch
     storage: Array
+    tensor: Array
     lines: Array
     units: Array
     write: Array
@@ -38,6 +42,14 @@ class Touching(NamedTuple):
     store: Array
     line: int
     steady: bool
+    recency: bool  # price by the recency rank of whole tensors instead; what follows is for that rule only
+    read_start: Array
+    read_tensor: Array
+    write_start: Array
+    write_tensor: Array
+    size: Array
+    initial: Array
+    capacity: Array
 
 
 class Nodes(NamedTuple):
@@ -140,6 +152,20 @@ def allocate(t, order):  # type: ignore[no-untyped-def]
 def lru_price(t, order):  # type: ignore[no-untyped-def]
     """Return the energy of running the ops in `order` under the `lru` rule."""
     touch, where = allocate(t, order)
+    item, write, lines, units, count = cut_pieces(t, touch, where)
+    energy = 0.0
+    for op in order:
+        energy += t.cost[op]
+    if len(item) > 0:
+        amounts = window(item, write, lines, units, lines * t.line, count, t.reach, t.steady)
+        for level in range(len(t.read)):
+            energy += amounts[0, level] * t.read[level] + (amounts[1, level] + amounts[2, level]) * t.store[level]
+    return energy
+
+
+@njit(cache=True)
+def cut_pieces(t, touch, where):  # type: ignore[no-untyped-def]
+    """Return the touches cut so that any two pieces are equal or share no line: item, write, lines, units; and the items."""
     count = len(touch)
     edges = np.empty(2 * count, np.int64)
     for i in range(count):
@@ -174,14 +200,19 @@ def lru_price(t, order):  # type: ignore[no-untyped-def]
             units[p] = min(t.units[k] - (edges[j] - where[i]) * t.line, lines[p] * t.line)
             p += 1
             j += 1
-    energy = 0.0
-    for op in order:
-        energy += t.cost[op]
-    if pieces > 0:
-        amounts = window(item, write, lines, units, lines * t.line, bounds, t.reach, t.steady)
-        for level in range(len(t.read)):
-            energy += amounts[0, level] * t.read[level] + (amounts[1, level] + amounts[2, level]) * t.store[level]
-    return energy
+    return item, write, lines, units, bounds
+
+
+@njit(cache=True)
+def price(t, order):  # type: ignore[no-untyped-def]
+    """Return the energy of running the ops in `order` by the machine's own rule."""
+    if not t.recency:
+        return lru_price(t, order)
+    nowhere = np.zeros(max(len(t.size), len(t.cost), len(t.read)) + 1)
+    return _recency_price(
+        order, t.read_start, t.read_tensor, t.write_start, t.write_tensor, t.size, t.initial, t.cost,
+        t.capacity, t.read, t.store, nowhere, nowhere, nowhere, nowhere[:0],
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -225,8 +256,8 @@ def shift(sequence, first, count, to):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def anneal(t, nodes, sequence, price, rounds, hot, cold, random):  # type: ignore[no-untyped-def]
-    """Return the best sequence after `rounds` random moves, its price, and the sequence the walk has come to.
+def anneal(t, nodes, sequence, energy, rounds, hot, cold, random):  # type: ignore[no-untyped-def]
+    """Return the best sequence after `rounds` random moves and its energy, and where the walk has come to and its energy.
 
     A move takes a node, or a run of nodes, to another place, or turns a run of nodes round; `random` is the state of
     the generator (xorshift) and moves on.
@@ -234,8 +265,8 @@ def anneal(t, nodes, sequence, price, rounds, hot, cold, random):  # type: ignor
     n = len(sequence)
     state = random[0]
     here = sequence.copy()
-    now = price
-    best, best_price = sequence.copy(), price
+    now = energy
+    best, best_price = sequence.copy(), energy
     place = np.empty(n, np.int64)
     for i in range(n):
         place[here[i]] = i
@@ -277,7 +308,7 @@ def anneal(t, nodes, sequence, price, rounds, hot, cold, random):  # type: ignor
             shift(trial, first, count, to)
             low, high = min(first, to), max(first, to) + count
         if legal(nodes, trial, place, low, high):
-            cost = lru_price(t, spread(nodes, trial))
+            cost = price(t, spread(nodes, trial))
             heat = hot * (cold / hot) ** (step / max(1, rounds - 1)) if hot > 0 else 0.0
             better = cost <= now
             if not better and heat > 0:

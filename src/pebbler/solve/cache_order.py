@@ -53,6 +53,7 @@ def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
     return Touching(
         start=np.array(start, np.int64),
         storage=np.array(storage, np.int64),
+        tensor=tensors_touched,
         lines=room[tensors_touched],
         units=sizes[tensors_touched],
         write=np.array(write, np.bool_),
@@ -67,4 +68,12 @@ def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
         store=pricing.prices(machine, "write"),
         line=line,
         steady=steady,
+        recency=machine.management == "recency",
+        read_start=flow.op_reads.start,
+        read_tensor=flow.value_tensor[flow.op_reads.items],
+        write_start=flow.op_writes.start,
+        write_tensor=flow.value_tensor[flow.op_writes.items],
+        size=sizes,
+        initial=flow.start_value != NONE,
+        capacity=capacities,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pebbler.errors import InputError, PebblerError
 from pebbler.graph import Graph
@@ -47,9 +47,21 @@ class Problem:
         steady = graph.updates_params if steady is None else steady
         return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
 
-    def plan(self, moves: Sequence[Move], start: Start | None = None) -> Plan:
-        """Return the moves as a plan of this problem."""
-        return Plan(self.graph, self.machine, moves, dict(self.start if start is None else start), self.steady)
+    def plan(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
+        """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
+        start = dict(self.start if start is None else start)
+        if graph is None or graph is self.graph:
+            return Plan(self.graph, self.machine, moves, start, self.steady)
+        return Plan(graph, self.machine, moves, start, self.steady, source=self.graph)
+
+    def transformed(self, graph: Graph) -> Problem:
+        """Return the problem for a tiled or fused form of its graph: pieces start where their whole does."""
+        start = {}
+        for tensor in graph.tensors:
+            whole = tensor.meta.get("tile", {"of": tensor.name})["of"]
+            if whole in self.start:
+                start[tensor.name] = self.start[whole]
+        return replace(self, graph=graph, start=start)
 
 
 class Search:
@@ -100,9 +112,12 @@ class Search:
         """Whether the best plan is proven optimal."""
         return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
 
-    def offer(self, moves: Sequence[Move], start: Start | None = None) -> bool:
-        """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken."""
-        plan = self.problem.plan(moves, start)
+    def offer(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> bool:
+        """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken.
+
+        `graph` is the problem's graph in a transformed form, when the moves are for that.
+        """
+        plan = self.problem.plan(moves, start, graph)
         judgement = check(plan)
         if not judgement.legal:
             raise AssertionError(f"a solver offered an illegal plan: {judgement.error}")

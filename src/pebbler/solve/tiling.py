@@ -1,0 +1,179 @@
+"""Search over tilings, fusions, second makings and directions, each priced by simulation under the machine's own rules.
+
+First recipes are compared by quick schedules, from coarse moves to fine ones; then the best few get a thorough search, in
+rounds from which fewer and fewer go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from pebbler.solve.problem import Search
+from pebbler.solve.recipe import Kitchen, Recipe
+from pebbler.solve.tasting import Dish, dish_of
+
+__all__ = ["Tastings", "solve_tiled"]
+
+_FINALISTS = (6, 3, 2, 1)  # how many dishes get each round of thorough search
+_EFFORT = (2_000, 6_000, 15_000, 60_000)
+
+
+def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> None:
+    """Offer the best plans over all recipes; with `tile="none"` only orders and second makings of the graph as it is.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.solve.problem import Problem
+    >>> search = Search(Problem.of(workloads.mlp(n=4, hidden=64), machine("notes")), time_limit=2)
+    >>> solve_tiled(search)
+    >>> search.best.source.name, search.energy < 9000
+    ('mlp:n=4,hidden=64', True)
+    """
+    tastings = Tastings(search, 0.4 * search.remaining)
+    tastings.explore(tile)
+    dishes = tastings.ranked()
+    for count, effort in zip(_FINALISTS, _EFFORT, strict=True):
+        for dish in dishes[:count]:
+            budget = search.remaining if count == 1 else 0.25 * search.remaining / min(count, len(dishes))
+            limit = search.elapsed + budget
+            if not dish.improve(lambda limit=limit: min(search.remaining, limit - search.elapsed), effort):  # type: ignore[misc]
+                search.cut_off = True
+            _offer(search, dish)
+            if search.done:
+                return
+        dishes.sort(key=lambda dish: dish.energy)
+
+
+def _offer(search: Search, dish: Dish) -> None:
+    if dish.energy < search.energy:
+        moves, start = dish.moves()
+        search.offer(moves, start, dish.graph)
+
+
+class Tastings:
+    """Recipes tried so far, with the quick schedule of each."""
+
+    def __init__(self, search: Search, seconds: float) -> None:
+        self.search = search
+        self.kitchen = Kitchen(search.problem.graph)
+        self.deadline = search.elapsed + seconds
+        self.dishes: dict[Recipe, Dish | None] = {}
+        self.best = Recipe()
+
+    @property
+    def over(self) -> bool:
+        """Whether the time for trying recipes is over."""
+        if self.search.elapsed >= self.deadline:
+            self.search.cut_off = True
+            return True
+        return False
+
+    def ranked(self) -> list[Dish]:
+        """Return the dishes, cheapest first, no two on the same graph with the same second makings."""
+        found = [(dish.energy, recipe) for recipe, dish in self.dishes.items() if dish is not None]
+        return [dish for _, recipe in sorted(found) if (dish := self.dishes[recipe]) is not None]
+
+    def energy(self, recipe: Recipe) -> float:
+        """Return the energy of a recipe's quick schedule; infinite where it cannot be made or does not fit."""
+        recipe = self.kitchen.effective(recipe)
+        if recipe not in self.dishes:
+            program = self.kitchen.program(recipe) if self.kitchen.fits(recipe) else None
+            dish = None if program is None else dish_of(self.search.problem, program)
+            self.dishes[recipe] = dish
+            if dish is not None:
+                _offer(self.search, dish)
+        kept = self.dishes[recipe]
+        return float("inf") if kept is None else kept.energy
+
+    def try_all(self, recipes: Iterator[Recipe]) -> bool:
+        """Try recipes and go to the best of them if it beats the best so far; return whether it does."""
+        better = False
+        for recipe in recipes:
+            if self.over:
+                break
+            if self.energy(recipe) < self.energy(self.best):
+                self.best, better = self.kitchen.effective(recipe), True
+        return better
+
+    def explore(self, tile: str) -> None:
+        """Go downhill from the graph as it is: coarse tilings first, then everything, one change at a time."""
+        self.energy(self.best)
+        if tile == "auto":
+            self.try_all(self._fusions())
+            self.try_all(self._coarse())
+        while not self.over:
+            better = self.try_all(self._makings())
+            if tile == "auto":
+                better |= self.try_all(self._sizes())
+                better |= self.try_all(self._directions())
+                better |= self.try_all(self._unfused())
+            if not better:
+                return
+
+    def _fusions(self) -> Iterator[Recipe]:
+        """Everything fused, as far as it goes together."""
+        fused: tuple[str, ...] = ()
+        for temp in self.kitchen.temps:
+            if self.kitchen.transformed(Recipe(fused=tuple(sorted((*fused, temp))))) is not None:
+                fused = tuple(sorted((*fused, temp)))
+        if fused:
+            yield Recipe(fused=fused)
+
+    def _coarse(self) -> Iterator[Recipe]:
+        """The same tile on every axis of a group: one axis, axes of one extent, all axes."""
+        axes = self.kitchen.axes
+        groups = [[axis] for axis in axes]
+        groups += [[axis for axis in axes if axes[axis] == extent] for extent in sorted(set(axes.values()))]
+        groups.append(list(axes))
+        fused = replace(self.best, sizes=())
+        for group in {tuple(group): None for group in groups}:
+            size = max(axes[axis] for axis in group)
+            lowest, worse = float("inf"), 0
+            # Finer graphs take longer to price, so a group is left once halving its tiles has cost more twice in a row.
+            while size > 1 and worse < 2:
+                size = -(-size // 2)
+                recipe = fused.with_sizes(**dict.fromkeys(group, size))
+                yield recipe
+                energy = float("inf") if self.over else self.energy(recipe)
+                worse = 0 if energy < lowest or energy == float("inf") else worse + 1
+                lowest = min(lowest, energy)
+
+    def _sizes(self) -> Iterator[Recipe]:
+        """Other tiles: of axes of one extent together, then of each axis, twofold first, then nearby."""
+        axes, sizes = self.kitchen.axes, dict(self.best.sizes)
+        extents = sorted(set(axes.values()))
+        groups = [tuple(axis for axis in axes if axes[axis] == extent) for extent in extents]
+        groups += [(axis,) for axis in axes]
+        base = self.best
+        for group in dict.fromkeys(groups):
+            extent = axes[group[0]]
+            now = min(sizes.get(axis, extent) for axis in group)
+            wanted = [now // 2, now * 2, extent, now * 4 // 5, now * 5 // 4, now - 1, now + 1, -(-now // 3), now * 3 // 2]
+            wanted += [-(-extent // (-(-extent // now) + more)) for more in (1, -1) if -(-extent // now) + more > 0]
+            for size in dict.fromkeys(min(size, extent) for size in wanted):
+                if size >= 1 and size != now:
+                    yield base.with_sizes(**{axis: None if size >= axes[axis] else size for axis in group})
+
+    def _makings(self) -> Iterator[Recipe]:
+        """One value more or one fewer made twice."""
+        again = dict(self.best.again)
+        base = self.best
+        for temp, at in self.kitchen.second_makings(base):
+            if again.get(temp) != at:
+                yield replace(base, again=tuple(sorted({**again, temp: at}.items())))
+        for temp in again:
+            yield replace(base, again=tuple(item for item in base.again if item[0] != temp))
+
+    def _directions(self) -> Iterator[Recipe]:
+        """One sum the other way round."""
+        cut, base = {axis for axis, _ in self.best.sizes}, self.best
+        for op, axes in self.kitchen.sums.items():
+            if cut.intersection(axes):
+                yield replace(base, reverse=tuple(sorted(set(base.reverse) ^ {op})))
+
+    def _unfused(self) -> Iterator[Recipe]:
+        """One temp more or one fewer fused away."""
+        base = self.best
+        for temp in self.kitchen.temps:
+            yield replace(base, fused=tuple(sorted(set(base.fused) ^ {temp})))
