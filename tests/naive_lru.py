@@ -1,4 +1,4 @@
-"""The `lru` price rule element by element, straight from the rules: a Python list is the stack."""
+"""The `lru` price rule line by line, straight from the rules: a Python list is the stack."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 def lru_energy(
-    touches: Sequence[tuple[int, bool]],
+    touches: Sequence[tuple[int, int, bool]],
     capacities: Sequence[int | None],
     reads: Sequence[float],
     writes: Sequence[float],
     line: int = 1,
     steady: bool = False,
 ) -> float:
-    """Energy of touching single units (address, write?) in order; stack and write-backs are in lines."""
+    """Energy of touching `units` units of a line (line, units, write?) in order; a write-back moves the whole line."""
     stack: list[int] = []  # most recent first
     fresh: dict[int, int] = {}  # line -> deepest level that is up to date
     last = len(capacities) - 1
@@ -37,11 +37,10 @@ def lru_energy(
 
     def window() -> float:
         paid = 0.0
-        for address, write in touches:
-            where = address // line
+        for where, units, write in touches:
             level = level_of(stack.index(where) + 1) if where in stack else last
             paid += write_back(where, level)
-            paid += writes[0] if write else reads[level]
+            paid += units * (writes[0] if write else reads[level])
             if where in stack:
                 stack.remove(where)
             stack.insert(0, where)

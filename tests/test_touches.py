@@ -1,6 +1,8 @@
-"""Addresses and `lru` pricing of orders, against element-by-element twins."""
+"""Addresses and `lru` pricing of orders, against line-by-line twins."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -37,7 +39,7 @@ def programs(draw: st.DrawFn) -> tuple[pb.Graph, list[int]]:
 
 
 @given(programs(), st.integers(1, 4), st.sampled_from(["own", "reuse"]), st.booleans(), st.data())
-def test_lru_price_equals_the_element_by_element_twin(
+def test_lru_price_equals_the_line_by_line_twin(
     program: tuple[pb.Graph, list[int]], line: int, allocator: str, steady: bool, data: st.DataObject
 ) -> None:
     graph, order = program
@@ -49,13 +51,37 @@ def test_lru_price_equals_the_element_by_element_twin(
     machine = Machine("m", "float32", levels, management="lru", operands="any", allocator=allocator, line=line)  # type: ignore[arg-type]
     plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order], steady=steady)
     judgement = pb.check(plan)
-    pieces = list(trace_of(graph, order, allocator, line, chunk=7))
-    touches = [(int(a), bool(w)) for piece in pieces for a, w in zip(piece.address, piece.write, strict=True)]
+    runs = touch(graph, order, allocator, line)
+    touches = []
+    for begin, units, write in zip(runs.address.tolist(), runs.units.tolist(), runs.write.tolist(), strict=True):
+        lines = Counter(unit // line for unit in range(begin, begin + units))
+        touches += [(where, count, write) for where, count in sorted(lines.items())]
     assert judgement.legal
     assert judgement.energy == pytest.approx(lru_energy(touches, caps, reads, writes, line, steady))
     assert sum(judgement.levels.values()) == pytest.approx(judgement.energy)
     assert sum(judgement.tensors.values()) == pytest.approx(judgement.energy)
     assert sum(judgement.ops.values()) == pytest.approx(judgement.energy)
+
+
+@given(programs(), st.integers(1, 3), st.integers(1, 9))
+def test_a_trace_in_pieces_lists_every_unit_of_every_run(
+    program: tuple[pb.Graph, list[int]], line: int, chunk: int
+) -> None:
+    graph, order = program
+    runs = touch(graph, order, "own", line)
+    expected = [
+        (unit, write, tensor, order[step])
+        for begin, units, write, tensor, step in zip(
+            *(getattr(runs, f).tolist() for f in runs.__dataclass_fields__), strict=True
+        )
+        for unit in range(begin, begin + units)
+    ]
+    pieces = list(trace_of(graph, order, "own", line, chunk=chunk))
+    found = [
+        row for p in pieces for row in zip(*(c.tolist() for c in (p.address, p.write, p.tensor, p.op)), strict=True)
+    ]
+    assert found == expected
+    assert all(len(piece) == chunk for piece in pieces[:-1])
 
 
 @given(programs(), st.integers(1, 3))
