@@ -14,6 +14,7 @@ import pytest
 from pebbler.clock import Events
 from pebbler.errors import InputError
 from pebbler.machine import machine
+from pebbler.notes.chain import note_program
 from pebbler.notes.deeper import depth_question, eager_order, recompute_question
 from pebbler.notes.events import batch_step, play, step
 from pebbler.notes.experiment import Experiment, compare
@@ -38,7 +39,7 @@ def measured(name: str) -> dict:
     return {row.name: row.measured for row in found(name).rows}
 
 
-NAMES = ["pebble-game", "tiling", "ard", "minibatch"]
+NAMES = ["pebble-game", "chain", "tiling", "ard", "minibatch"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,6 +97,29 @@ def test_many_ards_at_once_equal_the_trace_of_each():
     names = [op.name for op in graph.ops]
     one_by_one = [order_events(graph, [names[op] for op in order]).weighted_ard() for order in orders]
     assert order_ards(graph, orders).tolist() == one_by_one
+
+
+def test_note_001():
+    rows = measured("chain")
+    assert (rows["total energy"], rows["moves"], rows["first illegal move"]) == (2082, 381, 12)
+    corrected = {row.name: row.corrected for row in found("chain").rows}
+    assert (corrected["total energy"], corrected["backward: loads"], corrected["forward: stores"]) == (336, 0, 0)
+    dear = [rows[f"optimum without io, {red} red"] for red in range(3, 16)]
+    assert dear == [5149, 1019, 627, 490, 423, 388, 357, 347, 336, 324, 311, 297, 287]
+    assert rows["optimum, 102 red"] == 201
+
+
+def test_note_001_program_is_replayed_move_by_move():
+    moves, red = note_program()
+    holds = {"N0"}
+    for move in moves:
+        if move[0] == "drop":
+            holds.remove(move[1])
+        elif move[0] == "copy" and move[3] == "fast":
+            holds.add(move[1])
+        elif move[1].startswith("c"):
+            holds.add("N" + move[1][1:])
+    assert len(holds) == red
 
 
 def test_note_002():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,14 +12,12 @@ from pebbler.machine import Machine, machine
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Value, Verdict, compare, show, table
 from pebbler.plan import Move, Plan
 from pebbler.referee import check, require_legal
-from pebbler.solve import solve
+from pebbler.solve.chain import ChainPlan, solve_chain
 from pebbler.workloads import chain
 
 __all__ = ["note_program", "optimum", "run"]
 
 LENGTH, RED, IO = 100, 11, 100
-# So dear that no store or load can pay: recomputing the whole chain for every backward step costs less.
-DEAR = 10**6
 # Red pebbles: the least energy without stores and loads.
 _DEAR_OPTIMA = {
     3: 5149,
@@ -45,7 +44,7 @@ def note_program(length: int = LENGTH, interval: int = 10, red_limit: int = RED)
 
     >>> moves, red = note_program()
     >>> len(moves), moves[:2], moves[-1], red
-    (381, [('compute', 'c1'), ('compute', 'c2')], ('compute', 'b0'), 99)
+    (381, [('compute', 'c1'), ('compute', 'c2')], ('compute', 'b0'), 101)
     """
     moves: list[Move] = []
     red, blue, checkpoints = {0}, set[int](), range(0, length + 1, interval)
@@ -77,16 +76,16 @@ def note_program(length: int = LENGTH, interval: int = 10, red_limit: int = RED)
     return moves, len(red)
 
 
-def optimum(red: int, io: float = IO, length: int = LENGTH) -> Plan:
+def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainPlan:
     """Return the best pebbling of the chain, accepted by the referee.
 
-    >>> plan = optimum(4, length=10)
-    >>> plan.energy, plan.status
-    (27, 'optimal')
+    >>> best = optimum(RED)
+    >>> best.energy, best.status, best.stores, best.loads
+    (336, 'optimal', 0, 0)
     """
-    plan = solve(chain(length), _levels(red, io), start={"N0": "fast"}, steady=False, time_limit=None)
-    require_legal(plan)
-    return plan
+    best = solve_chain(length, red, io=io)
+    require_legal(best.plan())
+    return best
 
 
 def _levels(red: int, io: float) -> Machine:
@@ -115,22 +114,22 @@ def run() -> Experiment:
     judged = check(Plan(chain(LENGTH), _levels(RED, IO), moves, start={"N0": "fast"}, steady=False))
     roomy = check(Plan(chain(LENGTH), _levels(LENGTH + 2, IO), moves, start={"N0": "fast"}, steady=False))
     best = optimum(RED)
-    dear = {red: optimum(red, DEAR) for red in _DEAR_OPTIMA}
+    dear = {red: optimum(red, math.inf) for red in _DEAR_OPTIMA}
     priced = {red: optimum(red) for red in _DEAR_OPTIMA}
-    mine, theirs = _count(best.moves), _count(moves)
+    theirs = _count(moves)
     spent = theirs["computes"] + theirs["backwards"] + IO * (theirs["stores"] + theirs["loads"])
     return Experiment(
         name="chain",
         note="001",
         question="What does it cost to run a chain of 100 layers forward and backward with 11 red pebbles?",
-        config={"length": LENGTH, "red": RED, "compute": 1, "io": IO, "dear_io": DEAR},
+        config={"length": LENGTH, "red": RED, "compute": 1, "io": IO},
         seeds=(),
-        rows=(*_note_rows(spent, theirs, mine, best, judged.move, last_red), *_optimum_rows(best, dear)),
+        rows=(*_note_rows(spent, theirs, best, judged.move, last_red), *_optimum_rows(best, dear)),
         verdicts=(
             Verdict(
                 claim="Checkpointing every 10 nodes is energy-optimal: 2,250 units, or 2,030 with uneven spacing.",
                 truth=(
-                    f"The optimum is {show(best.energy)} units, with {mine['stores']} stores and {mine['loads']} loads. The "
+                    f"The optimum is {show(best.energy)} units, with {best.stores} stores and {best.loads} loads. The "
                     f"note's own program spends {show(spent)} in {len(moves)} moves, and it is not legal: {judged.error}."
                 ),
                 evidence="The referee on both; the optimum is proven for every legal schedule of this game.",
@@ -153,7 +152,7 @@ def run() -> Experiment:
                 y_label="units",
                 log_y=True,
                 series=tuple(
-                    Series(label=label, x=tuple(plans), y=tuple(float(plan.energy or 0) for plan in plans.values()))
+                    Series(label=label, x=tuple(plans), y=tuple(float(plan.energy) for plan in plans.values()))
                     for label, plans in (("load and store 100", priced), ("recomputation only", dear))
                 ),
             ),
@@ -162,7 +161,7 @@ def run() -> Experiment:
 
 
 def _note_rows(
-    spent: int, theirs: Counter[str], mine: Counter[str], best: Plan, illegal: int | None, last_red: int
+    spent: int, theirs: Counter[str], best: ChainPlan, illegal: int | None, last_red: int
 ) -> tuple[Row, ...]:
     again = theirs["computes"] - LENGTH
     program = (
@@ -170,7 +169,6 @@ def _note_rows(
         f"and runs {theirs['backwards']} backward steps."
     )
     forward = LENGTH + IO * theirs["stores"]
-    judged = check(best)
 
     def wrong(name: str, measured: Value, published: str, corrected: Value, why: str = program, unit: str = "") -> Row:
         return compare(name, measured, published, corrected=corrected, unit=unit, wrong=True, why=why)
@@ -185,39 +183,37 @@ def _note_rows(
             "The note gives no program for it; " + _OPTIMAL,
             "units",
         ),
-        wrong("moves", sum(theirs.values()), "320", len(best.moves)),
+        wrong("moves", sum(theirs.values()), "320", best.count),
         compare("forward: computes", LENGTH, "100"),
-        compare("forward: stores", theirs["stores"], "10", corrected=mine["stores"], why=_OPTIMAL),
+        compare("forward: stores", theirs["stores"], "10", corrected=best.stores, why=_OPTIMAL),
         compare("forward: energy", forward, "1,100", corrected=LENGTH, unit="units", why=_OPTIMAL),
-        wrong("backward: loads", theirs["loads"], "10", mine["loads"]),
-        wrong("backward: recomputed nodes", again, "50", mine["computes"] - LENGTH),
+        wrong("backward: loads", theirs["loads"], "10", best.loads),
+        wrong("backward: recomputed nodes", again, "50", best.computes - LENGTH),
         wrong(
             "backward: gradients",
             theirs["backwards"],
             "100",
-            mine["backwards"],
+            LENGTH + 1,
             "There are 101 nodes, and each has its step.",
         ),
-        wrong("backward: energy", spent - forward, "1,150", (best.energy or 0) - LENGTH, unit="units"),
+        wrong("backward: energy", spent - forward, "1,150", best.energy - LENGTH, unit="units"),
         wrong(
             "red pebbles in use",
             last_red,
             "11",
-            judged.peak["fast"],
+            best.peak_red,
             "The program never removes its checkpoints nor what it recomputes.",
         ),
         compare("energy of the note's program", spent, reference=2082, unit="units"),
         compare("moves of the note's program", sum(theirs.values()), reference=381),
         compare("first illegal move", illegal, reference=12),
-        compare("red pebbles at the end", last_red, reference=99),
     )
 
 
-def _optimum_rows(best: Plan, dear: dict[int, Plan]) -> tuple[Row, ...]:
-    mine = _count(best.moves)
+def _optimum_rows(best: ChainPlan, dear: dict[int, ChainPlan]) -> tuple[Row, ...]:
     return (
         compare("optimum, 11 red", best.energy, reference=336, unit="units", why=_OPTIMAL),
-        compare("optimum: stores and loads", mine["stores"] + mine["loads"], reference=0),
+        compare("optimum: stores and loads", best.stores + best.loads, reference=0),
         compare("optimum, 102 red", optimum(LENGTH + 2).energy, reference=201, unit="units"),
         *(
             compare(f"optimum without io, {red} red", plan.energy, reference=_DEAR_OPTIMA[red], unit="units")
@@ -226,14 +222,12 @@ def _optimum_rows(best: Plan, dear: dict[int, Plan]) -> tuple[Row, ...]:
     )
 
 
-def _red_question(priced: dict[int, Plan], dear: dict[int, Plan]) -> Question:
-    rows: list[tuple[Value, ...]] = []
-    for red, plan in priced.items():
-        count = _count(plan.moves)
-        rows.append(
-            (red, plan.energy, count["computes"], count["stores"], count["loads"], dear[red].energy, plan.status)
-        )
-    using = [red for red, plan in priced.items() if _count(plan.moves)["stores"]]
+def _red_question(priced: dict[int, ChainPlan], dear: dict[int, ChainPlan]) -> Question:
+    rows = [
+        (red, plan.energy, plan.computes, plan.stores, plan.loads, dear[red].energy, plan.status)
+        for red, plan in priced.items()
+    ]
+    using = [red for red, plan in priced.items() if plan.stores]
     return Question(
         question="How does the optimum depend on the number of red pebbles?",
         answer=(
@@ -254,8 +248,7 @@ def _price_question() -> Question:
     rows: list[tuple[Value, ...]] = []
     for io in (1, 2, 5, 10, 20, 50, 100):
         plan = optimum(RED, io)
-        count = _count(plan.moves)
-        rows.append((io, plan.energy, count["computes"], count["stores"], count["loads"], plan.status))
+        rows.append((io, plan.energy, plan.computes, plan.stores, plan.loads, plan.status))
     never = next((row[0] for row in rows if not row[3]), None)
     return Question(
         question="At what price of a load and store is checkpointing to DRAM worth it?",
