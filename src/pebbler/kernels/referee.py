@@ -159,6 +159,12 @@ def play(
             op = subject[i]
             if fastest_only and at != 0:
                 return RESULT_NOT_FAST, i, op, at, 0
+            if ran[op]:
+                if op_once[op] or op_in_place[op]:
+                    return ALREADY_RAN, i, op, 0, 0
+                for k in range(w_start[op], w_start[op + 1]):
+                    if overwritten[w_items[k]]:
+                        return STALE_RESULT, i, w_items[k], op, 0
             for k in range(r_start[op], r_start[op + 1]):
                 v = r_items[k]
                 if not made[v]:
@@ -167,12 +173,6 @@ def play(
                     return NOT_PRESENT, i, v, op, 0
                 if fastest_only and not present[v] & 1:
                     return NOT_FAST, i, v, op, 0
-            if ran[op]:
-                if op_once[op] or op_in_place[op]:
-                    return ALREADY_RAN, i, op, 0, 0
-                for k in range(w_start[op], w_start[op + 1]):
-                    if overwritten[w_items[k]]:
-                        return STALE_RESULT, i, w_items[k], op, 0
             # Prices are those of the moment before anything is overwritten.
             energy = op_cost[op]
             by_level[at] += op_cost[op]
