@@ -12,6 +12,8 @@ import numpy as np
 
 from pebbler.hazards import NONE
 from pebbler.kernels import exact as kernel
+from pebbler.kernels.exact_estimate import PLACING, Game
+from pebbler.kernels.exact_moves import COMPUTE, COPY, MOVE
 from pebbler.plan import Move
 from pebbler.solve.needs import explain_impossible
 from pebbler.solve.problem import Impossible, Problem, Search, Start
@@ -55,9 +57,9 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
         raise Impossible(reason)
     game = _encode(problem)
     pool = _pool(game, 1 << 14)
-    kernel.begin(game, pool, _first_row(problem, game), _cutoff(search))
+    first = _first_row(problem, game)
     while True:
-        status = kernel.search(game, pool, _SLICE, _cutoff(search))
+        status = kernel.search(game, pool, first, _SLICE, _cutoff(search))
         if status == kernel.FOUND:
             break
         if status == kernel.EXHAUSTED:
@@ -107,7 +109,7 @@ def _mask(items: np.ndarray) -> int:
     return sum(1 << int(item) for item in set(items.tolist()))
 
 
-def _encode(problem: Problem) -> kernel.Game:
+def _encode(problem: Problem) -> Game:
     flow, machine = problem.graph.dataflow, problem.machine
     readers = [_mask(row) for row in flow.value_readers]
     before, stale = [], []
@@ -121,7 +123,7 @@ def _encode(problem: Problem) -> kernel.Game:
     reads = [level.read for level in machine.level]
     params = [i for i, tensor in enumerate(problem.graph.tensors) if tensor.kind == "param"] if problem.steady else []
     capacity = [_UNBOUNDED if level.capacity is None else level.capacity for level in machine.level]
-    return kernel.Game(
+    return Game(
         size=flow.value_size.astype(np.int64),
         by_size=np.argsort(-flow.value_size, kind="stable").astype(np.int64),
         maker=flow.value_maker.astype(np.int64),
@@ -146,7 +148,7 @@ def _encode(problem: Problem) -> kernel.Game:
     )
 
 
-def _pool(game: kernel.Game, nodes: int) -> kernel.Pool:
+def _pool(game: Game, nodes: int) -> kernel.Pool:
     table = 1 << (2 * nodes - 1).bit_length()
     return kernel.Pool(
         rows=np.empty((nodes, 2 + len(game.capacity)), np.int64),
@@ -159,11 +161,12 @@ def _pool(game: kernel.Game, nodes: int) -> kernel.Pool:
         heap_g=np.empty(2 * nodes, np.float64),
         heap_node=np.empty(2 * nodes, np.int32),
         counters=np.zeros(kernel.COUNTERS, np.int64),
+        moves=np.empty(max(1 << 12, nodes >> 4), np.int64),
         sets=np.empty(max(1 << 12, nodes >> 4), np.int64),
     )
 
 
-def _grow(game: kernel.Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
+def _grow(game: Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     """Return the same pool with room for more nodes."""
     grown = _pool(game, min(4 * len(pool.spent), max(max_states, len(pool.spent) + (1 << 14))))
     nodes, entries = int(pool.counters[0]), int(pool.counters[1])
@@ -176,7 +179,7 @@ def _grow(game: kernel.Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     return grown
 
 
-def _first_row(problem: Problem, game: kernel.Game) -> np.ndarray:
+def _first_row(problem: Problem, game: Game) -> np.ndarray:
     """Return the state before the first move; the params of a steady step are placed by the search."""
     flow = problem.graph.dataflow
     row = np.zeros(2 + len(game.capacity), np.int64)
@@ -188,14 +191,14 @@ def _first_row(problem: Problem, game: kernel.Game) -> np.ndarray:
             for level in [len(game.capacity) - 1] if problem.steady else levels:
                 row[2 + level] |= 1 << value
     if placing:
-        row[0] = kernel.PLACING << 32
+        row[0] = PLACING << 32
     return row
 
 
 # The way back -------------------------------------------------------------------------------------------------------------
 
 
-def _retrace(problem: Problem, game: kernel.Game, pool: kernel.Pool, goal: int) -> tuple[list[Move], Start]:
+def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tuple[list[Move], Start]:
     """Return the moves that lead to a node, and the start they belong to."""
     path = []
     node = goal
@@ -214,16 +217,18 @@ def _retrace(problem: Problem, game: kernel.Game, pool: kernel.Pool, goal: int) 
     for node in path:
         code, after = int(pool.move[node]), pool.rows[node].tolist()
         kind, what, source, target = code & 7, code >> 3 & 255, code >> 11 & 63, code >> 17 & 63
-        if after[0] >> 32 == kernel.PLACING:
+        if after[0] >> 32 == PLACING:
             continue
         dropped = int(pool.drops[node])
         moves += [("drop", tensor[v], names[target]) for v in _bits(dropped)]
         held[target] &= ~dropped
-        if kind == kernel.COMPUTE:
-            moves.append(("compute", flow.op_names[what], names[target]) if target else ("compute", flow.op_names[what]))
+        if kind == COMPUTE:
+            moves.append(
+                ("compute", flow.op_names[what], names[target]) if target else ("compute", flow.op_names[what])
+            )
             held = [values & ~int(game.destroys[what]) for values in held]
             held[target] |= int(game.writes[what])
-        elif kind in (kernel.COPY, kernel.MOVE):
+        elif kind in (COPY, MOVE):
             moves.append(("copy", tensor[what], names[source], names[target]))
             held[target] |= 1 << what
         # The source of a move, and what nothing can need any more (some of it from the start).

@@ -87,9 +87,7 @@ def _crowded_start(problem: Problem) -> str | None:
             used[level] += int(flow.value_size[flow.start_value[tensor]])
     for level, units in zip(machine.level, used, strict=True):
         if level.capacity is not None and units > level.capacity:
-            return (
-                f"{units:,} units start in {quoted(level.name)}, which holds {level.capacity:,}; at least {units:,} are needed"
-            )
+            return f"{units:,} units start in {quoted(level.name)}, which holds {level.capacity:,}; at least {units:,} are needed"
     return None
 
 
