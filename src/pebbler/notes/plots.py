@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from pebbler.notes.experiment import Plot
+from pebbler.plots import PALETTE
 
-__all__ = ["PALETTE", "inline_svg", "png", "svg"]
+__all__ = ["inline_svg", "png", "svg"]
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ by marker and dash as well.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^vP"
 _DASHES = ("-", "--")
 # Stands for the page's own text colour; nothing else is drawn in it.
