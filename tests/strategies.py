@@ -157,15 +157,15 @@ def random_plan(rng: random.Random, graph: Graph, machine: Machine, extra: int =
         return take(("compute", op, rng.choice(levels)) if slow else ("compute", op))
 
     while len(done) < len(order) or rng.random() < 0.3:
-        if extra > 0 and rng.random() < 0.5:
+        if extra > 0 and rng.random() < 0.75:
             extra -= 1
-            kind = rng.choice(["copy", "drop", "again"])
+            kind = rng.choice(["copy", "copy", "drop", "again"])
             if kind == "copy":
-                take(("copy", rng.choice(tensors), rng.choice(levels), rng.choice(levels)))
+                any(take(("copy", rng.choice(tensors), *rng.sample(levels, 2))) for _ in range(6 if levels[1:] else 0))
             elif kind == "drop":
-                any(take(("drop", rng.choice(tensors), rng.choice(levels))) for _ in range(4))
+                any(take(("drop", rng.choice(tensors), rng.choice(levels))) for _ in range(6))
             elif done:
-                compute(rng.choice(done))
+                any(compute(rng.choice(done)) for _ in range(3))
             continue
         if len(done) == len(order):
             break
