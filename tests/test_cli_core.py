@@ -259,7 +259,7 @@ WRONG_GRAPHS = {
     "wrong-axes": (tensor_with(axes=[["n", 3]]), "tensors[0] (W1): axes multiply to 3, but size is 4"),
     "duplicate-tensor": (tensor_with(name="b1"), "tensors[1] (b1): the name is taken by tensors[0]"),
     "duplicate-op": (op_with(name="fwd_relu"), "ops[1] (fwd_relu): the name is taken by ops[0]"),
-    "undeclared": (op_with(reads=["W9"]), "ops[0] (fwd_linear1): reads W9, which no tensor declares (did you mean W"),
+    "undeclared": (op_with(reads=["W9"]), "ops[0] (fwd_linear1): reads W9, which no tensor declares (known: W1, W2"),
     "read-before-write": (op_with(reads=["dh"]), "ops[0] (fwd_linear1): reads dh before any op writes it"),
     "cycle": (tensor_with(overwrites="W1"), "tensors[0] (W1): overwrites itself"),
     "infinite-cost": (
