@@ -413,6 +413,20 @@ def test_names_of_any_letters(cli, tmp_path):
     assert (status, err) == (1, "illegal: end: 'two\\nlines' has not run\n")
 
 
+# The documentation ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_documentation_are_right(cli, tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "files.md").read_text()
+    for kind, command in (("json graph", "graph"), ("toml machine", "machines"), ("json plan", "check")):
+        example = text.split(f"```{kind}\n")[1].split("```")[0]
+        path = tmp_path / f"example.{kind.split()[0]}"
+        path.write_text(example)
+        status, out, err = cli(command, path)
+        assert (status, err) == (0, "")
+        assert out
+
+
 # Files are whole or not there ---------------------------------------------------------------------------------------------------
 
 
