@@ -87,7 +87,8 @@ def _level(
                     length, max(1, keep_split[length - 1]), reach, scan, keep_in, best
                 )
         best[length] = min(drop[length], keep[length])
-    return _convex(best) and _convex(drop_in) and _convex(keep_in)
+    smooth: bool = _convex(best) and _convex(drop_in) and _convex(keep_in)
+    return smooth
 
 
 @njit(cache=True)
@@ -153,7 +154,7 @@ def blue_segments(compute: float, load: float, drop: Longs, keep: Longs, sweep_k
     carry, first = np.empty(n + 1, np.int64), np.empty(n + 1, np.int64)
     head, tail = 0, 0
     for length in range(n):
-        best, where = load + compute * min(drop[length], keep[length]), 0
+        best, where = load + _price(compute, min(drop[length], keep[length])), 0
         if length > 0:
             if queued:
                 while tail > head and first[tail - 1] > length:
@@ -195,7 +196,8 @@ def blue_segments(compute: float, load: float, drop: Longs, keep: Longs, sweep_k
 
 @njit(cache=True)
 def _carried(z: int, length: int, compute: float, load: float, above: Longs, cost: Floats) -> float:
-    return load + compute * (z + above[length - z]) + cost[z - 1]
+    total: float = load + compute * z + _price(compute, above[length - z]) + cost[z - 1]
+    return total
 
 
 @njit(cache=True)
@@ -266,7 +268,8 @@ def layered_bound(red: int, compute: float, store: float, load: float, drop: Lon
             top = compute * z + _price(compute, drop[a, n - 1 - z])
             best = min(best, top + total[0, z], top + store + total[1, z])
         total_up = total
-    return min(best, _price(compute, drop[red, n - 1]))
+    least: float = min(best, _price(compute, drop[red, n - 1]))
+    return least
 
 
 @njit(cache=True)

@@ -61,7 +61,8 @@ def _ends(
 ) -> tuple[float, int]:
     """Search low..high, or only its two ends if the heuristic search is to be `short`."""
     if not short or high - low < 2 * SPAN:
-        return _least(low, high, column, weight, inner, row)
+        whole: tuple[float, int] = _least(low, high, column, weight, inner, row)
+        return whole
     cost, z = _least(low, low + SPAN, column, weight, inner, row)
     other, y = _least(high - SPAN, high, column, weight, inner, row)
     return (other, y) if other < cost else (cost, z)

@@ -1,0 +1,227 @@
+"""Chains whose nodes differ: exact where the recurrence is proven or the chain is short, otherwise a schedule and a bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError
+from pebbler.kernels import chain_general as kernel
+from pebbler.kernels import chain_search
+from pebbler.solve.chain_model import GENERAL_LENGTH, Chain
+from pebbler.solve.chain_moves import Kind, Recorded
+
+__all__ = ["GeneralSplits", "general_bound", "is_exact", "search_small", "solve_general_chain"]
+
+Longs = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int16]
+# Chains up to this length are searched completely where no recurrence is proven: half a second at most.
+SEARCHED, SEARCHED_ADJOINT = 9, 8
+# Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
+NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
+_KINDS: dict[int, Kind] = {
+    chain_search.COMPUTE: "compute",
+    chain_search.LOAD: "load",
+    chain_search.STORE: "store",
+    chain_search.DROP: "drop",
+    chain_search.BACKWARD: "backward",
+    chain_search.SNAP: "snap",
+    chain_search.RESTORE: "restore",
+}
+
+
+@dataclass
+class GeneralSplits:
+    """The splits of a general chain, by segment and memory in grains."""
+
+    sizes: Longs  # in grains, rounded up
+    room: int  # in grains
+    drop: Shorts
+    keep: Shorts
+    how: Shorts
+    top: int = 0
+    bases: list[int] = field(default_factory=list)
+
+    def inside(self, s: int, room: int) -> int:
+        """See `Splits.inside`."""
+        return room - int(self.sizes[s])
+
+    def split(self, s: int, t: int, room: int, keep: bool) -> int:
+        """See `Splits.split`."""
+        splits = self.keep if keep else self.drop
+        return abs(int(splits[room, t * (t + 1) // 2 + s]))
+
+    def keeps(self, s: int, t: int, room: int) -> bool:
+        """See `Splits.keeps`."""
+        return bool(self.keep[room, t * (t + 1) // 2 + s] >= 0)
+
+    def carry(self, base: int, t: int) -> int:
+        """See `Splits.carry`."""
+        return int(self.how[base, t])
+
+
+def grains(chain: Chain) -> tuple[Longs, int, bool]:
+    """Return the sizes and the fast memory in grains, and whether nothing was lost by that.
+
+    Large memories are counted in coarser grains, sizes rounded up, so that the tables stay within bounds.
+
+    >>> sizes, memory, exact = grains(Chain((2, 4, 2), (0, 1, 1), (1, 1, 1), (9, 9, 9), (9, 9, 9), fast=7))
+    >>> sizes.tolist(), memory, exact
+    ([1, 2, 1], 3, True)
+    """
+    n = chain.length
+    sizes = np.array(chain.sizes, np.int64)
+    if chain.adjoint:
+        sizes[n] = sizes[0]
+    grain = int(np.gcd.reduce(sizes))
+    sizes //= grain
+    memory = min(chain.fast // grain, int(sizes.sum()))
+    if (sizes == 1).all():
+        most = max(4, CELLS // (n * n))
+        return sizes, min(memory, most), memory <= most
+    most = max(4, min(FINEST, NARROW // (n * n)))
+    coarse, exact, step = sizes, True, 1
+    whole = memory
+    while memory > most:
+        step += max(1, step // 8)
+        rounded = -(-sizes // step)
+        if not chain.adjoint and int((rounded[1:] + rounded[:-1]).max()) > whole // step:
+            break
+        coarse, memory, exact = rounded, min(whole // step, int(rounded.sum())), False
+    return coarse, memory, exact
+
+
+def is_exact(chain: Chain) -> bool:
+    """Say whether the recurrence is proven to find the optimum of this chain (docs/chains.md).
+
+    >>> is_exact(Chain((1, 1, 1), (0, 1, 2), (1, 1, 1), (9, 9, 9), (9, 9, 9), fast=3))
+    True
+    """
+    n = chain.length
+    if len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1 or not grains(chain)[2]:
+        return False
+    stores, loads = set(chain.store[1:n]), set(chain.load[:n])
+    if all(math.isinf(store + load) for store, load in zip(chain.store[:n], chain.load[:n], strict=True)):
+        return True
+    if len(loads) != 1 or len(stores) > 1 or chain.store_of_first > min(stores, default=math.inf):
+        return False
+    dearest = max(chain.forward[1:])
+    return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
+
+
+def solve_general_chain(chain: Chain) -> tuple[float, GeneralSplits]:
+    """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
+    n = chain.length
+    if n > GENERAL_LENGTH:
+        raise InputError(
+            f"a general chain may have {GENERAL_LENGTH} nodes at most, got {n}; only uniform chains go further"
+        )
+    sizes, memory, _ = grains(chain)
+    prefix = chain.prefix()
+    equal = bool((sizes == 1).all())
+    thorough = n**3 // 6 * memory <= THOROUGH and not equal
+    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    drop, keep, drop_split, keep_split = kernel.general_levels(
+        sizes, prefix, memory, chain.adjoint, equal, thorough, tolerance, True
+    )
+    highest = keep if chain.adjoint else drop
+    column = (n - 1) * n // 2
+    energy = float(highest[column])
+    splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
+    store, load = np.array(chain.store), np.array(chain.load)
+    store[0] = chain.store_of_first
+    total, lowest, how = kernel.blue_bases(sizes, prefix, memory, chain.adjoint, store, load, drop, keep)
+    z = np.arange(1, n)
+    costs = prefix[z] + highest[column + z] + total[z]
+    if costs.size and costs.min() < energy:
+        energy, splits.how, splits.top = float(costs.min()), how, int(z[np.argmin(costs)])
+        t = splits.top
+        while t > 0:
+            t = int(lowest[t])
+            splits.bases.insert(0, t)
+    return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+
+
+def general_bound(chain: Chain) -> tuple[float, str]:
+    """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
+
+    Every schedule stays legal when nodes shrink and prices fall. So take as many nodes as can ever be red together, the cheapest
+    store and load for all, and forward steps no dearer than these: that chain the recurrence solves exactly.
+    """
+    n = chain.length
+    counted = chain.sizes[:n] if chain.adjoint else chain.sizes
+    together = int(np.searchsorted(np.cumsum(np.sort(np.array(counted))), chain.fast, side="right"))
+    store = min(chain.store[1:n], default=math.inf)
+    load = min(chain.load[:n])
+    forward = list(chain.forward)
+    if not chain.adjoint:
+        forward = [min(cost, store, load) for cost in forward]
+    first = min(chain.store_of_first, store)
+    relaxed = Chain(
+        (1,) * (n + 1),
+        tuple(forward),
+        (0.0,) * (n + 1),
+        (first, *(store,) * n),
+        (load,) * (n + 1),
+        max(together, 0 if chain.adjoint else 2),
+        chain.adjoint,
+    )
+    saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
+    if relaxed.is_uniform:
+        from pebbler.solve.chain_uniform import solve_uniform
+
+        least = solve_uniform(relaxed)[0]
+    else:
+        least = _least(relaxed)
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    return (
+        saved + least + start,
+        "nodes as small and prices as low as the least of them, solved exactly (docs/chains.md)",
+    )
+
+
+def _least(chain: Chain) -> float:
+    n, prefix = chain.length, chain.prefix()
+    sizes = np.ones(n + 1, np.int64)
+    fast = min(chain.fast, n + 1)
+    if fast * n * n > 40 * NARROW:
+        return float(prefix[chain.last])
+    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    drop, keep, _, _ = kernel.general_levels(sizes, prefix, fast, chain.adjoint, True, False, tolerance, False)
+    total, _, _ = kernel.blue_bases(
+        sizes, prefix, fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep
+    )
+    highest, column = keep if chain.adjoint else drop, (n - 1) * n // 2
+    z = np.arange(1, n)
+    return min(float(highest[column]), float(np.min(prefix[z] + highest[column + z] + total[z], initial=np.inf)))
+
+
+def search_small(chain: Chain, limit: float) -> tuple[float, Recorded] | None:
+    """Return the optimum of a short chain, backward steps counted, and its moves; None if the chain is too long.
+
+    Schedules of `limit` or more are not looked for; if there is no cheaper one, the energy is infinity.
+    """
+    if chain.length > (SEARCHED_ADJOINT if chain.adjoint else SEARCHED):
+        return None
+    store, load = np.array(chain.store), np.array(chain.load)
+    store[0] = chain.store_of_first
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    least, kinds, nodes = chain_search.search(
+        np.array(chain.sizes, np.int64),
+        np.array(chain.forward),
+        np.array(chain.backward),
+        store,
+        load,
+        chain.fast,
+        chain.adjoint,
+        limit - start,
+    )
+    moves = [(_KINDS[kind], node) for kind, node in zip(kinds.tolist(), nodes.tolist(), strict=True)]
+    if chain.start != "fast":
+        moves = [move for move in moves if move != ("store", 0)]
+    if chain.start == "slow":
+        moves.insert(0, ("load", 0))
+    return float(least) + start, Recorded(tuple(moves))

@@ -1,0 +1,138 @@
+"""The chain game by brute force: the cheapest path through every position, every legal move tried from each.
+
+Nothing here follows from theory: nodes may be stored, loaded, dropped and computed at any time, in any order.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numba import njit
+
+from pebbler.solve.chain import Chain
+
+
+def naive_energy(chain: Chain) -> float:
+    """Return the least energy of a chain; infinity if it cannot be done."""
+    arrays = (np.array(values, float) for values in (chain.forward, chain.backward, chain.store, chain.load))
+    sizes = np.array(chain.sizes, np.int64)
+    if chain.adjoint:
+        return float(_adjoint(chain.length, sizes, *arrays, chain.fast))
+    where = ("fast", "slow", "both").index(chain.start)
+    return float(_red_blue(chain.length, sizes, *arrays, chain.fast, where))
+
+
+@njit(cache=True)
+def _red_blue(n, size, forward, backward, store, load, fast, start):
+    m = n + 1
+    least = np.full((m + 1) << (2 * m), np.inf)
+    red, blue = (0, 1) if start == 1 else (1, 0) if start == 0 else (1, 1)
+    first = m << (2 * m) | red << m | blue
+    least[first] = 0.0
+    heap = [(0.0, first)]
+    while len(heap) > 0:
+        cost, here = heapq.heappop(heap)
+        if cost > least[here]:
+            continue
+        step, red, blue = (here >> (2 * m)) - 1, here >> m & (1 << m) - 1, here & (1 << m) - 1
+        if step < 0:
+            return cost
+        used = 0
+        for k in range(m):
+            used += size[k] * (red >> k & 1)
+        if red >> step & 1 and (step == n or red >> (step + 1) & 1):
+            _push(heap, least, step << (2 * m) | red << m | blue, cost + backward[step])
+        for k in range(m):
+            if red >> k & 1:
+                _push(heap, least, here & ~(1 << (m + k)), cost)
+                _push(heap, least, here | 1 << k, cost + store[k])
+            elif used + size[k] <= fast:
+                if k > 0 and red >> (k - 1) & 1:
+                    _push(heap, least, here | 1 << (m + k), cost + forward[k])
+                if blue >> k & 1:
+                    _push(heap, least, here | 1 << (m + k), cost + load[k])
+    return np.inf
+
+
+@njit(cache=True)
+def _adjoint(n, size, forward, backward, store, load, fast):
+    """The running state is apart; checkpoints share the fast memory."""
+    least = np.full(((n + 1) * n) << (2 * n), np.inf)
+    first = (n * n) << (2 * n)
+    least[first] = 0.0
+    heap = [(0.0, first)]
+    while len(heap) > 0:
+        cost, here = heapq.heappop(heap)
+        if cost > least[here]:
+            continue
+        red, blue, rest = here >> n & (1 << n) - 1, here & (1 << n) - 1, here >> (2 * n)
+        running, step = rest % n, rest // n - 1
+        if step < 0:
+            return cost
+        sets = red << n | blue
+        used = 0
+        for k in range(n):
+            used += size[k] * (red >> k & 1)
+        if running == step:
+            _push(heap, least, (step * n + running) << (2 * n) | sets, cost + backward[step])
+        if used + size[running] <= fast:
+            _push(heap, least, here | 1 << (n + running), cost)
+        _push(heap, least, here | 1 << running, cost + store[running])
+        if running + 1 < n:
+            _push(heap, least, ((step + 1) * n + running + 1) << (2 * n) | sets, cost + forward[running + 1])
+        for k in range(n):
+            if red >> k & 1:
+                _push(heap, least, here & ~(1 << (n + k)), cost)
+                _push(heap, least, ((step + 1) * n + k) << (2 * n) | sets, cost)
+            if blue >> k & 1:
+                _push(heap, least, ((step + 1) * n + k) << (2 * n) | sets, cost + load[k])
+    return np.inf
+
+
+@njit(cache=True)
+def _push(heap, least, there, cost):
+    if cost < least[there]:
+        least[there] = cost
+        heapq.heappush(heap, (cost, there))
+
+
+def play(chain: Chain, moves) -> float:
+    """Return what moves cost after checking each against the rules; assertions name the broken one."""
+    red = set() if chain.adjoint or chain.start == "slow" else {0}
+    blue = set() if chain.start == "fast" else {0}
+    running, step, energy = 0, chain.last, 0.0
+    for at, (kind, k) in enumerate(moves):
+        where = (at, kind, k)
+        if kind == "compute":
+            assert running == k - 1 if chain.adjoint else k - 1 in red, where
+            energy += chain.forward[k]
+        elif kind == "load":
+            assert k in blue, where
+            energy += chain.load[k]
+        elif kind == "store":
+            assert running == k if chain.adjoint else k in red, where
+            blue.add(k)
+            energy += chain.store[k]
+        elif kind == "drop":
+            red.remove(k)
+        elif kind == "snap":
+            assert chain.adjoint, where
+            assert running == k, where
+        elif kind == "restore":
+            assert chain.adjoint, where
+            assert k in red, where
+        else:
+            assert kind == "backward", where
+            assert k == step, where
+            assert running == k if chain.adjoint else k in red, where
+            assert chain.adjoint or k == chain.length or k + 1 in red, where
+            energy += chain.backward[k]
+            step -= 1
+        if kind == "snap" or (not chain.adjoint and kind in ("compute", "load")):
+            red.add(k)
+        if chain.adjoint and kind in ("compute", "load", "restore"):
+            running = k
+        assert sum(chain.sizes[node] for node in red) <= chain.fast, where
+    assert step == -1
+    return energy
