@@ -350,7 +350,7 @@ class NaiveGame:
 
 
 def _with(present: tuple[int, ...], value: int, where: int) -> tuple[int, ...]:
-    return present[:value] + (where,) + present[value + 1 :]
+    return (*present[:value], where, *present[value + 1 :])
 
 
 # Random games -----------------------------------------------------------------------------------------------------------
@@ -448,11 +448,11 @@ def _root(fresh: dict[str, tuple[int, str | None]], name: str) -> str:
     return name
 
 
-def _random_machine(
-    rng: random.Random, graph: Graph, max_levels: int, operands: str | None, monotone: bool
-) -> Machine:
+def _random_machine(rng: random.Random, graph: Graph, max_levels: int, operands: str | None, monotone: bool) -> Machine:
     rule = operands or rng.choice(["fastest", "any"])
-    largest = max((sum(t.size for t in graph.tensors if t.name in {*op.reads, *op.writes}) for op in graph.ops), default=1)
+    largest = max(
+        (sum(t.size for t in graph.tensors if t.name in {*op.reads, *op.writes}) for op in graph.ops), default=1
+    )
     count = rng.choice([1, *[2] * 4, *range(3, max_levels + 1)]) if max_levels > 1 else 1
 
     def price() -> float:

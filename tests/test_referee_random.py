@@ -6,8 +6,8 @@ import random
 from collections import Counter
 
 import pytest
-from naive_game import NaiveGame, RandomGame, random_game
 
+from naive_game import NaiveGame, RandomGame, random_game
 from pebbler.plan import Plan
 from pebbler.referee import check
 

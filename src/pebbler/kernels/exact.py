@@ -36,22 +36,22 @@ class Pool(NamedTuple):
 
 
 @inner
-def _before(heap_f, heap_g, a, b):
+def _before(heap_f: Array, heap_g: Array, a: int, b: int) -> bool:
     """Whether heap entry a comes before b: least f first, then the one that has paid most."""
     if heap_f[a] != heap_f[b]:
-        return heap_f[a] < heap_f[b]
-    return heap_g[a] > heap_g[b]
+        return bool(heap_f[a] < heap_f[b])
+    return bool(heap_g[a] > heap_g[b])
 
 
 @inner
-def _swap(heap_f, heap_g, heap_node, a, b):
+def _swap(heap_f: Array, heap_g: Array, heap_node: Array, a: int, b: int) -> None:
     f, g, node = heap_f[a], heap_g[a], heap_node[a]
     heap_f[a], heap_g[a], heap_node[a] = heap_f[b], heap_g[b], heap_node[b]
     heap_f[b], heap_g[b], heap_node[b] = f, g, node
 
 
 @inner
-def _push(heap_f, heap_g, heap_node, counters, f, g, node):
+def _push(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array, f: float, g: float, node: int) -> None:
     i = counters[1]
     counters[1] += 1
     heap_f[i], heap_g[i], heap_node[i] = f, g, node
@@ -61,7 +61,7 @@ def _push(heap_f, heap_g, heap_node, counters, f, g, node):
 
 
 @inner
-def _remove_first(heap_f, heap_g, heap_node, counters):
+def _remove_first(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array) -> None:
     counters[1] -= 1
     last = counters[1]
     i = np.int64(0)
@@ -79,18 +79,18 @@ def _remove_first(heap_f, heap_g, heap_node, counters):
 
 
 @inner
-def _assign(row, other):
+def _assign(row: Array, other: Array) -> None:
     for word in range(len(row)):
         row[word] = other[word]
 
 
 @inner
-def _hash(row):
+def _hash(row: Array) -> int:
     mixed = np.int64(0)
     for word in range(len(row)):
         mixed = (mixed ^ row[word]) * np.int64(-7046029254386353131)
         mixed ^= (mixed >> 29) & 0x7FFFFFFFF
-    return mixed
+    return int(mixed)
 
 
 @njit(cache=True)
@@ -105,7 +105,7 @@ def rehash(pool: Pool) -> None:
 
 
 @inner
-def _reach(game, pool, row, spent, parent, move, drops, cutoff):
+def _reach(game: Game, pool: Pool, row: Array, spent: float, parent: int, move: int, drops: int, cutoff: float) -> None:
     """Enter a state reached at cost `spent`, unless it is known to be reached as cheaply or cannot lead to a better plan."""
     if row[0] >> 32 != PLACING:
         useful = useful_values(game, row[0] & 0xFFFFFFFF)
@@ -149,7 +149,7 @@ def _reach(game, pool, row, spent, parent, move, drops, cutoff):
 
 
 @inner
-def _expand(game, pool, node, row, child, cutoff):
+def _expand(game: Game, pool: Pool, node: int, row: Array, child: Array, cutoff: float) -> bool:
     """Enter all the states that one move leads to; False when there was not enough room for it."""
     if row[0] >> 32 == PLACING:
         count = (1 << len(game.capacity)) - 1
@@ -180,7 +180,7 @@ def _expand(game, pool, node, row, child, cutoff):
 
 
 @inner
-def _place(game, row, where):
+def _place(game: Game, row: Array, where: int) -> bool:
     """Choose the start levels of the next param of a steady step; return whether it fits there."""
     levels = len(game.capacity)
     p = 0

@@ -197,9 +197,7 @@ def estimate(game: Game, row: Array) -> float:
         for level in range(levels):
             if size[v] > cap[level]:
                 continue
-            if held >> level & 1 and not (fresh and not ran >> op & 1):
-                best = min(best, count[v] * rp[level])
-            elif missing >> level & 1:
+            if (held >> level & 1 and not (fresh and not ran >> op & 1)) or missing >> level & 1:
                 best = min(best, count[v] * rp[level])
             else:
                 extra = wp[level]

@@ -50,11 +50,11 @@ def list_moves(game: Game, row: Array, moves: Array) -> int:
         if count + levels * values > len(moves):
             return -1
         count = _anything(game, row, anywhere, moves, count)
-    return count
+    return int(count)
 
 
 @inner
-def _promotions(game, row, op, moves, count):
+def _promotions(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
     """Bring a read of op to where the read costs less (or, under `operands = "fastest"`, to where it is legal)."""
     for v in range(len(game.size)):
         if game.reads[op] >> v & 1:
@@ -69,7 +69,7 @@ def _promotions(game, row, op, moves, count):
 
 
 @inner
-def _needs_room(game, row, op, level):
+def _needs_room(game: Game, row: Array, op: int, level: int) -> bool:
     """Whether op, and the copies that may come before it, could fail to fit into a level without a drop there."""
     levels = len(game.capacity)
     here = row[2 + level]
@@ -89,11 +89,11 @@ def _needs_room(game, row, op, level):
     # Before op runs, its results are not there yet; after it, the old version is gone.
     before = total_size(here | coming, game.size)
     after = total_size((here & ~game.destroys[op]) | coming | written, game.size)
-    return max(before, after) > game.capacity[level]
+    return bool(max(before, after) > game.capacity[level])
 
 
 @inner
-def _saves(game, row, op, moves, count):
+def _saves(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
     """Copy values out of a level that needs room for op, each just before its copy there goes."""
     levels = len(game.capacity)
     for source in range(levels - 1):
@@ -123,7 +123,7 @@ def _saves(game, row, op, moves, count):
 
 
 @inner
-def _anything(game, row, anywhere, moves, count):
+def _anything(game: Game, row: Array, anywhere: int, moves: Array, count: int) -> int:
     """Every copy from its cheapest source, and every drop that may make a read cheaper: no normal form is known here."""
     for v in range(len(game.size)):
         if anywhere >> v & 1:
@@ -142,7 +142,7 @@ def _anything(game, row, anywhere, moves, count):
 
 
 @inner
-def _droppable(game, row, level, op):
+def _droppable(game: Game, row: Array, level: int, op: int) -> int:
     """The copies at a level that may go without making op impossible or losing something for good."""
     ran = row[0] & 0xFFFFFFFF
     elsewhere = 0
@@ -161,7 +161,7 @@ def _droppable(game, row, level, op):
             maker = game.maker[v]
             if maker < 0 or not game.rerun[maker] or ran & game.stale_after[maker]:
                 able &= ~(1 << v)
-    return able
+    return int(able)
 
 
 @inner
@@ -246,9 +246,9 @@ def make(game: Game, row: Array, move: int, drops: int) -> float:
             row[2 + level] &= ~game.destroys[what]
         row[2 + target] |= game.writes[what]
         row[0] = (row[0] & 0xFFFFFFFF) | 1 << what
-        return paid
+        return float(paid)
     row[2 + target] |= 1 << what
     if kind == MOVE:
         row[2 + source] &= ~(1 << what)
     row[0] = (row[0] & 0xFFFFFFFF) | move >> 23 << 32
-    return game.size[what] * (game.read_price[source] + game.write_price[target])
+    return float(game.size[what] * (game.read_price[source] + game.write_price[target]))

@@ -140,7 +140,8 @@ def _cut(flow: Dataflow, moment: _Moment, before: int, after: int) -> float:
         total = sum(weights)
         if total - rate * moment.free <= best:
             continue
-        scale = _SCALE / total
+        whole = all(weight == int(weight) for weight in weights) and total < _SCALE
+        scale = 1.0 if whole else _SCALE / total
         value = _min_cut(flow, moment.stakes, [int(w * scale) for w in weights], before, after) / scale
         best = max(best, value - rate * moment.free)
     return best

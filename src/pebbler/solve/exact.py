@@ -47,7 +47,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
     >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))
     >>> solve_exact(search)
     >>> search.energy, search.bound, search.proof
-    (13, 13.0, 'searched every game state')
+    (13, 13, 'searched every game state')
     """
     problem = search.problem
     if not fits_exact(problem):
@@ -56,7 +56,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
     if reason is not None:
         raise Impossible(reason)
     game = _encode(problem)
-    pool = _pool(game, 1 << 14)
+    pool = _pool(game, max(64, min(1 << 14, max_states)))
     first = _first_row(problem, game)
     while True:
         status = kernel.search(game, pool, first, _SLICE, _cutoff(search))
@@ -168,7 +168,7 @@ def _pool(game: Game, nodes: int) -> kernel.Pool:
 
 def _grow(game: Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     """Return the same pool with room for more nodes."""
-    grown = _pool(game, min(4 * len(pool.spent), max(max_states, len(pool.spent) + (1 << 14))))
+    grown = _pool(game, min(4 * len(pool.spent), max(max_states, 64)))
     nodes, entries = int(pool.counters[0]), int(pool.counters[1])
     for field in ("rows", "spent", "parent", "move", "drops"):
         getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pebbler.errors import quoted
 from pebbler.hazards import NONE, Dataflow
 from pebbler.solve.problem import Problem
@@ -32,7 +30,7 @@ def needs(problem: Problem) -> Need | None:
     >>> from pebbler import machine, workloads
     >>> need = needs(Problem.of(workloads.note_mlp(), machine("cortex-m").in_unit("float32")))
     >>> need.op, f"{need.units:,}", need.enough
-    ('bwd_dW1', '41,020', True)
+    ('upd_W1', '40,000', True)
     """
     flow, machine = problem.graph.dataflow, problem.machine
     alone = len(machine.level) == 1
@@ -57,7 +55,7 @@ def explain_impossible(problem: Problem) -> str | None:
     >>> from pebbler.machine import Level, Machine
     >>> small = Machine("small", "float32", (Level("fast", 0, 0, capacity=16384), Level("slow", 1, 1)))
     >>> print(explain_impossible(Problem.of(workloads.note_mlp(), small)))
-    bwd_dW1 needs 41,020 units at once; fast holds 16,384; the least that works is 41,020
+    upd_W1 needs 40,000 units at once; fast holds 16,384; the least that works is 40,000
     """
     crowded = _crowded_start(problem)
     if crowded is not None:
@@ -85,9 +83,10 @@ def _crowded_start(problem: Problem) -> str | None:
             continue
         for level in [len(machine.level) - 1] if problem.steady and kind == "input" else levels:
             used[level] += int(flow.value_size[flow.start_value[tensor]])
-    for level, units in zip(machine.level, used, strict=True):
-        if level.capacity is not None and units > level.capacity:
-            return f"{units:,} units start in {quoted(level.name)}, which holds {level.capacity:,}; at least {units:,} are needed"
+    for here, units in zip(machine.level, used, strict=True):
+        if here.capacity is not None and units > here.capacity:
+            held = f"{quoted(here.name)}, which holds {here.capacity:,}"
+            return f"{units:,} units start in {held}; at least {units:,} are needed"
     return None
 
 

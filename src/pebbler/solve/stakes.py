@@ -45,6 +45,8 @@ def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
         for tensor, entry in enumerate(problem.graph.tensors):
             if entry.kind == "param":
                 params[int(flow.start_value[tensor])] = int(flow.final_value[tensor])
+    # A param's final value that is not fast goes round the loop too, if the next step reads it.
+    looped = {final: first for first, final in params.items() if final != first and readers[first]}
     found = []
     for value, size in enumerate(flow.value_size.tolist()):
         if size == 0:
@@ -69,6 +71,8 @@ def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
                 until = readers[value]
                 if not until:
                     continue
+        elif value in looped and prices.fastest:
+            price = min(size, int(flow.value_size[looped[value]])) * _around(prices, 0)
         else:
             price = _made(prices, value, level, size, survives)
         if price > 0:
