@@ -156,6 +156,38 @@ def test_an_update_may_not_make_an_absent_value_unrecoverable():
     assert kept.legal
 
 
+def test_what_an_overwritten_twin_takes_with_it():
+    graph = Graph("twins", unit="pebble")
+    graph.tensor("x", 1, kind="input")
+    graph.tensor("p", 1)
+    graph.tensor("q", 1)
+    graph.op("split", reads=["x"], writes=["p", "q"])
+    graph.op("upd", reads=["p"], writes=["p"])
+    graph.op("use", reads=["q"])
+    # Splitting again would write over the updated p, so q cannot come back.
+    assert judge([("compute", "split"), ("drop", "q", "fast"), ("compute", "upd")], graph=graph).error == (
+        "move 3: p (version 0) is lost, and with it q (version 0), which use still needs and nothing can recompute"
+    )
+
+
+def test_what_a_lost_ancestor_takes_with_it():
+    graph = Graph("line", unit="pebble")
+    graph.tensor("x", 1, kind="input")
+    for name in "abc":
+        graph.tensor(name, 1, kind="output" if name == "c" else "temp")
+    for reads, writes in ("xa", "ab", "bc"):
+        graph.op(f"make_{writes}", reads=[reads], writes=[writes])
+    made = [("compute", "make_a"), ("compute", "make_b")]
+    last = ("compute", "make_c")
+    gone = [("drop", "x", "slow"), ("drop", "a", "fast")]
+    assert judge([*made, *gone, last], graph=graph).legal
+    assert judge([*made, *gone, ("drop", "b", "fast"), last], graph=graph).error == (
+        "move 5: b (version 0) is lost, which make_c still needs and nothing can recompute"
+    )
+    again = [("drop", "a", "fast"), ("drop", "b", "fast"), *made, last]
+    assert judge([*made, *again], graph=graph).legal
+
+
 def test_recomputing_costs_again_and_makes_no_new_version():
     result = judge([FWD, ("drop", "h", "fast"), FWD, BWD, UPD])
     assert result.legal
