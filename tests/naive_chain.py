@@ -136,3 +136,57 @@ def play(chain: Chain, moves) -> float:
         assert sum(chain.sizes[node] for node in red) <= chain.fast, where
     assert step == -1
     return energy
+
+
+def naive_levels(forward, red, adjoint):
+    """Return {(family, level, s, t): cost} of the recurrences in docs/chains.md, every split tried; pebbles of one unit."""
+    n = len(forward) - 1
+    cost = {}
+
+    def between(s, z):
+        return sum(forward[s + 1 : z + 1])
+
+    def get(family, a, s, t):
+        return cost.get((family, a, s, t), np.inf)
+
+    def best(a, s, t):
+        return min(get("drop", a, s, t), get("keep", a, s, t))
+
+    for a in range(0 if adjoint else 2, red + 1):
+        for length in range(n):
+            for s in range(n - length):
+                t = s + length
+                if length == 0:
+                    cost["keep", a, s, t] = 0
+                    if not adjoint:
+                        cost["drop", a, s, t] = forward[t + 1]
+                    continue
+                for family in ("keep",) if adjoint else ("drop", "keep"):
+                    # A base and a sweeping pair take three pebbles, a kept one above makes four; a single step takes one less.
+                    needs = 1 if adjoint else 3 if family == "drop" else 4
+                    splits = [
+                        z for z in range(s + 1, t + 1) if a >= needs or (not adjoint and z == s + 1 and a >= needs - 1)
+                    ]
+                    sums = [between(s, z) + get(family, a - 1, z, t) + best(a, s, z - 1) for z in splits]
+                    cost[family, a, s, t] = min(sums, default=np.inf)
+    return cost
+
+
+def naive_blue_chain(store, segment):
+    """Return the cheapest ways to cover 0..n steps with segments, all sequences of lengths tried."""
+    total = [0.0]
+    for t in range(1, len(segment) + 1):
+        total.append(min(store + segment[length - 1] + total[t - length] for length in range(1, t + 1)))
+    return total
+
+
+def naive_segments(compute, load, drop, keep, sweep_keeps):
+    """Return the cost of each length from a stored base, every carry tried; costs are in forward steps."""
+    cost = []
+    for length in range(len(drop)):
+        options = [min(drop[length], keep[length]) * compute]
+        for z in range(1, length + 1):
+            above = min(drop[length - z], keep[length - z]) if sweep_keeps else drop[length - z]
+            options.append(compute * z + compute * above + cost[z - 1])
+        cost.append(load + min(options))
+    return cost

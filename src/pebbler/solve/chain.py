@@ -59,7 +59,7 @@ def solve_general(chain: Chain) -> ChainPlan:
     >>> chain = Chain((1, 3, 1, 2), (0, 5, 1, 1), (1, 1, 1, 1), (4, 4, 4, 4), (4, 4, 4, 4), fast=4)
     >>> solved = solve_general(chain)
     >>> solved.energy, solved.status, solved.peak_red
-    (19, 'optimal', 4)
+    (27, 'optimal', 4)
     """
     splits: Splits | Recorded
     backward = chain.backward_total

@@ -55,7 +55,7 @@ class ChainPlan:
         >>> from pebbler.solve.chain import solve_chain
         >>> judgement = check(solve_chain(100, red=11).plan())
         >>> judgement.legal, judgement.energy, judgement.peak["fast"]
-        (True, 336.0, 11)
+        (True, 336, 11)
         """
         chain = self.chain
         capacity, bound, status, proof = chain.fast, self.bound, self.status, self.proof

@@ -86,6 +86,8 @@ def solve_uniform(chain: Chain) -> tuple[float, UniformSplits, Tally]:
             bases = _bases(longest, top)
             splits = UniformSplits(drop_split, keep_split, how, 0, red, top, bases)
             computes = top + int(highest[n - 1 - top])
+    if math.isinf(energy):
+        return energy, splits, Tally(0, 0, 0, 0, 0)
     if chain.start == "slow":
         energy += load
     return energy, splits, uniform_tally(chain, splits, drop, keep, computes)
