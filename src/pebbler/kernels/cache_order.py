@@ -65,7 +65,10 @@ class Nodes(NamedTuple):
 
 @njit(cache=True)
 def allocate(t, order):  # type: ignore[no-untyped-def]
-    """Return the touches of an order (indices into `t`) and the first line of each: first fit, lowest address."""
+    """Return the touches of an order (indices into `t`), the first line of each, and which are a life's last.
+
+    First fit, lowest address; a result never takes the block of something that its own op reads.
+    """
     count = 0
     for op in order:
         count += t.start[op + 1] - t.start[op]
@@ -145,19 +148,19 @@ def allocate(t, order):  # type: ignore[no-untyped-def]
                 free_at[place] = at
                 free_room[place] = room
                 frees += 1
-    return touch, where
+    return touch, where, last
 
 
 @njit(cache=True)
 def lru_price(t, order):  # type: ignore[no-untyped-def]
     """Return the energy of running the ops in `order` under the `lru` rule."""
-    touch, where = allocate(t, order)
-    item, write, lines, units, count = cut_pieces(t, touch, where)
+    touch, where, _ = allocate(t, order)
+    item, write, lines, units, edges = cut_pieces(t, touch, where)
     energy = 0.0
     for op in order:
         energy += t.cost[op]
     if len(item) > 0:
-        amounts = window(item, write, lines, units, lines * t.line, count, t.reach, t.steady)
+        amounts = window(item, write, lines, units, lines * t.line, len(edges), t.reach, t.steady)
         for level in range(len(t.read)):
             energy += amounts[0, level] * t.read[level] + (amounts[1, level] + amounts[2, level]) * t.store[level]
     return energy
@@ -165,7 +168,10 @@ def lru_price(t, order):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def cut_pieces(t, touch, where):  # type: ignore[no-untyped-def]
-    """Return the touches cut so that any two pieces are equal or share no line: item, write, lines, units; and the items."""
+    """Return the touches cut so that any two pieces are equal or share no line: item, write, lines and units of each.
+
+    Also the line at which every item begins.
+    """
     count = len(touch)
     edges = np.empty(2 * count, np.int64)
     for i in range(count):
@@ -200,7 +206,7 @@ def cut_pieces(t, touch, where):  # type: ignore[no-untyped-def]
             units[p] = min(t.units[k] - (edges[j] - where[i]) * t.line, lines[p] * t.line)
             p += 1
             j += 1
-    return item, write, lines, units, bounds
+    return item, write, lines, units, edges
 
 
 @njit(cache=True)

@@ -1,19 +1,115 @@
-"""Orders under `lru` and `recency`."""
+"""Orders on caches (`lru` and `recency`): a graph as the cache sees it, and all orders of a small one."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from pebbler import pricing
 from pebbler.graph import Graph
-from pebbler.hazards import NONE
-from pebbler.kernels.cache_order import Touching
+from pebbler.hazards import NONE, Rows
+from pebbler.kernels.cache_exact import DONE, all_orders
+from pebbler.kernels.cache_order import Touching, price
 from pebbler.machine import Machine
+from pebbler.solve.locality import nearest_first, program_of
+from pebbler.solve.problem import Problem
 
-__all__ = ["touching_of"]
+__all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_TABLE = 1 << 20
+_FIRST_SHARE = 20_000  # prefixes of the first attempt; each further one gets four times as many
+
+
+@dataclass(frozen=True)
+class BestOrder:
+    """The cheapest order found; `proven` when no order that runs every op once is cheaper."""
+
+    order: Ints
+    energy: float
+    proven: bool
+    prefixes: int
+
+
+def best_order(
+    problem: Problem, *, limit: int = 2_000_000, clock: Callable[[], float] = lambda: float("inf")
+) -> BestOrder:
+    """Return the cheapest order that runs every op once, searching all of them as far as `limit` prefixes or the clock allow.
+
+    `clock` says how many seconds are left.
+
+    >>> from pebbler import machine, workloads
+    >>> best = best_order(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    >>> best.energy, best.proven
+    (10764315.0, True)
+    """
+    graph, machine, flow = problem.graph, problem.machine, problem.graph.dataflow
+    touching = touching_of(graph, machine, steady=problem.steady)
+    program = program_of(graph)
+    assert program is not None
+    candidates = [np.arange(flow.ops, dtype=np.int64)]
+    candidates += [program.order(nearest_first(program, machine, by_price=by_price)) for by_price in (False, True)]
+    energy, pick = min((float(price(touching, order)), i) for i, order in enumerate(candidates))
+    best = candidates[pick].copy()
+    before = flow.predecessors()
+    after: list[list[int]] = [[] for _ in before]
+    for op, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(op)
+    rows, waits = Rows.of(after), np.array([len(row) for row in before], np.int64)
+    floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
+    # The search starts anew with a larger share, so that the clock is looked at now and then; a better order prunes more.
+    while reason != DONE and share <= limit and clock() > 0:
+        tables = np.zeros(_TABLE, np.uint64), np.zeros(_TABLE, np.uint64), np.full(_TABLE, -1.0)
+        energy, reason, count = all_orders(
+            touching, waits, rows.start, rows.items, floors, best, energy, share, *tables
+        )
+        prefixes += count
+        share *= 4
+    return BestOrder(best, float(energy), reason == DONE, prefixes)
+
+
+def op_floors(graph: Graph, machine: Machine) -> Floats:
+    """Return a price that each op cannot fall below on a cache, whatever runs before it.
+
+    A value is always touched whole, so each of its lines has at least its own number of lines above it, itself included.
+
+    >>> from pebbler import machine, workloads
+    >>> op_floors(workloads.note_mlp(), machine("notes-recency"))[:2].tolist()  # W1 alone is larger than L1
+    [2040100.0, 40000.0]
+    """
+    flow, line = graph.dataflow, machine.line
+    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
+    capacity = pricing.capacities(machine)
+    ranked = machine.management == "recency"
+    reach = np.cumsum(capacity[:-1]) // line
+    depth = -(-sizes // line)
+    if not ranked:
+        # Tensors of one storage may differ in size; then a touch of the smallest is all that is known.
+        least = np.full(len(sizes), pricing.UNBOUNDED, np.int64)
+        np.minimum.at(least, flow.storage, depth)
+        depth = least[flow.storage]
+    # The deeper the dearer as a rule, but not on every machine.
+    cheapest = np.minimum.accumulate(read[::-1])[::-1]
+    read_price = cheapest[np.searchsorted(reach, depth, "left")]
+    single = np.array([next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes])
+    write_price = write[single] if ranked else np.full(len(sizes), write[0])
+    floors = flow.op_cost.copy()
+    for op in range(flow.ops):
+        reads, writes = flow.value_tensor[flow.op_reads.row(op)], flow.value_tensor[flow.op_writes.row(op)]
+        seen: set[int] = set()
+        for tensor in reads.tolist():
+            # A value that is read twice is found on top the second time.
+            again = tensor in seen
+            seen.add(tensor)
+            floors[op] += sizes[tensor] * (read_price[tensor] if not again or ranked else read.min())
+        floors[op] += (sizes[writes] * write_price[writes]).sum()
+    return floors
 
 
 def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
