@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +11,22 @@ import numpy.typing as npt
 from pebbler import pricing
 from pebbler.graph import Graph
 from pebbler.hazards import NONE
-from pebbler.kernels.paging import BOUNDED, INFINITE, Game, Routes, Track
+from pebbler.kernels.paging import (
+    AFTER,
+    AT,
+    AT_START,
+    BOUNDED,
+    DESTROYS,
+    FIRST,
+    INFINITE,
+    MAKE,
+    OUT,
+    UNTIL_FIRST,
+    WRAPS,
+    Game,
+    Routes,
+    Track,
+)
 from pebbler.plan import Move
 from pebbler.solve.problem import Problem
 
@@ -77,17 +93,10 @@ def game_of(problem: Problem) -> Game:
         join=np.array(join, np.int64),
         size=flow.value_size,
         touch_start=np.cumsum([0, *(len(row) for row in touches)], dtype=np.int64),
-        touch_chain=np.ascontiguousarray(flat[:, 0]),
-        touch_mult=np.ascontiguousarray(flat[:, 1]),
-        touch_old=np.ascontiguousarray(flat[:, 2]),
-        touch_make=np.ascontiguousarray(flat[:, 3]),
-        touch_destroys=np.ascontiguousarray(flat[:, 4]).astype(np.bool_),
+        touch=flat,
         op_cost=flow.op_cost,
         op_makes=np.diff(flow.op_writes.start),
-        chain_start=start,
-        chain_wraps=wraps,
-        chain_first=first,
-        chain_survives=survives,
+        chain=np.stack([start, wraps, first, survives], axis=1).astype(np.int64),
         step_price=1e-8 * float(max(read.max(), write.max(), 1e-9)) / steps,
     )
 
@@ -114,13 +123,18 @@ def _copy_price(old: int, new: int, read: npt.NDArray[np.float64], write: npt.ND
 
 
 def copies_are_direct(game: Game) -> bool:
-    """Whether no detour through a further level ever makes copies cheaper, so that the game's copy prices are the least there are."""
+    """Whether no detour through a further level makes copies cheaper, so that the game's copy prices are the least there are.
+
+    >>> from pebbler import machine, workloads
+    >>> copies_are_direct(game_of(Problem.of(workloads.chain(2), machine("red-blue"))))
+    True
+    """
     detour = (game.trans[:, :, None] + game.trans[None, :, :]).min(axis=1)
     return bool((game.trans <= detour * (1 + 1e-12)).all())
 
 
 def _touches(problem: Problem, chain: Ints, op: int) -> list[tuple[int, int, int, int, int]]:
-    """Return, for every storage that an op touches: how often it reads it, its value before, the value made, and whether that overwrites."""
+    """Return, for every storage that an op touches: its number, reads, value before, value made, whether that overwrites."""
     flow = problem.graph.dataflow
     found: dict[int, list[int]] = {}
     for value in flow.op_reads.row(op).tolist():
@@ -138,10 +152,21 @@ def _touches(problem: Problem, chain: Ints, op: int) -> list[tuple[int, int, int
 # Back to moves --------------------------------------------------------------------------------------------------------
 
 
-def moves_of(problem: Problem, game: Game, track: Track, routes: Routes) -> tuple[list[Move], dict[str, str | list[str]]]:
+def moves_of(
+    problem: Problem, game: Game, track: Track, routes: Routes
+) -> tuple[list[Move], dict[str, str | Sequence[str]]]:
     """Return the moves and the start of a placement.
 
-    Copies of one gap are ordered so that they fit; where two levels would have to swap through each other, one goes by the slowest.
+    Copies of one gap are ordered so that they fit; where two levels would have to swap through each other, one goes by the
+    slowest.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.solve.order import Sequences
+    >>> problem = Problem.of(workloads.chain(1), machine("red-blue"))
+    >>> game = game_of(problem)
+    >>> placed = Sequences(problem.graph, game, 0, lambda: 1.0).place(np.arange(3))
+    >>> [" ".join(move) for move in moves_of(problem, game, placed.track, placed.routes)[0] if move[0] != "drop"]
+    ['copy N0 slow fast', 'compute c1', 'compute b1', 'compute b0']
     """
     return _Realiser(problem, game, track, routes).run()
 
@@ -158,29 +183,29 @@ class _Realiser:
         self.capacity = game.capacity.tolist()
         self.names = [flow.tensor_names[tensor] for tensor in flow.value_tensor]
         self.masks = game.masks.tolist()
-        self.held = [self.masks[state] for state in routes.start]
-        self.value = game.chain_first.tolist()
+        self.held = [self.masks[state] for state in routes.chain[:, AT_START]]
+        self.value = game.chain[:, FIRST].tolist()
         self.used = [0] * len(self.levels)
         for c, value in enumerate(self.value):
             self._count(c, self.held[c] if value >= 0 else 0, 1)
         self.moves: list[Move] = []
 
-    def run(self) -> tuple[list[Move], dict[str, str | list[str]]]:
+    def run(self) -> tuple[list[Move], dict[str, str | Sequence[str]]]:
         game, track, routes = self.game, self.track, self.routes
-        start = dict(self.problem.start)
-        for c in np.flatnonzero(game.chain_wraps):
+        start: dict[str, str | Sequence[str]] = dict(self.problem.start)
+        for c in np.flatnonzero(game.chain[:, WRAPS]):
             where = [name for at, name in enumerate(self.levels) if self.held[c] >> at & 1]
             start[self.names[self.value[c]]] = where[0] if len(where) == 1 else where
         events: list[list[int]] = [[] for _ in track.seq]
-        chain = np.repeat(np.arange(len(game.chain_start)), np.diff(track.start))
+        chain = np.repeat(np.arange(len(game.chain)), np.diff(track.start))
         for e in np.argsort(track.when, kind="stable").tolist():
             events[track.when[e]].append(e)
-        target = {c: self.masks[state] for c, state in enumerate(routes.first.tolist())}
+        target = {c: self.masks[state] for c, state in enumerate(routes.chain[:, UNTIL_FIRST].tolist())}
         for t, op in enumerate(track.seq.tolist()):
-            target |= {int(chain[e]): self.masks[routes.before[e]] for e in events[t]}
+            target |= {int(chain[e]): self.masks[routes.event[e, AT]] for e in events[t]}
             self._gap(target)
             self._compute(op, events[t], chain)
-            target = {int(chain[e]): self.masks[routes.after[e]] for e in events[t]}
+            target = {int(chain[e]): self.masks[routes.event[e, AFTER]] for e in events[t]}
         self._gap(target)
         return self.moves, start
 
@@ -188,12 +213,12 @@ class _Realiser:
         game, level = self.game, 0
         for e in events:
             k, c = self.track.touch[e], int(chain[e])
-            if game.touch_make[k] >= 0:
-                level = int(self.routes.out[e])
-                if game.touch_destroys[k]:
+            if game.touch[k, MAKE] >= 0:
+                level = int(self.routes.event[e, OUT])
+                if game.touch[k, DESTROYS]:
                     self._count(c, self.held[c], -1)
                     self.held[c] = 0
-                self.value[c] = int(game.touch_make[k])
+                self.value[c] = int(game.touch[k, MAKE])
                 self._count(c, 1 << level & ~self.held[c], 1)
                 self.held[c] |= 1 << level
         name = self.problem.graph.ops[op].name
@@ -227,7 +252,7 @@ class _Realiser:
         keep = mask
         if mask & ~self.held[c]:
             keep |= 1 << self._best_source(c)
-        extra = self.held[c] & ~keep
+        extra = int(self.held[c] & ~keep)
         for at in range(len(self.used)):
             if extra >> at & 1:
                 self.moves.append(("drop", self.names[self.value[c]], self.levels[at]))
