@@ -69,7 +69,7 @@ def unet(depth: int = 4, side: int = 256, channels: int = 32) -> Graph:
     """Return a U-Net: a way down, a way up, and skips across."""
     nodes: list[Node] = [([], 3 * side * side, 1)]
     skips = []
-    for level in range(depth):
+    for _ in range(depth):
         for _ in range(2):
             units = channels * side * side
             nodes.append(([len(nodes) - 1], units, units * channels // 2**14))

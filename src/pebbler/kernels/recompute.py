@@ -14,7 +14,7 @@ from numba import njit
 
 __all__ = ["ILLEGAL", "Arrays", "anneal", "measure"]
 
-ILLEGAL = -1
+ILLEGAL = np.int64(-1)
 
 
 class Arrays(NamedTuple):
@@ -39,18 +39,21 @@ class Arrays(NamedTuple):
 def measure(
     game: Arrays,
     sequence: npt.NDArray,
-    length: int,
+    first: int,
+    last: int,
     after: npt.NDArray,
     before: npt.NDArray,
     later: npt.NDArray,
+    most: int,
     memory: npt.NDArray,
     alive: npt.NDArray,
     seen: npt.NDArray,
-) -> int:
+) -> np.int64:
     """Fill `memory` with the units held at every run and return the units above capacity, summed; ILLEGAL if it cannot be.
 
-    `sequence[:length]` may be a stretch of a longer one: `after` are the values needed after it, `before` those it may take
-    over from before, `later` the ops that run after it. On return `alive` are the values that it does take over.
+    `sequence[first:last]` may be a stretch of a longer one: `after` are the values needed after it, `before` those it may take
+    over from before, `later` the ops that run after it. On return `alive` are the values that it does take over. More than
+    `most` units above capacity count as ILLEGAL too.
     """
     held = np.int64(0)
     for v in range(len(alive)):
@@ -60,7 +63,7 @@ def measure(
     for op in range(len(seen)):
         seen[op] = later[op]
     over = np.int64(0)
-    for p in range(length - 1, -1, -1):
+    for p in range(last - 1, first - 1, -1):
         op = sequence[p]
         here = held
         for k in range(game.d_start[op], game.d_start[op + 1]):
@@ -88,6 +91,8 @@ def measure(
         memory[p] = here
         if here > game.capacity:
             over += here - game.capacity
+            if over > most:
+                return ILLEGAL
     for v in range(len(alive)):
         if alive[v] and not before[v]:
             return ILLEGAL
@@ -95,20 +100,27 @@ def measure(
 
 
 @njit(cache=True)
-def _insert(sequence, length, at, op):
+def _copy(source: npt.NDArray, count: int, target: npt.NDArray) -> None:
+    # A slice assignment would do, but takes numba a second to compile, each time.
+    for i in range(count):
+        target[i] = source[i]
+
+
+@njit(cache=True)
+def _insert(sequence: npt.NDArray, length: int, at: int, op: int) -> None:
     for p in range(length, at, -1):
         sequence[p] = sequence[p - 1]
     sequence[at] = op
 
 
 @njit(cache=True)
-def _delete(sequence, length, at):
+def _delete(sequence: npt.NDArray, length: int, at: int) -> None:
     for p in range(at, length - 1):
         sequence[p] = sequence[p + 1]
 
 
 @njit(cache=True)
-def _window(game, sequence, length, at):
+def _window(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> tuple[int, int]:
     """Return how far a run can move: after the last maker of its reads, before the first reader of its results."""
     op = sequence[at]
     low, high = at, at
@@ -123,7 +135,7 @@ def _window(game, sequence, length, at):
 
 
 @njit(cache=True)
-def _upper(game, sequence, length, at):
+def _upper(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> int:
     op = sequence[at]
     high = at
     while high < length - 1:
@@ -136,7 +148,7 @@ def _upper(game, sequence, length, at):
 
 
 @njit(cache=True)
-def _change(game, sequence, length, runs, room):
+def _change(game: Arrays, sequence: npt.NDArray, length: int, runs: npt.NDArray, room: int) -> tuple[int, float]:
     """Change `sequence` at random in place; return (new length, change of cost), a length of -1 for no change."""
     roll = np.random.random()
     if length == 0:
@@ -228,37 +240,39 @@ def anneal(
     """
     np.random.seed(seed)
     room = 3 * len(start) + 64
+    no_limit = np.int64(2**62)
     here, trial = np.empty(room, np.int64), np.empty(room, np.int64)
     memory = np.empty(room, np.int64)
     alive, seen = np.empty(len(game.size), np.bool_), np.empty(len(game.cost), np.bool_)
-    counts = runs.copy()
+    counts, trial_runs = runs.copy(), runs.copy()
     length = len(start)
-    here[:length] = start
-    over = measure(game, here, length, after, before, later, memory, alive, seen)
+    _copy(start, length, here)
+    over = measure(game, here, 0, length, after, before, later, no_limit, memory, alive, seen)
     cost = 0.0
     for p in range(length):
         cost += game.cost[here[p]]
-    best, best_cost, best_over = start.copy(), cost, over
-    trial_runs = counts.copy()
+    best, best_length, best_cost, best_over = here.copy(), length, cost, over
     cooling = (cold / hot) ** (1.0 / max(steps, 1))
     heat = hot
     for _ in range(steps):
         heat *= cooling
-        trial[:length] = here[:length]
+        _copy(here, length, trial)
         new_length, added = _change(game, trial, length, trial_runs, room)
         if new_length < 0:
             continue
-        legal = measure(game, trial, new_length, after, before, later, memory, alive, seen)
-        taken = False
+        # The dice are thrown first, so that a change that loses can be dropped half-way.
+        allowed = (-heat * np.log(1.0 - np.random.random()) - added) / weight
+        legal = np.int64(-1)
+        if allowed >= -over:
+            most = over + np.int64(min(allowed, 4e18 - over))
+            legal = measure(game, trial, 0, new_length, after, before, later, most, memory, alive, seen)
         if legal >= 0:
-            worse = added + weight * (legal - over)
-            taken = worse <= 0 or np.random.random() < np.exp(-worse / heat)
-        if taken:
             here, trial = trial, here
             length, over, cost = new_length, legal, cost + added
-            counts[:] = trial_runs
-            if over < best_over or (over == best_over and cost < best_cost - 1e-9 * abs(best_cost)):
-                best, best_cost, best_over = here[:length].copy(), cost, over
+            _copy(trial_runs, len(counts), counts)
+            if over < best_over or (over == best_over and cost < best_cost - 1e-12 * abs(best_cost)):
+                best_length, best_cost, best_over = length, cost, over
+                _copy(here, length, best)
         else:
-            trial_runs[:] = counts
-    return best, best_cost, best_over
+            _copy(counts, len(counts), trial_runs)
+    return best[:best_length].copy(), best_cost, best_over

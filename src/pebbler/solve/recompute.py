@@ -7,6 +7,8 @@ work, so the answer depends on the seed alone, not on the number of threads, unl
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -49,10 +51,10 @@ def solve_recompute(search: Search) -> None:
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
         return
-    for order in (game.program, frugal_order(game)):
+    for order in hunt.orders():
         if not search.done:
             hunt.offer(order)
-            hunt.offer(fit(game, order))
+            hunt.offer(fit(game, order, ends=hunt.ends))
     if not search.done:
         with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
             hunt.run(pool)
@@ -66,6 +68,15 @@ class _Hunt:
         self.best: Ints = game.program
         self.merit = (float("inf"), float("inf"))  # units above capacity, cost
         self.recipes = 0
+        self.lines: list[Ints] = []
+        self.ends = search.began + (math.inf if search.time_limit is None else search.time_limit)
+
+    def orders(self) -> Iterator[Ints]:
+        """Yield orders without recomputation, from which some annealings keep starting anew."""
+        self.lines = [self.game.program]
+        yield self.lines[0]
+        self.lines.append(frugal_order(self.game))
+        yield self.lines[1]
 
     def offer(self, sequence: Ints) -> bool:
         """Take a sequence if it is the best so far: nearest to fitting, then cheapest."""
@@ -82,7 +93,8 @@ class _Hunt:
         """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
         search, prover, idle = self.search, Prover(self.game), 0
         hints: list[Ints] = []
-        while not search.done and idle < _PATIENCE:
+        endless = search.time_limit is None
+        while not search.done and not (endless and idle >= _PATIENCE):
             if search.remaining <= 0:
                 search.cut_off = True
                 return
@@ -90,15 +102,24 @@ class _Hunt:
             relaxed = None if job is None else pool.submit(self._solve, prover, job, search.energy)
             # The longer the relaxation may take, the more there is to do beside it.
             count = _ANNEALINGS if job is None else max(1, round(_ANNEALINGS * job.effort))
-            starts = [*hints, *[self.best] * count][: max(count, len(hints))]
+            starts = [*self.lines, *hints, *[self.best] * count]
             annealed = [pool.submit(self._improve, start, self._recipe()) for start in starts]
             hints, before = [], (self.merit, search.bound)
-            for found in annealed:
-                self.offer(found.result())
+            found = [future.result() for future in annealed]
+            self.lines = found[: len(self.lines)]
+            for sequence in found:
+                self.offer(sequence)
+            if self.merit != before[0] and self.merit[0] == 0:
+                self.lines = [line for line in self.lines if self._promising(line)]
             if job is not None and relaxed is not None:
                 answer = relaxed.result()
                 hints = self._take(prover, job, answer)
             idle = idle + 1 if (self.merit, search.bound) == before and job is None else 0
+
+    def _promising(self, line: Ints) -> bool:
+        """Whether a line of its own is still worth going on with: it does not fit yet, but costs less than the best."""
+        measured = self.game.measure(line)
+        return measured.over > 0 and measured.cost < self.merit[1]
 
     def _recipe(self) -> Recipe:
         self.recipes += 1
@@ -129,6 +150,6 @@ class _Hunt:
         spread = np.array(answer.sequence, np.int64)
         if not self.game.measure(spread).legal:
             return []
-        fitted = fit(self.game, spread)
+        fitted = fit(self.game, spread, ends=self.ends)
         self.offer(fitted)
         return [spread, fitted]

@@ -74,10 +74,10 @@ def require_room(problem: Problem, game: Game) -> None:
 
     >>> from pebbler.machine import Level, Machine
     >>> from pebbler.workloads import chain
-    >>> tiny = Problem.of(chain(6), Machine("one", "pebble", (Level("fast", 0, 0, capacity=2),)))
+    >>> tiny = Problem.of(chain(1), Machine("one", "pebble", (Level("fast", 0, 0, capacity=1),)))
     >>> require_room(tiny, Game.of(tiny))
     Traceback (most recent call last):
-    pebbler.solve.problem.Impossible: b5 needs 3 units at once; fast holds 2; the least that works is 3
+    pebbler.solve.problem.Impossible: c1 needs 2 units at once; fast holds 1; the least that works is 2
     """
     lower, reason = _floor(game)
     if lower > game.capacity:
@@ -94,7 +94,7 @@ def _floor(game: Game) -> tuple[int, str]:
     forced = game.needs.copy()
     # A value that cannot be made again lies there from its making to its last first reader.
     fixed = ~game.arrays.again[flow.value_maker] | (flow.value_maker == NONE)
-    held = [v for v in np.flatnonzero(fixed & (size > 0)).tolist()]
+    held: list[int] = np.flatnonzero(fixed & (size > 0)).tolist()
     if held:
         _add_forced(game, held, forced)
     op = int(np.argmax(forced)) if game.ops else 0
@@ -215,9 +215,7 @@ def _least_of_all_states(game: Game) -> Ints | None:
     return None
 
 
-def _walk_back(
-    came: dict[tuple[int, int], tuple[tuple[int, int], int] | None], state: tuple[int, int]
-) -> Ints:
+def _walk_back(came: dict[tuple[int, int], tuple[tuple[int, int], int] | None], state: tuple[int, int]) -> Ints:
     sequence = []
     link = came[state]
     while link is not None:

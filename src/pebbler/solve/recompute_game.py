@@ -6,7 +6,7 @@ A machine of one level cannot store anything away, so a plan is a sequence of op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -54,7 +54,6 @@ class Game:
     flow: Dataflow
     arrays: kernel.Arrays
     level: str
-    exact: bool = field(default=True)  # costs are whole numbers, so that sums of them are exact
 
     @classmethod
     def of(cls, problem: Problem, capacity: int | None = None) -> Game:
@@ -77,7 +76,7 @@ class Game:
             cost, ~(flow.op_once | flow.op_in_place),
             reads.start, reads.items, writes.start, writes.items, flow.op_destroys.start, flow.op_destroys.items,
         )  # fmt: skip
-        return cls(flow, arrays, levels[0].name, bool(np.all(cost == np.floor(cost))))
+        return cls(flow, arrays, levels[0].name)
 
     @property
     def capacity(self) -> int:
@@ -102,7 +101,7 @@ class Game:
     @cached_property
     def at_start(self) -> npt.NDArray[np.bool_]:
         """Per value: whether it is there at the start."""
-        return self.flow.value_maker == NONE
+        return np.equal(self.flow.value_maker, NONE)
 
     @cached_property
     def reads(self) -> Rows:
@@ -114,7 +113,7 @@ class Game:
         """Per op: the units that its reads and results take together."""
         size = self.arrays.size
         kept = _sums(self.reads, size) + _sums(self.flow.op_writes, size)
-        for op in np.flatnonzero(self.flow.op_in_place):
+        for op in np.flatnonzero(self.flow.op_in_place).tolist():
             gone = np.intersect1d(self.reads.row(op), self.flow.op_destroys.row(op))
             kept[op] -= size[gone].sum()
         return kept
@@ -131,7 +130,7 @@ class Game:
         counts = np.bincount(runs, minlength=self.ops)
         legal = bool(np.all(counts >= 1)) and bool(np.all(self.arrays.again | (counts <= 1)))
         over = kernel.measure(
-            self.arrays, runs, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_), memory,
+            self.arrays, runs, 0, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_), ENDLESS, memory,
             np.zeros(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_),
         )  # fmt: skip
         return Measure(float(self.arrays.cost[runs].sum()), legal and over >= 0, int(over), memory)
@@ -161,9 +160,8 @@ class Game:
                 present[value] = False
                 moves.append(("drop", flow.tensor_names[flow.value_tensor[value]], self.level))
 
-        for value in np.flatnonzero(self.at_start & ~alive):
-            if flow.value_destroyer[value] == NONE:
-                drop(int(value))
+        for value in np.flatnonzero(self.at_start & ~alive).tolist():
+            drop(value)
         for p, op in enumerate(runs):
             moves.append(("compute", flow.op_names[op]))
             present[flow.op_destroys.row(op)] = False

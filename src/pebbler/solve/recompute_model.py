@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +26,8 @@ from pebbler.solve.recompute_game import Game
 
 __all__ = ["Answer", "Relaxation", "Stages"]
 
-Literal = cp_model.IntVar | int
-_MOST_COST = 2**40  # CP-SAT's linear reasoning stays exact well below 2**62
+Term = Any  # a CP-SAT variable, or 0 or 1; ortools' own types are not followed
+_MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses far less than the referee's tolerance
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Relaxation:
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
     >>> relaxation = Relaxation(Game.of(Problem.of(chain(6), one)))
     >>> relaxation.game.base_cost, relaxation.solve([6]).bound
-    (13.0, 15.0)
+    (13.0, 16.0)
     """
 
     def __init__(self, game: Game) -> None:
@@ -61,8 +62,7 @@ class Relaxation:
         self.size = (size // unit).tolist()
         self.capacity = game.capacity // unit
         self.needs = [sum(self.size[v] for v in self.held(op)) for op in range(game.ops)]
-        self.cost, self.scale = _whole(game.arrays.cost)
-        self.exact = game.exact and self.scale <= 1
+        self.cost, self.scale, self.exact = _whole(game.arrays.cost)
 
     def held(self, op: int) -> list[int]:
         """Return the values that are there when an op runs: its reads and results, less what it overwrites."""
@@ -130,7 +130,9 @@ class Relaxation:
         cutoff = math.isfinite(cheaper_than)
         if cutoff:
             most = (cheaper_than - self.game.base_cost) * self.scale
-            stages.model.add(stages.extra <= (round(most) - 1 if self.exact else math.floor(most)))
+            stages.model.add(
+                stages.extra <= (math.ceil(most * (1 - 1e-14) - 1e-6) - 1 if self.exact else math.floor(most))
+            )
         stages.model.minimize(stages.extra)
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
@@ -157,8 +159,8 @@ class Stages:
         self.milestones = list(milestones)
         self.last = len(self.milestones)
         self.model = cp_model.CpModel()
-        self.runs: list[dict[int, Literal]] = [self._stage_runs(stage) for stage in range(self.last + 1)]
-        self.there: list[dict[int, Literal]] = [self._milestone_values(stage) for stage in range(self.last + 1)]
+        self.runs: list[dict[int, Term]] = [self._stage_runs(stage) for stage in range(self.last + 1)]
+        self.there: list[dict[int, Term]] = [self._milestone_values(stage) for stage in range(self.last + 1)]
         self._every_op_runs()
         self._everything_comes_from_somewhere()
         self._everything_fits()
@@ -167,10 +169,10 @@ class Stages:
         runs = sum(cost[op] * run for stage in self.runs for op, run in stage.items() if cost[op])
         self.extra = runs - sum(cost)
 
-    def _stage_runs(self, stage: int) -> dict[int, Literal]:
+    def _stage_runs(self, stage: int) -> dict[int, Term]:
         """Return a variable per op that can run in a stage."""
         ancestors, again = self.relaxation.ancestors, self.game.arrays.again
-        runs: dict[int, Literal] = {}
+        runs: dict[int, Term] = {}
         for op in range(self.game.ops):
             if stage < self.last and (ancestors[op, self.milestones[stage]] or op in self.milestones[stage + 1 :]):
                 continue
@@ -181,12 +183,12 @@ class Stages:
             runs[op] = 1 if first else self.model.new_bool_var("")
         return runs
 
-    def _milestone_values(self, stage: int) -> dict[int, Literal]:
+    def _milestone_values(self, stage: int) -> dict[int, Term]:
         """Return a variable per value that can be there when a stage ends."""
         flow, survive = self.game.flow, self.game.arrays.survive
         if stage == self.last:
             return {int(v): 1 for v in np.flatnonzero(survive)}
-        there: dict[int, Literal] = {}
+        there: dict[int, Term] = {}
         for value, maker in enumerate(flow.value_maker.tolist()):
             if maker == NONE or any(maker in self.runs[i] for i in range(stage + 1)):
                 there[value] = self.model.new_bool_var("")
@@ -195,12 +197,12 @@ class Stages:
             there.pop(value, None)
         return there
 
-    def _before(self, stage: int, value: int) -> Literal:
+    def _before(self, stage: int, value: int) -> Term:
         if stage == 0:
             return int(self.game.flow.value_maker[value] == NONE)
         return self.there[stage - 1].get(value, 0)
 
-    def _made(self, stage: int, value: int) -> Literal:
+    def _made(self, stage: int, value: int) -> Term:
         return self.runs[stage].get(int(self.game.flow.value_maker[value]), 0)
 
     def _every_op_runs(self) -> None:
@@ -226,7 +228,7 @@ class Stages:
         size, capacity = self.relaxation.size, self.relaxation.capacity
         for stage, runs in enumerate(self.runs):
             self.model.add(sum(size[v] * there for v, there in self.there[stage].items()) <= capacity)
-            through: dict[int, Literal] = {}
+            through: dict[int, Term] = {}
             for value, there in self.there[stage].items():
                 before = self._before(stage, value)
                 if size[value] and not (isinstance(before, int) and before == 0):
@@ -287,17 +289,18 @@ class Stages:
         return sequence
 
 
-def _whole(cost: npt.NDArray[np.float64]) -> tuple[list[int], float]:
-    """Return costs as whole numbers, rounded down, and how many of them make one unit of cost.
+def _whole(cost: npt.NDArray[np.float64]) -> tuple[list[int], float, bool]:
+    """Return costs as whole numbers, how many of them make one unit of cost, and whether none had to be rounded (down).
 
-    >>> _whole(np.array([4.0, 6.0])), _whole(np.array([0.5, 0.25]))
-    (([2, 3], 0.5), ([2, 1], 4.0))
+    >>> _whole(np.array([4.0, 6.0])), _whole(np.array([1 / 3, 0.25]))
+    (([2, 3], 0.5, True), ([4, 3], 12.0, True))
     """
-    parts = [Fraction(str(c)) for c in cost.tolist()]
-    dens = math.lcm(*(part.denominator for part in parts)) if parts else 1
-    whole = [int(part * dens) for part in parts]
+    parts = [Fraction(c).limit_denominator(10**6) for c in cost.tolist()]
+    close = all(abs(float(part) - c) <= 1e-15 * c for part, c in zip(parts, cost.tolist(), strict=True))
+    scale = math.lcm(*(part.denominator for part in parts)) if close else 0
+    whole = [int(part * scale) for part in parts]
     unit = math.gcd(*whole) or 1
-    if sum(whole) // unit <= _MOST_COST or dens == 1:
-        return [c // unit for c in whole], dens / unit
-    scale = _MOST_COST / float(cost.sum())
-    return [math.floor(c * scale) for c in cost.tolist()], scale
+    if close and sum(whole) // unit <= _MOST_COST:
+        return [c // unit for c in whole], scale / unit, True
+    ratio = _MOST_COST / float(cost.sum())
+    return [math.floor(c * ratio) for c in cost.tolist()], ratio, False

@@ -33,7 +33,7 @@ class Prover:
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
     >>> Prover(Game.of(Problem.of(chain(6), one))).next_job()
-    Job(milestones=(6,), effort=1.0)
+    Job(milestones=(5,), effort=1.0)
     """
 
     def __init__(self, game: Game) -> None:
