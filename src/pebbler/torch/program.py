@@ -1,0 +1,211 @@
+"""A plan as a program: an FX graph of the calls in the plan's order, each value freed after its last use.
+
+Every time a plan makes a value, the FX graph has nodes of its own for it, so a value that is made again is another node, and what
+FX frees after the last use is what the plan drops.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pebbler.plan import Move
+from pebbler.torch.aliases import Group
+from pebbler.torch.capture import Phase
+from pebbler.torch.record import Call, Constant, Place, Scalar, TensorRef
+from pebbler.torch.recorder import call_item
+
+__all__ = ["Program", "build_program", "take_view"]
+
+aten = torch.ops.aten
+
+
+def take_view(root: torch.Tensor, shape: Sequence[int], stride: Sequence[int], distance: int) -> torch.Tensor:
+    """Return a view that starts `distance` elements after the root does.
+
+    >>> take_view(torch.arange(6), [2], [3], 1).tolist()
+    [1, 4]
+    """
+    return torch.as_strided(root, shape, stride, root.storage_offset() + distance)
+
+
+def save_generator(device: str) -> torch.Tensor:
+    """Return the state of the default random generator of a device."""
+    return torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
+
+
+def restore_generator(device: str, state: torch.Tensor) -> None:
+    """Set the state of the default random generator of a device."""
+    if device.startswith("cuda"):
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+class Program:
+    """A runnable phase: a GraphModule, and what to pass to it.
+
+    The inputs are the tensors found at `places`, then the constants, then the learning rates named in `rates`; the outputs are the
+    step's result (flat), then what goes to the places of `binds`.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, places: list[Place], rates: list[str], binds: list[Place]) -> None:
+        self.module, self.places, self.rates, self.binds = module, places, rates, binds
+
+
+def build_program(phase: Phase, moves: Sequence[Move], device: str) -> Program:
+    """Return the program of a plan for a phase."""
+    return _Builder(phase, moves, device).build()
+
+
+class _Builder:
+    def __init__(self, phase: Phase, moves: Sequence[Move], device: str) -> None:
+        self.phase, self.record, self.moves, self.device = phase, phase.record, moves, device
+        self.graph = torch.fx.Graph()
+        self.roots: dict[int, torch.fx.Node] = {}
+        self.views: dict[int, dict[int, torch.fx.Node]] = {}  # storage -> tensor -> node
+        self.numbers: dict[str, torch.fx.Node] = {}
+        self.states: dict[str, torch.fx.Node] = {}
+        self.ran: set[str] = set()
+        self.storage_of = {name: s for s, name in phase.storage_names.items()}
+
+    def build(self) -> Program:
+        counts: dict[str, int] = {}
+        for move in self.moves:
+            if move[0] == "compute":
+                counts[move[1]] = counts.get(move[1], 0) + 1
+        places = self._placeholders()
+        self.constants = [self.graph.placeholder(f"constant_{i}") for i in range(len(self.record.constants))]
+        rates = sorted(_rates(self.phase))
+        for name in rates:
+            self.numbers[name] = self.graph.placeholder(name)
+        for move in self.moves:
+            if move[0] == "compute":
+                self._run(move[1], again=move[1] in self.ran, repeats=counts[move[1]] > 1)
+            elif move[0] == "drop" and len(move) == 3 and move[1] in self.storage_of:
+                self._drop(self.storage_of[move[1]], move[2])
+            elif move[0] == "copy":
+                self._copy(self.storage_of.get(move[1]), move[3])
+        results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
+        binds = list(self.phase.binds)
+        self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
+        module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
+        return Program(module, places, rates, binds)
+
+    def _placeholders(self) -> list[Place]:
+        places = []
+        for s, storage in enumerate(self.record.storages):
+            if storage.place is not None:
+                name = "_".join(map(str, storage.place)).replace(".", "_")
+                self._set_root(s, self.graph.placeholder(f"in_{name}"))
+                places.append(storage.place)
+        return places
+
+    # One op -----------------------------------------------------------------------------------------------------------
+
+    def _run(self, op: str, again: bool, repeats: bool) -> None:
+        group: Group = self.phase.group(op)
+        self.ran.add(op)
+        current = None
+        if group.random and repeats:
+            now = self.graph.call_function(save_generator, (self.device,))
+            if again:
+                current = now
+                self.graph.call_function(restore_generator, (self.device, self.states[op]))
+            else:
+                self.states[op] = now
+        for call in group.calls:
+            self._call(call, again)
+        if current is not None:
+            self.graph.call_function(restore_generator, (self.device, current))
+
+    def _call(self, call: Call, again: bool) -> None:
+        if call.scalar is not None:
+            self.numbers[call.scalar] = self.graph.call_function(call_item, (self._tensor(call.args[0].number),))
+            return
+
+        def operand(leaf: Any) -> Any:
+            if isinstance(leaf, TensorRef):
+                node = self._tensor(leaf.number)
+                if again and self.record.tensors[leaf.number].storage in call.statistics:
+                    # The statistics have been updated by the first run; this one updates a copy.
+                    return self.graph.call_function(aten.clone.default, (node,))
+                return node
+            if isinstance(leaf, Scalar):
+                return self._expression(leaf.expression)
+            return self.constants[leaf.number] if isinstance(leaf, Constant) else leaf
+
+        args, kwargs = tree_map(operand, (call.args, call.kwargs))
+        node = self.graph.call_function(call.func, args, kwargs)
+        made = set(call.makes)
+        leaves = [(call.outputs, None)] if isinstance(call.outputs, TensorRef) else _indexed(call.outputs)
+        for ref, index in leaves:
+            if isinstance(ref, TensorRef) and self.record.tensors[ref.number].storage in made:
+                root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
+                storage = self.record.tensors[ref.number].storage
+                made.discard(storage)  # a second tensor of the same storage is a view of the first
+                self._set_root(storage, root)
+
+    def _expression(self, expression: Any) -> Any:
+        kind, *rest = expression
+        if kind == "input":
+            return self.numbers[rest[0]]
+        if kind == "constant":
+            return rest[0]
+        return self.graph.call_function(getattr(operator, kind), tuple(self._expression(part) for part in rest))
+
+    # Tensors ----------------------------------------------------------------------------------------------------------
+
+    def _set_root(self, storage: int, node: torch.fx.Node) -> None:
+        self.roots[storage] = node
+        self.views[storage] = {}
+
+    def _tensor(self, number: int) -> torch.fx.Node:
+        info = self.record.tensors[number]
+        root_info = self.record.tensors[self.record.storages[info.storage].root]
+        root, views = self.roots[info.storage], self.views[info.storage]
+        if (info.shape, info.stride, info.offset) == (root_info.shape, root_info.stride, root_info.offset):
+            return root
+        if number not in views:
+            distance = info.offset - root_info.offset
+            views[number] = self.graph.call_function(take_view, (root, list(info.shape), list(info.stride), distance))
+        return views[number]
+
+    def _drop(self, storage: int, level: str) -> None:
+        self.roots.pop(storage, None)
+        self.views.pop(storage, None)
+
+    def _copy(self, storage: int | None, to: str) -> None:
+        raise NotImplementedError(f"copies to {to}")
+
+
+def _indexed(outputs: Any) -> list[tuple[Any, int]]:
+    return [(ref, i) for i, ref in enumerate(outputs)] if isinstance(outputs, list | tuple) else []
+
+
+def _result_refs(result: Any) -> list[TensorRef]:
+    return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, TensorRef)]
+
+
+def _rates(phase: Phase) -> set[str]:
+    """Return the names of the learning rates that some operand follows from."""
+    found: set[str] = set()
+
+    def walk(expression: Any) -> None:
+        if expression[0] == "input":
+            found.add(expression[1])
+        elif expression[0] != "constant":
+            for part in expression[1:]:
+                walk(part)
+
+    for group in phase.groups:
+        for call in group.calls:
+            for leaf in phase.record.leaves(call):
+                if isinstance(leaf, Scalar):
+                    walk(leaf.expression)
+    return {name for name in found if name.startswith("lr_")}

@@ -1,0 +1,145 @@
+"""Running a plan: a drop-in for the step it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from pebbler.errors import InputError
+from pebbler.plan import Move
+from pebbler.torch.capture import Captured, Phase
+from pebbler.torch.program import Program, build_program
+from pebbler.torch.record import Place, TensorRef, shown
+from pebbler.torch.scalars import evaluate
+from pebbler.torch.tracing import World, is_data, settings
+
+__all__ = ["Runner"]
+
+
+class Runner:
+    """Runs the phases of a captured step in the order of their plans; call it like the step."""
+
+    def __init__(self, captured: Captured, moves: Sequence[Sequence[Move]]) -> None:
+        self.captured, self.world = captured, captured.world
+        self.programs = [
+            build_program(phase, plan, captured.device) for phase, plan in zip(captured.phases, moves, strict=True)
+        ]
+        self._shapes = {
+            storage.place[1]: phase.record.tensors[storage.root]
+            for phase in captured.phases
+            for storage in phase.record.storages
+            if storage.place is not None and storage.place[0] == "arg"
+        }
+        read = {place for phase in captured.phases for place in phase.entry if place[0] == "grad"}
+        made = {place for phase in captured.phases for place in phase.record.binds if place[0] == "grad"}
+        self._transient = [self.world.tensors[place[1]] for place in sorted(made - read)]
+
+    def __call__(self, *args: Any) -> Any:
+        """Run one step."""
+        leaves = self._check(args)
+        # The step throws old gradients away before it makes new ones; they must not take room until then.
+        for tensor in self._transient:
+            tensor.grad = None
+        phase, program = self._phase()
+        rates = {name: self._rate(name) for name in program.rates}
+        self._check_guards(phase, rates)
+        inputs = [resolve(self.world, place, leaves) for place in program.places]
+        with torch.no_grad(), torch._C._DisableAutocast():
+            outputs = program.module(*inputs, *phase.record.constants, *rates.values())
+        result = tree_flatten(phase.record.result)
+        count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
+        for place, tensor in zip(program.binds, outputs[count:], strict=True):
+            bind(self.world, place, tensor)
+        tensors = iter(outputs[:count])
+        return tree_unflatten([next(tensors) if isinstance(x, TensorRef) else x for x in result[0]], result[1])
+
+    def _check(self, args: tuple[Any, ...]) -> list[Any]:
+        leaves, spec = tree_flatten(args)
+        if spec != self.world.spec:
+            raise InputError(f"the plan is for arguments of the structure {self.world.spec}, got {spec}")
+        for i, (leaf, known) in enumerate(zip(leaves, self.world.leaves, strict=True)):
+            if is_data(known):
+                info = self._shapes[i]
+                if not isinstance(leaf, torch.Tensor):
+                    raise InputError(f"argument {i} must be a tensor {shown(info)}, got {type(leaf).__name__}")
+                if (tuple(leaf.shape), leaf.dtype, leaf.device) != (info.shape, info.dtype, known.device):
+                    got = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)} on {leaf.device}"
+                    raise InputError(
+                        f"argument {i}: the plan is for {shown(info)} on {known.device}, got {got}; plan again for this shape"
+                    )
+                if leaf.stride() != info.stride:
+                    raise InputError(
+                        f"argument {i}: the plan is for strides {info.stride}, got {leaf.stride()}; make it contiguous or plan again"
+                    )
+            elif leaf is not known and (isinstance(known, torch.Tensor) or leaf != known):
+                raise InputError(f"argument {i}: the plan is for {known!r}; plan again for another value")
+        for number, optimizer in enumerate(self.world.optimizers):
+            now = [settings(group) for group in optimizer.param_groups]
+            if now != self.world.hyper[number]:
+                changed = sorted(
+                    key
+                    for old, new in zip(self.world.hyper[number], now, strict=False)
+                    for key in new
+                    if old.get(key) != new[key]
+                )
+                what = ", ".join(changed) or "param_groups"
+                raise InputError(f"optimizer {number}: {what} changed since the step was captured; plan and compile it again")
+        return leaves
+
+    def _phase(self) -> tuple[Phase, Program]:
+        """Return the phase that fits what exists now: the one that reads the most of it."""
+        for phase, program in sorted(
+            zip(self.captured.phases, self.programs, strict=True), key=lambda pair: -len(pair[0].entry)
+        ):
+            if all(resolve(self.world, place, ()) is not None for place in phase.entry):
+                fresh = {place for other in self.captured.phases for place in other.entry} - phase.entry
+                stale = [place for place in fresh if resolve(self.world, place, ()) is not None]
+                if stale:
+                    break
+                return phase, program
+        raise InputError("only a part of the optimizer state or of the gradients exists; the plan covers all of it or none")
+
+    def _rate(self, name: str) -> float:
+        _, number, group = name.split("_")
+        rate = self.world.optimizers[int(number)].param_groups[int(group)]["lr"]
+        if isinstance(rate, torch.Tensor):
+            raise InputError("the learning rate was a number when the step was captured and is a tensor now; plan again")
+        return rate
+
+    def _check_guards(self, phase: Phase, rates: dict[str, float]) -> None:
+        for expression, result in phase.record.guards.items():
+            try:
+                now = evaluate(expression, rates)
+            except KeyError:
+                continue  # depends on a step counter; two recordings have agreed on it
+            if now != result:
+                raise InputError("the step branches on the learning rate, and would now take the other branch; plan again")
+
+
+def resolve(world: World, place: Place, leaves: Sequence[Any]) -> Any:
+    """Return what is found at a place, None for nothing."""
+    match place[0]:
+        case "arg":
+            return leaves[place[1]]
+        case "tensor":
+            return world.tensors[place[1]]
+        case "grad":
+            return world.tensors[place[1]].grad
+        case "group":
+            return world.optimizers[place[1]].param_groups[place[2]][place[3]]
+    _, number, group, i, key = place
+    optimizer = world.optimizers[number]
+    return optimizer.state.get(optimizer.param_groups[group]["params"][i], {}).get(key)
+
+
+def bind(world: World, place: Place, tensor: torch.Tensor) -> None:
+    """Leave a tensor at a place."""
+    if place[0] == "grad":
+        world.tensors[place[1]].grad = tensor
+        return
+    _, number, group, i, key = place
+    optimizer = world.optimizers[number]
+    optimizer.state[optimizer.param_groups[group]["params"][i]][key] = tensor
