@@ -23,9 +23,7 @@ class Pool(NamedTuple):
 
     rows: Array
     spent: Array  # float64
-    parent: Array  # int32
-    move: Array
-    drops: Array  # values dropped at the target level just before the move
+    links: Array  # per node: its parent, the move from there, the values dropped at the target level just before it
     table: Array  # int32
     heap_f: Array  # float64
     heap_g: Array  # float64
@@ -142,9 +140,9 @@ def _reach(game: Game, pool: Pool, row: Array, spent: float, parent: int, move: 
         for word in range(len(row)):
             pool.rows[node, word] = row[word]
     pool.spent[node] = spent
-    pool.parent[node] = parent
-    pool.move[node] = move
-    pool.drops[node] = drops
+    pool.links[node, 0] = parent
+    pool.links[node, 1] = move
+    pool.links[node, 2] = drops
     _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
 
 
@@ -189,10 +187,10 @@ def _place(game: Game, row: Array, where: int) -> bool:
     row[1] |= where << (p * levels)
     for level in range(levels):
         if where >> level & 1:
-            row[2 + level] |= 1 << game.param_start[p]
+            row[2 + level] |= 1 << game.params[0, p]
             if total_size(row[2 + level], game.size) > game.capacity[level]:
                 return False
-    if p == len(game.param_start) - 1:
+    if p == game.params.shape[1] - 1:
         row[0] = 0
     return True
 

@@ -13,10 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["PLACING", "Game", "estimate", "finished", "inner", "total_size", "useful_values"]
+__all__ = [
+    "BEFORE_FIRST", "DESTROYS", "PLACING", "READS", "RERUN", "STALE_AFTER", "WRITES",
+    "Game", "estimate", "finished", "inner", "total_size", "useful_values",
+]  # fmt: skip
 
 Array = npt.NDArray  # of int64 unless said otherwise
 PLACING = 63
+# Columns of the table of ops. The first three are values; then the ops that its first run must wait for because it overwrites,
+# the ops that overwrite what it makes, and whether it may run again at all. One table, because numba compiles by the array.
+READS, WRITES, DESTROYS, BEFORE_FIRST, STALE_AFTER, RERUN = 0, 1, 2, 3, 4, 5
 # Only called by other kernels: leaving out the ways in from Python halves the time to compile them.
 inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
@@ -29,12 +35,7 @@ class Game(NamedTuple):
     maker: Array
     survive: int
     cost: Array  # float64
-    rerun: Array  # whether the op may ever run again
-    reads: Array  # per op: values
-    writes: Array
-    destroys: Array
-    before_first: Array  # per op: ops that its overwriting must wait for
-    stale_after: Array  # per op: ops that overwrite what it makes
+    ops: Array  # a row per op: see READS ... RERUN
     read_start: Array  # reads with their multiplicity, as the price counts them
     read_items: Array
     capacity: Array
@@ -43,8 +44,7 @@ class Game(NamedTuple):
     fastest: bool
     lazy: bool  # slower levels are not cheaper to read, so the normal form holds
     steady: bool
-    param_start: Array  # per param: its first and its final value
-    param_end: Array
+    params: Array  # the first and the final value of every param
 
 
 @inner
@@ -62,9 +62,9 @@ def useful_values(game: Game, ran: int) -> int:
     """The values that some future move may still need."""
     useful = game.survive
     for op in range(len(game.cost) - 1, -1, -1):
-        again = game.rerun[op] and not ran & game.stale_after[op] and game.writes[op] & useful
+        again = game.ops[op, RERUN] and not ran & game.ops[op, STALE_AFTER] and game.ops[op, WRITES] & useful
         if not ran >> op & 1 or again:
-            useful |= game.reads[op]
+            useful |= game.ops[op, READS]
     return useful
 
 
@@ -80,10 +80,10 @@ def finished(game: Game, row: Array) -> bool:
     if game.survive & ~anywhere:
         return False
     if game.steady:
-        for p in range(len(game.param_end)):
+        for p in range(game.params.shape[1]):
             wanted = row[1] >> (p * levels) & ((1 << levels) - 1)
             for level in range(levels):
-                if wanted >> level & 1 and not row[2 + level] >> game.param_end[p] & 1:
+                if wanted >> level & 1 and not row[2 + level] >> game.params[1, p] & 1:
                     return False
     return True
 
@@ -100,9 +100,9 @@ def estimate(game: Game, row: Array) -> float:
         anywhere |= row[2 + level]
     unplaced = 0
     if placing:
-        for p in range(len(game.param_start)):
+        for p in range(game.params.shape[1]):
             if row[1] >> (p * levels) & ((1 << levels) - 1) == 0:
-                unplaced |= 1 << game.param_start[p]
+                unplaced |= 1 << game.params[0, p]
     anywhere |= unplaced
     made = 0
     for v in range(values):
@@ -114,14 +114,14 @@ def estimate(game: Game, row: Array) -> float:
     for op in range(ops - 1, -1, -1):
         if not ran >> op & 1:
             must |= 1 << op
-        elif game.writes[op] & need & made & ~anywhere:
-            if not game.rerun[op] or ran & game.stale_after[op]:
+        elif game.ops[op, WRITES] & need & made & ~anywhere:
+            if not game.ops[op, RERUN] or ran & game.ops[op, STALE_AFTER]:
                 return np.inf
             must |= 1 << op
         else:
             continue
-        need |= game.reads[op]
-        to_read |= game.reads[op]
+        need |= game.ops[op, READS]
+        to_read |= game.ops[op, READS]
         total += game.cost[op]
     cheapest = rp[0]
     for level in range(1, levels):
@@ -136,7 +136,7 @@ def estimate(game: Game, row: Array) -> float:
         for v in range(values):
             op = maker[v]
             if op != last or op < 0:
-                if last >= 0 and game.rerun[last] and not ran & game.stale_after[last]:
+                if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
                     loads = min(loads, game.cost[last])
                 total += loads
                 loads = 0.0
@@ -148,12 +148,12 @@ def estimate(game: Game, row: Array) -> float:
                     if row[2 + level] >> v & 1:
                         best = min(best, rp[level])
                 loads += size[v] * (best + wp[0])
-        if last >= 0 and game.rerun[last] and not ran & game.stale_after[last]:
+        if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
             loads = min(loads, game.cost[last])
         total += loads
         if game.steady:
-            for p in range(len(game.param_end)):
-                v = game.param_end[p]
+            for p in range(game.params.shape[1]):
+                v = game.params[1, p]
                 wanted = row[1] >> (p * levels) & ((1 << levels) - 1)
                 for level in range(1, levels):
                     if wanted >> level & 1 and not row[2 + level] >> v & 1:
@@ -166,8 +166,8 @@ def estimate(game: Game, row: Array) -> float:
                 count[game.read_items[k]] += 1
     wanted_at = np.zeros(values, np.int64)
     if game.steady:
-        for p in range(len(game.param_end)):
-            wanted_at[game.param_end[p]] = row[1] >> (p * levels) & ((1 << levels) - 1)
+        for p in range(game.params.shape[1]):
+            wanted_at[game.params[1, p]] = row[1] >> (p * levels) & ((1 << levels) - 1)
     for v in range(values):
         if size[v] == 0:
             continue
@@ -180,7 +180,7 @@ def estimate(game: Game, row: Array) -> float:
                     held |= 1 << level
         op = maker[v]
         fresh = op >= 0 and must >> op & 1  # it will be written by its maker
-        again = op >= 0 and game.rerun[op] and not ran & game.stale_after[op]
+        again = op >= 0 and game.ops[op, RERUN] and not ran & game.ops[op, STALE_AFTER]
         if not fresh and held == 0:
             continue
         missing = wanted_at[v] & ~held

@@ -8,7 +8,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.kernels.exact_estimate import Game, inner, total_size, useful_values
+from pebbler.kernels.exact_estimate import (
+    BEFORE_FIRST,
+    DESTROYS,
+    READS,
+    RERUN,
+    STALE_AFTER,
+    WRITES,
+    Game,
+    inner,
+    total_size,
+    useful_values,
+)
 
 __all__ = ["COMPUTE", "COPY", "DROP", "MOVE", "PLACE", "drop_sets", "list_moves", "make", "room"]
 
@@ -30,16 +41,16 @@ def list_moves(game: Game, row: Array, moves: Array) -> int:
     for op in range(ops):
         if count + levels * (1 + values * (1 + 2 * levels)) > len(moves):
             return -1
-        if (commit > 0 and op != commit - 1) or game.reads[op] & ~anywhere:
+        if (commit > 0 and op != commit - 1) or game.ops[op, READS] & ~anywhere:
             continue
         if ran >> op & 1:
-            if not game.rerun[op] or ran & game.stale_after[op] or not game.writes[op] & useful:
+            if not game.ops[op, RERUN] or ran & game.ops[op, STALE_AFTER] or not game.ops[op, WRITES] & useful:
                 continue
-        elif game.before_first[op] & ~ran:
+        elif game.ops[op, BEFORE_FIRST] & ~ran:
             continue
         for level in range(1 if game.fastest else levels):
-            if not (game.fastest and game.reads[op] & ~row[2]) and not (
-                ran >> op & 1 and not game.writes[op] & ~row[2 + level]
+            if not (game.fastest and game.ops[op, READS] & ~row[2]) and not (
+                ran >> op & 1 and not game.ops[op, WRITES] & ~row[2 + level]
             ):
                 moves[count] = COMPUTE | op << 3 | level << 17 | (op + 1) << 23
                 count += 1
@@ -57,7 +68,7 @@ def list_moves(game: Game, row: Array, moves: Array) -> int:
 def _promotions(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
     """Bring a read of op to where the read costs less (or, under `operands = "fastest"`, to where it is legal)."""
     for v in range(len(game.size)):
-        if game.reads[op] >> v & 1:
+        if game.ops[op, READS] >> v & 1:
             fastest = 0
             while not row[2 + fastest] >> v & 1:
                 fastest += 1
@@ -75,7 +86,7 @@ def _needs_room(game: Game, row: Array, op: int, level: int) -> bool:
     here = row[2 + level]
     coming = 0
     for v in range(len(game.size)):
-        if game.reads[op] >> v & 1 and not here >> v & 1 and (level == 0 or not game.fastest):
+        if game.ops[op, READS] >> v & 1 and not here >> v & 1 and (level == 0 or not game.fastest):
             fastest = 0
             while not row[2 + fastest] >> v & 1:
                 fastest += 1
@@ -85,10 +96,10 @@ def _needs_room(game: Game, row: Array, op: int, level: int) -> bool:
         # With a third level, what another bounded level must get rid of may come here too.
         for other in range(levels - 1):
             coming |= row[2 + other] & ~here
-    written = game.writes[op] & ~here if level == 0 or not game.fastest else 0
+    written = game.ops[op, WRITES] & ~here if level == 0 or not game.fastest else 0
     # Before op runs, its results are not there yet; after it, the old version is gone.
     before = total_size(here | coming, game.size)
-    after = total_size((here & ~game.destroys[op]) | coming | written, game.size)
+    after = total_size((here & ~game.ops[op, DESTROYS]) | coming | written, game.size)
     return bool(max(before, after) > game.capacity[level])
 
 
@@ -102,7 +113,7 @@ def _saves(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
         for v in range(len(game.size)):
             if not row[2 + source] >> v & 1 or game.size[v] == 0:
                 continue
-            if game.fastest and source == 0 and game.reads[op] >> v & 1:
+            if game.fastest and source == 0 and game.ops[op, READS] >> v & 1:
                 continue
             cheaper = False
             for other in range(levels):
@@ -151,15 +162,15 @@ def _droppable(game: Game, row: Array, level: int, op: int) -> int:
             elsewhere |= row[2 + other]
     able = row[2 + level]
     if op >= 0:
-        able &= ~(game.reads[op] if game.fastest and level == 0 else game.reads[op] & ~elsewhere)
+        able &= ~(game.ops[op, READS] if game.fastest and level == 0 else game.ops[op, READS] & ~elsewhere)
     required = game.survive
     for later in range(len(game.cost)):
         if not ran >> later & 1:
-            required |= game.reads[later]
+            required |= game.ops[later, READS]
     for v in range(len(game.size)):
         if (able & required & ~elsewhere) >> v & 1:
             maker = game.maker[v]
-            if maker < 0 or not game.rerun[maker] or ran & game.stale_after[maker]:
+            if maker < 0 or not game.ops[maker, RERUN] or ran & game.ops[maker, STALE_AFTER]:
                 able &= ~(1 << v)
     return int(able)
 
@@ -217,7 +228,7 @@ def room(game: Game, row: Array, move: int) -> tuple[int, int]:
     here = row[2 + target]
     gone, new = 0, 1 << what
     if kind == COMPUTE:
-        gone, new = game.destroys[what] & here, game.writes[what]
+        gone, new = game.ops[what, DESTROYS] & here, game.ops[what, WRITES]
     need = total_size((here & ~gone) | new, game.size) - game.capacity[target]
     if need <= 0:
         return need, 0
@@ -241,10 +252,10 @@ def make(game: Game, row: Array, move: int, drops: int) -> float:
                 while not row[2 + level] >> v & 1:
                     level += 1
                 paid += game.size[v] * game.read_price[level]
-            paid += total_size(game.writes[what], game.size) * game.write_price[target]
+            paid += total_size(game.ops[what, WRITES], game.size) * game.write_price[target]
         for level in range(len(game.capacity)):
-            row[2 + level] &= ~game.destroys[what]
-        row[2 + target] |= game.writes[what]
+            row[2 + level] &= ~game.ops[what, DESTROYS]
+        row[2 + target] |= game.ops[what, WRITES]
         row[0] = (row[0] & 0xFFFFFFFF) | 1 << what
         return float(paid)
     row[2 + target] |= 1 << what

@@ -12,7 +12,7 @@ import numpy as np
 
 from pebbler.hazards import NONE
 from pebbler.kernels import exact as kernel
-from pebbler.kernels.exact_estimate import PLACING, Game
+from pebbler.kernels.exact_estimate import DESTROYS, PLACING, WRITES, Game
 from pebbler.kernels.exact_moves import COMPUTE, COPY, MOVE
 from pebbler.plan import Move
 from pebbler.solve.needs import explain_impossible
@@ -66,7 +66,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
             _conclude(search)
             return
         full = status in (kernel.FULL, kernel.TOO_WIDE)
-        if search.remaining <= 0 or (full and pool.counters[0] >= max_states):
+        if search.remaining <= 0 or (full and len(pool.spent) >= max_states):
             _give_up(search, pool)
             return
         if full:
@@ -120,7 +120,11 @@ def _encode(problem: Problem) -> Game:
             wait |= readers[value] | (1 << maker if maker != NONE else 0)
         before.append(wait & ~(1 << op))
         stale.append(_mask(np.array([d for d in flow.value_destroyer[flow.op_writes.row(op)].tolist() if d != NONE])))
-    reads = [level.read for level in machine.level]
+    reads, writes, destroys = (
+        [_mask(row) for row in rows] for rows in (flow.op_reads, flow.op_writes, flow.op_destroys)
+    )
+    rerun = ~(flow.op_once | flow.op_in_place)
+    read_price = [level.read for level in machine.level]
     params = [i for i, tensor in enumerate(problem.graph.tensors) if tensor.kind == "param"] if problem.steady else []
     capacity = [_UNBOUNDED if level.capacity is None else level.capacity for level in machine.level]
     return Game(
@@ -129,22 +133,16 @@ def _encode(problem: Problem) -> Game:
         maker=flow.value_maker.astype(np.int64),
         survive=_mask(np.flatnonzero(flow.value_must_survive)),
         cost=flow.op_cost.astype(np.float64),
-        rerun=~(flow.op_once | flow.op_in_place),
-        reads=np.array([_mask(row) for row in flow.op_reads], np.int64),
-        writes=np.array([_mask(row) for row in flow.op_writes], np.int64),
-        destroys=np.array([_mask(row) for row in flow.op_destroys], np.int64),
-        before_first=np.array(before, np.int64),
-        stale_after=np.array(stale, np.int64),
+        ops=np.array([reads, writes, destroys, before, stale, rerun], np.int64).T.copy(),
         read_start=flow.op_reads.start.astype(np.int64),
         read_items=flow.op_reads.items.astype(np.int64),
         capacity=np.array(capacity, np.int64),
-        read_price=np.array(reads, np.float64),
+        read_price=np.array(read_price, np.float64),
         write_price=np.array([level.write for level in machine.level], np.float64),
         fastest=machine.operands == "fastest",
-        lazy=reads == sorted(reads),
+        lazy=read_price == sorted(read_price),
         steady=problem.steady,
-        param_start=flow.start_value[params].astype(np.int64),
-        param_end=flow.final_value[params].astype(np.int64),
+        params=np.array([flow.start_value[params], flow.final_value[params]], np.int64),
     )
 
 
@@ -153,9 +151,7 @@ def _pool(game: Game, nodes: int) -> kernel.Pool:
     return kernel.Pool(
         rows=np.empty((nodes, 2 + len(game.capacity)), np.int64),
         spent=np.empty(nodes, np.float64),
-        parent=np.empty(nodes, np.int32),
-        move=np.empty(nodes, np.int64),
-        drops=np.empty(nodes, np.int64),
+        links=np.empty((nodes, 3), np.int64),
         table=np.full(table, -1, np.int32),
         heap_f=np.empty(2 * nodes, np.float64),
         heap_g=np.empty(2 * nodes, np.float64),
@@ -170,7 +166,7 @@ def _grow(game: Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     """Return the same pool with room for more nodes."""
     grown = _pool(game, min(4 * len(pool.spent), max(max_states, 64)))
     nodes, entries = int(pool.counters[0]), int(pool.counters[1])
-    for field in ("rows", "spent", "parent", "move", "drops"):
+    for field in ("rows", "spent", "links"):
         getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]
     for field in ("heap_f", "heap_g", "heap_node"):
         getattr(grown, field)[:entries] = getattr(pool, field)[:entries]
@@ -183,7 +179,7 @@ def _first_row(problem: Problem, game: Game) -> np.ndarray:
     """Return the state before the first move; the params of a steady step are placed by the search."""
     flow = problem.graph.dataflow
     row = np.zeros(2 + len(game.capacity), np.int64)
-    placing = set(game.param_start.tolist())
+    placing = set(game.params[0].tolist())
     for tensor, levels in problem.plan([]).start_levels().items():
         value = int(flow.start_value[tensor])
         if value not in placing:
@@ -204,30 +200,30 @@ def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tupl
     node = goal
     while node >= 0:
         path.append(node)
-        node = int(pool.parent[node])
+        node = int(pool.links[node, 0])
     path.reverse()
     flow, names = problem.graph.dataflow, problem.machine.names
     tensor = [flow.tensor_names[t] for t in flow.value_tensor.tolist()]
     moves: list[Move] = []
     held: list[int] = _first_row(problem, game)[2:].tolist()
     placed = int(pool.rows[goal, 1])
-    for p, first in enumerate(game.param_start.tolist()):
+    for p, first in enumerate(game.params[0].tolist()):
         for level in range(len(names)):
             held[level] |= (placed >> (p * len(names) + level) & 1) << first
     for node in path:
-        code, after = int(pool.move[node]), pool.rows[node].tolist()
+        code, after = int(pool.links[node, 1]), pool.rows[node].tolist()
         kind, what, source, target = code & 7, code >> 3 & 255, code >> 11 & 63, code >> 17 & 63
         if after[0] >> 32 == PLACING:
             continue
-        dropped = int(pool.drops[node])
+        dropped = int(pool.links[node, 2])
         moves += [("drop", tensor[v], names[target]) for v in _bits(dropped)]
         held[target] &= ~dropped
         if kind == COMPUTE:
             moves.append(
                 ("compute", flow.op_names[what], names[target]) if target else ("compute", flow.op_names[what])
             )
-            held = [values & ~int(game.destroys[what]) for values in held]
-            held[target] |= int(game.writes[what])
+            held = [values & ~int(game.ops[what, DESTROYS]) for values in held]
+            held[target] |= int(game.ops[what, WRITES])
         elif kind in (COPY, MOVE):
             moves.append(("copy", tensor[what], names[source], names[target]))
             held[target] |= 1 << what
@@ -239,7 +235,7 @@ def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tupl
         return moves, problem.start
     start: dict[str, str | list[str]] = {}
     end = pool.rows[goal].tolist()
-    for p, (first, last) in enumerate(zip(game.param_start.tolist(), game.param_end.tolist(), strict=True)):
+    for p, (first, last) in enumerate(zip(*game.params.tolist(), strict=True)):
         levels = [level for level in range(len(names)) if end[1] >> (p * len(names) + level) & 1]
         start[tensor[first]] = names[levels[0]] if len(levels) == 1 else [names[level] for level in levels]
         spare = [level for level in range(len(names)) if end[2 + level] >> last & 1 and level not in levels]
