@@ -105,8 +105,8 @@ def layered(ops: int, seed: int = 0, *, backward: bool = False) -> Graph:
             layer.append(len(nodes))
             nodes.append((inputs, rng.randint(50, 6000), rng.randint(1, 1000)))
     if backward:
-        return training(f"layered-{ops}-back", nodes)
-    graph = Graph(f"layered-{ops}", unit="byte")
+        return training(f"random-{ops}-back", nodes)
+    graph = Graph(f"random-{ops}", unit="byte")
     for i, (inputs, size, cost) in enumerate(nodes):
         graph.tensor(f"a{i}", size)
         graph.op(f"f{i}", [f"a{j}" for j in inputs], [f"a{i}"], cost)
