@@ -240,8 +240,15 @@ def test_each_freedom_of_the_comparison_costs_no_more() -> None:
 
 
 def test_farthest_next_use_beats_least_recent() -> None:
-    problem = Problem.of(workloads.chain(40), machine("red-blue"))
-    ops = range(len(problem.graph.ops))
+    """Three values read in turn with room for two: least recently used always throws out the next one needed."""
+    graph = Graph("in turn", unit="pebble")
+    for i in range(3):
+        graph.tensor(f"a{i}", 5, "input")
+    for i in range(12):
+        graph.tensor(f"r{i}", 0, "output")
+        graph.op(f"f{i}", [f"a{i % 3}"], [f"r{i}"], cost=1)
+    problem = Problem.of(graph, machine("red-blue"))
+    ops = range(len(graph.ops))
     energy = {}
     for rule in ("least recent", "farthest"):
         answer = demand_plan(problem, ops, rule)

@@ -1,4 +1,4 @@
-"""The notes' training step cut into tiles of hidden units by hand, gradients of W1 fused into its update: facts section 8's graph."""
+"""The notes' training step cut into tiles of hidden units by hand, the gradient of W1 fused into its update."""
 
 from __future__ import annotations
 

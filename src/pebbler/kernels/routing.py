@@ -134,31 +134,20 @@ def route(g, track, r, used, cum, scale, c):  # type: ignore[no-untyped-def]
     zero, one, all_levels = np.int64(0), np.int64(1), np.bool_(False)
     level_price = np.empty(levels)
     start_price = np.zeros(states)
-    at_price, stay_price = (
-        np.empty((n, states)),
-        np.empty((n + 1, states)),
-    )  # the first stay is the one before any event
+    at_price = np.empty((n, states))
+    stay_price = np.empty((n + 1, states))  # the first stay is the one before any event
     make_price = np.full((n, levels), INFINITE)
     size = g.size[g.chain[c, FIRST]] if g.chain[c, FIRST] >= 0 else np.int64(0)
     first_end = 2 * track.when[lo] if n else 2 * steps + 1
     _stay_prices(
-        g.masks,
-        g.capacity,
-        g.step_price,
-        used,
-        cum,
-        scale,
-        size,
-        one,
-        first_end,
-        all_levels,
-        level_price,
-        stay_price[0],
-    )
+        g.masks, g.capacity, g.step_price, used, cum, scale,
+        size, one, first_end, all_levels, level_price, stay_price[0],
+    )  # fmt: skip
     if g.chain[c, WRAPS]:
         _stay_prices(
-            g.masks, g.capacity, g.step_price, used, cum, scale, size, zero, zero, all_levels, level_price, start_price
-        )
+            g.masks, g.capacity, g.step_price, used, cum, scale,
+            size, zero, zero, all_levels, level_price, start_price,
+        )  # fmt: skip
     for i in range(n):
         t, k = track.when[lo + i], track.touch[lo + i]
         made = g.touch[k, MAKE]
@@ -167,19 +156,9 @@ def route(g, track, r, used, cum, scale, c):  # type: ignore[no-untyped-def]
         again = g.fastest and made >= 0 and not g.touch[k, DESTROYS]
         reserved = g.fastest and g.touch[k, MULT] > 0
         _stay_prices(
-            g.masks,
-            g.capacity,
-            g.step_price,
-            used,
-            cum,
-            scale,
-            old_size,
-            2 * t + 1,
-            last,
-            reserved or again,
-            level_price,
-            at_price[i],
-        )
+            g.masks, g.capacity, g.step_price, used, cum, scale,
+            old_size, 2 * t + 1, last, reserved or again, level_price, at_price[i],
+        )  # fmt: skip
         if again and not reserved and used[0, 2 * t + 1] + old_size > g.capacity[0]:
             # Made again while it is still there: only in the slot before does that take more than the result's own room.
             for state in range(states):
@@ -197,19 +176,9 @@ def route(g, track, r, used, cum, scale, c):  # type: ignore[no-untyped-def]
                     make_price[i, o] = new_size * (g.write[o] + scale * worth)
         end = 2 * track.when[lo + i + 1] if i + 1 < n else 2 * steps + 1
         _stay_prices(
-            g.masks,
-            g.capacity,
-            g.step_price,
-            used,
-            cum,
-            scale,
-            new_size,
-            2 * t + 3,
-            end,
-            all_levels,
-            level_price,
-            stay_price[i],
-        )
+            g.masks, g.capacity, g.step_price, used, cum, scale,
+            new_size, 2 * t + 3, end, all_levels, level_price, stay_price[i + 1],
+        )  # fmt: skip
     costs = np.empty((2, states))
     back = np.zeros((4, n, states), np.int64)
     best, begin, final = INFINITE, -1, -1

@@ -153,7 +153,7 @@ class _Paging:
                 break
 
     def refine(self) -> None:
-        """Improve the placement of the best sequence, with priced room and then exactly where it is small; bound what can be bounded."""
+        """Improve the placement of the best sequence, with priced room and, where it is small, exactly; bound it where allowed."""
         assert self.best is not None
         start = self.best
         bound, prices = self.sequences.price_room(start, 200)
