@@ -82,11 +82,12 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
     >>> op_floors(workloads.note_mlp(), machine("notes-recency"))[:2].tolist()  # W1 alone is larger than L1
     [2040100.0, 40000.0]
     """
-    flow, line = graph.dataflow, machine.line
+    flow = graph.dataflow
     sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
     read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
     capacity = pricing.capacities(machine)
     ranked = machine.management == "recency"
+    line = 1 if ranked else machine.line  # ranks are of whole tensors, in units
     reach = np.cumsum(capacity[:-1]) // line
     depth = -(-sizes // line)
     if not ranked:

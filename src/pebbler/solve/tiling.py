@@ -10,18 +10,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
+from pebbler.solve.cache_bounds import order_bound
+from pebbler.solve.cache_order import best_order, op_floors
 from pebbler.solve.problem import Search
 from pebbler.solve.recipe import Kitchen, Recipe
 from pebbler.solve.tasting import Dish, dish_of
+from pebbler.solve.tiled_bounds import tiled_bound
 
 __all__ = ["Tastings", "solve_tiled"]
 
 _FINALISTS = (6, 3, 2, 1)  # how many dishes get each round of thorough search
 _EFFORT = (2_000, 6_000, 15_000, 60_000)
+_MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
 def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> None:
-    """Offer the best plans over all recipes; with `tile="none"` only orders and second makings of the graph as it is.
+    """Offer the best plans over all recipes, and bounds; with `tile="none"` only orders and second makings of the graph as it is.
+
+    Under `recency` nothing is tiled or fused: that rule prices whole tensors. The bounds hold for every graph a plan of the
+    search may have, so for all tilings and fusions unless there can be none.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.solve.problem import Problem
@@ -30,19 +37,46 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     >>> search.best.source.name, search.energy < 9000
     ('mlp:n=4,hidden=64', True)
     """
-    tastings = Tastings(search, 0.4 * search.remaining)
-    tastings.explore(tile)
+    problem = search.problem
+    kitchen = Kitchen(problem.graph)
+    whole = tile == "none" or problem.machine.management == "recency" or not (kitchen.axes or kitchen.temps)
+    bound = tiled_bound(problem)
+    search.raise_bound(bound.energy, bound.proof)
+    if problem.machine.management != "explicit":
+        search.offer([("compute", op.name) for op in problem.graph.ops])
+        if whole:
+            _solve_orders(search)
+    if search.done:
+        return
+    tastings = Tastings(search, kitchen, 0.4 * search.remaining)
+    tastings.explore(whole=whole)
     dishes = tastings.ranked()
     for count, effort in zip(_FINALISTS, _EFFORT, strict=True):
         for dish in dishes[:count]:
-            budget = search.remaining if count == 1 else 0.25 * search.remaining / min(count, len(dishes))
-            limit = search.elapsed + budget
+            share = 1.0 if count == 1 else 0.25 / min(count, len(dishes))
+            limit = search.elapsed + share * search.remaining
             if not dish.improve(lambda limit=limit: min(search.remaining, limit - search.elapsed), effort):  # type: ignore[misc]
                 search.cut_off = True
             _offer(search, dish)
             if search.done:
                 return
         dishes.sort(key=lambda dish: dish.energy)
+
+
+def _solve_orders(search: Search) -> None:
+    """Search all orders of a small graph; a proof needs that running any op twice costs more than could be gained."""
+    problem, graph = search.problem, search.problem.graph
+    bound = order_bound(problem)
+    search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read")
+    if len(graph.ops) > _MOST_EXACT:
+        return
+    best = best_order(problem, clock=lambda: 0.5 * search.remaining)
+    search.offer([("compute", graph.ops[op].name) for op in best.order])
+    flow, floors = graph.dataflow, op_floors(graph, problem.machine)
+    again = floors[~(flow.op_in_place | flow.op_once)]
+    if best.proven and bound + float(again.min(initial=float("inf"))) >= best.energy:
+        search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
+    search.cut_off |= not best.proven and search.remaining == 0
 
 
 def _offer(search: Search, dish: Dish) -> None:
@@ -54,9 +88,9 @@ def _offer(search: Search, dish: Dish) -> None:
 class Tastings:
     """Recipes tried so far, with the quick schedule of each."""
 
-    def __init__(self, search: Search, seconds: float) -> None:
+    def __init__(self, search: Search, kitchen: Kitchen, seconds: float) -> None:
         self.search = search
-        self.kitchen = Kitchen(search.problem.graph)
+        self.kitchen = kitchen
         self.deadline = search.elapsed + seconds
         self.dishes: dict[Recipe, Dish | None] = {}
         self.best = Recipe()
@@ -96,15 +130,18 @@ class Tastings:
                 self.best, better = self.kitchen.effective(recipe), True
         return better
 
-    def explore(self, tile: str) -> None:
-        """Go downhill from the graph as it is: coarse tilings first, then everything, one change at a time."""
+    def explore(self, *, whole: bool = False) -> None:
+        """Go downhill from the graph as it is: coarse tilings first, then everything, one change at a time.
+
+        With `whole` nothing is tiled or fused.
+        """
         self.energy(self.best)
-        if tile == "auto":
+        if not whole:
             self.try_all(self._fusions())
             self.try_all(self._coarse())
         while not self.over:
             better = self.try_all(self._makings())
-            if tile == "auto":
+            if not whole:
                 better |= self.try_all(self._sizes())
                 better |= self.try_all(self._directions())
                 better |= self.try_all(self._unfused())

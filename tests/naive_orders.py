@@ -1,0 +1,58 @@
+"""All orders of a small graph, each priced by the referee."""
+
+from __future__ import annotations
+
+import random
+
+import pebbler as pb
+from pebbler.orders import iterate_orders
+from pebbler.referee import check
+
+
+def cheapest_order(graph: pb.Graph, machine: pb.Machine, steady: bool) -> float:
+    """Return the least energy over all orders that run every op once."""
+    names = [op.name for op in graph.ops]
+    plans = (pb.Plan.in_order(graph, machine, [names[i] for i in order], steady=steady) for order in iterate_orders(graph))
+    return min(check(plan).energy for plan in plans)
+
+
+def random_graph(rng: random.Random, ops: int) -> pb.Graph:
+    """Return a small program: temps of several sizes, inputs, params, updates in place and through another tensor."""
+    graph = pb.Graph("random", unit="pebble")
+    known: list[str] = []
+    for i in range(rng.randrange(1, 4)):
+        graph.tensor(f"s{i}", rng.randrange(0, 4), rng.choice(["input", "param"]))
+        known.append(f"s{i}")
+    for i in range(ops):
+        reads = rng.sample(known, min(len(known), rng.randrange(1, 4)))
+        kind = rng.random()
+        params = [name for name in known if name.startswith("s") and graph.tensor_named(name).kind == "param"]
+        if kind < 0.25 and params:
+            target = rng.choice(params)
+            reads = [target, *(name for name in reads if name != target)]
+            if rng.random() < 0.3:
+                # The old value is gone for good, so nothing reads it any more.
+                graph.tensor(f"n{i}", graph.tensor_named(target).size, "output", overwrites=target)
+                known.remove(target)
+                writes = [f"n{i}"]
+            else:
+                writes = [target]
+        else:
+            writes = [f"t{i}"]
+            graph.tensor(f"t{i}", rng.randrange(0, 4), rng.choice(["temp", "temp", "output"]))
+            known.append(f"t{i}")
+        graph.op(f"o{i}", reads=reads, writes=writes, cost=rng.choice([0, 0, 1, 7]))
+    return graph
+
+
+def random_machine(rng: random.Random, management: str) -> pb.Machine:
+    """Return a small machine with whole prices, mostly dearer further down."""
+    levels = []
+    for i in range(rng.randrange(1, 3)):
+        price = (i + 1) * rng.randrange(1, 6)
+        levels.append(pb.Level(f"L{i}", price, rng.randrange(0, 9), capacity=rng.randrange(1, 7)))
+    levels.append(pb.Level("last", rng.randrange(5, 40), rng.randrange(5, 40)))
+    return pb.Machine(
+        "small", "pebble", tuple(levels), management=management, operands="any",
+        allocator=rng.choice(["own", "reuse"]), line=rng.choice([1, 1, 2]),
+    )  # fmt: skip
