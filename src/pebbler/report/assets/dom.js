@@ -1,0 +1,111 @@
+// Elements, numbers and colours. Text from the data goes in as text nodes only, never as markup.
+
+/** A new element: attributes, then children (elements, or strings that become text). */
+function el(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "style") Object.assign(node.style, value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** A name with everything made visible that would break a line, shortened to fit. */
+function shown(name, most = 200) {
+  const plain = String(name).replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
+}
+
+const grouped = (n) => n.toLocaleString("en", { maximumFractionDigits: 2 });
+
+/** A number short enough for an axis or a label: 20,000 or 1.3M. */
+function brief(n) {
+  const size = Math.abs(n);
+  if (size >= 1e15) return n.toExponential(1);
+  for (const [factor, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"]]) {
+    if (size >= factor) return `${trim(n / factor)}${letter}`;
+  }
+  return size >= 1e4 ? `${trim(n / 1e3)}k` : grouped(n);
+}
+const trim = (n) => String(Number(n.toPrecision(3)));
+
+const SCALES = [[1e12, "J"], [1e9, "mJ"], [1e6, "µJ"], [1e3, "nJ"], [1, "pJ"]];
+
+/** The factor and name of the unit in which energies up to `most` read best. */
+function energyScale(most, unit) {
+  if (unit !== "pJ") return { factor: 1, name: unit };
+  const [factor, name] = SCALES.find(([limit]) => Math.abs(most) >= limit) || [1, "pJ"];
+  return { factor, name };
+}
+
+/** An energy with its unit: 10.764 µJ, 336 units. */
+function energyText(value, unit) {
+  const { factor, name } = energyScale(value, unit);
+  const scaled = value / factor;
+  const text = factor === 1 ? grouped(scaled) : scaled.toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
+  return `${text} ${name}`;
+}
+
+/** A change against a reference: "2.2 % less". */
+function changeText(value, reference) {
+  if (!reference) return value === reference ? "the same" : "more than nothing";
+  const part = value / reference - 1;
+  if (Math.abs(part) < 5e-7) return "the same";
+  if (value > 0 && reference / value >= 1.5) return `${(reference / value).toFixed(2)} times less`;
+  if (part > 0.5) return `${(value / reference).toFixed(2)} times more`;
+  const percent = Math.abs(part * 100);
+  return `${percent < 0.1 ? percent.toPrecision(2) : percent.toFixed(1)} % ${part < 0 ? "less" : "more"}`;
+}
+
+const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
+
+const levelColour = (level) => `var(--level-${Math.min(level, 5)})`;
+const PLAN_COLOURS = ["#0072b2", "#d55e00", "#8a6fb0", "#7a7f86", "#4b8a3f", "#b0517c"];
+const PLAN_DARK = ["#56b4e9", "#e8793a", "#b39ddb", "#a8adb4", "#8bc97f", "#e29ab9"];
+const PLAN_DASHES = ["", "7 4", "2 3", "9 3 2 3", "4 2", "1 4"];
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+const planColour = (i) => (isDark() ? PLAN_DARK : PLAN_COLOURS)[i % 6];
+const cssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** A table of text; columns that are numbers align right. */
+function tableOf(caption, columns, rows) {
+  const numeric = columns.map((_, i) => rows.length > 0 && rows.every((cells) => /^[-+<]?[\d.,]/.test(String(cells[i])) || cells[i] === "–"));
+  const cell = (tag, text, i) => el(tag, { class: numeric[i] ? "n" : null, scope: tag === "th" ? "col" : null }, String(text));
+  return el("div", { class: "scroll" }, el("table", {},
+    caption ? el("caption", {}, caption) : null,
+    el("thead", {}, el("tr", {}, ...columns.map((text, i) => cell("th", text, i)))),
+    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((text, i) => cell("td", text, i)))))));
+}
+
+/** The figures behind a chart, for readers who cannot see it; made when opened. */
+function asTable(columns, makeRows) {
+  const details = el("details", {}, el("summary", {}, "Show as a table"));
+  details.addEventListener("toggle", () => {
+    if (!details.open || details.childElementCount > 1) return;
+    const rows = makeRows();
+    details.append(tableOf(rows.length > 400 ? `The first 400 of ${grouped(rows.length)} rows` : "", columns, rows.slice(0, 400)));
+  });
+  return details;
+}
+
+/** A figure whose drawing follows the width of the page: `draw(width)` returns an element. */
+function figure(label, draw, caption, table) {
+  const holder = el("div", { class: "chart", role: "img", "aria-label": label });
+  let width = 0;
+  const redraw = (force) => {
+    const now = Math.floor(holder.clientWidth);
+    if (now < 50 || (!force && now === width)) return;
+    width = now;
+    holder.replaceChildren(draw(width));
+  };
+  new ResizeObserver(() => redraw(false)).observe(holder);
+  document.addEventListener("themechange", () => redraw(true));
+  return el("figure", {}, holder, caption ? el("figcaption", {}, caption) : null, table || null);
+}

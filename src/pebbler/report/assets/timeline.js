@@ -1,0 +1,267 @@
+// One plan in time: the judgement of any list of moves, where every value is after each move, and when it is used next.
+
+/** The levels and prices that a plan is played with. */
+function arenaOf(plan) {
+  const machine = plan.machine;
+  return {
+    names: machine.level.map((level) => level.name), capacity: plan.capacity,
+    read: machine.level.map((level) => level.read), write: machine.level.map((level) => level.write),
+    management: machine.management || "explicit", fastestOnly: (machine.operands || "fastest") === "fastest",
+    allocator: machine.allocator || "reuse", line: machine.line || 1, steady: plan.steady, start: plan.start,
+  };
+}
+
+/** A cache keeps every value somewhere, so there the order alone is judged, on one endless level. */
+function judgingArena(graph, arena) {
+  if (arena.management === "explicit") return arena;
+  return {
+    ...arena, names: arena.names.slice(-1), capacity: [2 ** 52], read: [0], write: [0], fastestOnly: false, steady: false,
+    start: graph.value_maker.map((maker) => (maker < 0 ? 1 : 0)),
+  };
+}
+
+/** What the referee says of these moves: the port of pebbler.referee.check. */
+function judge(graph, arena, moves, visit) {
+  effects(graph);
+  const explicit = arena.management === "explicit";
+  const start = explicit ? startError(graph, arena) : null;
+  if (start !== null) {
+    return { ...play(graph, arena, sliceMoves(moves, 0), visit), legal: false, error: `start: ${start}`, move: null };
+  }
+  if (explicit) return play(graph, arena, moves, visit);
+  const foreign = moves.kind.findIndex((kind) => kind !== COMPUTE);
+  const playable = foreign < 0 ? moves.kind.length : foreign;
+  const leading = sliceMoves(moves, playable);
+  leading.level = leading.level.map(() => 0);
+  const verdict = play(graph, judgingArena(graph, arena), leading);
+  let { legal, error, move } = verdict;
+  if (foreign >= 0 && verdict.move === null) {
+    const what = ["compute", "copy", "drop"][moves.kind[foreign]];
+    legal = false;
+    move = foreign + 1;
+    error = `move ${move}: a ${what}, but under management '${arena.management}' moves are computes only`;
+  }
+  const order = legal ? Array.from(moves.subject) : [];
+  const books = (arena.management === "recency" ? priceRecency : priceLru)(graph, arena, order);
+  const energy = books.levels.reduce((sum, part) => sum + part, 0);
+  return { ...books, legal, error, move, energy, played: legal ? order.length : verdict.played };
+}
+
+/** In a steady plan every input arrives in the slowest level, and only there. */
+function startError(graph, arena) {
+  if (!arena.steady) return null;
+  const slowest = arena.names.length - 1;
+  for (let v = 0; v < graph.value_tensor.length; v++) {
+    const t = graph.value_tensor[v];
+    if (graph.value_maker[v] < 0 && graph.tensor_kind[t] === "input" && (arena.start[v] | 0) !== 1 << slowest) {
+      return `in a steady plan input ${graph.tensor_name[t]} arrives in ${arena.names[slowest]}, and only there`;
+    }
+  }
+  return null;
+}
+
+function sliceMoves(moves, count) {
+  return {
+    kind: moves.kind.slice(0, count), subject: moves.subject.slice(0, count),
+    level: moves.level.slice(0, count), to: moves.to.slice(0, count),
+  };
+}
+
+/** The moves rearranged: `order` lists positions in the given ones. */
+function permuteMoves(moves, order) {
+  const pick = (list) => order.map((i) => list[i]);
+  return { kind: pick(moves.kind), subject: pick(moves.subject), level: pick(moves.level), to: pick(moves.to) };
+}
+
+/** A plan's moves in time: verdict, running energy, and the place of every value after any move. */
+class Timeline {
+  constructor(graph, plan, moves, verdict) {
+    this.graph = graph;
+    this.arena = arenaOf(plan);
+    this.moves = moves;
+    this.verdict = verdict || judge(graph, this.arena, moves);
+    this.length = moves.kind.length;
+    this.running = [0];
+    for (let i = 0; i < this.verdict.steps.length; i++) this.running.push(this.running[i] + this.verdict.steps[i]);
+    this.keys = null;
+  }
+
+  /** Energy paid by the first `step` moves; of an order that is priced as a whole and illegal, nothing is known. */
+  energyAt(step) {
+    return this.running[Math.min(step, this.running.length - 1)];
+  }
+
+  /** Where every value is after the first `step` moves: per value an array of units per level, null where it is nowhere. */
+  places(step) {
+    return this.arena.management === "explicit" ? this.explicitPlaces(step) : this.cachePlaces(step);
+  }
+
+  /** Units held by each level after `step` moves. */
+  used(step) {
+    const used = this.arena.names.map(() => 0);
+    for (const place of this.places(step)) if (place) place.forEach((units, level) => { used[level] += units; });
+    return used;
+  }
+
+  explicitPlaces(step) {
+    // Snapshots of the bits every few hundred moves, so that scrubbing through long plans replays little.
+    const every = 256;
+    if (!this.keys) {
+      this.keys = [];
+      this.states = [];
+      play(this.graph, this.arena, this.moves, (i, present) => {
+        if ((i + 1) % every === 0) this.keys[(i + 1) / every] = Int32Array.from(present);
+        this.states[i + 1] = null;
+      });
+    }
+    const legalSteps = this.states.length - 1;
+    const wanted = Math.max(0, Math.min(step, legalSteps));
+    if (this.memo && this.memo.step === wanted) return this.memo.places;
+    const present = this.replay(wanted, every);
+    const places = this.graph.value_size.map((size, v) =>
+      present[v] ? this.arena.names.map((_, level) => (present[v] >> level & 1 ? Math.max(size, 0) : 0)) : null);
+    places.bits = present;
+    this.memo = { step: wanted, places };
+    return places;
+  }
+
+  /** The bits of every value after `step` legal moves, from the nearest snapshot on. */
+  replay(step, every) {
+    const { graph, moves } = this, { writes, destroys } = effects(graph);
+    if (!this.firstRuns) {
+      this.firstRuns = new Uint8Array(this.length);
+      const ran = new Uint8Array(graph.op_name.length);
+      moves.kind.forEach((kind, i) => { if (kind === COMPUTE && !ran[moves.subject[i]]) { ran[moves.subject[i]] = 1; this.firstRuns[i] = 1; } });
+    }
+    const key = Math.floor(step / every), present = Int32Array.from(this.keys[key] || this.arena.start);
+    for (let i = key * every; i < step; i++) {
+      const subject = moves.subject[i], bit = 1 << moves.level[i];
+      if (moves.kind[i] === COMPUTE) {
+        if (this.firstRuns[i]) destroys[subject].forEach((v) => { present[v] = 0; });
+        writes[subject].forEach((v) => { present[v] |= bit; });
+      } else {
+        const v = this.heldAt(subject, present);
+        if (v >= 0) present[v] = moves.kind[i] === COPY ? present[v] | 1 << moves.to[i] : present[v] & ~bit;
+      }
+    }
+    return present;
+  }
+
+  /** The value of a tensor that is present; at most one version is at any time. */
+  heldAt(tensor, present) {
+    if (!this.valuesOf) {
+      this.valuesOf = this.graph.tensor_name.map(() => []);
+      this.graph.value_tensor.forEach((t, v) => this.valuesOf[t].push(v));
+    }
+    const held = this.valuesOf[tensor].find((v) => present[v]);
+    return held === undefined ? NONE : held;
+  }
+
+  cachePlaces(step) {
+    if (this.memo && this.memo.step === step) return this.memo.places;
+    const { graph, arena } = this, alive = this.aliveValues(step);
+    const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
+    const bounds = [];
+    arena.capacity.reduce((sum, room) => { bounds.push(sum + room); return sum + room; }, 0);
+    bounds[bounds.length - 1] = Infinity;
+    const sink = (value, from, units) => {
+      for (let k = 0, to = from + units; k < bounds.length && from < to; k++) {
+        const end = Math.min(to, bounds[k]);
+        if (end > from) { if (places[value]) places[value][k] += end - from; from = end; }
+      }
+    };
+    if (arena.management === "recency") this.recencyStack(step, alive, sink);
+    else this.lineStack(step, alive, sink);
+    const touched = new Set();
+    places.forEach((place, v) => { if (place && place.some((units) => units > 0)) touched.add(v); });
+    // What was never touched lies in the last level.
+    places.forEach((place, v) => { if (place && !touched.has(v)) place[place.length - 1] = graph.value_size[v]; });
+    this.memo = { step, places };
+    return places;
+  }
+
+  /** Which values exist after `step` computes: made, not overwritten, and still of use. */
+  aliveValues(step) {
+    const { graph } = this, { writes, destroys } = effects(graph), alive = new Uint8Array(graph.value_tensor.length);
+    const uses = this.uses();
+    graph.value_maker.forEach((maker, v) => { if (maker < 0) alive[v] = 1; });
+    for (let i = 0; i < Math.min(step, this.length); i++) {
+      if (this.moves.kind[i] !== COMPUTE) continue;
+      destroys[this.moves.subject[i]].forEach((v) => { alive[v] = 0; });
+      writes[this.moves.subject[i]].forEach((v) => {
+        const last = uses[v][uses[v].length - 1] || 0;
+        alive[v] = i + 1 === step || graph.value_survives[v] || last > step ? 1 : 0;
+      });
+    }
+    return alive;
+  }
+
+  /** The recency rule's stack: live tensors by the step of their last access, ties by first insertion. */
+  recencyStack(step, alive, sink) {
+    const { graph, moves } = this, { reads, writes } = effects(graph), accessed = graph.value_tensor.map(() => 0);
+    for (let i = 0; i < Math.min(step, this.length); i++) {
+      const o = moves.subject[i];
+      if (moves.kind[i] === COMPUTE) [...reads[o], ...writes[o]].forEach((v) => { accessed[v] = i + 1; });
+    }
+    const live = graph.value_tensor.map((_, v) => v).filter((v) => alive[v]);
+    let above = 0;
+    for (const v of live.sort((a, b) => accessed[b] - accessed[a] || a - b)) {
+      sink(v, above, graph.value_size[v]);
+      above += graph.value_size[v];
+    }
+  }
+
+  /** The LRU stack of lines; a steady loop begins with what the round before has left. */
+  lineStack(step, alive, sink) {
+    const { graph, arena } = this;
+    if (!this.cut) {
+      const computes = this.moves.kind.findIndex((kind) => kind !== COMPUTE);
+      const order = Array.from(this.moves.subject).slice(0, computes < 0 ? this.length : computes);
+      this.cut = cutPieces(touchesOf(graph, arena, order), arena.line);
+    }
+    const { pieces, items } = this.cut, last = new Int32Array(items).fill(-1), round = pieces.length;
+    if (arena.steady) pieces.forEach((piece, i) => { last[piece.item] = i; });
+    for (let i = 0; i < round && pieces[i].touch.step < step; i++) last[pieces[i].item] = round + i;
+    const holder = new Map();
+    graph.value_tensor.forEach((t, v) => { if (alive[v]) holder.set(graph.storage[t], v); });
+    const stack = [];
+    last.forEach((at, item) => { if (at >= 0) stack.push([at, item]); });
+    stack.sort((a, b) => b[0] - a[0]);
+    let above = 0;
+    for (const [at] of stack) {
+      const piece = pieces[at % round], value = holder.get(piece.touch.root), units = piece.lines * arena.line;
+      if (value !== undefined) sink(value, above, units);
+      above += units;
+    }
+  }
+
+  /** Moves (1-based) that use each value: reads and copies, in order. */
+  uses() {
+    if (this.useList) return this.useList;
+    const { graph, moves } = this, { reads, writes, destroys } = effects(graph);
+    const uses = graph.value_tensor.map(() => []), current = new Int32Array(graph.tensor_name.length).fill(NONE);
+    graph.value_maker.forEach((maker, v) => { if (maker < 0) current[graph.value_tensor[v]] = v; });
+    const ran = new Uint8Array(graph.op_name.length);
+    for (let i = 0; i < this.length; i++) {
+      const subject = moves.subject[i];
+      if (moves.kind[i] === COMPUTE) {
+        new Set(reads[subject]).forEach((v) => uses[v].push(i + 1));
+        if (!ran[subject]) {
+          ran[subject] = 1;
+          destroys[subject].forEach((v) => { current[graph.value_tensor[v]] = NONE; });
+          writes[subject].forEach((v) => { current[graph.value_tensor[v]] = v; });
+        }
+      } else if (moves.kind[i] === COPY && current[subject] >= 0) uses[current[subject]].push(i + 1);
+    }
+    this.useList = uses;
+    return uses;
+  }
+
+  /** The first move after `step` that uses a value, or null. */
+  nextUse(value, step) {
+    const list = this.uses()[value];
+    let low = 0, high = list.length;
+    while (low < high) { const mid = low + high >> 1; if (list[mid] > step) high = mid; else low = mid + 1; }
+    return low < list.length ? list[low] : null;
+  }
+}

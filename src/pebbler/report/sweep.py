@@ -1,0 +1,99 @@
+"""Energy of plans against the size of a memory level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from pebbler import pricing
+from pebbler.kernels import cache_order
+from pebbler.machine import Machine
+from pebbler.plan import COMPUTE, Plan
+from pebbler.referee import check
+from pebbler.solve.cache_order import touching_of
+from pebbler.solve.paging_greedy import demand_plan
+from pebbler.solve.problem import Problem
+
+__all__ = ["Front", "fronts"]
+
+# Sizes tried per level, and the ops that all of them together may run.
+POINTS, MOST_STEPS = {True: 25, False: 16}, {True: 60_000, False: 30_000}
+
+
+@dataclass(frozen=True)
+class Front:
+    """One plan's energy for several capacities of one level; the plan's own is where `own` says."""
+
+    plan: str
+    level: int
+    rule: str
+    capacity: list[int]
+    energy: list[float]
+    own: int
+
+
+def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
+    """Return the fronts of named plans on one machine: caches re-price the same moves, explicit memories re-plan the same order.
+
+    >>> from pebbler import machine, workloads
+    >>> fronts([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
+    [1, 2, 4]
+    """
+    found = []
+    for plan, name in plans:
+        if not check(plan).legal:
+            continue
+        cached = plan.machine.management != "explicit"
+        bounded = [i for i, level in enumerate(plan.machine.level) if level.capacity is not None]
+        for level in bounded if cached else bounded[:1]:
+            budget = MOST_STEPS[cached] // max(1, len(plan.moves) * len(plans))
+            points = min(POINTS[cached], budget)
+            if points >= 4:
+                found.append(_cache_front(plan, name, level, points) if cached else _explicit_front(plan, name, points))
+    return [front for front in found if front.capacity]
+
+
+def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:
+    capacities = _ladder(plan, level, points)
+    machine = plan.machine.in_unit(plan.graph.unit)
+    step = touching_of(plan.graph, machine, steady=bool(plan.steady))
+    order = plan.encode().subject
+    energies = []
+    for room in capacities:
+        sizes = pricing.capacities(_resized(machine, level, room))
+        resized = step._replace(reach=np.cumsum(sizes[:-1]) // machine.line, capacity=sizes)
+        energies.append(float(cache_order.price(resized, order)))
+    own = machine.level[level].capacity or 0
+    return Front(name, level, "same order, priced anew", capacities, energies, own)
+
+
+def _explicit_front(plan: Plan, name: str, points: int) -> Front:
+    order = list(dict.fromkeys(plan.encode().subject[plan.encode().kind == COMPUTE].tolist()))
+    capacities, energies = [], []
+    for room in _ladder(plan, 0, points):
+        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        problem = Problem.of(plan.graph, machine, steady=plan.steady, start={} if plan.steady else plan.start)
+        answer = demand_plan(problem, order, "farthest")
+        judgement = None if answer is None else check(problem.plan(*answer))
+        if judgement is not None and judgement.legal:
+            capacities.append(room)
+            energies.append(judgement.energy)
+    own = plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0
+    return Front(name, 0, "same order, evicting what is needed last", capacities, energies, own)
+
+
+def _ladder(plan: Plan, level: int, points: int) -> list[int]:
+    """Return capacities from 1 to what holds everything, the machine's own among them."""
+    own = plan.machine.in_unit(plan.graph.unit).level[level].capacity or 1
+    most = max(int(plan.graph.dataflow.value_size.sum()), own, 2)
+    ladder = np.geomspace(1, most, points - 1).round().astype(np.int64).tolist()
+    return sorted({*ladder, own})
+
+
+def _resized(machine: Machine, level: int, capacity: int) -> Machine:
+    levels = list(machine.level)
+    levels[level] = msgspec.structs.replace(levels[level], capacity=capacity)
+    return msgspec.structs.replace(machine, level=tuple(levels))
