@@ -206,7 +206,7 @@ class _Knife:
             return [self.gather(op)]
         sums = [name for name in op.writes if not self.has(name)]
         already = op.meta.get("accumulates", [])
-        if any(name in op.reads and name not in already for name in sums) or (sums and "parts" in op.meta):
+        if any(name in op.reads and name not in already for name in sums) or (sums and op.meta.keys() & {"parts", "gather"}):
             raise InputError(
                 f"axis {quoted(self.axis)}: op {quoted(op.name)} updates {quoted(sums[0])} from a sum over the axis, so it cannot "
                 "be cut; name the axis in its `whole`"
@@ -232,6 +232,8 @@ class _Knife:
             parts = [msgspec.convert(part, Op) for part in meta["parts"]]
             meta["parts"] = [msgspec.to_builtins(inner.cut_piece(part, i, [])) for part in parts]
             meta["inner"] = {inner.piece(name, i): axes for name, axes in meta["inner"].items()}
+        if "gather" in meta:
+            meta["gather"] = self.cut_gather(meta["gather"], i)
         return msgspec.structs.replace(
             op,
             name=f"{op.name}[{i}]",
@@ -241,6 +243,16 @@ class _Knife:
             pointwise=op.pointwise and not new,
             meta=meta,
         )
+
+    def cut_gather(self, behind: dict[str, Any], i: int) -> dict[str, Any]:
+        """Return one tile of what stands behind an op that works on all tiles of another axis."""
+        whole = _Knife(self.axis, self.cuts, {name: tuple(axes) for name, axes in behind["axes"].items()})
+        return {
+            **behind,
+            "op": msgspec.to_builtins(whole.cut_piece(msgspec.convert(behind["op"], Op), i, [])),
+            "pieces": {whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in behind["pieces"].items()},
+            "axes": {whole.piece(name, i): axes for name, axes in behind["axes"].items()},
+        }
 
     def gather(self, op: Op) -> Op:
         """Return the op that reads and writes all tiles at once, for an axis that must stay whole."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import is_file
 from pebbler.graph import Graph
+from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
 from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order
 
-__all__ = ["catalogue", "chain", "deep_mlp", "get", "load", "mlp", "note_mlp", "note_order"]
+__all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "mlp", "note_mlp", "note_order"]
 
 _MAKERS: dict[str, Callable[..., Graph]] = {
+    "attention": attention,
     "chain": chain,
     "deep-mlp": deep_mlp,
     "mlp": mlp,

@@ -83,6 +83,28 @@ def _sgd(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
     return result
 
 
+def _softmax(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    scores = reads[0].along(axes) * float(meta["scale"])
+    along = axes.index(meta["axis"])
+    result = np.exp(scores - scores.max(axis=along, keepdims=True))
+    return result / result.sum(axis=along, keepdims=True)
+
+
+def _softmax_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    grad, weight = (one.along(axes) for one in reads)
+    inner = (grad * weight).sum(axis=axes.index(meta["axis"]), keepdims=True)
+    return weight * (grad - inner) * float(meta["scale"])
+
+
+def _squared_error(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    difference = Named(reads[0].data - reads[1].along(reads[0].axes), reads[0].axes)
+    return contract([difference, difference], axes)
+
+
+def _squared_error_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+    return float(meta["scale"]) * (reads[0].along(axes) - reads[1].along(axes))
+
+
 Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Array]
 KERNELS: dict[str, Kernel] = {
     "hinge": _hinge,
@@ -92,6 +114,10 @@ KERNELS: dict[str, Kernel] = {
     "relu": _relu,
     "relu_grad": _relu_grad,
     "sgd": _sgd,
+    "softmax": _softmax,
+    "softmax_grad": _softmax_grad,
+    "squared_error": _squared_error,
+    "squared_error_grad": _squared_error_grad,
     "sum": _product,
 }
 
