@@ -11,13 +11,15 @@ from typing import Annotated
 import typer
 
 from pebbler.cli.cache import cache
+from pebbler.cli.chain import chain
 from pebbler.cli.check import check
 from pebbler.cli.graph import graph
 from pebbler.cli.machines import machines
 from pebbler.cli.reproduce import reproduce
+from pebbler.cli.solve import solve
 from pebbler.cli.trace import trace
 from pebbler.cli.workloads import workloads
-from pebbler.errors import InputError, PebblerError
+from pebbler.errors import InputError, PebblerError, one_line
 
 __all__ = ["app", "main"]
 
@@ -47,7 +49,7 @@ def _root(
     pass
 
 
-for _command in (reproduce, check, trace, cache, graph, machines, workloads):
+for _command in (reproduce, solve, chain, check, trace, cache, graph, machines, workloads):
     app.command()(_command)
 
 
@@ -56,10 +58,10 @@ def main() -> None:
     try:
         app()
     except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(str(error))}\n")
         sys.exit(2)
     except PebblerError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{one_line(str(error))}\n")
         sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; nobody is left to tell

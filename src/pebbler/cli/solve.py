@@ -46,14 +46,16 @@ def solve(
 
     Example: pebbler solve mlp:n=20,hidden=1000 --machine notes --time-limit 60 -o plan.json
     """
-    from pebbler.cli.output import emit_json, energy, number, progress, table, tell
+    from pebbler.cli.output import emit_json, energy, number, progress, say, table, tell
     from pebbler.machine import energy_unit
+    from pebbler.machine import machine as find_machine
     from pebbler.solve import finish, solve_search
-    from pebbler.solve.methods import compare_methods, find_least_capacity, program_order_energy
+    from pebbler.solve.capacity import find_least_capacity
+    from pebbler.solve.methods import program_order_energy
     from pebbler.workloads import load
 
     loaded = load(graph)
-    chosen = machine or ("red-blue" if loaded.unit == "pebble" else "notes")
+    chosen = find_machine(machine or ("red-blue" if loaded.unit == "pebble" else "notes"))
     unit = energy_unit(loaded.unit)
     if least_capacity:
         with progress("looking for the least fast memory"):
@@ -61,11 +63,9 @@ def solve(
         if json:
             emit_json(least)
         else:
-            exact = least["least"] == least["bound"]
-            text = f"{number(least['least'])} {loaded.unit}" + (
-                "" if exact else f"; at least {number(least['bound'])} is proven"
-            )
-            tell(f"least fast memory that works: {text}")
+            proven = "" if least.least == least.bound else f"; less than {number(least.bound)} is proven impossible"
+            say(f"least fast memory that works: {number(least.least)} {loaded.unit}{proven}")
+            say(least.reason)
         return
     with progress(f"solving {loaded.name}") as update:
 
@@ -73,13 +73,15 @@ def solve(
             best = "no plan yet" if search.best is None else f"best {energy(search.energy, unit)}"
             update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
 
-        if compare:
-            rows = compare_methods(
-                loaded, chosen, steady=steady, tile=tile, time_limit=time_limit, threads=threads, seed=seed, report=show
-            )
         search = solve_search(loaded, chosen, steady, None, tile, time_limit, threads, seed, show)  # type: ignore[arg-type]
     plan = finish(search)
-    base = program_order_energy(search)
+    base = program_order_energy(search.problem)
+    rows = []
+    if compare:
+        from pebbler.solve.comparison import compare as compare_steps
+
+        with progress("comparing") as update:
+            rows = compare_steps(search, lambda name: update(f"comparing: {name}", None))
     if output is not None:
         plan.save(output)
     if json:
@@ -99,10 +101,8 @@ def solve(
         )
     else:
         if compare:
-            table("What each step brings", ["schedule", "energy", "of program order", "note"], [
-                [row["name"], energy(row["energy"], unit), _percent(row["energy"] / base) if base and row["energy"] is not None else "-", row["note"]]
-                for row in rows
-            ])  # fmt: skip
+            cells = [[row.name, energy(row.energy, unit), _share(row.energy, base), row.note] for row in rows]
+            table("What each step brings", ["schedule", "energy", "of program order", "note"], cells)
         table(
             f"{loaded.name} on {plan.machine.name}: {plan.status}",
             ["figure", "value"],
@@ -120,6 +120,10 @@ def solve(
         )
     if output is not None:
         tell(f"wrote {output}")
+
+
+def _share(amount: float | None, base: float | None) -> str:
+    return "-" if amount is None or not base else f"{amount / base:.1%}"
 
 
 def _percent(fraction: float | None) -> str:

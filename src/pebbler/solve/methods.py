@@ -1,12 +1,19 @@
-"""Which methods a problem gets, in which order."""
+"""Which methods a problem gets, in which order, and how they share the time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from pebbler.machine import Machine
 from pebbler.plan import Plan
 from pebbler.referee import check
-from pebbler.solve.problem import Search
+from pebbler.solve.problem import Impossible, Problem, Search
 
-__all__ = ["offer_program_order", "program_order_energy", "run"]
+__all__ = ["program_order_energy", "run"]
+
+# States of a small game that are looked at before and after the search for good plans: a few tenths of a second, and the rest.
+_QUICK_STATES = 100_000
+_ALL_STATES = 3_000_000
 
 
 def run(search: Search, tile: str) -> None:
@@ -22,49 +29,127 @@ def run(search: Search, tile: str) -> None:
             raise
 
 
+def program_order_energy(problem: Problem) -> float | None:
+    """Return what program order costs with the plainest memory management there is, or None where it does not fit.
+
+    On an explicit machine that is: load on demand, throw out what was used longest ago, write it back if it must be kept.
+
+    >>> from pebbler import machine, workloads
+    >>> program_order_energy(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    11004490
+    """
+    if problem.machine.management != "explicit":
+        return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
+    from pebbler.solve.paging_greedy import program_order_plan
+
+    answer = program_order_plan(problem)
+    return None if answer is None else check(problem.plan(*answer)).energy
+
+
+def _run_cache(search: Search, tile: str) -> None:
+    from pebbler.solve.tiling import solve_tiled
+
+    search.offer([("compute", op.name) for op in search.problem.graph.ops])
+    if search.remaining > 0:
+        solve_tiled(search, tile="none" if tile == "none" else "auto")
+    else:
+        search.cut_off = True
+
+
 def _run_explicit(search: Search, tile: str) -> None:
-    from pebbler.solve.bounds import bounds
     from pebbler.solve.chain import solve_chain_problem
+    from pebbler.solve.needs import explain_impossible
+    from pebbler.solve.recipe import Kitchen
+    from pebbler.solve.tiling import solve_tiled
+
+    problem = search.problem
+    kitchen = Kitchen(problem.graph)
+    if tile == "none" or not (kitchen.axes or kitchen.temps):
+        reason = explain_impossible(problem)
+        if reason is not None:
+            raise Impossible(reason)
+        if not solve_chain_problem(search):
+            _run_as_it_is(search)
+        return
+    # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
+    limit = None if search.time_limit is None else 0.3 * search.time_limit
+    whole = Search(problem, limit, lambda inner: _pass_on(inner, search))
+    try:
+        reason = explain_impossible(problem)
+        if reason is not None:
+            raise Impossible(reason)
+        _run_as_it_is(whole)
+    except Impossible:
+        if search.remaining == 0:
+            raise
+    if search.remaining > 0:
+        solve_tiled(search, tile="auto")
+    if search.best is not None and search.best.source is None:
+        search.raise_bound(whole.bound, whole.proof)
+    search.cut_off |= whole.cut_off
+
+
+def _pass_on(inner: Search, outer: Search) -> None:
+    if inner.best is not None and inner.energy < outer.energy:
+        outer.offer(inner.best.moves, inner.best.start)
+
+
+def _run_as_it_is(search: Search) -> None:
+    """Solve an explicit game without changing the graph."""
+    from pebbler.solve.bounds import bounds
     from pebbler.solve.exact import fits_exact, solve_exact
-    from pebbler.solve.needs import require_room
     from pebbler.solve.paging import solve_paging
+    from pebbler.solve.paging_greedy import program_order_plan
     from pebbler.solve.recompute import solve_recompute
 
     problem = search.problem
-    require_room(problem)
-    if solve_chain_problem(search):
-        return
-    offer_program_order(search)
+    answer = program_order_plan(problem)
+    if answer is not None:
+        search.offer(*answer)
     if search.remaining == 0:
         search.cut_off = True
         return
     for bound in bounds(problem):
         search.raise_bound(bound.value, bound.proof)
-    if fits_exact(problem):
-        solve_exact(search)
-        if search.done:
-            return
-    one_level = len(problem.machine.level) == 1
-    if one_level or problem.machine.operands == "fastest":
+    if search.done:
+        return
+    small = fits_exact(problem)
+    if small:
+        solve_exact(search, _QUICK_STATES)
+    if search.done:
+        return
+    if len(problem.machine.level) == 1:
         solve_recompute(search)
-    if not one_level:
-        solve_paging(search)
+    else:
+        if problem.machine.operands == "fastest" and not problem.steady:
+            _recompute_without_paging(search)
+        if not search.done:
+            solve_paging(search)
+    if small and not search.done and search.remaining > 0:
+        solve_exact(search, _ALL_STATES)
 
 
-def _run_cache(search: Search, tile: str) -> None:
-    offer_program_order(search)
+def _recompute_without_paging(search: Search) -> None:
+    """Offer the best plan that loads the inputs once and then never leaves the fastest level: paging goes on from there."""
+    from pebbler.solve.recompute import solve_recompute
 
-
-def offer_program_order(search: Search) -> None:
-    """Offer the ops in program order, with the plainest memory management there is; nothing if that does not fit."""
     problem = search.problem
-    if problem.machine.management != "explicit":
-        search.offer([("compute", op.name) for op in problem.graph.ops])
-
-
-def program_order_energy(search: Search) -> float | None:
-    """Return what program order costs, or None where it does not fit."""
-    problem = search.problem
-    if problem.machine.management != "explicit":
-        return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
-    return None
+    fast = problem.machine.names[0]
+    loads = [
+        ("copy", problem.graph.tensors[tensor].name, problem.machine.names[levels[0]], fast)
+        for tensor, levels in problem.plan([]).start_levels().items()
+        if levels[0] != 0
+    ]
+    one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
+    limit = None if search.time_limit is None else 0.35 * search.remaining
+    inner = Search(replace(problem, machine=one, start={}), limit)
+    try:
+        solve_recompute(inner)
+    except Impossible:
+        return
+    if inner.best is None:
+        return
+    # What starts below is copied up first and stays below as well, where nothing needs room.
+    lifted = problem.plan([*loads, *inner.best.moves])
+    if check(lifted).legal:
+        search.offer(lifted.moves)
