@@ -58,8 +58,8 @@ def test_the_two_oracles_agree() -> None:
 @pytest.mark.parametrize("operands", ["fastest", "any"])
 @pytest.mark.parametrize("steady", [False, True])
 def test_random_games_are_solved_as_by_brute_force(operands: str, steady: bool) -> None:
-    compared = sum(agree(seed, 5, 4_000, operands=operands, steady=steady) for seed in range(100))
-    assert compared >= 80
+    compared = sum(agree(seed, 5, 3_000, operands=operands, steady=steady) for seed in range(90))
+    assert compared >= 70
 
 
 def test_games_where_slower_levels_are_cheaper_to_read_are_solved_too() -> None:
@@ -191,19 +191,29 @@ def test_what_a_glance_does_not_show_is_found_by_search() -> None:
         solve_exact(Search(problem))
 
 
+def test_an_overwritten_value_need_not_be_there() -> None:
+    graph = Graph("stale", "pebble")
+    graph.tensor("x", 1, "input")
+    graph.tensor("old", 3)
+    graph.tensor("new", 0, "output", overwrites="old")
+    graph.op("f", ["x"], ["old"])
+    graph.tensor("wide", 3)
+    graph.op("g", ["x"], ["wide"])
+    graph.op("h", ["wide"], ["new"])
+    assert exact(Problem.of(graph, one_level(4))) == 0
+
+
 def test_a_glance_never_calls_a_possible_game_impossible() -> None:
     seen = 0
-    for seed in range(400):
-        game = random_game(random.Random(seed), 4, max_start=2)
+    for seed in range(1_500):
+        game = random_game(random.Random(seed), 6, max_levels=1 if seed % 4 else 2)
         if explain_impossible(problem_of(game)) is not None:
             try:
-                assert NaiveGame(game.graph, game.machine, game.steady, game.start).solve(20_000) is None, (
-                    f"seed {seed}"
-                )
+                assert NaiveGame(game.graph, game.machine, game.steady, game.start).solve(5_000) is None, f"seed {seed}"
             except TooBig:
                 continue
             seen += 1
-    assert seen >= 10
+    assert seen >= 200
 
 
 def test_the_least_that_works_works() -> None:

@@ -41,7 +41,7 @@ def needs(problem: Problem) -> Need | None:
     for op in range(flow.ops):
         reads, writes = set(flow.op_reads.row(op).tolist()), set(flow.op_writes.row(op).tolist())
         gone = set(flow.op_destroys.row(op).tolist())
-        before = reads | pinned[op] | (gone if alone else set())
+        before = reads | pinned[op]
         need = max(_size(flow, before), _size(flow, (before - gone) | writes))
         if need > units:
             best, units = op, need
