@@ -12,5 +12,24 @@ except ImportError as _error:
     ) from _error
 
 from pebbler.torch.capture import Captured, Phase, capture
+from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
+from pebbler.torch.memory import measure_peak
+from pebbler.torch.plan import TorchPlan, plan, plan_captured
+from pebbler.torch.runner import CompiledStep, compile
 
-__all__ = ["Captured", "Phase", "capture"]
+__all__ = [
+    "Captured",
+    "CompiledStep",
+    "Cost",
+    "Costs",
+    "Device",
+    "Phase",
+    "TorchPlan",
+    "capture",
+    "compile",
+    "measure_peak",
+    "plan",
+    "plan_captured",
+    "profile",
+    "roofline",
+]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from pebbler.errors import InputError
+from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
-from pebbler.torch.capture import Captured, Phase
+from pebbler.referee import require_legal
+from pebbler.torch.capture import Captured, Phase, capture
+from pebbler.torch.plan import TorchPlan
 from pebbler.torch.program import Program, build_program
 from pebbler.torch.record import Place, TensorRef, shown
 from pebbler.torch.scalars import evaluate
 from pebbler.torch.tracing import World, is_data, settings
 
-__all__ = ["Runner"]
+__all__ = ["CompiledStep", "Runner", "compile"]
 
 
 class Runner:
@@ -143,3 +145,68 @@ def bind(world: World, place: Place, tensor: torch.Tensor) -> None:
     _, number, group, i, key = place
     optimizer = world.optimizers[number]
     optimizer.state[optimizer.param_groups[group]["params"][i]][key] = tensor
+
+
+class CompiledStep:
+    """A planned step as a callable; it captures the step again at its first call if the plan comes from a file."""
+
+    def __init__(self, plan: TorchPlan, step: Callable[..., Any], captured: Captured | None) -> None:
+        self.plan, self.step = plan, step
+        self._runner = None if captured is None else self._make(captured)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run one step."""
+        if self._runner is None:
+            self._runner = self._make(capture(self.step, *args))
+        return self._runner(*args)
+
+    def _make(self, captured: Captured) -> Runner:
+        if captured.fingerprint != self.plan.fingerprint:
+            raise InputError(
+                f"the plan is for another step: it has fingerprint {self.plan.fingerprint}, this step with these shapes has "
+                f"{captured.fingerprint}; {_difference(captured, self.plan)}"
+            )
+        for phase in self.plan.phases:
+            require_legal(phase)
+        return Runner(captured, [phase.moves for phase in self.plan.phases])
+
+    @property
+    def code(self) -> str:
+        """The program that runs in the repeating step, as Python."""
+        return "" if self._runner is None else str(self._runner.programs[-1].module.code)
+
+
+def _difference(captured: Captured, plan: TorchPlan) -> str:
+    ours, theirs = captured.graph, plan.plan.graph
+    sizes = {tensor.name: tensor for tensor in theirs.tensors}
+    for tensor in ours.tensors:
+        other = sizes.get(tensor.name)
+        if other is None:
+            return f"the plan knows no {quoted(tensor.name)}"
+        if other.meta != tensor.meta:
+            return f"{quoted(tensor.name)} is {tensor.meta.get('type')} here and {other.meta.get('type')} in the plan"
+    return "operators or operands differ"
+
+
+def compile(plan: TorchPlan, step: Callable[..., Any]) -> CompiledStep:
+    """Return a drop-in for `step` that runs the plan: same results bit for bit, within the budget.
+
+    The step's parameters, buffers and optimizer state are changed in place as before; gradients that the step throws away are not
+    kept. The learning rate may change between calls; another shape or setting is refused.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def step(x):
+    ...     rule.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     rule.step()
+    ...     return loss
+    >>> from pebbler.torch.plan import plan
+    >>> fast = compile(plan(step, [torch.ones(8, 4)], budget="1MB", device="cpu"), step)
+    >>> losses = [fast(torch.ones(8, 4)).item() for _ in range(3)]
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    """
+    captured = plan.captured if plan.captured is not None and plan.captured.world.step is step else None
+    return CompiledStep(plan, step, captured)

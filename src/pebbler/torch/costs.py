@@ -1,0 +1,240 @@
+"""What every op costs: a roofline of a described device, or a measurement on it; and the scratch memory of its kernels."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.torch.aliases import Group
+from pebbler.torch.capture import Captured, Phase
+from pebbler.torch.memory import measure_peak
+from pebbler.torch.program import take_view
+from pebbler.torch.record import Call, Constant, Record, Scalar, TensorInfo, TensorRef, unique_refs
+from pebbler.torch.scalars import evaluate
+
+__all__ = ["DEVICES", "Cost", "Costs", "Device", "find_device", "profile", "roofline"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as the roofline sees it. Seconds and joules; rates are those that real kernels reach."""
+
+    name: str
+    flops: float  # per second
+    bandwidth: float  # bytes per second, reads and writes together
+    launch: float  # seconds that a kernel takes at least
+    link: float  # bytes per second to host memory, one way
+    joules_per_flop: float
+    joules_per_byte: float
+    joules_per_link_byte: float
+
+
+# H200: 989 Tflop/s dense bf16 and 4.8 TB/s by its data sheet, of which large kernels reach about 65 and 85 %; PCIe 5 x16 moves
+# about 50 GB/s. 123 pJ per byte was measured with its energy counter; 0.6 pJ per flop is 700 W less what memory takes at full rate.
+DEVICES = {
+    "h200": Device("h200", 640e12, 4.1e12, 4e-6, 50e9, 0.6e-12, 123e-12, 300e-12),
+    "a100": Device("a100", 200e12, 1.6e12, 5e-6, 24e9, 1.2e-12, 150e-12, 300e-12),
+    "cpu": Device("cpu", 50e9, 15e9, 2e-6, 10e9, 40e-12, 160e-12, 160e-12),
+}
+
+
+def find_device(name: str | Device) -> Device:
+    """Return a described device by name.
+
+    >>> find_device("h200").link
+    50000000000.0
+    """
+    if isinstance(name, Device):
+        return name
+    if name in DEVICES:
+        return DEVICES[name]
+    raise InputError(f"unknown device {quoted(name)}{near_matches(name, DEVICES)}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and joules of one run, and bytes of scratch memory during it."""
+
+    seconds: float
+    joules: float
+    scratch: int
+
+
+Costs = list[list[Cost]]  # per phase, per op
+
+
+def roofline(captured: Captured, device: str | Device) -> Costs:
+    """Return every op's cost from its bytes and flops alone. Scratch memory counts as none: state headroom instead.
+
+    >>> weight = torch.ones(1000, 1000)
+    >>> from pebbler.torch.capture import capture
+    >>> captured = capture(lambda x: x @ weight, torch.ones(1000, 1000))
+    >>> [round(cost.seconds * 1e3) for cost in roofline(captured, "cpu")[0]]  # 2 Gflop at 50 Gflop/s
+    [40]
+    """
+    known = find_device(device)
+    return [[_roofline(phase.record, group, known) for group in phase.groups] for phase in captured.phases]
+
+
+def _roofline(record: Record, group: Group, device: Device) -> Cost:
+    seconds = joules = 0.0
+    for call in group.calls:
+        if call.scalar is not None:
+            continue
+        moved = _bytes(record, call)
+        flops = _flops(record, call)
+        seconds += max(device.launch, moved / device.bandwidth, flops / device.flops)
+        joules += moved * device.joules_per_byte + flops * device.joules_per_flop
+    return Cost(seconds, joules, 0)
+
+
+def _bytes(record: Record, call: Call) -> int:
+    def size(info: TensorInfo) -> int:
+        count = 1
+        for n, step in zip(info.shape, info.stride, strict=True):
+            count *= n if step else 1  # an expanded dimension is stored once
+        return count * info.dtype.itemsize
+
+    read = sum(size(record.tensors[n]) for n in unique_refs((call.args, call.kwargs)))
+    made = sum(record.storages[s].bytes for s in (*call.makes, *call.mutates))
+    return read + made if call.name != "empty_strided" else 0
+
+
+def _flops(record: Record, call: Call) -> float:
+    count = flop_registry.get(getattr(call.func, "overloadpacket", None))
+    if count is None:
+        return 0.0
+
+    def meta(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorRef):
+            return leaf
+        info = record.tensors[leaf.number]
+        return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
+
+    args, kwargs, out = tree_map(meta, (call.args, call.kwargs, call.outputs))
+    return float(count(*args, **kwargs, out_val=out))
+
+
+def profile(captured: Captured, *, repeats: int = 3, power: float = 0.0) -> Costs:
+    """Return every op's cost measured on the device the step runs on, with made-up operands of the same shapes.
+
+    Ops alike are measured once, so memory for one op at a time is enough. Seconds are the median of `repeats`; joules are `power`
+    watts times that; scratch is what the kernel holds beyond its results.
+
+    >>> from pebbler.torch.capture import capture
+    >>> (cost,), = profile(capture(lambda x: x.sort().values, torch.ones(1000)))
+    >>> cost.seconds > 0, cost.scratch >= 0
+    (True, True)
+    """
+    seen: dict[str, Cost] = {}
+    costs = []
+    for phase in captured.phases:
+        row = []
+        for group in phase.groups:
+            key = _likeness(phase.record, group)
+            if key not in seen:
+                seen[key] = _measure(phase, group, captured.device, repeats, power)
+            row.append(seen[key])
+        costs.append(row)
+    return costs
+
+
+def _likeness(record: Record, group: Group) -> str:
+    """Return a text that groups with the same cost share: storages are numbered as they come."""
+    order: dict[int, int] = {}
+    parts = []
+    for call in group.calls:
+        parts.append(call.name)
+        for leaf in record.leaves(call):
+            if isinstance(leaf, TensorRef):
+                info = record.tensors[leaf.number]
+                number = order.setdefault(info.storage, len(order))
+                parts.append(f"{info.dtype}{info.shape}{info.stride}@{number}")
+            else:
+                parts.append("scalar" if isinstance(leaf, Scalar) else repr(leaf))
+    return " ".join(parts)
+
+
+def _measure(phase: Phase, group: Group, device: str, repeats: int, power: float) -> Cost:
+    if all(call.scalar is not None for call in group.calls):
+        return Cost(1e-6, 1e-6 * power, 0)
+    record = phase.record
+    touched = {record.tensors[n].storage for call in group.calls for n in unique_refs((call.args, call.kwargs))}
+    roots = {s: _made_up(record, s) for s in sorted(touched - group.makes)}
+    run_group(record, group, dict(roots))  # the first run sets kernels up
+    results: dict[int, torch.Tensor] = {}
+
+    def run() -> None:
+        results.clear()
+        results.update(run_group(record, group, dict(roots)))
+
+    _, peak = measure_peak(run, device=device)
+    made = sum(record.storages[s].bytes for s in group.makes if record.storages[s].device == device)
+    times = [_time(run, device) for _ in range(repeats)]
+    seconds = statistics.median(times)
+    return Cost(seconds, seconds * power, max(0, peak - made))
+
+
+def _time(run: Any, device: str) -> float:
+    if device.startswith("cuda"):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()  # type: ignore[no-untyped-call]
+        run()
+        end.record()  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3  # type: ignore[no-untyped-call]
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _made_up(record: Record, storage: int) -> torch.Tensor:
+    """Return a tensor in place of a storage: small random numbers, and zeros for whole numbers, which may be indices."""
+    known = record.storages[storage]
+    info = record.tensors[known.root]
+    root = torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device=known.device)
+    return root.normal_(0, 0.5) if info.dtype.is_floating_point else root.zero_()
+
+
+def run_group(record: Record, group: Group, roots: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Run the calls of a group on given storages; return the storages afterwards."""
+    made: dict[int, torch.Tensor] = {}
+
+    def operand(leaf: Any) -> Any:
+        if isinstance(leaf, TensorRef):
+            info = record.tensors[leaf.number]
+            root_info = record.tensors[record.storages[info.storage].root]
+            root = made[info.storage] if info.storage in made else roots[info.storage]
+            if (info.shape, info.stride, info.offset) == (root_info.shape, root_info.stride, root_info.offset):
+                return root
+            return take_view(root, info.shape, info.stride, info.offset - root_info.offset)
+        if isinstance(leaf, Scalar):
+            return evaluate(leaf.expression, _AnyNumber())
+        return record.constants[leaf.number] if isinstance(leaf, Constant) else leaf
+
+    for call in group.calls:
+        if call.scalar is not None:
+            continue
+        with torch.no_grad():
+            args, kwargs = tree_map(operand, (call.args, call.kwargs))
+            result = call.func(*args, **kwargs)
+        refs = [call.outputs] if isinstance(call.outputs, TensorRef) else call.outputs or []
+        values = [result] if isinstance(call.outputs, TensorRef) else result or []
+        for ref, value in zip(refs, values, strict=True):
+            if isinstance(ref, TensorRef) and record.tensors[ref.number].storage in call.makes:
+                made.setdefault(record.tensors[ref.number].storage, value)
+    return made
+
+
+class _AnyNumber(dict[str, float]):
+    """Stands for learning rates and step counters where only the time counts."""
+
+    def __missing__(self, key: str) -> float:
+        return 0.001 if key.startswith("lr") else 3.0
