@@ -267,3 +267,20 @@ def test_costs_that_are_not_whole_are_proven_too() -> None:
         energies.append(search.energy)
     assert energies[0] > Game.of(Problem.of(graph, one_level(20, unit="byte"))).base_cost
     assert np.isclose(energies[0], 3 * energies[1])
+
+
+@pytest.mark.parametrize(("kind", "capacity"), [("input", 3), ("param", 3), ("param", None)])
+def test_a_graph_without_ops_is_done_at_once(kind: str, capacity: int | None) -> None:
+    graph = Graph("still", unit="pebble")
+    graph.tensor("x", 3, kind)
+    search = Search(Problem.of(graph, Machine("one", "pebble", (Level("fast", 0, 0, capacity=capacity),))))
+    solve_recompute(search)
+    assert (search.energy, search.done) == (0, True)
+
+
+def test_no_time_and_no_room_for_program_order_gives_nothing() -> None:
+    graph = backward_net([4] * 9, [1] * 9)
+    search = Search(Problem.of(graph, one_level(20, unit="byte")), time_limit=0)
+    solve_recompute(search)
+    assert search.best is None
+    assert search.cut_off

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import quoted
-from pebbler.hazards import NONE
 from pebbler.plan import Plan
 from pebbler.solve.problem import Impossible, Problem
 from pebbler.solve.recompute_game import ENDLESS, Game
@@ -93,7 +92,8 @@ def _floor(game: Game) -> tuple[int, str]:
     flow, size = game.flow, game.arrays.size
     forced = game.needs.copy()
     # A value that cannot be made again lies there from its making to its last first reader.
-    fixed = ~game.arrays.again[flow.value_maker] | (flow.value_maker == NONE)
+    fixed = game.at_start.copy()
+    fixed[~fixed] = ~game.arrays.again[flow.value_maker[~fixed]]
     held: list[int] = np.flatnonzero(fixed & (size > 0)).tolist()
     if held:
         _add_forced(game, held, forced)
@@ -116,7 +116,7 @@ def _add_forced(game: Game, held: list[int], forced: Ints) -> None:
     start = np.zeros(words.shape[1], np.uint64)
     for v in held:
         word, mask = bit[v]
-        if flow.value_maker[v] == NONE:
+        if game.at_start[v]:
             start[word] |= mask
     for op in range(ops):
         made[op] |= start

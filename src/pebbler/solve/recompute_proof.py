@@ -43,7 +43,7 @@ class Prover:
         self._best: tuple[int, ...] = ()
         self._spread: list[int] | None = None
         self._tried: set[tuple[int, ...]] = set()
-        self._effort = 1.0
+        self._single = self._effort = max(1.0, game.ops / 1000)  # what one milestone takes grows with the graph
         self._jobs = self._propose()
 
     def next_job(self) -> Job | None:
@@ -69,7 +69,7 @@ class Prover:
                 open_ = False
             else:
                 count += 1
-                yield Job((single,), 1.0)
+                yield Job((single,), self._single)
             if count >= _SINGLES_FIRST or not open_:
                 more = self._grown()
                 if more is not None:
