@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pebbler.plan import Plan
+
+if TYPE_CHECKING:
+    from pebbler.report.data import ReportData
 
 __all__ = ["report"]
 
@@ -16,17 +20,18 @@ def report(
     *,
     names: Sequence[str] | None = None,
     title: str | None = None,
-) -> None:
-    """Write a page that shows plans, or plan files: player, lifetimes, reuse, miss curve, difference and landscape.
+) -> ReportData:
+    """Write a page that shows plans, or plan files, and return what is on it.
 
-    The page is one HTML file that loads nothing. Program order joins the plans for comparison, where it fits. `names` are the plans'
-    names on the page; files are called by their own.
+    The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
+    landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
+    plans' names on the page; files are called by their own.
 
     >>> import tempfile
     >>> from pebbler import machine, workloads
     >>> plan = Plan.in_order(workloads.note_mlp(), machine("notes-recency"))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(plan, Path(folder, "report.html"))
+    ...     _ = report(plan, Path(folder, "report.html"))
     ...     Path(folder, "report.html").stat().st_size < 5_000_000
     True
     """
@@ -46,4 +51,6 @@ def report(
                 loaded[-1].encode()
             except InputError as error:
                 raise InputError(f"{one}: {error}") from None
-    write_text(path, page(gather(loaded, names if names is not None else labels, title)))
+    data = gather(loaded, names if names is not None else labels, title)
+    write_text(path, page(data))
+    return data

@@ -134,6 +134,55 @@ class PlanData:
     verdict: Verdict
     locality: Locality | None
 
+    @classmethod
+    def of(cls, plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:
+        """Return a plan as lists; a baseline needs no comparison with program order."""
+        flow = plan.graph.dataflow
+        machine = plan.machine.in_unit(plan.graph.unit)
+        judgement = check(plan)
+        moves = plan.encode()
+        start = np.zeros(flow.values, np.int64)
+        for tensor, levels in plan.start_levels().items():
+            start[flow.start_value[tensor]] = sum(1 << level for level in levels)
+        if machine.management != "explicit":
+            start = np.where(flow.value_maker == NONE, 1 << len(machine.level) - 1, 0)
+        base = None if baseline else program_order(plan)
+        judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
+        order = moves.subject[moves.kind == COMPUTE]
+        return cls(
+            name=name,
+            graph=graph,
+            machine=machine,
+            capacity=pricing.capacities(machine).tolist(),
+            steady=bool(plan.steady),
+            baseline=baseline,
+            claimed=plan.energy,
+            bound=plan.bound,
+            gap=None if judged.gap is None or judged.gap == float("inf") else judged.gap,
+            status=plan.status,
+            proof=plan.proof,
+            source=None if plan.source is None else plan.source.name,
+            program_order=None if base is None else check(base).energy,
+            kind=moves.kind.tolist(),
+            subject=moves.subject.tolist(),
+            level=moves.level.tolist(),
+            to=moves.to.tolist(),
+            start=start.tolist(),
+            verdict=Verdict(
+                legal=judgement.legal,
+                energy=judgement.energy,
+                error=judgement.error,
+                move=judgement.move,
+                peak=list(judgement.peak.values()),
+                levels=list(judgement.levels.values()),
+                tensors=list(judgement.tensors.values()),
+                ops=list(judgement.ops.values()),
+                kinds=list(judgement.moves.values()),
+                steps=judgement.step_energy.tolist(),
+            ),
+            locality=measure(plan.graph, order, machine),
+        )
+
 
 @dataclass(frozen=True)
 class ReportData:
@@ -174,13 +223,13 @@ def gather(plans: Sequence[Plan], names: Sequence[str] | None = None, title: str
         if not any(plan.graph is graph or plan.graph == graph for graph in graphs):
             graphs.append(plan.graph)
         index = next(i for i, graph in enumerate(graphs) if plan.graph is graph or plan.graph == graph)
-        data.append(_plan_data(plan, label, index, baseline=plan is base))
+        data.append(PlanData.of(plan, label, index, baseline=plan is base))
     heading = title or f"{plans[0].graph.name} on {plans[0].machine.name}"
     return ReportData(heading, __version__, [GraphData.of(graph) for graph in graphs], data, survey(shown, labels))
 
 
 def program_order(plan: Plan) -> Plan | None:
-    """Return the plan's source in program order on its machine, as a straightforward runtime would run it; None if that does not fit.
+    """Return the plan's source in program order, run on its machine in a straightforward way; None if that does not fit.
 
     >>> from pebbler import machine, workloads
     >>> base = program_order(Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("optimal")))
@@ -198,54 +247,6 @@ def program_order(plan: Plan) -> Plan | None:
         return None
     found = problem.plan(*answer)
     return found if check(found).legal else None
-
-
-def _plan_data(plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:
-    flow = plan.graph.dataflow
-    machine = plan.machine.in_unit(plan.graph.unit)
-    judgement = check(plan)
-    moves = plan.encode()
-    start = np.zeros(flow.values, np.int64)
-    for tensor, levels in plan.start_levels().items():
-        start[flow.start_value[tensor]] = sum(1 << level for level in levels)
-    if machine.management != "explicit":
-        start = np.where(flow.value_maker == NONE, 1 << len(machine.level) - 1, 0)
-    base = None if baseline else program_order(plan)
-    judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
-    order = moves.subject[moves.kind == COMPUTE]
-    return PlanData(
-        name=name,
-        graph=graph,
-        machine=machine,
-        capacity=pricing.capacities(machine).tolist(),
-        steady=bool(plan.steady),
-        baseline=baseline,
-        claimed=plan.energy,
-        bound=plan.bound,
-        gap=None if judged.gap is None or judged.gap == float("inf") else judged.gap,
-        status=plan.status,
-        proof=plan.proof,
-        source=None if plan.source is None else plan.source.name,
-        program_order=None if base is None else check(base).energy,
-        kind=moves.kind.tolist(),
-        subject=moves.subject.tolist(),
-        level=moves.level.tolist(),
-        to=moves.to.tolist(),
-        start=start.tolist(),
-        verdict=Verdict(
-            legal=judgement.legal,
-            energy=judgement.energy,
-            error=judgement.error,
-            move=judgement.move,
-            peak=list(judgement.peak.values()),
-            levels=list(judgement.levels.values()),
-            tensors=list(judgement.tensors.values()),
-            ops=list(judgement.ops.values()),
-            kinds=list(judgement.moves.values()),
-            steps=judgement.step_energy.tolist(),
-        ),
-        locality=measure(plan.graph, order, machine),
-    )
 
 
 def _labels(names: Sequence[str] | None, count: int) -> list[str]:

@@ -87,7 +87,8 @@ def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Lan
         energy = pricer(np.asarray(order, np.int64))
         if energy is not None:
             energies.append(energy)
-    counts, edges = np.histogram(energies, BINS) if energies else (np.zeros(0, np.int64), np.zeros(2))
+    bins = int(min(BINS, max(8, 1.5 * len(energies) ** 0.5)))
+    counts, edges = np.histogram(energies, bins) if energies else (np.zeros(0, np.int64), np.zeros(2))
     same = [
         (plan, name)
         for plan, name in zip(plans, names, strict=True)

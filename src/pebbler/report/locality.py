@@ -60,7 +60,7 @@ def measure(graph: Graph, order: Ints, machine: Machine) -> Locality | None:
     >>> from pebbler import machine, workloads
     >>> found = measure(workloads.note_mlp(), np.arange(15), machine("notes"))
     >>> found.accesses, found.cold, found.knees[0].tensor
-    (122056, 45047, 'W1')
+    (122056, 46025, 'W1')
     """
     touches = touch(graph, order, machine.allocator, machine.line)
     first, lines, _, run = touches.in_lines(machine.line)

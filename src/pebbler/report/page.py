@@ -48,7 +48,7 @@ def page(data: ReportData) -> str:
     assert not any("</script" in script or "<!--" in script for script in scripts), "would end the element it is in"
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     # Plot writes style elements into its drawings, so styles cannot go by hash.
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     licences = "".join(
         f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in LIBRARIES
     )

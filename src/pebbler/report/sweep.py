@@ -40,7 +40,7 @@ def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
 
     >>> from pebbler import machine, workloads
     >>> fronts([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
-    [1, 2, 4]
+    [1, 2, 3]
     """
     found = []
     for plan, name in plans:

@@ -1,7 +1,11 @@
 // Reuse distances and miss curves, drawn with Observable Plot.
 
 const PLOT_STYLE = { fontSize: "12px", background: "none", overflow: "visible" };
-const logTick = (n) => (Number.isInteger(Math.round(1e9 * Math.log10(n)) / 1e9) ? brief(n) : "");
+/** Labels for a log axis: powers of ten, and twos and fives between where there are few of them. */
+const logTicks = (domain) => (n) => {
+  const lead = Math.round(n / 10 ** Math.floor(Math.log10(n) + 1e-9));
+  return lead === 1 || (domain[1] / domain[0] < 2000 && (lead === 2 || lead === 5)) ? brief(n) : "";
+};
 
 /** Common options of a chart: wide enough margins, labelled axes, a grid. */
 function plotOf(width, options) {
@@ -57,7 +61,7 @@ function showReuse(root, data) {
   });
   const label = `reuse distance (${what}, log scale)`;
   root.append(figure("Histogram of reuse distances", (width) => plotOf(width, {
-    x: { type: "log", domain, label, tickFormat: logTick, labelAnchor: "center" }, y: { label: `↑ touches (${what})`, grid: true, tickFormat: brief },
+    x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" }, y: { label: `↑ touches (${what})`, grid: true, tickFormat: brief },
     marks: [
       ...items.map(({ i }, k) => Plot.rectY(bins.filter((bin) => bin.i === i), {
         x1: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + 0.84 * k / items.length), x2: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + 0.84 * (k + 1) / items.length), y: "units", fill: planColour(i),
@@ -72,7 +76,7 @@ function showReuse(root, data) {
     return { i, points: [[domain[0], 0], ...points, [domain[1], points.length ? points[points.length - 1][1] : 0]] };
   });
   root.append(figure("Cumulative distribution of reuse distances", (width) => plotOf(width, {
-    x: { type: "log", domain, label, tickFormat: logTick, labelAnchor: "center" }, y: { domain: [0, 100], label: "↑ touches at this distance or nearer (%)", grid: true },
+    x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" }, y: { domain: [0, 100], label: "↑ touches at this distance or nearer (%)", grid: true },
     marks: [
       ...curves.map(({ i, points }) => Plot.line(points, { curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] })),
       ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
@@ -103,7 +107,7 @@ function showMisses(root, data, index) {
     return el("span", {}, svg.node(), name);
   }));
   root.append(themed(key));
-  const x = { type: "log", domain, label: `cache size (${what}, log scale)`, tickFormat: logTick, labelAnchor: "center" };
+  const x = { type: "log", domain, label: `cache size (${what}, log scale)`, tickFormat: logTicks(domain), labelAnchor: "center" };
   const curves = (scale) => [
     Plot.line(lru.map(([s, m]) => [s, scale(s, m)]), { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 }),
     ...(opt.length ? [Plot.line(opt.map(([s, m]) => [s, scale(s, m)]), { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })] : []),
@@ -126,13 +130,15 @@ function showMisses(root, data, index) {
   const hitPrice = (size) => { const at = found.reach.findIndex((end) => size <= end); return levels[at < 0 ? levels.length - 1 : at].read; };
   const cost = (size, m) => found.line * ((found.accesses - m) * hitPrice(size) + m * slow);
   const bound = found.line * ((found.accesses - found.cold) * levels[0].read + found.cold * slow);
-  const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1)])].filter((s) => s >= domain[0] && s <= domain[1]).sort((a, b) => a - b);
+  const end = Math.min(domain[1], found.reach[found.reach.length - 1]); // beyond it a cache would be the slowest level itself
+  const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1), end])].filter((s) => s >= domain[0] && s <= end).sort((a, b) => a - b);
+  const best = opt.filter(([s]) => s <= end);
   const { factor, name } = energyScale(d3.max(sizes, (s) => cost(s, misses(s))), unit);
   root.append(figure("Energy against cache size", (width) => plotOf(width, {
     x, y: { label: `↑ energy per step (${name})`, grid: true, zero: true },
     marks: [
       Plot.line(sizes.map((s) => [s, cost(s, misses(s)) / factor]), { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 }),
-      ...(opt.length ? [Plot.line(opt.map(([s, m]) => [s, cost(s, m) / factor]), { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })] : []),
+      ...(best.length ? [Plot.line(best.map(([s, m]) => [s, cost(s, m) / factor]), { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })] : []),
       Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
       ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
     ],

@@ -89,9 +89,9 @@ function energyDiffs(root, data, a, b, graphs, unit) {
 function orderLinks(a, b, runs, common) {
   const most = Math.max(runs[0].length, runs[1].length), dense = most > 80;
   return figure(`The order of ops in ${a.name} and in ${b.name}, linked`, (width) => {
-    const pitch = dense ? Math.max(1.2, Math.min(8, 900 / most)) : 19, height = most * pitch + 44;
+    const pitch = dense ? Math.max(0.7, Math.min(8, 700 / most)) : 19, height = most * pitch + 44;
     const column = Math.min(230, width * 0.36), x = [column, width - column], y = (i) => 34 + i * pitch;
-    const svg = d3.create("svg").attr("class", "links").attr("width", width).attr("height", height).attr("viewBox", [0, 0, width, height]);
+    const svg = d3.create("svg").attr("class", dense ? "links dense" : "links").attr("width", width).attr("height", height).attr("viewBox", [0, 0, width, height]);
     [a, b].forEach((plan, k) => svg.append("text").attr("x", x[k]).attr("y", 14).attr("text-anchor", k ? "start" : "end").style("font-weight", 700).text(shown(plan.name, 28)));
     const link = (op) => `M${x[0] + 8},${y(op.i) - 4}C${(x[0] + x[1]) / 2},${y(op.i) - 4} ${(x[0] + x[1]) / 2},${y(op.j) - 4} ${x[1] - 8},${y(op.j) - 4}`;
     const still = d3.sort(common, (op) => op.moved);

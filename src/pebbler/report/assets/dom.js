@@ -46,7 +46,7 @@ function energyText(value, unit) {
   const { factor, name } = energyScale(value, unit);
   const scaled = value / factor;
   const text = factor === 1 ? grouped(scaled) : scaled.toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
-  return `${text} ${name}`;
+  return `${text} ${name === "units" && value === 1 ? "unit" : name}`;
 }
 
 /** A change against a reference: "2.2 % less". */

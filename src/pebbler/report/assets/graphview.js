@@ -30,7 +30,7 @@ class GraphView {
   load(graph) {
     this.graph = graph;
     this.drawn = null;
-    this.local = graph.op_name.length > 250;
+    this.local = graph.op_name.length > 80;
     this.scope.hidden = graph.op_name.length <= 40;
   }
 

@@ -4,7 +4,7 @@ function showLandscape(root, data) {
   const found = data.landscape, plan = data.plans[0], graph = data.graphs[plan.graph], unit = graph.energy_unit;
   if (!found) { root.append(el("p", {}, "This graph has no ops.")); return; }
   const total = found.orders === null ? "too many to count" : found.orders.includes("e") ? found.orders : grouped(Number(found.orders));
-  const how = found.complete ? `All ${total} orders that the hazards allow` : `A sample of ${grouped(found.seen)} random orders (of ${total} that the hazards allow)`;
+  const how = found.complete ? `All ${total} orders that the hazards allow` : `A sample of ${grouped(found.seen)} random orders (the hazards allow ${total})`;
   const lone = found.orders === "1";
   root.append(el("p", {}, lone ? "The hazards allow one order only, so there is nothing to choose there: what is left to decide is what to keep, to store and to compute again."
     : `${how}, ${found.rule}${found.misfits ? `; ${grouped(found.misfits)} do not fit into the fastest level that way` : ""}.`));
@@ -67,7 +67,7 @@ function showFronts(root, found, data, unit) {
     holder.replaceChildren(
       themed(() => planLegend(fronts.map((front) => ({ plan: { name: front.plan }, i: number(front.plan), words: `${shown(front.plan, 40)}: ${front.rule}` })))),
       figure("Energy against the capacity of a level", (width) => plotOf(width, {
-        x: { type: "log", label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`, labelAnchor: "center", tickFormat: logTick }, y: { label: `↑ energy (${name})`, grid: true, zero: true },
+        x: { type: "log", label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`, labelAnchor: "center", tickFormat: logTicks(d3.extent(points, (p) => p.room)) }, y: { label: `↑ energy (${name})`, grid: true, zero: true },
         marks: [
           Plot.ruleX([own], { stroke: "var(--muted)", strokeDasharray: "4 3" }), Plot.text([own], { x: (d) => d, text: () => `as it is: ${brief(own)}`, frameAnchor: "top", dy: -12, fill: "var(--muted)" }),
           ...fronts.map((front) => { const i = number(front.plan); return Plot.line(points.filter((p) => p.plan === front.plan), { x: "room", y: "energy", curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] }); }),

@@ -5,18 +5,23 @@ function livesOf(timeline) {
   const { graph, arena } = timeline, explicit = arena.management === "explicit", lives = [];
   if (explicit) {
     const open = new Map();
-    let before = null, end = 0;
+    const before = new Int32Array(graph.value_tensor.length), { writes, destroys } = effects(graph);
+    const versions = graph.tensor_name.map(() => []);
+    graph.value_tensor.forEach((t, v) => versions[t].push(v));
+    let end = 0;
     play(graph, arena, timeline.moves, (i, present) => {
       end = i + 1;
-      for (let v = 0; v < present.length; v++) {
-        const changed = (before ? before[v] : 0) ^ present[v];
+      const subject = timeline.moves.subject[i];
+      const touched = i < 0 ? before.keys() : timeline.moves.kind[i] === COMPUTE ? [...destroys[subject], ...writes[subject]] : versions[subject];
+      for (const v of touched) {
+        const changed = before[v] ^ present[v];
+        before[v] = present[v];
         for (let level = 0; changed >>> level; level++) {
           if (!(changed >>> level & 1)) continue;
           const key = v * 32 + level;
           if (open.has(key)) { lives.push({ value: v, level, from: open.get(key), to: end }); open.delete(key); } else open.set(key, end);
         }
       }
-      before = Int32Array.from(present);
     });
     open.forEach((from, key) => lives.push({ value: Math.floor(key / 32), level: key % 32, from, to: end + 0.5 }));
     return lives;

@@ -5,7 +5,8 @@ class Player {
     Object.assign(this, { data, onChange, step: 0, timer: null });
     this.stage = el("div", { class: "stage" });
     this.schedule = new Schedule({ select: (i) => this.goTo(i + 1), move: (from, to) => this.reorder(from, to), play: () => this.toggle() });
-    const button = (text, label, act, more = {}) => el("button", { type: "button", "aria-label": label, title: label, onclick: act, ...more }, text);
+    // A button with words is called by them; one with a sign only needs a name.
+    const button = (text, label, act, more = {}) => el("button", { type: "button", "aria-label": /[a-z]/i.test(text) ? null : label, title: label, onclick: act, ...more }, text);
     this.playButton = button("▶ Play", "Play the moves", () => this.toggle(), { class: "primary" });
     this.slider = el("input", { type: "range", min: 0, value: 0, "aria-label": "Moves done", oninput: () => this.goTo(Number(this.slider.value)) });
     this.speed = el("select", { "aria-label": "Speed" }, ...[[1, "1 move/s"], [4, "4 moves/s"], [20, "20 moves/s"], [200, "200 moves/s"]]

@@ -46,16 +46,16 @@ function tilesOf(data, plan, graph, unit) {
 function energyBars(plan, graph, unit) {
   const { verdict, machine } = plan;
   const block = (title, rows) => {
-    const most = d3.max(rows, (row) => row.energy) || 1;
+    const most = d3.max(rows.filter((row) => !row.rest), (row) => row.energy) || 1;
     return el("div", {}, el("h4", {}, title), el("table", {}, el("tbody", {}, ...rows.map((row) => el("tr", {},
       el("td", { class: "name", title: row.name }, row.name),
-      el("td", {}, el("div", { class: "bar", style: { width: `${100 * row.energy / most}%`, background: row.colour || null } })),
+      el("td", {}, row.rest ? "" : el("div", { class: "bar", style: { width: `${100 * row.energy / most}%`, background: row.colour || null } })),
       el("td", { class: "n" }, energyText(row.energy, unit)))))));
   };
   const dearest = (names, energies) => {
     const all = d3.sort(energies.map((energy, i) => ({ name: shown(names[i], 60), energy })).filter((row) => row.energy > 0), (row) => -row.energy);
     const rest = all.slice(8);
-    return rest.length ? [...all.slice(0, 8), { name: `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), colour: "var(--strong-line)" }] : all;
+    return rest.length ? [...all.slice(0, 8), { name: `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true }] : all;
   };
   const kinds = ["computes", "copies"].map((name, i) => ({ name, energy: verdict.kinds[i] }));
   return el("div", {}, el("h3", {}, verdict.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"), el("div", { class: "bars" },

@@ -1,0 +1,34 @@
+"""`pebbler export`: a plan for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["export"]
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(help="A plan file (JSON).", show_default=False)],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="A trace (.json) or a table (.csv, .parquet).", show_default=False),
+    ],
+    table: Annotated[str, typer.Option(help="Which table: moves, tensors, ops or levels.")] = "moves",
+    clock: Annotated[str, typer.Option(help="Time in a trace: move, or energy.")] = "move",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write a plan as a trace for Perfetto or chrome://tracing, or one of its tables.
+
+    Example: pebbler export plan.json -o plan.trace.json
+    """
+    from pebbler.cli.output import emit_json, tell
+    from pebbler.export import export as write
+
+    write(plan, output, table=table, clock=clock)  # type: ignore[arg-type]
+    if json:
+        emit_json({"file": str(output)})
+    else:
+        tell(f"wrote {output}" + (": open it at ui.perfetto.dev" if output.suffix.lower() == ".json" else ""))

@@ -1,0 +1,41 @@
+"""`pebbler report`: one page about plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["report"]
+
+
+def report(
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files (JSON).", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write (HTML).")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="The page's heading.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write one self-contained page: player, lifetimes, reuse distances, miss curve, difference and landscape.
+
+    The page works offline and from a file. Program order joins the plans for comparison.
+
+    Example: pebbler report plan.json other.json -o report.html
+    """
+    from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.report import report as write
+
+    with progress("gathering what the page shows"):
+        data = write(list(plans), output, title=title)
+    found = [
+        {"name": plan.name, "legal": plan.verdict.legal, "energy": plan.verdict.energy}
+        | ({"error": plan.verdict.error} if plan.verdict.error else {})
+        for plan in data.plans
+    ]
+    if json:
+        emit_json({"file": str(output), "plans": found})
+        return
+    for plan in data.plans:
+        if plan.verdict.error:
+            tell(f"{plan.name} is illegal: {plan.verdict.error}")
+    tell(f"open {output}")
