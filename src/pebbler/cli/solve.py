@@ -52,6 +52,7 @@ def solve(
     from pebbler.solve import finish, solve_search
     from pebbler.solve.capacity import find_least_capacity
     from pebbler.solve.methods import program_order_energy
+    from pebbler.solve.problem import Impossible
     from pebbler.workloads import load
 
     loaded = load(graph)
@@ -73,8 +74,13 @@ def solve(
             best = "no plan yet" if search.best is None else f"best {energy(search.energy, unit)}"
             update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
 
-        search = solve_search(loaded, chosen, steady, None, tile, time_limit, threads, seed, show)  # type: ignore[arg-type]
-    plan = finish(search)
+        try:
+            search = solve_search(loaded, chosen, steady, None, tile, time_limit, threads, seed, show)  # type: ignore[arg-type]
+            plan = finish(search)
+        except Impossible as error:
+            if json:
+                emit_json({"status": "impossible", "error": str(error)})
+            raise
     base = program_order_energy(search.problem)
     rows = []
     if compare:

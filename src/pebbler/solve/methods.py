@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 
 from pebbler.machine import Machine
 from pebbler.plan import Plan
@@ -11,22 +16,40 @@ from pebbler.solve.problem import Impossible, Problem, Search
 
 __all__ = ["program_order_energy", "run"]
 
-# States of a small game that are looked at before and after the search for good plans: a few tenths of a second, and the rest.
-_QUICK_STATES = 100_000
+# States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
+_QUICK_STATES = 400_000
 _ALL_STATES = 3_000_000
 
 
 def run(search: Search, tile: str) -> None:
     """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
-    try:
+    with _interruptible(search):
         if search.problem.machine.management == "explicit":
             _run_explicit(search, tile)
         else:
             _run_cache(search, tile)
-    except KeyboardInterrupt:
-        search.cut_off = True
-        if search.best is None:
-            raise
+
+
+@contextmanager
+def _interruptible(search: Search) -> Iterator[None]:
+    """Let Ctrl-C end the search with what it has; a second one, or one before there is any plan, ends the program.
+
+    An exception must not be thrown into compiled code, so the signal only stops the search's clock.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if search.interrupted or search.best is None:
+            raise KeyboardInterrupt
+        search.interrupted = search.cut_off = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def program_order_energy(problem: Problem) -> float | None:
@@ -73,7 +96,7 @@ def _run_explicit(search: Search, tile: str) -> None:
         return
     # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
     limit = None if search.time_limit is None else 0.3 * search.time_limit
-    whole = Search(problem, limit, lambda inner: _pass_on(inner, search))
+    whole = search.part(limit, lambda inner: _pass_on(inner, search))
     try:
         reason = explain_impossible(problem)
         if reason is not None:
@@ -142,7 +165,7 @@ def _recompute_without_paging(search: Search) -> None:
     ]
     one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
     limit = None if search.time_limit is None else 0.35 * search.remaining
-    inner = Search(replace(problem, machine=one, start={}), limit)
+    inner = search.part(limit, problem=replace(problem, machine=one, start={}))
     try:
         solve_recompute(inner)
     except Impossible:

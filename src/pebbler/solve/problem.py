@@ -83,7 +83,20 @@ class Search:
         self.bound = 0.0
         self.proof = "no energy is negative"
         self.cut_off = False  # set when time, not proof, ended some method
+        self.interrupted = False  # set to end the search as if its time were over
         self._report = report
+        self._outer: Search | None = None
+
+    def part(
+        self,
+        time_limit: float | None,
+        report: Callable[[Search], None] | None = None,
+        problem: Problem | None = None,
+    ) -> Search:
+        """Return a search with books of its own that ends when this one is interrupted."""
+        inner = Search(problem or self.problem, time_limit, report)
+        inner._outer = self
+        return inner
 
     @property
     def elapsed(self) -> float:
@@ -92,7 +105,9 @@ class Search:
 
     @property
     def remaining(self) -> float:
-        """Seconds left; infinite without a limit, never negative."""
+        """Seconds left; infinite without a limit, never negative, and 0 once the search is interrupted."""
+        if self.interrupted or (self._outer is not None and self._outer.interrupted):
+            return 0.0
         return float("inf") if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
 
     @property
