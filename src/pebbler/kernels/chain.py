@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["FAR", "all_levels", "blue_chain", "blue_segments", "layered_bound", "uniform_levels"]
+__all__ = ["FAR", "blue_chain", "blue_segments", "uniform_levels"]
 
 FAR = 1 << 60
 Longs = npt.NDArray[np.int64]
@@ -120,19 +120,6 @@ def uniform_levels(n: int, red: int, adjoint: bool) -> tuple[Longs, Longs, Ints,
 
 
 @njit(cache=True)
-def all_levels(n: int, red: int) -> tuple[Longs, Longs]:
-    """Return drop and keep of every level, for `layered_bound`."""
-    drop, keep = np.full((red + 1, n), FAR, np.int64), np.full((red + 1, n), FAR, np.int64)
-    splits = np.zeros(n, np.int32), np.zeros(n, np.int32)
-    if red >= 2:
-        drop[2, 0], keep[2, 0] = 1, 0
-    for a in range(3, red + 1):
-        if not _level(n, False, False, a, drop[a - 1], keep[a - 1], drop[a], keep[a], splits[0], splits[1]):
-            _level(n, True, False, a, drop[a - 1], keep[a - 1], drop[a], keep[a], splits[0], splits[1])
-    return drop, keep
-
-
-@njit(cache=True)
 def blue_segments(compute: float, load: float, drop: Longs, keep: Longs, sweep_keeps: bool) -> tuple[Floats, Ints]:
     """Return the cost of serving lengths 0..n-1 from a base in slow memory, and how.
 
@@ -221,55 +208,6 @@ def blue_chain(store: float, segment: Floats) -> tuple[Floats, Ints]:
             irreducible[count] = t
             count += 1
     return total, top
-
-
-@njit(cache=True)
-def layered_bound(red: int, compute: float, store: float, load: float, drop: Longs, keep: Longs) -> float:
-    """Return the optimum over schedules that also keep red bases below blue ones, and load pebbles above segments.
-
-    Both can matter only when a load is cheaper than a forward step. `drop` and `keep` hold every level; backward steps are not
-    counted. This is a bound: it says how low a schedule can get, not which one.
-    """
-    n = drop.shape[1]
-    rescue = max(0.0, compute - load)
-    best = np.inf
-    # total[flag][t]: serving t steps with `a` pebbles above the red bases; the flag says whether the pebble above can be loaded.
-    total_up = np.full((2, n + 1), np.inf)
-    for a in range(red, 1, -1):
-        segment = np.full((2, n), np.inf)
-        stay = np.full((2, n), np.inf)
-        carried = np.full((2, n), np.inf)
-        stay_up = np.full((2, n), np.inf)
-        for flag in range(2):
-            for length in range(n):
-                made, kept = _price(compute, drop[a, length]) - flag * rescue, _price(compute, keep[a, length])
-                stay[flag, length] = min(made, kept)
-                carried[flag, length] = min(made, kept) if a >= 3 else made
-                if a < red:
-                    made = _price(compute, drop[a + 1, length]) - flag * rescue
-                    stay_up[flag, length] = min(made, _price(compute, keep[a + 1, length]))
-        for length in range(n):
-            for flag in range(2):
-                least = stay[flag, length]
-                for z in range(1, length + 1):
-                    least = min(least, compute * z + carried[flag, length - z] + segment[0, z - 1])
-                segment[flag, length] = load + least
-        total = np.full((2, n + 1), np.inf)
-        if a == red:
-            total[:, 0] = 0.0
-        for t in range(1, n + 1):
-            for flag in range(2):
-                least = np.inf
-                for x in range(t):
-                    least = min(least, store + segment[flag, t - 1 - x] + total[1, x])
-                    least = min(least, stay_up[flag, t - 1 - x] + total_up[0, x])
-                total[flag, t] = least
-        for z in range(1, n):
-            top = compute * z + _price(compute, drop[a, n - 1 - z])
-            best = min(best, top + total[0, z], top + store + total[1, z])
-        total_up = total
-    least: float = min(best, _price(compute, drop[red, n - 1]))
-    return least
 
 
 @njit(cache=True)

@@ -56,15 +56,35 @@ def _least(low: int, high: int, column: int, weight: Floats, inner: Floats, row:
 
 
 @njit(cache=True)
-def _ends(
-    short: bool, low: int, high: int, column: int, weight: Floats, inner: Floats, row: Floats
+def _search(
+    short: bool,
+    low: int,
+    high: int,
+    s: int,
+    column: int,
+    weight: Floats,
+    inner: Floats,
+    at: int,
+    rows: Floats,
+    below: Floats,
 ) -> tuple[float, int]:
-    """Search low..high, or only its two ends if the heuristic search is to be `short`."""
+    """Search low..high, or only its two ends if the heuristic search is to be `short`.
+
+    `rows` and `below` both hold the costs of the segments (s, z - 1): as rows for wide searches, as columns for narrow ones, so
+    that neighbouring bases find what they need in the same few lines of the processor's cache.
+    """
+    if high - low < SPAN or rows.shape[1] == 0:
+        least, split = np.inf, 0
+        for z in range(low, high + 1):
+            cost = weight[z] + inner[at, column + z] + below[(z - 1) * z // 2 + s]
+            if cost < least:
+                least, split = cost, z
+        return least, split
     if not short or high - low < 2 * SPAN:
-        whole: tuple[float, int] = _least(low, high, column, weight, inner, row)
+        whole: tuple[float, int] = _least(low, high, column, weight, inner[at], rows[s])
         return whole
-    cost, z = _least(low, low + SPAN, column, weight, inner, row)
-    other, y = _least(high - SPAN, high, column, weight, inner, row)
+    cost, z = _least(low, low + SPAN, column, weight, inner[at], rows[s])
+    other, y = _least(high - SPAN, high, column, weight, inner[at], rows[s])
     return (other, y) if other < cost else (cost, z)
 
 
@@ -79,6 +99,7 @@ def _level(
     drops: Floats,
     keeps: Floats,
     best: Floats,
+    below: Floats,
     drop_split: Shorts,
     keep_split: Shorts,
 ) -> None:
@@ -104,7 +125,9 @@ def _level(
                     low, high = s + 1, min(t, reach[s, m])
                     if slack >= 0 and drop_split[left] > 0 and drop_split[right] > 0:
                         low, high = max(low, drop_split[left] - slack), min(high, drop_split[right] + slack)
-                    drop[at], drop_split[at] = _ends(slack > 0, low, high, column, prefix, drops[inner], best[s])
+                    drop[at], drop_split[at] = _search(
+                        slack > 0, low, high, s, column, prefix, drops, inner, best, below
+                    )
                     drop[at] -= prefix[s]
                 room = m if adjoint else m - size[t + 1]
                 if room >= 0:
@@ -112,11 +135,15 @@ def _level(
                     if slack >= 0 and keep_split[left] != 0 and keep_split[right] != 0:
                         low = max(low, abs(keep_split[left]) - slack)
                         high = min(high, abs(keep_split[right]) + slack)
-                    keep[at], keep_split[at] = _ends(slack > 0, low, high, column, prefix, keeps[inner], best[s])
+                    keep[at], keep_split[at] = _search(
+                        slack > 0, low, high, s, column, prefix, keeps, inner, best, below
+                    )
                     keep[at] -= prefix[s]
                 if drop[at] < keep[at]:
                     keep_split[at] = -keep_split[at] if keep_split[at] else -1
-            best[s, t] = min(drop[at], keep[at])
+            below[at] = min(drop[at], keep[at])
+            if t < best.shape[1]:
+                best[s, t] = below[at]
 
 
 @njit(cache=True)
@@ -142,7 +169,8 @@ def general_levels(
     cells = n * (n + 1) // 2
     ring = np.max(size[:n]) + 1
     drops, keeps = np.full((ring, cells), np.inf), np.full((ring, cells), np.inf)
-    best = np.full((n, n), np.inf)
+    # Rows are for wide searches only: writing them misses the cache every time.
+    best, below = np.full((n, 0 if equal and not thorough else n), np.inf), np.full(cells, np.inf)
     rows = memory + 1 if splits else 1
     drop_split, keep_split = np.zeros((rows, cells), np.int16), np.zeros((rows, cells), np.int16)
     reach = reach_table(size, memory, True)
@@ -150,13 +178,12 @@ def general_levels(
     for m in range(memory + 1):
         row = m if splits else 0
         slack = -1 if thorough or not smooth else 0 if equal else 1
-        _level(m, adjoint, slack, size, prefix, reach, drops, keeps, best, drop_split[row], keep_split[row])
+        _level(m, adjoint, slack, size, prefix, reach, drops, keeps, best, below, drop_split[row], keep_split[row])
         if equal and not thorough:
             here = m % ring
             smooth = _quadrangle(drops[here], n, tolerance) and _quadrangle(keeps[here], n, tolerance)
-            together = np.minimum(drops[here], keeps[here])
-            if slack >= 0 and not (smooth and _quadrangle(together, n, tolerance)):
-                _level(m, adjoint, -1, size, prefix, reach, drops, keeps, best, drop_split[row], keep_split[row])
+            if slack >= 0 and not (smooth and _quadrangle(below, n, tolerance)):
+                _level(m, adjoint, -1, size, prefix, reach, drops, keeps, best, below, drop_split[row], keep_split[row])
                 smooth = False
     return drops[memory % ring], keeps[memory % ring], drop_split, keep_split
 

@@ -14,7 +14,7 @@ from pebbler.kernels import chain_search
 from pebbler.solve.chain_model import GENERAL_LENGTH, Chain
 from pebbler.solve.chain_moves import Kind, Recorded
 
-__all__ = ["GeneralSplits", "general_bound", "is_exact", "search_small", "solve_general_chain"]
+__all__ = ["GeneralSplits", "come_back", "general_bound", "is_exact", "search_small", "solve_general_chain"]
 
 Longs = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
@@ -177,17 +177,41 @@ def general_bound(chain: Chain) -> tuple[float, str]:
     else:
         least = _least(relaxed)
     start = chain.load[0] if chain.start == "slow" else 0.0
-    return (
-        saved + least + start,
-        "nodes as small and prices as low as the least of them, solved exactly (docs/chains.md)",
-    )
+    once = math.fsum(chain.forward[1 : chain.last + 1]) + come_back(chain)
+    if once > saved + least:
+        return once + start, "every node that does not stay in fast memory comes back at least once (docs/chains.md)"
+    proof = "nodes as small and prices as low as the least of them, solved exactly (docs/chains.md)"
+    return saved + least + start, proof
+
+
+def come_back(chain: Chain) -> float:
+    """Return the least cost of making or loading again the nodes that cannot all wait in fast memory.
+
+    When the last node is first computed, the others that are in fast memory fit there; each one that is not comes back at least
+    once. Which ones to leave out at the least cost is a knapsack; filling it by cost per unit, the last one in part, bounds it.
+
+    >>> come_back(Chain.uniform(9, red=4, compute=1, io=5))
+    6.0
+    """
+    last = chain.last
+    sizes = np.array(chain.sizes[:last], float)
+    moved = np.array(chain.store[:last]) + np.array(chain.load[:last])
+    worth = np.minimum(np.array(chain.forward[:last], float), moved)
+    worth[:1] = chain.store_of_first + chain.load[0]
+    if np.isinf(worth[:1]).any():
+        worth[0], sizes[0] = 0.0, 0.0  # N_0 cannot come back, so it stays; that is no cost
+    room = chain.fast - (0 if chain.adjoint else chain.sizes[last])
+    order = np.argsort(-worth / np.maximum(sizes, 1e-9), kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(sizes[order])])[: len(order)]
+    part = np.clip((room - before) / np.maximum(sizes[order], 1e-9), 0.0, 1.0)
+    return float(np.sum(worth[order] * (1.0 - part)))
 
 
 def _least(chain: Chain) -> float:
     n, prefix = chain.length, chain.prefix()
     sizes = np.ones(n + 1, np.int64)
     fast = min(chain.fast, n + 1)
-    if fast * n * n > 40 * NARROW:
+    if fast * n * n > 2 * NARROW:
         return float(prefix[chain.last])
     tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
     drop, keep, _, _ = kernel.general_levels(sizes, prefix, fast, chain.adjoint, True, False, tolerance, False)

@@ -12,14 +12,12 @@ from pebbler.kernels import chain as kernel
 from pebbler.solve.chain_model import Chain
 from pebbler.solve.chain_moves import Tally, stream, tally
 
-__all__ = ["UniformSplits", "solve_uniform", "uniform_bound", "uniform_tally"]
+__all__ = ["UniformSplits", "solve_uniform", "uniform_bound", "uniform_is_exact", "uniform_tally"]
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 # Splits take 8 bytes per length and pebble; pebbles beyond this many cells are used in the plainest way (see `_shift`).
 CELLS = 150_000_000
-# The layered bound takes the square of the length for every pebble.
-LAYERED = 2_000_000_000
 
 
 @dataclass
@@ -154,40 +152,42 @@ def _first_descent(chain: Chain, splits: UniformSplits) -> int:
     return max(most, below + 2)
 
 
+def uniform_is_exact(chain: Chain) -> bool:
+    """Say whether the recurrence is proven to find the optimum of this uniform chain (docs/chains.md).
+
+    It is whenever a store costs as much as a load.
+
+    >>> uniform_is_exact(Chain.uniform(9, 3, compute=5, io=3)), uniform_is_exact(Chain.uniform(9, 3, store=9, load=0.5))
+    (True, False)
+    """
+    compute, load = chain.forward[1], chain.load[0]
+    store = chain.store[1] if chain.length > 1 else math.inf
+    if _shift(chain, _pebbles(chain)):
+        return False
+    if chain.adjoint or math.isinf(store) or math.isinf(load):
+        return True
+    return min(store, load) >= compute or (load <= store and store + load <= 2 * compute)
+
+
 def uniform_bound(chain: Chain, energy: float) -> tuple[float, str]:
     """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
 
     `energy` is what `solve_uniform` found; it is returned where the recurrence is proven to be exact.
     """
+    if uniform_is_exact(chain):
+        return energy, "recurrence over all schedules (docs/chains.md)"
     n, compute, load = chain.length, chain.forward[1], chain.load[0]
     store = chain.store[1] if n > 1 else math.inf
-    red = _pebbles(chain)
+    red, slow = _pebbles(chain), math.isfinite(store + load)
     start = load if chain.start == "slow" else 0.0
-    whole = _shift(chain, red) == 0
-    no_slow = math.isinf(store) or math.isinf(load)
-    if whole and (chain.adjoint or no_slow or (store >= compute and load >= compute) or compute == 0):
-        return energy, "recurrence over all schedules (docs/chains.md)"
-    # Every node that is not red from its first computation on has to come back at least once.
-    again = max(0, chain.last + 1 - red) * min(compute, store + load if not no_slow else math.inf)
-    best = compute * chain.last + again - (0 if no_slow else min(store - chain.store_of_first, again)) + start
+    spared = store - chain.store_of_first if slow else 0.0  # N_0 may be in slow memory from the start
+    # A node that is not red from its first computation on has to come back at least once.
+    again = max(0, chain.last + 1 - red - chain.adjoint) * min(compute, store + load)
+    best = compute * chain.last + max(0.0, again - spared) + start
     proof = "every node that does not stay red comes back at least once (docs/chains.md)"
-    if chain.adjoint:
-        return compute * chain.last, "every node is computed once"
-    if best < energy and whole and store >= load and red * n * n <= LAYERED:
-        drop, keep = kernel.all_levels(n, red)
-        layered = kernel.layered_bound(red, compute, store, load, drop, keep)
-        layered = (
-            min(layered - (store - chain.store_of_first), compute * drop[red, n - 1])
-            if chain.start != "fast"
-            else layered
-        )
-        return max(
-            best, layered + start
-        ), "recurrence over all schedules, red bases below blue ones included (docs/chains.md)"
-    if best < energy and whole:
+    if best < energy and not chain.adjoint and _shift(chain, red) == 0:
         cheap = min(compute, store, load)
         relaxed = Chain.uniform(n, red, cheap, store=store, load=load)
-        least = solve_uniform(relaxed)[0] - (store - chain.store_of_first) * (chain.start != "fast")
-        best = max(best, n * (compute - cheap) + least + start)
+        best = max(best, n * (compute - cheap) + max(0.0, solve_uniform(relaxed)[0] - spared) + start)
         proof = "recurrence with the forward step as cheap as a load (docs/chains.md)"
     return min(best, energy), proof
