@@ -12,7 +12,9 @@ from pebbler.referee import check
 def cheapest_order(graph: pb.Graph, machine: pb.Machine, steady: bool) -> float:
     """Return the least energy over all orders that run every op once."""
     names = [op.name for op in graph.ops]
-    plans = (pb.Plan.in_order(graph, machine, [names[i] for i in order], steady=steady) for order in iterate_orders(graph))
+    plans = (
+        pb.Plan.in_order(graph, machine, [names[i] for i in order], steady=steady) for order in iterate_orders(graph)
+    )
     return min(check(plan).energy for plan in plans)
 
 

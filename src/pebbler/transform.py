@@ -206,7 +206,9 @@ class _Knife:
             return [self.gather(op)]
         sums = [name for name in op.writes if not self.has(name)]
         already = op.meta.get("accumulates", [])
-        if any(name in op.reads and name not in already for name in sums) or (sums and op.meta.keys() & {"parts", "gather"}):
+        if any(name in op.reads and name not in already for name in sums) or (
+            sums and op.meta.keys() & {"parts", "gather"}
+        ):
             raise InputError(
                 f"axis {quoted(self.axis)}: op {quoted(op.name)} updates {quoted(sums[0])} from a sum over the axis, so it cannot "
                 "be cut; name the axis in its `whole`"
@@ -250,7 +252,9 @@ class _Knife:
         return {
             **behind,
             "op": msgspec.to_builtins(whole.cut_piece(msgspec.convert(behind["op"], Op), i, [])),
-            "pieces": {whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in behind["pieces"].items()},
+            "pieces": {
+                whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in behind["pieces"].items()
+            },
             "axes": {whole.piece(name, i): axes for name, axes in behind["axes"].items()},
         }
 

@@ -224,10 +224,7 @@ def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, ta
             key[0], key[1] = np.uint64(depth), np.uint64(7)
             for other in range(n):
                 _mix(key, ran[other])
-            if t.recency:
-                paid = _recency_prefix(t, full, depth + 1, key)
-            else:
-                paid = _lru_prefix(t, full, depth + 1, key)
+            paid = _recency_prefix(t, full, depth + 1, key) if t.recency else _lru_prefix(t, full, depth + 1, key)
             if paid + left - floor[op] >= best_energy * (1 - 1e-12):
                 keep = False
             else:

@@ -21,8 +21,8 @@ __all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-_TABLE = 1 << 20
-_FIRST_SHARE = 20_000  # prefixes of the first attempt; each further one gets four times as many
+_MOST_BITS = 21  # of the table of states met: 48 MiB
+_FIRST_SHARE = 2_500  # prefixes of the first attempt; each further one gets four times as many
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def best_order(
     floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
     # The search starts anew with a larger share, so that the clock is looked at now and then; a better order prunes more.
     while reason != DONE and share <= limit and clock() > 0:
-        tables = np.zeros(_TABLE, np.uint64), np.zeros(_TABLE, np.uint64), np.full(_TABLE, -1.0)
+        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
+        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
         energy, reason, count = all_orders(
             touching, waits, rows.start, rows.items, floors, best, energy, share, *tables
         )
@@ -98,7 +99,9 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
     # The deeper the dearer as a rule, but not on every machine.
     cheapest = np.minimum.accumulate(read[::-1])[::-1]
     read_price = cheapest[np.searchsorted(reach, depth, "left")]
-    single = np.array([next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes])
+    single = np.array(
+        [next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes]
+    )
     write_price = write[single] if ranked else np.full(len(sizes), write[0])
     floors = flow.op_cost.copy()
     for op in range(flow.ops):

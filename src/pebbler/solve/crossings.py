@@ -30,7 +30,7 @@ class Elements:
 
     def tensor(self, value: int) -> Tensor:
         """Return the tensor of a value."""
-        return self.graph.tensors[self.flow.value_tensor[value]]
+        return self.graph.tensors[int(self.flow.value_tensor[value])]
 
     def reached(self, value: int) -> set[int]:
         """Return the values each of whose elements depends on every element of `value`."""
@@ -114,16 +114,12 @@ class Elements:
     def remaking(self, value: int) -> list[tuple[int, float]]:
         """Return what the op behind a value reads, in elements per element of the value, however it is cut."""
         tensor = self.tensor(value)
-        extent = dict(tensor.axes or ())
         reads = []
         for read in dict.fromkeys(self.flow.op_reads.row(int(self.flow.value_maker[value])).tolist()):
             other = self.tensor(read)
-            if other.axes is None or tensor.axes is None or read in self.vanishing:
-                share = 0.0
-            else:
-                # Axes of both: the same index. Axes of the operand alone: all of it. Axes of the value alone: shared at best.
-                share = other.size / tensor.size
-            reads.append((read, share))
+            known = other.axes is not None and tensor.axes is not None and read not in self.vanishing
+            # Axes of both: the same index. Axes of the operand alone: all of it. Axes of the value alone: shared at best.
+            reads.append((read, other.size / tensor.size if known and tensor.size else 0.0))
         return reads
 
 
@@ -150,7 +146,9 @@ class Crossings:
     def readers(self, value: int) -> tuple[int, int, int]:
         """Return by how many groups a value is read at least before, after, and at a time unknown."""
         elements = self.elements
-        early, late, any_time = set(), set(), set()
+        early: set[int] = set()
+        late: set[int] = set()
+        any_time: set[int] = set()
         for reader in elements.flow.value_readers.row(value).tolist():
             group = elements.group[reader]
             (early if reader in self.before else late if reader in self.after else any_time).add(group)

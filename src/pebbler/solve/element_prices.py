@@ -1,7 +1,8 @@
 """What one element must cost by where it crosses a barrier: on caches a level, where a plan places it a set of levels.
 
 Phases of a lasting element: from the end of the last step to the barrier it is read `early` times, from there to the end of the
-step `late` times and, where it is updated, written once. All prices are from below: reads at a time unknown go to the cheapest level.
+step `late` times and, where it is updated, written once. All prices are from below: reads at a time unknown go to the cheapest
+level.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Prices(Protocol):
 
 
 class CachePrices:
-    """LRU: a state is the level where the next touch finds an element, no higher than where it crossed; what was written sinks at a price."""
+    """LRU: a state is the level where the next touch finds an element, no higher than where it crossed.
+
+    What was written pays for every level that it sinks into.
+    """
 
     ends_priced = True
 
@@ -64,8 +68,9 @@ class CachePrices:
 
     def crossing(self, early: int, late: int, other: int) -> Floats:
         """Return the price of an element made before the barrier, by its level there."""
-        touches = self.store[0] + (early + other + late - 1) * self.cheapest_read
-        return (touches + self.below + self.sunk)[None, :]
+        touches = float(self.store[0]) + (early + other + late - 1) * self.cheapest_read
+        row: Floats = touches + self.below + self.sunk
+        return row[None, :]
 
     def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
         """Return the price of an element that lasts, by its level at the end of the step and at the barrier."""
@@ -74,15 +79,15 @@ class CachePrices:
             came_from = i if start is None else start
             total = (max(0, early - 1) + max(0, late - 1) + afterwards) * self.cheapest_read
             if early:
-                total += self.below[came_from]
+                total += float(self.below[came_from])
             if late:
                 # Untouched since the last step, it has only sunk.
-                total += self.below[j if early or other else max(came_from, j)]
+                total += float(self.below[j if early or other else max(came_from, j)])
             if other:
                 total += (other - 1) * self.cheapest_read
-                total += self.cheapest_read if early or late else self.below[came_from]
+                total += self.cheapest_read if early or late else float(self.below[came_from])
             if updated:
-                total += self.store[0] + self.sunk[i if start is not None else max(i, j)]
+                total += float(self.store[0] + self.sunk[i if start is not None else max(i, j)])
             table[i, j] = total
         return table
 
@@ -126,18 +131,21 @@ class ExplicitPrices:
 
     def crossing(self, early: int, late: int, other: int) -> Floats:
         """Return the price of an element made before the barrier, by its state there."""
-        row = (self._made()[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
-        return (row + other * self.cheapest_read)[None, :]
+        row: Floats = (self._made()[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
+        return row[None, :] + other * self.cheapest_read
 
     def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier."""
-        before = self._stay(early) if start is None else np.repeat(self._stay(early)[start, None], len(self.path), axis=0)
+        before = (
+            self._stay(early) if start is None else np.repeat(self._stay(early)[start, None], len(self.path), axis=0)
+        )
         if not updated:
             back = self._stay(late).T if start is None else self._stay(late).min(axis=1)[None, :]
-            return before + back + other * self.cheapest_read
-        made = (self._made()[:, None] + self._stay(afterwards)).min(axis=0)
-        end = made[:, None] if start is None else made.min()
-        return before + self._stay(late).min(axis=1)[None, :] + end + other * self.cheapest_read
+        else:
+            made = (self._made()[:, None] + self._stay(afterwards)).min(axis=0)
+            back = self._stay(late).min(axis=1)[None, :] + (made[:, None] if start is None else made.min())
+        table: Floats = before + back + other * self.cheapest_read
+        return table
 
     def _made(self) -> Floats:
         """Return the price of making an element, by the state that it is then in: one level."""
@@ -152,4 +160,5 @@ class ExplicitPrices:
             return self.path
         through = self.path + (0.0 if self.fastest else reads) * np.where(np.isfinite(self.reading), self.reading, 0.0)
         through = np.where(np.isfinite(self.reading)[None, :], through, np.inf)
-        return (through[:, :, None] + self.path[None, :, :]).min(axis=1)
+        table: Floats = (through[:, :, None] + self.path[None, :, :]).min(axis=1)
+        return table

@@ -6,6 +6,7 @@ again is made right before the op that needs it, in that op's node.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,8 +101,6 @@ def _sorted_program(graph: Graph, content: list[list[int]], edges: set[tuple[int
         after[a].append(b)
         waits[b] += 1
     if any(a > b for a, b in edges):
-        import heapq
-
         ready = [node for node in range(count) if waits[node] == 0]
         order: list[int] = []
         while ready:
@@ -166,6 +165,7 @@ def nearest_first(program: Program, machine: Machine, *, by_price: bool = False,
     # Start values lie in the order of their declaration, the first one on top.
     touched = np.where(flow.start_value != NONE, -1 - np.arange(len(sizes)), -1 - len(sizes)).astype(np.int64)
     rule = BY_PRICE if by_price else BY_RECENCY
+    sequence: Ints = np.arange(len(program), dtype=np.int64)
     for _ in range(rounds):
         sequence = list_schedule(
             rule, waits, nodes.after_start, nodes.after, rows.start, rows.items, marked.items.astype(np.bool_),

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from pebbler.errors import InputError
 from pebbler.graph import Graph
@@ -152,7 +153,7 @@ class Kitchen:
                 # A result that is made twice has its operands read again where that happens.
                 places |= {again[name] for name in graph.ops[reader].writes if name in again}
             ordered = sorted(places)
-            gaps = [(after - before, after) for before, after in zip(ordered, ordered[1:], strict=False)]
+            gaps = [(after - before, after) for before, after in pairwise(ordered)]
             widest, at = max(gaps, default=(0, 0))
             if widest > 1:
                 yield tensor.name, at

@@ -55,7 +55,7 @@ class _Row:
             if not one.pair:
                 return None
             i, j = np.indices(shape)
-            return (i <= self.pairs) & (j <= self.pairs)
+            return np.asarray((i <= self.pairs) & (j <= self.pairs))
         if self.end is not None:
             return np.repeat(self.end[: shape[0], None], shape[1], axis=1) if one.takes_end else None
         if one.takes_barrier is None or self.barrier is None:
@@ -121,8 +121,9 @@ class Rooms:
         for k, one in enumerate(classes):
             table = one.prices.copy()
             for rent, marks in zip(rents, members, strict=True):
-                if rent > 0 and marks[k] is not None:
-                    table += rent * marks[k]
+                mark = marks[k]
+                if rent > 0 and mark is not None:
+                    table += rent * mark
             total += one.count * float(table.min())
         return max(0.0, total * _SAFETY)
 

@@ -49,7 +49,8 @@ def tiled_bound(problem: Problem) -> TiledBound:
     rooms = Rooms(problem.machine, steady=problem.steady)
     floor = [_temp_class(elements, None, prices, value) for value in range(elements.flow.values)]
     best = TiledBound(
-        rooms.least([*floor, _op_costs(elements)]), "every tiling: the touches that no element can avoid, at the best price"
+        rooms.least([*floor, _op_costs(elements)]),
+        "every tiling: the touches that no element can avoid, at the best price",
     )
     for value in _candidates(elements):
         energy = rooms.least(list(_classes(problem, Crossings(elements, value), prices)))

@@ -130,17 +130,18 @@ class Tastings:
                 self.best, better = self.kitchen.effective(recipe), True
         return better
 
-    def explore(self, *, whole: bool = False) -> None:
+    def explore(self, *, whole: bool = False, second_makings: bool = True) -> None:
         """Go downhill from the graph as it is: coarse tilings first, then everything, one change at a time.
 
-        With `whole` nothing is tiled or fused.
+        With `whole` nothing is tiled or fused; without `second_makings` every op runs once.
         """
         self.energy(self.best)
         if not whole:
-            self.try_all(self._fusions())
-            self.try_all(self._coarse())
+            fused = self.fused()
+            self.try_all(iter([fused]))
+            self.try_all(self._coarse(fused))
         while not self.over:
-            better = self.try_all(self._makings())
+            better = second_makings and self.try_all(self._makings())
             if not whole:
                 better |= self.try_all(self._sizes())
                 better |= self.try_all(self._directions())
@@ -148,22 +149,20 @@ class Tastings:
             if not better:
                 return
 
-    def _fusions(self) -> Iterator[Recipe]:
-        """Everything fused, as far as it goes together."""
+    def fused(self) -> Recipe:
+        """Everything fused, as far as it goes together; whether that pays often shows only in tiles."""
         fused: tuple[str, ...] = ()
         for temp in self.kitchen.temps:
             if self.kitchen.transformed(Recipe(fused=tuple(sorted((*fused, temp))))) is not None:
                 fused = tuple(sorted((*fused, temp)))
-        if fused:
-            yield Recipe(fused=fused)
+        return Recipe(fused=fused)
 
-    def _coarse(self) -> Iterator[Recipe]:
+    def _coarse(self, fused: Recipe) -> Iterator[Recipe]:
         """The same tile on every axis of a group: one axis, axes of one extent, all axes."""
         axes = self.kitchen.axes
         groups = [[axis] for axis in axes]
         groups += [[axis for axis in axes if axes[axis] == extent] for extent in sorted(set(axes.values()))]
         groups.append(list(axes))
-        fused = replace(self.best, sizes=())
         for group in {tuple(group): None for group in groups}:
             size = max(axes[axis] for axis in group)
             lowest, worse = float("inf"), 0
@@ -186,7 +185,17 @@ class Tastings:
         for group in dict.fromkeys(groups):
             extent = axes[group[0]]
             now = min(sizes.get(axis, extent) for axis in group)
-            wanted = [now // 2, now * 2, extent, now * 4 // 5, now * 5 // 4, now - 1, now + 1, -(-now // 3), now * 3 // 2]
+            wanted = [
+                now // 2,
+                now * 2,
+                extent,
+                now * 4 // 5,
+                now * 5 // 4,
+                now - 1,
+                now + 1,
+                -(-now // 3),
+                now * 3 // 2,
+            ]
             wanted += [-(-extent // (-(-extent // now) + more)) for more in (1, -1) if -(-extent // now) + more > 0]
             for size in dict.fromkeys(min(size, extent) for size in wanted):
                 if size >= 1 and size != now:

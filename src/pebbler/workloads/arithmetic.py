@@ -87,13 +87,15 @@ def _softmax(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Arr
     scores = reads[0].along(axes) * float(meta["scale"])
     along = axes.index(meta["axis"])
     result = np.exp(scores - scores.max(axis=along, keepdims=True))
-    return result / result.sum(axis=along, keepdims=True)
+    normed: Array = result / result.sum(axis=along, keepdims=True)
+    return normed
 
 
 def _softmax_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
     grad, weight = (one.along(axes) for one in reads)
-    inner = (grad * weight).sum(axis=axes.index(meta["axis"]), keepdims=True)
-    return weight * (grad - inner) * float(meta["scale"])
+    inner: Array = (grad * weight).sum(axis=axes.index(meta["axis"]), keepdims=True)
+    result: Array = weight * (grad - inner) * float(meta["scale"])
+    return result
 
 
 def _squared_error(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
