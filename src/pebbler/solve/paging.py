@@ -18,11 +18,13 @@ from pebbler.plan import COMPUTE
 from pebbler.solve.order import Placed, Sequences, initial_orders, order_is_forced
 from pebbler.solve.paging_game import copies_are_direct, game_of, moves_of
 from pebbler.solve.paging_greedy import Answer, demand_plan, program_order_plan
-from pebbler.solve.paging_model import place_exactly
+from pebbler.solve.paging_model import count_arcs, place_exactly
 from pebbler.solve.problem import Impossible, Problem, Search
 
 __all__ = ["Row", "compare", "program_order_plan", "recomputation_never_pays", "require_room", "solve_paging"]
 
+EFFORT = 20.0  # of CP-SAT on one placement where that proves something, in its deterministic seconds; else a twentieth
+FEW_ARCS = 6_000  # up to this the exact model pays for itself even where it proves nothing
 PATIENCE = 4  # rounds of search without a better plan before it ends by itself
 
 
@@ -118,6 +120,7 @@ class _Paging:
         self.place_orders()
         if self.best is None or search.done:
             return
+        self.sweep()
         self.refine()
         self.search_orders(reruns=True)
 
@@ -152,6 +155,13 @@ class _Paging:
             if self.search.remaining <= 0:
                 break
 
+    def sweep(self) -> None:
+        """Make operands again just before their use wherever that is cheaper."""
+        assert self.best is not None
+        swept = self.sequences.sweep_reruns(self.best)
+        self.keep(swept)
+        self.keep(self.sequences.polish(swept, 5))
+
     def refine(self) -> None:
         """Improve the placement of the best sequence, with priced room and, where it is small, exactly; bound it where allowed."""
         assert self.best is not None
@@ -161,11 +171,14 @@ class _Paging:
         again = self.sequences.place(start.track.seq, prices)
         if again is not None:
             self.keep(self.sequences.polish(again, 10, prices))
-        exact, proven = place_exactly(
-            self.game, self.best, self.search.remaining, self.problem.threads, self.problem.seed
-        )
+        problem, proves = self.problem, self._order_is_everything(start)
+        exact, proven = None, 0.0
+        if proves or count_arcs(self.game, self.best.track) < FEW_ARCS:
+            share, effort = (1.0, EFFORT) if proves else (0.2, 0.05 * EFFORT)
+            seconds = share * self.search.remaining
+            exact, proven = place_exactly(self.game, self.best, seconds, problem.threads, problem.seed, effort)
         self.keep(exact)
-        if self._order_is_everything(start):
+        if proves:
             self.search.raise_bound(
                 max(bound, proven), "the only order there is, placed with priced room; recomputing never pays"
             )
@@ -188,7 +201,7 @@ class _Paging:
         while stale < PATIENCE and self.search.remaining > 0 and not self.search.done:
             before = self.best.energy
             if reruns and swept != before:
-                self.keep(self.sequences.polish(self.sequences.sweep_reruns(self.best), 5))
+                self.sweep()
                 swept = self.best.energy
             rounds = min(20_000, 4_000_000 // (50 + ops))
             found = self.sequences.search(self.best, rounds, heat / (1 + ops), reruns=reruns)

@@ -50,8 +50,12 @@ def count_arcs(game: Game, track: Track) -> int:
     return int(2 * (game.trans < INFINITE).sum() * len(track.when))
 
 
-def place_exactly(game: Game, placed: Placed, seconds: float, threads: int, seed: int) -> tuple[Placed | None, float]:
+def place_exactly(
+    game: Game, placed: Placed, seconds: float, threads: int, seed: int, effort: float = 60.0
+) -> tuple[Placed | None, float]:
     """Return the best placement of a sequence that CP-SAT finds, and a lower bound on all placements of that kind.
+
+    `effort` is in CP-SAT's deterministic time, about seconds, so that the answer does not depend on the clock unless `seconds` do.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.solve.order import Sequences
@@ -66,7 +70,7 @@ def place_exactly(game: Game, placed: Placed, seconds: float, threads: int, seed
     """
     if seconds <= 0.05 or count_arcs(game, placed.track) > MOST_ARCS:
         return None, 0.0
-    return _Model(game, placed).solve(seconds, threads, seed)
+    return _Model(game, placed).solve(seconds, threads, seed, effort)
 
 
 @dataclass
@@ -205,13 +209,14 @@ class _Model:
 
     # The whole --------------------------------------------------------------------------------------------------------
 
-    def solve(self, seconds: float, threads: int, seed: int) -> tuple[Placed | None, float]:
+    def solve(self, seconds: float, threads: int, seed: int, effort: float) -> tuple[Placed | None, float]:
         fixed = float(self.game.op_cost[self.placed.track.seq].sum())
         scale, slack = _scale([price for _, price in self.prices])
         self.model.minimize(sum(var * round(price * scale) for var, price in self.prices))
         self._hint()
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
+        solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = max(1, threads)
         solver.parameters.random_seed = seed % 2**31
         if threads <= 1:
