@@ -9,16 +9,19 @@ import msgspec
 import numpy as np
 
 from pebbler import pricing
+from pebbler.errors import PebblerError
 from pebbler.kernels import cache_order
 from pebbler.machine import Machine
 from pebbler.plan import COMPUTE, Plan
 from pebbler.referee import check
 from pebbler.solve.cache_order import touching_of
+from pebbler.solve.chain import solve_chain_problem
 from pebbler.solve.paging_greedy import demand_plan
-from pebbler.solve.problem import Problem
+from pebbler.solve.problem import Problem, Search
 
 __all__ = ["Front", "fronts"]
 
+SOLVED = "solved anew at each size"
 # Sizes tried per level, and the ops that all of them together may run.
 POINTS, MOST_STEPS = {True: 25, False: 16}, {True: 60_000, False: 30_000}
 
@@ -42,7 +45,7 @@ def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
     >>> fronts([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
     [1, 2, 3]
     """
-    found = []
+    found: list[Front] = []
     for plan, name in plans:
         if not check(plan).legal:
             continue
@@ -51,9 +54,35 @@ def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
         for level in bounded if cached else bounded[:1]:
             budget = MOST_STEPS[cached] // max(1, len(plan.moves) * len(plans))
             points = min(POINTS[cached], budget)
+            if points >= 4 and not cached and not any(front.rule == SOLVED for front in found):
+                found += _solved_front(plan, name, points)
             if points >= 4:
                 found.append(_cache_front(plan, name, level, points) if cached else _explicit_front(plan, name, points))
-    return [front for front in found if front.capacity]
+    kept: list[Front] = []
+    for front in found:
+        same = [
+            one for one in kept if (one.level, one.capacity, one.energy) == (front.level, front.capacity, front.energy)
+        ]
+        if front.capacity and not same:
+            kept.append(front)
+    return kept
+
+
+def _solved_front(plan: Plan, name: str, points: int) -> list[Front]:
+    """Return the optimum at every capacity where that is quick: on chains, which have a solver of their own."""
+    capacities, energies = [], []
+    for room in _ladder(plan, 0, points):
+        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        problem = Problem.of(plan.graph, machine, steady=plan.steady, start=plan.start)
+        search = Search(problem)
+        try:
+            if not solve_chain_problem(search):
+                continue  # no chain, or too little memory to be played as one
+        except PebblerError:
+            continue  # too little memory for any plan
+        capacities.append(room)
+        energies.append(search.energy)
+    return [Front(name, 0, SOLVED, capacities, energies, plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0)]
 
 
 def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:

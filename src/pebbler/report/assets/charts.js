@@ -48,8 +48,8 @@ function showReuse(root, data) {
   const items = withLocality(data);
   if (!items.length) { root.append(el("p", {}, "These plans touch nothing.")); return; }
   const { plan, found } = items[0], unit = data.graphs[plan.graph].unit, names = plan.machine.level.map((level) => level.name);
-  const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit;
-  root.append(el("p", {}, `How many different ${what} are touched between two touches of the same one. A cache that holds at least that many has it still. First touches have no distance: ${items.map(({ plan: p, found: f }) => `${grouped(f.cold)} of ${grouped(f.accesses)} (${shown(p.name, 40)})`).join(", ")}.`));
+  const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit, units = found.line > 1 ? what : `units (${unit})`;
+  root.append(el("p", {}, `How many different ${units} are touched between two touches of the same one. A cache that holds at least that many has it still. First touches have no distance: ${items.map(({ plan: p, found: f }) => `${grouped(f.cold)} of ${grouped(f.accesses)} (${shown(p.name, 40)})`).join(", ")}.`));
   root.append(themed(() => planLegend(items.map(({ plan: p, i, found: f }) => ({ plan: p, i, words: `${shown(p.name, 40)}: mean distance ${grouped(Math.round(f.mean))}` })))));
   const most = d3.max(items, ({ found: f }) => d3.max(f.distance) || 1);
   const domain = [0.8, Math.max(most, ...found.reach.filter((at) => at < most * 8)) * 1.6];

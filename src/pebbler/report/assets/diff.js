@@ -47,7 +47,9 @@ function drawDiff(root, data, a, b) {
   const totals = [a, b].map((plan) => [shown(plan.name, 40), grouped(plan.kind.length), grouped(count(plan, 0)), grouped(count(plan, 1)), grouped(count(plan, 2)), plan.verdict.legal ? energyText(plan.verdict.energy, unit) : "illegal"]);
   root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", "energy"], totals));
   if (priced) energyDiffs(root, data, a, b, graphs, unit);
-  root.append(el("h3", {}, "Order of the ops"), orderLinks(a, b, runs, common));
+  root.append(el("h3", {}, "Order of the ops"));
+  if (kept.size === common.length && !gone && !fresh) root.append(el("p", {}, "Both run the ops in the same order, counting first runs: they differ in what they keep, copy and compute again."));
+  else root.append(orderLinks(a, b, runs, common));
 }
 
 function energyDiffs(root, data, a, b, graphs, unit) {

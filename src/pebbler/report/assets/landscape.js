@@ -55,25 +55,26 @@ function showFronts(root, found, data, unit) {
   const names = data.plans[0].machine.level.map((level) => level.name), levels = [...new Set(found.fronts.map((front) => front.level))];
   const holder = el("div", {}), gunit = data.graphs[data.plans[0].graph].unit;
   const number = (name) => Math.max(0, data.plans.findIndex((plan) => plan.name === name));
+  const colourOf = (front) => (front.rule.startsWith("solved") ? 4 : number(front.plan));
   const draw = (level) => {
     const fronts = found.fronts.filter((front) => front.level === level);
     const most = d3.max(fronts.flatMap((front) => front.energy)), { factor, name } = energyScale(most, unit);
-    const points = fronts.flatMap((front) => front.capacity.map((room, k) => ({ room, energy: front.energy[k] / factor, plan: front.plan, i: number(front.plan) })));
+    const points = fronts.flatMap((front) => front.capacity.map((room, k) => ({ room, energy: front.energy[k] / factor, plan: front.plan, front })));
     // The Pareto front: no other point needs less memory and less energy.
     let least = Infinity;
     const pareto = d3.sort(points, (p) => p.room, (p) => p.energy).filter((p) => { const better = p.energy < least - 1e-12; if (better) least = p.energy; return better; });
-    const own = fronts[0].own;
+    const own = fronts[0].own, lowest = d3.min(points, (p) => p.energy), steep = lowest > 0 && d3.max(points, (p) => p.energy) / lowest > 20;
     const plans = data.plans.filter((plan) => plan.verdict.legal && plan.verdict.peak.length && plan.graph === data.plans[0].graph && plan.name !== undefined && fronts.some((front) => front.plan === plan.name));
     holder.replaceChildren(
-      themed(() => planLegend(fronts.map((front) => ({ plan: { name: front.plan }, i: number(front.plan), words: `${shown(front.plan, 40)}: ${front.rule}` })))),
+      themed(() => planLegend(fronts.map((front) => ({ plan: { name: front.plan }, i: colourOf(front), words: front.rule.startsWith("solved") ? front.rule : `${shown(front.plan, 40)}: ${front.rule}` })))),
       figure("Energy against the capacity of a level", (width) => plotOf(width, {
-        x: { type: "log", label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`, labelAnchor: "center", tickFormat: logTicks(d3.extent(points, (p) => p.room)) }, y: { label: `↑ energy (${name})`, grid: true, zero: true },
+        x: { type: "log", label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`, labelAnchor: "center", tickFormat: logTicks(d3.extent(points, (p) => p.room)) }, y: { label: `↑ energy (${name}${steep ? ", log scale" : ""})`, grid: true, ...(steep ? { type: "log", tickFormat: logTicks([1, 100]) } : { zero: true }) },
         marks: [
           Plot.ruleX([own], { stroke: "var(--muted)", strokeDasharray: "4 3" }), Plot.text([own], { x: (d) => d, text: () => `as it is: ${brief(own)}`, frameAnchor: "top", dy: -12, fill: "var(--muted)" }),
-          ...fronts.map((front) => { const i = number(front.plan); return Plot.line(points.filter((p) => p.plan === front.plan), { x: "room", y: "energy", curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] }); }),
+          ...fronts.map((front) => { const i = colourOf(front); return Plot.line(points.filter((p) => p.front === front), { x: "room", y: "energy", curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] }); }),
           Plot.dot(pareto, { x: "room", y: "energy", r: 4, fill: "var(--ink)", title: (d) => `${shown(d.plan)}\n${grouped(d.room)} ${gunit}: ${grouped(d.energy)} ${name}`, tip: true }),
           Plot.dot(plans, { x: (p) => Math.max(1, p.verdict.peak[level]), y: (p) => p.verdict.energy / factor, symbol: "star", r: 8, fill: (p) => planColour(data.plans.indexOf(p)), stroke: "var(--ink)", title: (p) => `${shown(p.name)}: uses ${grouped(p.verdict.peak[level])}, costs ${energyText(p.verdict.energy, unit)}`, tip: true }),
-          Plot.ruleY([0]),
+          ...(steep ? [] : [Plot.ruleY([0])]),
         ],
       }), `Dots: the Pareto front, where less energy needs more memory.${plans.length ? " Stars: the plans themselves, at the room they really use." : ""}`,
       asTable(["plan", `capacity (${gunit})`, `energy (${name})`], () => points.map((p) => [shown(p.plan), grouped(p.room), grouped(p.energy)]))));

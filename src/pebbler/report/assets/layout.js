@@ -59,12 +59,20 @@ function ranksOf(drawing) {
 function layOut(drawing, aspect) {
   const rank = ranksOf(drawing);
   const span = drawing.edges.reduce((sum, edge) => sum + Math.max(1, rank.get(edge.to) - rank.get(edge.from)), 0);
-  if (drawing.nodes.length <= 70 && span <= 420) layOutSmall(drawing);
-  else layOutFolded(drawing, rank, aspect);
+  if (drawing.nodes.length <= 70 && span <= 420) {
+    layOutSmall(drawing);
+    // A long thin graph is read better in lines, like text.
+    const { width, height } = boxOf(drawing);
+    if (height > 2.5 * width / aspect) layOutFolded(drawing, rank, aspect);
+  } else layOutFolded(drawing, rank, aspect);
+  drawing.box = boxOf(drawing);
+  return drawing;
+}
+
+function boxOf(drawing) {
   const xs = drawing.nodes.flatMap((n) => [n.x - n.width / 2, n.x + n.width / 2]);
   const ys = drawing.nodes.flatMap((n) => [n.y - n.height / 2, n.y + n.height / 2]);
-  drawing.box = xs.length ? { x: d3.min(xs), y: d3.min(ys), width: d3.max(xs) - d3.min(xs), height: d3.max(ys) - d3.min(ys) } : { x: 0, y: 0, width: 1, height: 1 };
-  return drawing;
+  return xs.length ? { x: d3.min(xs), y: d3.min(ys), width: d3.max(xs) - d3.min(xs), height: d3.max(ys) - d3.min(ys) } : { x: 0, y: 0, width: 1, height: 1 };
 }
 
 function layOutSmall(drawing) {
@@ -118,7 +126,13 @@ function layOutFolded(drawing, rank, aspect) {
   const at = new Map(drawing.nodes.map((node) => [node.key, node]));
   drawing.edges.forEach((edge) => {
     const a = at.get(edge.from), b = at.get(edge.to);
-    const straight = Math.abs(a.x - b.x) < 1 && a.band === b.band;
+    if (a.band !== b.band) {
+      const [from, to] = a.band < b.band ? [a.y + a.height / 2, b.y - b.height / 2] : [a.y - a.height / 2, b.y + b.height / 2];
+      const middle = a.band < b.band ? to - 20 : to + 20;
+      edge.points = [[a.x, from], [a.x, middle], [b.x, middle], [b.x, to]];
+      return;
+    }
+    const straight = Math.abs(a.x - b.x) < 1;
     const [ax, bx] = straight ? [a.x, b.x] : a.x < b.x ? [a.x + a.width / 2, b.x - b.width / 2] : [a.x - a.width / 2, b.x + b.width / 2];
     const [ay, by] = straight ? (a.y < b.y ? [a.y + a.height / 2, b.y - b.height / 2] : [a.y - a.height / 2, b.y + b.height / 2]) : [a.y, b.y];
     edge.points = [[ax, ay], [ax + (bx - ax) / 3, ay], [bx - (bx - ax) / 3, by], [bx, by]];

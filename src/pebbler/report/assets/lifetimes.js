@@ -90,11 +90,11 @@ class Lifetimes {
     const { arena, graph } = timeline, sizes = graph.value_size, all = livesOf(timeline);
     const explicit = arena.management === "explicit";
     this.groups = (explicit ? arena.names.map((name, level) => ({ name, level, lives: pack(all.filter((life) => life.level === level), sizes) }))
-      : [{ name: `memory, as the ${arena.allocator === "own" ? "allocator gives every tensor its own addresses" : "first-fit allocator reuses addresses"}`, level: null, lives: all }])
+      : [{ name: "memory by address", level: null, lives: all }])
       .filter((group) => group.lives.some((life) => sizes[life.value] > 0));
     this.words.textContent = explicit
       ? "Each rectangle is a value while a level holds it; heights are packed first fit, the line is the true sum. Point at a rectangle for its size and next use."
-      : `Each rectangle is a value from its making to its last use${timeline.length <= 400 ? ", coloured by the level that most of it has sunk to" : ""}. Dashed lines, for scale: the capacity of a level with all faster ones.`;
+      : `Each rectangle is a value from its making to its last use, at the addresses that ${arena.allocator === "own" ? "are each tensor's own" : "the first-fit allocator gives it"}${timeline.length <= 400 ? ", coloured by the level that most of it has sunk to" : ""}. Dashed lines, for scale: the capacity of a level with all faster ones.`;
     this.table.replaceChildren(asTable(["value", "level", `size (${graph.unit})`, "from move", "to move"], () => this.groups.flatMap((group) =>
       group.lives.map((life) => [shown(valueName(graph, life.value)), explicit ? group.name : "–", grouped(sizes[life.value]), Math.floor(life.from), Math.ceil(life.to - 0.5)]))));
     this.draw();
@@ -159,7 +159,7 @@ class Lifetimes {
     const { timeline } = this, { graph } = timeline, size = graph.value_size[life.value];
     if (!size) return;
     const left = x(life.from), wide = Math.max(1, x(life.to) - left), low = y(life.low), high = y(life.low + size), tall = low - high;
-    const tint = 1 - (graph.value_tensor[life.value] % 3) * 0.14;
+    const tint = 1 - (graph.value_tensor[life.value] % 3) * (isDark() ? 0.1 : 0.16);
     pen.globalAlpha = tint;
     if (group.level !== null || timeline.length > 400) {
       pen.fillStyle = group.level === null ? colours[1] || colours[0] : colours[group.level];

@@ -36,10 +36,8 @@ function tilesOf(data, plan, graph, unit) {
   if (plan.status !== null || plan.gap !== null) tiles.push(tile("Status", plan.status || "–", plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`));
   if (plan.program_order !== null) tiles.push(tile("Program order", energyText(plan.program_order, unit), verdict.legal && verdict.energy > 0 ? `${(plan.program_order / verdict.energy).toFixed(2)} times this plan` : null));
   tiles.push(tile("Moves", grouped(plan.kind.length), [plural(kinds[0], "compute"), kinds[1] ? `${grouped(kinds[1])} ${kinds[1] === 1 ? "copy" : "copies"}` : null, kinds[2] ? plural(kinds[2], "drop") : null, again > 0 ? `${grouped(again)} recomputed` : null].filter(Boolean).join(", ")));
-  verdict.peak.forEach((units, i) => {
-    const level = plan.machine.level[i];
-    tiles.push(tile(`Peak in ${shown(level.name, 20)}`, `${brief(units)}${level.capacity ? ` / ${brief(level.capacity)}` : ""}`, level.capacity ? `${graph.unit}, ${percent(units / level.capacity)} full` : graph.unit));
-  });
+  const peaks = verdict.peak.map((units, i) => [shown(plan.machine.level[i].name, 16), `${brief(units)}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`]);
+  if (peaks.length) tiles.push(tile(`Peak in ${peaks[0][0]} (${graph.unit})`, peaks[0][1], peaks.slice(1).map((peak) => peak.join(" ")).join(", ") || null));
   return tiles;
 }
 
