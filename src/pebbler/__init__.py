@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pebbler.record import Recorder as Recorder
     from pebbler.record import record as record
     from pebbler.referee import check as check
+    from pebbler.report import report as report
     from pebbler.reuse import StackDistance as StackDistance
     from pebbler.reuse import reuse_distances as reuse_distances
     from pebbler.sampling import sample_miss_ratio as sample_miss_ratio
@@ -77,6 +78,7 @@ _HOME = {
     "machine": "machine",
     "opt_misses": "cache",
     "record": "record",
+    "report": "report",
     "reuse_distances": "reuse",
     "roles": "analysis",
     "sample_miss_ratio": "sampling",

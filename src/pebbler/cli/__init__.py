@@ -13,8 +13,10 @@ import typer
 from pebbler.cli.cache import cache
 from pebbler.cli.chain import chain
 from pebbler.cli.check import check
+from pebbler.cli.export import export
 from pebbler.cli.graph import graph
 from pebbler.cli.machines import machines
+from pebbler.cli.report import report
 from pebbler.cli.reproduce import reproduce
 from pebbler.cli.solve import solve
 from pebbler.cli.trace import trace
@@ -49,7 +51,7 @@ def _root(
     pass
 
 
-for _command in (reproduce, solve, chain, check, trace, cache, graph, machines, workloads):
+for _command in (reproduce, solve, chain, check, report, export, trace, cache, graph, machines, workloads):
     app.command()(_command)
 
 

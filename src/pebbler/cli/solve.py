@@ -87,7 +87,7 @@ def solve(
         from pebbler.solve.comparison import compare as compare_steps
 
         with progress("comparing") as update:
-            rows = compare_steps(search, lambda name: update(f"comparing: {name}", None))
+            rows = compare_steps(search, tile, lambda name: update(f"comparing: {name}", None))
     if output is not None:
         plan.save(output)
     if json:

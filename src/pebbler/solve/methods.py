@@ -14,7 +14,7 @@ from pebbler.plan import Plan
 from pebbler.referee import check
 from pebbler.solve.problem import Impossible, Problem, Search
 
-__all__ = ["program_order_energy", "run"]
+__all__ = ["can_tile", "program_order_energy", "run"]
 
 # States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
 _QUICK_STATES = 400_000
@@ -52,6 +52,19 @@ def _interruptible(search: Search) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def can_tile(problem: Problem, tile: str) -> bool:
+    """Return whether plans may be of the graph in another form: tiled, or with temps fused away.
+
+    >>> from pebbler import machine, workloads
+    >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
+    True
+    """
+    from pebbler.solve.recipe import Kitchen
+
+    kitchen = Kitchen(problem.graph)
+    return tile != "none" and problem.machine.management != "recency" and bool(kitchen.axes or kitchen.temps)
+
+
 def program_order_energy(problem: Problem) -> float | None:
     """Return what program order costs with the plainest memory management there is, or None where it does not fit.
 
@@ -82,12 +95,10 @@ def _run_cache(search: Search, tile: str) -> None:
 def _run_explicit(search: Search, tile: str) -> None:
     from pebbler.solve.chain import solve_chain_problem
     from pebbler.solve.needs import explain_impossible
-    from pebbler.solve.recipe import Kitchen
     from pebbler.solve.tiling import solve_tiled
 
     problem = search.problem
-    kitchen = Kitchen(problem.graph)
-    if tile == "none" or not (kitchen.axes or kitchen.temps):
+    if not can_tile(problem, tile):
         reason = explain_impossible(problem)
         if reason is not None:
             raise Impossible(reason)
