@@ -76,7 +76,7 @@ def solve(
 
         try:
             search = solve_search(loaded, chosen, steady, None, tile, time_limit, threads, seed, show)  # type: ignore[arg-type]
-            plan = finish(search)
+            plan, seconds = finish(search), search.elapsed
         except Impossible as error:
             if json:
                 emit_json({"status": "impossible", "error": str(error)})
@@ -98,7 +98,7 @@ def solve(
                 "gap": plan.gap,
                 "status": plan.status,
                 "program_order_energy": base,
-                "seconds": round(search.elapsed, 3),
+                "seconds": round(seconds, 3),
                 "moves": len(plan.moves),
                 "proof": plan.proof,
                 "graph": plan.graph.name,
@@ -121,7 +121,7 @@ def solve(
                 ["moves", number(len(plan.moves))],
                 ["graph", plan.graph.name],
                 ["bound from", plan.proof],
-                ["seconds", f"{search.elapsed:.1f}"],
+                ["seconds", f"{seconds:.1f}"],
             ],
         )
     if output is not None:
