@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from pebbler.errors import PebblerError
 
+
+class MissingTorch(PebblerError, ImportError):
+    """PyTorch is not installed."""
+
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as _error:
-    raise PebblerError(
-        "pebbler.torch needs PyTorch, which is not installed: pip install 'pebbler[torch]'"
-    ) from _error
+    raise MissingTorch("pebbler.torch needs PyTorch, which is not installed: pip install 'pebbler[torch]'") from _error
 
-from pebbler.torch.capture import Captured, Phase, capture
-from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
-from pebbler.torch.memory import measure_peak
-from pebbler.torch.plan import TorchPlan, plan, plan_captured
-from pebbler.torch.runner import CompiledStep, compile
+from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
+from pebbler.torch.costs import Cost, Costs, Device, profile, roofline  # noqa: E402
+from pebbler.torch.memory import measure_peak  # noqa: E402
+from pebbler.torch.plan import TorchPlan, least_budget, plan, plan_captured  # noqa: E402
+from pebbler.torch.runner import CompiledStep, compile  # noqa: E402
 
 __all__ = [
     "Captured",
@@ -23,10 +26,12 @@ __all__ = [
     "Cost",
     "Costs",
     "Device",
+    "MissingTorch",
     "Phase",
     "TorchPlan",
     "capture",
     "compile",
+    "least_budget",
     "measure_peak",
     "plan",
     "plan_captured",

@@ -40,6 +40,7 @@ class Phase:
     binds: dict[Place, int]  # tensors that it leaves behind in a new place
     storage_names: dict[int, str]
     fingerprint: str
+    device: str
 
     def group(self, op: str) -> Group:
         """Return the calls behind an op of the graph."""
@@ -186,7 +187,7 @@ def _phase(record: Record, entry: frozenset[Place], read_grads: set[Place], devi
     text = [record.describe(call) for group in groups for call in group.calls]
     text += [f"{t.name} {t.size} {t.kind}" for t in graph.tensors]
     digest = hashlib.sha256("\n".join(text).encode()).hexdigest()
-    return Phase(record, groups, graph, entry, binds, names, digest)
+    return Phase(record, groups, graph, entry, binds, names, digest, device)
 
 
 def _protect_statistics(calls: list[Call]) -> list[Call]:

@@ -60,11 +60,15 @@ def find_device(name: str | Device) -> Device:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds and joules of one run, and bytes of scratch memory during it."""
+    """Seconds and joules of one run, bytes of scratch memory during it, and bytes of its results where they were measured.
+
+    A few operators make opaque workspaces whose size is known only after a run.
+    """
 
     seconds: float
     joules: float
     scratch: int
+    results: tuple[int, ...] | None = None
 
 
 Costs = list[list[Cost]]  # per phase, per op
@@ -167,7 +171,7 @@ def _measure(phase: Phase, group: Group, device: str, repeats: int, power: float
         return Cost(1e-6, 1e-6 * power, 0)
     record = phase.record
     touched = {record.tensors[n].storage for call in group.calls for n in unique_refs((call.args, call.kwargs))}
-    roots = {s: _made_up(record, s) for s in sorted(touched - group.makes)}
+    roots = _made_up_all(phase, sorted(touched - group.makes))
     run_group(record, group, dict(roots))  # the first run sets kernels up
     results: dict[int, torch.Tensor] = {}
 
@@ -176,10 +180,11 @@ def _measure(phase: Phase, group: Group, device: str, repeats: int, power: float
         results.update(run_group(record, group, dict(roots)))
 
     _, peak = measure_peak(run, device=device)
-    made = sum(record.storages[s].bytes for s in group.makes if record.storages[s].device == device)
+    sizes = tuple(results[s].untyped_storage().nbytes() if s in results else 0 for s in sorted(group.makes))
+    made = sum(size for s, size in zip(sorted(group.makes), sizes, strict=True) if record.storages[s].device == device)
     times = [_time(run, device) for _ in range(repeats)]
     seconds = statistics.median(times)
-    return Cost(seconds, seconds * power, max(0, peak - made))
+    return Cost(seconds, seconds * power, max(0, peak - made), sizes)
 
 
 def _time(run: Any, device: str) -> float:
@@ -193,6 +198,23 @@ def _time(run: Any, device: str) -> float:
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
+
+
+def _made_up_all(phase: Phase, storages: list[int]) -> dict[int, torch.Tensor]:
+    """Return tensors in place of storages; what one call makes together is made by that call, for its parts must agree."""
+    record = phase.record
+    made: dict[int, torch.Tensor] = {}
+    for s in storages:
+        maker = next((g for g in phase.groups if s in g.makes and len(g.makes) > 1), None)
+        if s in made:
+            continue
+        if maker is None:
+            made[s] = _made_up(record, s)
+        else:
+            touched = {record.tensors[n].storage for call in maker.calls for n in unique_refs((call.args, call.kwargs))}
+            inputs = {r: _made_up(record, r) for r in sorted(touched - maker.makes)}
+            made.update(run_group(record, maker, inputs))
+    return {s: made[s] for s in storages}
 
 
 def _made_up(record: Record, storage: int) -> torch.Tensor:
@@ -228,7 +250,7 @@ def run_group(record: Record, group: Group, roots: dict[int, torch.Tensor]) -> d
         refs = [call.outputs] if isinstance(call.outputs, TensorRef) else call.outputs or []
         values = [result] if isinstance(call.outputs, TensorRef) else result or []
         for ref, value in zip(refs, values, strict=True):
-            if isinstance(ref, TensorRef) and record.tensors[ref.number].storage in call.makes:
+            if value is not None and isinstance(ref, TensorRef) and record.tensors[ref.number].storage in call.makes:
                 made.setdefault(record.tensors[ref.number].storage, value)
     return made
 

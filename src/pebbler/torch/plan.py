@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,16 +21,19 @@ from pebbler.referee import Judgement, check
 from pebbler.solve import finish
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.solve.recompute import solve_recompute
-from pebbler.solve.recompute_capacity import least_capacity
+from pebbler.solve.recompute_capacity import LeastCapacity, least_capacity
 from pebbler.solve.recompute_game import Game
+from pebbler.solve.recompute_greedy import fit
+from pebbler.solve.recompute_search import Recipe, improve
 from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
 
-__all__ = ["Objective", "TorchPlan", "bytes_of", "plan", "plan_captured", "shown_bytes"]
+__all__ = ["Objective", "TorchPlan", "bytes_of", "least_budget", "plan", "plan_captured", "shown_bytes"]
 
 Objective = Literal["time", "energy"]
 LEVEL = "memory"
 _MOST = 2**50  # bytes: more than any device has
+_LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -200,9 +204,8 @@ def plan_captured(
     capacity = None if limit is None else limit - spare
     if limit is not None and capacity is not None and capacity <= 0:
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
-    # The step that repeats gets the time; the others run once each.
-    shares = [0.15 * time_limit] * (len(graphs) - 1) + [time_limit]
-    phases = [_solve(g, capacity, limit, spare, share, seed) for g, share in zip(graphs, shares, strict=True)]
+    # The step that repeats gets the time; the others run once each, and for them any plan that fits will do.
+    phases = [_solve(g, capacity, limit, spare, time_limit, seed, hasty=g is not graphs[-1]) for g in graphs]
     unplanned = sum(op.cost for op in graphs[-1].ops) / _SCALE[objective]
     return TorchPlan(phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned, captured)
 
@@ -212,7 +215,16 @@ _SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:
     """Return a phase's graph with costs, and with each op's scratch memory as a result that nothing reads."""
-    graph = Graph(phase.graph.name, phase.graph.unit, phase.graph.tensors)
+    sizes = {}
+    for group, cost in zip(phase.groups, costs, strict=True):
+        if cost.results is not None:
+            sizes |= dict(zip((phase.storage_names[s] for s in sorted(group.makes)), cost.results, strict=True))
+    # A result may turn out larger than its shape says; never smaller, for what the shape says is what others read.
+    tensors = [
+        msgspec.structs.replace(t, size=max(t.size, sizes.get(t.name, 0))) if t.meta.get("device") == phase.device else t
+        for t in phase.graph.tensors
+    ]
+    graph = Graph(phase.graph.name, phase.graph.unit, tensors)
     for op, group, cost in zip(phase.graph.ops, phase.groups, costs, strict=True):
         scratch = cost.scratch + sum(phase.record.storages[s].bytes for call in group.calls for s in call.statistics)
         writes = op.writes
@@ -234,21 +246,73 @@ def _default_headroom(captured: Captured) -> int:
     return _GENERATOR * (draws + 1) if draws else 0
 
 
-def _solve(graph: Graph, capacity: int | None, limit: int | None, spare: int, seconds: float, seed: int) -> Plan:
+def least_budget(captured: Captured, costs: Costs, *, time_limit: float = 10.0) -> tuple[int, int]:
+    """Return a budget below which no plan exists, and the least one for which a plan was found, headroom included.
+
+    >>> weight = torch.ones(3, requires_grad=True)
+    >>> captured = capture(lambda x: (x * 2) * weight.detach(), torch.ones(3))
+    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight, twice x, and the result
+    (48, 48)
+    """
+    graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
+    spare = _default_headroom(captured)
+    found = [_least(Problem.of(graph, _machine(_MOST)), time_limit / len(graphs)) for graph in graphs]
+    return max(least.lower for least in found) + spare, max(least.upper for least in found) + spare
+
+
+def _least(problem: Problem, seconds: float) -> LeastCapacity:
+    """Return the least capacity found by halving: on graphs of hundreds of ops that gets further than trying the bound first."""
+    ends = time.monotonic() + seconds
+    least = least_capacity(problem, 0.0)
+    endless = Game.of(problem)
+    best, upper, failed = endless.program, least.upper, least.lower - 1
+    while failed + max(1, upper // 200) < upper and time.monotonic() < ends:
+        middle = (failed + upper) // 2
+        game = Game.of(problem, middle)
+        for start in (best, endless.program):
+            found = fit(game, start)
+            for number in range(3):
+                if game.measure(found).fits:
+                    break
+                found = improve(game, found, Recipe.of(number, problem.seed))
+            if game.measure(found).fits:
+                best, upper = found, int(endless.measure(found).memory.max())
+                break
+        else:
+            failed = middle
+    if upper < least.upper:
+        return replace(least, upper=upper, plan=problem.plan(endless.moves(best)))
+    return least
+
+
+class _Enough(Exception):
+    """Ends a search as soon as it has a plan."""
+
+
+def _stop(search: Search) -> None:
+    if search.best is not None:
+        raise _Enough
+
+
+def _solve(
+    graph: Graph, capacity: int | None, limit: int | None, spare: int, seconds: float, seed: int, hasty: bool
+) -> Plan:
     endless = Problem.of(graph, _machine(_MOST), seed=seed)
     if capacity is None:
         game = Game.of(endless)
         capacity = int(game.measure(game.program).memory.max()) if graph.ops else 1
     problem = Problem.of(graph, _machine(capacity), seed=seed)
-    search = Search(problem, seconds)
+    search = Search(problem, seconds, _stop if hasty else None)
+    why = "none was found in the time given"
     try:
         solve_recompute(search)
-        if search.best is not None:
-            return finish(search)
-        why = "none was found"
+    except _Enough:
+        pass
     except Impossible as error:
         why = str(error)
-    least = least_capacity(endless, min(seconds, 20.0))
+    if search.best is not None:
+        return finish(search)
+    least = _least(endless, max(_LEAST_SECONDS, seconds))
     if least.upper <= capacity:
         return _judged(replace(least.plan, machine=problem.machine))
     raise Impossible(

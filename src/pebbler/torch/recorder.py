@@ -69,9 +69,11 @@ class Recorder(TorchDispatchMode):
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor already seen, or of a view of something already seen."""
+        fake = self._fake_of.get(id(tensor))
+        if fake is not None:
+            return self._ids[id(fake)]
         if not isinstance(tensor, FakeTensor):
-            fake = self._fake_of.get(id(tensor))
-            return None if fake is None else self._ids[id(fake)]
+            return None
         if id(tensor) in self._ids:
             return self._ids[id(tensor)]
         storage = self._storages.get(_key(tensor))
@@ -79,7 +81,9 @@ class Recorder(TorchDispatchMode):
 
     def enter(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the fake of a tensor that exists before the step, and note where it is found."""
-        fake = tensor if isinstance(tensor, FakeTensor) else self._fake_of.get(id(tensor))
+        fake = self._fake_of.get(id(tensor))
+        if fake is None and isinstance(tensor, FakeTensor):
+            fake = tensor
         if fake is None:
             fake = self.fakes.from_tensor(tensor.detach())
             self._fake_of[id(tensor)] = fake
