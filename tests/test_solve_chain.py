@@ -15,6 +15,7 @@ from tests.naive_chain import naive_energy, play
 from pebbler import check
 from pebbler.errors import InputError
 from pebbler.solve.chain import Chain, solve_chain, solve_general
+from pebbler.solve.chain_general import is_exact
 
 
 def verify(solved):
@@ -114,7 +115,7 @@ def general_chains(draw, longest=6, adjoint=None):
     return Chain(sizes, (0, *numbers(0, 9)[1:]), numbers(0, 3), *prices, fast, is_adjoint, start)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(general_chains())
 def test_general_chains_equal_brute_force(chain):
     solved = solve_general(chain)
@@ -225,3 +226,35 @@ def test_a_chain_without_one_price_has_no_machine():
     chain = Chain((1, 1, 1), (0, 1, 1), (1, 1, 1), (5, 6, 7), (5, 5, 5), fast=2)
     with pytest.raises(InputError, match="one price per unit"):
         solve_general(chain).plan()
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+@settings(max_examples=150)
+@given(data=st.data())
+def test_nothing_is_claimed_that_is_not_so(monkeypatch, adjoint, data):
+    """Without the search of small chains, bounds hold and what is called optimal is optimal."""
+    module = sys.modules["pebbler.solve.chain_general"]
+    monkeypatch.setattr(module, "SEARCHED", 0)
+    monkeypatch.setattr(module, "SEARCHED_ADJOINT", 0)
+    chain = data.draw(general_chains(longest=6, adjoint=adjoint))
+    least = naive_energy(chain)
+    solved = solve_general(chain)
+    verify(solved)
+    assert solved.bound <= least <= solved.energy
+    if solved.status == "optimal":
+        assert solved.energy == least
+    if is_exact(chain):
+        assert solved.status == "optimal"
+
+
+@pytest.mark.parametrize("red", [2, 3, 4])
+@settings(max_examples=150)
+@given(length=st.integers(1, 7), compute=st.integers(0, 9), store=st.integers(0, 20), load=st.integers(0, 20))
+def test_uniform_chains_at_any_prices(monkeypatch, length, red, compute, store, load):
+    monkeypatch.setattr(sys.modules["pebbler.solve.chain_general"], "SEARCHED", 0)
+    chain = Chain.uniform(length, red, compute, store=store, load=load)
+    solved = solve_general(chain)
+    least = naive_energy(chain)
+    assert solved.bound <= least <= solved.energy
+    if store == load or solved.status == "optimal":
+        assert (solved.energy, solved.status) == (least, "optimal")

@@ -166,7 +166,9 @@ def uniform_is_exact(chain: Chain) -> bool:
         return False
     if chain.adjoint or math.isinf(store) or math.isinf(load):
         return True
-    return min(store, load) >= compute or (load <= store and store + load <= 2 * compute)
+    if load >= compute:
+        return store >= compute
+    return store + load <= 2 * compute and (_pebbles(chain) >= 3 or store <= compute + load)
 
 
 def uniform_bound(chain: Chain, energy: float) -> tuple[float, str]:
