@@ -55,7 +55,7 @@ def _classes(shape: tuple[int, ...], classes: int) -> list[Any]:
     return [(torch.randn(shape), torch.randint(classes, shape[:1])) for _ in range(4)]
 
 
-def mlp(depth: int = 8, width: int = 32, batch: int = 512, **options: Any) -> Training:
+def mlp(depth: int = 6, width: int = 32, batch: int = 512, **options: Any) -> Training:
     torch.manual_seed(0)
     layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(width, 4))
@@ -103,11 +103,11 @@ def gpt2() -> Training:
 
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=64, n_positions=48, n_embd=32, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0, use_cache=False
+        vocab_size=64, n_positions=48, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, use_cache=False
     )
     model = GPT2LMHeadModel(config)
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, foreach=True)
     torch.manual_seed(1)
     batches = [(torch.randint(64, (8, 48)),) for _ in range(4)]
     return Training(model, optimizer, lambda model, x: model(input_ids=x, labels=x).loss, batches)

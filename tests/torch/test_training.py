@@ -44,11 +44,11 @@ def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     training.reset()
     captured = pt.capture(training.step, *training.batches[0])
     costs = pt.profile(captured, repeats=1)
-    lower, least = pt.least_budget(captured, costs, time_limit=3)
+    lower, least = pt.least_budget(captured, costs, time_limit=2)
     previous = None
     for share in (None, 0.7, 0.5, 0.3):
         budget = None if share is None else max(int(share * eager), least)
-        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=1.5)
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=0.7)
         assert all(judgement.legal for judgement in plan.judge())
         assert budget is None or plan.peak <= budget
         training.reset()

@@ -16,6 +16,7 @@ except ImportError as _error:
 
 from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline  # noqa: E402
+from pebbler.torch.loading import load_step  # noqa: E402
 from pebbler.torch.memory import measure_peak  # noqa: E402
 from pebbler.torch.plan import TorchPlan, least_budget, plan, plan_captured  # noqa: E402
 from pebbler.torch.runner import CompiledStep, compile  # noqa: E402
@@ -32,6 +33,7 @@ __all__ = [
     "capture",
     "compile",
     "least_budget",
+    "load_step",
     "measure_peak",
     "plan",
     "plan_captured",

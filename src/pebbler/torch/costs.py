@@ -244,7 +244,7 @@ def run_group(record: Record, group: Group, roots: dict[int, torch.Tensor]) -> d
     for call in group.calls:
         if call.scalar is not None:
             continue
-        with torch.no_grad():
+        with torch.set_grad_enabled(call.grad), torch._C._AutoDispatchBelowAutograd():
             args, kwargs = tree_map(operand, (call.args, call.kwargs))
             result = call.func(*args, **kwargs)
         refs = [call.outputs] if isinstance(call.outputs, TensorRef) else call.outputs or []

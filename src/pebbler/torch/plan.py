@@ -34,6 +34,7 @@ Objective = Literal["time", "energy"]
 LEVEL = "memory"
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
+_SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -243,7 +244,7 @@ def _default_headroom(captured: Captured) -> int:
     if captured.device.startswith("cuda"):
         # A large block is handed out whole when less than 1 MiB of it would remain, and kernels keep workspaces.
         return 64 * 2**20
-    return _GENERATOR * (draws + 1) if draws else 0
+    return _SMALL + (_GENERATOR * (draws + 1) if draws else 0)
 
 
 def least_budget(captured: Captured, costs: Costs, *, time_limit: float = 10.0) -> tuple[int, int]:
@@ -251,8 +252,8 @@ def least_budget(captured: Captured, costs: Costs, *, time_limit: float = 10.0) 
 
     >>> weight = torch.ones(3, requires_grad=True)
     >>> captured = capture(lambda x: (x * 2) * weight.detach(), torch.ones(3))
-    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight, twice x, and the result
-    (48, 48)
+    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight, twice x and the result, and 4096 to spare
+    (4144, 4144)
     """
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
     spare = _default_headroom(captured)

@@ -72,6 +72,7 @@ class _Builder:
         self.numbers: dict[str, torch.fx.Node] = {}
         self.states: dict[str, torch.fx.Node] = {}
         self.ran: set[str] = set()
+        self.grad = False
         self.storage_of = {name: s for s, name in phase.storage_names.items()}
 
     def build(self) -> Program:
@@ -141,6 +142,9 @@ class _Builder:
             return self.constants[leaf.number] if isinstance(leaf, Constant) else leaf
 
         args, kwargs = tree_map(operand, (call.args, call.kwargs))
+        if call.grad != self.grad:
+            self.grad = call.grad
+            self.graph.call_function(torch._C._set_grad_enabled, (self.grad,))
         node = self.graph.call_function(call.func, args, kwargs)
         made = set(call.makes)
         leaves = [(call.outputs, None)] if isinstance(call.outputs, TensorRef) else _indexed(call.outputs)

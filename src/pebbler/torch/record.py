@@ -74,6 +74,7 @@ class Call:
     statistics: tuple[int, ...] = ()  # storages of running statistics: updated by the first run only
     scalar: str | None = None  # the name of the number that an `item` call reads
     where: str = ""
+    grad: bool = False  # whether gradients were enabled: a few kernels look
 
     @property
     def name(self) -> str:

@@ -49,7 +49,8 @@ class Runner:
         rates = {name: self._rate(name) for name in program.rates}
         self._check_guards(phase, rates)
         inputs = [resolve(self.world, place, leaves) for place in program.places]
-        with torch.no_grad(), torch._C._DisableAutocast():
+        # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
+        with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
             outputs = program.module(*inputs, *phase.record.constants, *rates.values())
         result = tree_flatten(phase.record.result)
         count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
