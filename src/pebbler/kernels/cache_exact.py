@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from numba.extending import overload
 
-from pebbler.kernels.cache_order import allocate, cut_pieces, price
+from pebbler.kernels.cache_order import Ranking, allocate, cut_pieces, price
 from pebbler.kernels.lru_energy import depths, levels
 
 __all__ = ["DONE", "LIMIT", "all_orders"]
@@ -169,6 +170,19 @@ def _recency_prefix(t, order, count, key):  # type: ignore[no-untyped-def]
     return total
 
 
+def prefix_price(t: Any, order: Array, count: int, key: Array) -> float:
+    """Return what `order[:count]` costs at least by the rule that `t` is for; mix the state that it leaves into `key`."""
+    prefix = _recency_prefix if isinstance(t, Ranking) else _lru_prefix
+    return float(prefix(t, order, count, key))
+
+
+@overload(prefix_price)
+def _prefix_price(t, order, count, key):  # type: ignore[no-untyped-def]
+    if t.instance_class is Ranking:
+        return lambda t, order, count, key: _recency_prefix(t, order, count, key)
+    return lambda t, order, count, key: _lru_prefix(t, order, count, key)
+
+
 @njit(cache=True)
 def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all orders, why the search ended, and how many prefixes it priced.
@@ -224,7 +238,7 @@ def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, ta
             key[0], key[1] = np.uint64(depth), np.uint64(7)
             for other in range(n):
                 _mix(key, ran[other])
-            paid = _recency_prefix(t, full, depth + 1, key) if t.recency else _lru_prefix(t, full, depth + 1, key)
+            paid = prefix_price(t, full, depth + 1, key)
             if paid + left - floor[op] >= best_energy * (1 - 1e-12):
                 keep = False
             else:

@@ -11,11 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from numba.extending import overload
 
 from pebbler.kernels import recency
 from pebbler.kernels.lru_energy import window
 
-__all__ = ["Nodes", "Touching", "allocate", "anneal", "cut_pieces", "legal", "lru_price", "price", "spread"]
+__all__ = [
+    "Nodes",
+    "Ranking",
+    "Touching",
+    "allocate",
+    "anneal",
+    "cut_pieces",
+    "legal",
+    "lru_price",
+    "price",
+    "spread",
+]
 
 _recency_price = recency.price
 
@@ -42,7 +54,14 @@ class Touching(NamedTuple):
     store: Array
     line: int
     steady: bool
-    recency: bool  # price by the recency rank of whole tensors instead; what follows is for that rule only
+
+
+class Ranking(NamedTuple):
+    """A graph as note 000's rule sees it: whole tensors, by the recency of their last access."""
+
+    cost: Array  # per op
+    read: Array
+    store: Array
     read_start: Array
     read_tensor: Array
     write_start: Array
@@ -210,15 +229,25 @@ def cut_pieces(t, touch, where):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def price(t, order):  # type: ignore[no-untyped-def]
-    """Return the energy of running the ops in `order` by the machine's own rule."""
-    if not t.recency:
-        return lru_price(t, order)
+def recency_price(t, order):  # type: ignore[no-untyped-def]
+    """Return the energy of running the ops in `order` under the `recency` rule."""
     nowhere = np.zeros(max(len(t.size), len(t.cost), len(t.read)) + 1)
     return _recency_price(
         order, t.read_start, t.read_tensor, t.write_start, t.write_tensor, t.size, t.initial, t.cost,
         t.capacity, t.read, t.store, nowhere, nowhere, nowhere, nowhere[:0],
     )  # fmt: skip
+
+
+def price(t: Any, order: Array) -> float:
+    """Return the energy of running the ops in `order` by the rule that `t` is for; in kernels only that rule is compiled."""
+    return float(recency_price(t, order) if isinstance(t, Ranking) else lru_price(t, order))
+
+
+@overload(price)
+def _price_of(t, order):  # type: ignore[no-untyped-def]
+    if t.instance_class is Ranking:
+        return lambda t, order: recency_price(t, order)
+    return lambda t, order: lru_price(t, order)
 
 
 @njit(cache=True)

@@ -22,12 +22,13 @@ BY_PRICE = 1  # the node that reads at the lowest price per unit, then as above
 def list_schedule(
     rule: int, before: Array, after_start: Array, after: Array,
     t_start: Array, t_storage: Array, t_outside: Array,
-    size: Array, touched: Array, reach: Array, price: Array,
+    size: Array, touched: Array, by_touch: Array, reach: Array, price: Array,
 ) -> Array:  # fmt: skip
     """Return an order of the nodes; `before` counts what each waits for, `touched` is each storage's last touch.
 
     Node i touches `t_storage[t_start[i]:t_start[i + 1]]`; `t_outside` marks operands that it does not make itself.
-    Touches are numbered from 1, and those before the schedule are not above 0 (their order counts, not their size).
+    Touches are numbered from 1, and those before the schedule are not above 0 (their order counts, not their size);
+    `by_touch` are the storages, latest first, and is kept so.
     """
     n = len(before)
     waits = before.copy()
@@ -38,9 +39,7 @@ def list_schedule(
         if waits[node] == 0:
             ready[count] = node
             count += 1
-    # Storages in a doubly linked list, most recent first, give depths by walking; only the price rule walks.
     depth = np.zeros(len(size), np.int64)
-    by_touch = np.argsort(-touched, kind="mergesort")
     clock = 0
     for step in range(n):
         if rule == 1:

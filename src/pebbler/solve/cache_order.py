@@ -12,7 +12,7 @@ from pebbler import pricing
 from pebbler.graph import Graph
 from pebbler.hazards import NONE, Rows
 from pebbler.kernels.cache_exact import DONE, all_orders
-from pebbler.kernels.cache_order import Touching, price
+from pebbler.kernels.cache_order import Ranking, Touching, price
 from pebbler.machine import Machine
 from pebbler.solve.locality import nearest_first, program_of
 from pebbler.solve.problem import Problem
@@ -36,11 +36,15 @@ class BestOrder:
 
 
 def best_order(
-    problem: Problem, *, limit: int = 2_000_000, clock: Callable[[], float] = lambda: float("inf")
+    problem: Problem,
+    *,
+    enough: float = 0.0,
+    limit: int = 2_000_000,
+    clock: Callable[[], float] = lambda: float("inf"),
 ) -> BestOrder:
     """Return the cheapest order that runs every op once, searching all of them as far as `limit` prefixes or the clock allow.
 
-    `clock` says how many seconds are left.
+    An order that costs no more than `enough`, a bound, ends the search; `clock` says how many seconds are left.
 
     >>> from pebbler import machine, workloads
     >>> best = best_order(Problem.of(workloads.note_mlp(), machine("notes-recency")))
@@ -63,7 +67,7 @@ def best_order(
     rows, waits = Rows.of(after), np.array([len(row) for row in before], np.int64)
     floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
     # The search starts anew with a larger share, so that the clock is looked at now and then; a better order prunes more.
-    while reason != DONE and share <= limit and clock() > 0:
+    while reason != DONE and energy > enough and share <= limit and clock() > 0:
         room = 1 << min(_MOST_BITS, (4 * share).bit_length())
         tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
         energy, reason, count = all_orders(
@@ -71,7 +75,7 @@ def best_order(
         )
         prefixes += count
         share *= 4
-    return BestOrder(best, float(energy), reason == DONE, prefixes)
+    return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)
 
 
 def op_floors(graph: Graph, machine: Machine) -> Floats:
@@ -116,8 +120,8 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
     return floors
 
 
-def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
-    """Return the graph as LRU caches see it; the machine is in the graph's unit.
+def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching | Ranking:
+    """Return the graph as the machine's rule sees it; the machine is in the graph's unit.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.kernels.cache_order import lru_price
@@ -127,6 +131,8 @@ def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
     """
     flow, line = graph.dataflow, machine.line
     sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    if machine.management == "recency":
+        return _ranking_of(graph, machine)
     room = -(-sizes // line)
     start, storage, tensor, write, fresh = [0], [], [], [], []
     owner, root = flow.value_tensor.tolist(), flow.storage.tolist()
@@ -168,12 +174,20 @@ def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching:
         store=pricing.prices(machine, "write"),
         line=line,
         steady=steady,
-        recency=machine.management == "recency",
+    )
+
+
+def _ranking_of(graph: Graph, machine: Machine) -> Ranking:
+    flow = graph.dataflow
+    return Ranking(
+        cost=flow.op_cost,
+        read=pricing.prices(machine, "read"),
+        store=pricing.prices(machine, "write"),
         read_start=flow.op_reads.start,
         read_tensor=flow.value_tensor[flow.op_reads.items],
         write_start=flow.op_writes.start,
         write_tensor=flow.value_tensor[flow.op_writes.items],
-        size=sizes,
+        size=np.array([tensor.size for tensor in graph.tensors], np.int64),
         initial=flow.start_value != NONE,
-        capacity=capacities,
+        capacity=pricing.capacities(machine),
     )

@@ -169,7 +169,7 @@ def nearest_first(program: Program, machine: Machine, *, by_price: bool = False,
     for _ in range(rounds):
         sequence = list_schedule(
             rule, waits, nodes.after_start, nodes.after, rows.start, rows.items, marked.items.astype(np.bool_),
-            sizes, touched, reach, prices,
+            sizes, touched, np.argsort(-touched, kind="stable"), reach, prices,
         )  # fmt: skip
         touched -= int(touched.max(initial=0)) + 1
     return sequence

@@ -26,6 +26,8 @@ __all__ = ["Cached", "Dish", "Explicit", "dish_of"]
 Ints = npt.NDArray[np.int64]
 Clock = Callable[[], float]
 _BATCH = 250  # moves between two looks at the clock
+_STUCK = 8  # batches without a gain before a walk uphill, and such walks before it ends
+_POLISHED = 1_500  # ops; longer sequences are compared by their first placement
 
 
 class Dish(Protocol):
@@ -90,18 +92,22 @@ class Cached:
         word = (self.problem.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64
         random = np.array([word or 1], np.uint64)
         here, now = self.sequence, self.energy
-        stale, batch = 0, max(10, min(_BATCH, 200_000 // max(1, len(self.sequence))))
+        stale, vain, batch = 0, 0, max(10, min(_BATCH, 200_000 // max(1, len(self.sequence))))
         for done in range(0, effort, batch):
             if clock() <= 0:
                 return False
             heat = 0.0
-            if stale >= 8:
-                # Stuck: walk a little uphill from the best.
+            if stale >= _STUCK:
+                if vain == _STUCK:
+                    break
+                # Walk a little uphill from the best.
                 here, now, stale, heat = self.sequence, self.energy, 0, 2e-4 * self.energy
+                vain += 1
             best, energy, here, now = anneal(
                 touching, self.program.nodes, here, now, min(batch, effort - done), heat, heat / 10, random
             )
             if energy < self.energy:
+                vain = 0
                 stale = 0 if energy < self.energy * (1 - 1e-6) else stale + 1
                 self.sequence, self.energy = best, float(energy)
             else:
@@ -132,6 +138,9 @@ class Explicit:
             placed = seats.place(program.order(sequence))
             if placed is not None and (best is None or placed.energy < best.energy):
                 best = placed
+        if best is not None and len(best.track.seq) <= _POLISHED:
+            # A first placement says too little where operands must be in the fastest level.
+            best = seats.polish(best, 1)
         return None if best is None else cls(problem, program, best, best.energy)
 
     @property
