@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import pebbler.report.data as report_data
 from pebbler import machine, workloads
 from pebbler.analysis import analyse, trace_plan
 from pebbler.errors import InputError
@@ -134,7 +134,7 @@ def test_wrong_requests_are_refused(optimal: Plan, tmp_path: Path, monkeypatch: 
         report([], tmp_path / "x.html")
     with pytest.raises(InputError, match="names must match"):
         report(optimal, tmp_path / "x.html", names=["a", "b"])
-    monkeypatch.setattr(report_data, "MOST_MOVES", 10)
+    monkeypatch.setattr(sys.modules["pebbler.report.data"], "MOST_MOVES", 10)
     with pytest.raises(InputError, match="15 moves are too many"):
         report(optimal, tmp_path / "x.html")
     (tmp_path / "bad.json").write_bytes(replace(optimal, moves=[("compute", "nothing")]).to_json())

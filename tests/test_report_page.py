@@ -68,7 +68,8 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
     def open_page(plans: Plan | list[Plan], *, width: int = 1280, dark: bool = False, **more: Any) -> Opened:
         report(plans, tmp_path / "report.html", **more)
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light")
+        scheme = "dark" if dark else "light"
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
         found = Opened(page, [])
         page.on(
             "console",
@@ -178,7 +179,7 @@ def test_reordering_by_key_and_drag_costs_what_the_referee_says(show: Callable[.
     opened.page.get_by_role("button", name="Back to the plan").click()
     drag(opened.page, 12, 8)  # upd_b1 before bwd_dh is illegal, upd_W2 later is not
     assert opened.value("legal") == "false"
-    assert check(moved(plan, 12, 8)).error in opened.page.locator("#player-view .banner").inner_text()
+    assert check(moved(plan, 12, 8)).error in opened.page.locator("[data-test=live]").inner_text()
     opened.page.get_by_role("button", name="Back to the plan").click()
     drag(opened.page, 10, 14)
     expected = moved(plan, 10, 14)
@@ -188,8 +189,9 @@ def test_reordering_by_key_and_drag_costs_what_the_referee_says(show: Callable[.
 
 def drag(page: Any, source: int, target: int) -> None:
     """Drag the move in one place so that it stands in another."""
-    page.locator(".moves").evaluate("(list) => { list.scrollTop = 0; list.scrollIntoView({ block: 'center' }); }")
-    page.wait_for_timeout(50)
+    page.locator(".moves").evaluate(
+        "(list) => { list.scrollTop = 0; list.scrollIntoView({ block: 'center', behavior: 'instant' }); }"
+    )
     grip = page.locator(f"#move-{source} .grip").bounding_box()
     goal = page.locator(f"#move-{target}").bounding_box()
     page.mouse.move(grip["x"] + 5, grip["y"] + grip["height"] / 2)

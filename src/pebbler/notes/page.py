@@ -7,37 +7,19 @@ from html import escape
 
 from pebbler.notes.experiment import Experiment, Question, Row, Value, show
 from pebbler.notes.plots import inline_svg
+from pebbler.report.style import base_style
 
 __all__ = ["page"]
 
 _STYLE = """
-:root {
-  color-scheme: light dark;
-  --ink: #1b1b1b; --paper: #fff; --line: #d0d0d0; --soft: #f3f5f7; --good: #00694d; --bad: #a83c00;
-}
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --paper: #15181b; --line: #3a3f44; --soft: #1f2428; --good: #4fd1a5; --bad: #ff9d5c; }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; max-width: 70rem; padding: 1rem;
-  color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif;
-}
-h1, h2, h3 { line-height: 1.2; }
-h2 { border-top: 1px solid var(--line); margin-top: 3rem; padding-top: 1rem; }
-nav a { margin-right: 1rem; }
-a { color: inherit; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; font-size: .9rem; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { background: var(--soft); }
-td.n { text-align: right; white-space: nowrap; }
-.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
-figure { margin: 1rem 0; max-width: 46rem; } figure svg { width: 100%; height: auto; }
-details > summary { cursor: pointer; font-weight: 600; }
+th, td { min-width: 4.5rem; }
+td.figure { min-width: 15rem; }
+figure { max-width: 46rem; }
+figure svg { width: 100%; height: auto; }
 """
 
+_SAVING = "How much energy can a plan save"
+_FEW_ROWS = 12  # shorter tables are shown whole
 _SURE = (
     "Published figures are compared with the note's own rounding, and, where the original program's full-precision output is "
     "known, digit for digit. Counts and minima over orders come from listing all of them. Cache figures come from a simulator, "
@@ -55,10 +37,19 @@ def page(experiments: Sequence[Experiment]) -> str:
     rows = [row for experiment in experiments for row in experiment.rows]
     matched, wrong = sum(row.match for row in rows), sum(row.wrong for row in rows)
     failed = sum(not row.ok for row in rows)
-    summary = (
-        f"{len(rows)} figures: {matched} reproduced, {wrong} where the note is wrong, "
-        f"{sum(row.corrected is not None for row in rows)} with a corrected value"
-        + (f", {failed} that should reproduce and do not." if failed else ".")
+    corrected = sum(row.corrected is not None for row in rows)
+    tiles = "".join(
+        f'<div class="tile"><dt>{escape(label)}</dt><dd{mark}>{count}</dd><dd class="note">{escape(note)}</dd></div>'
+        for label, count, note, mark in (
+            ("Figures", len(rows), f"in {len(experiments)} notes", ""),
+            ("Reproduced", matched, "digit for digit, or as the note rounds", ""),
+            ("The note is wrong", wrong, f"{corrected} figures have a corrected value", ""),
+            ("Fail to reproduce", failed, "though they should", ' class="bad"' if failed else ""),
+        )
+    )
+    saving = next((q for e in experiments for q in e.questions if q.question.startswith(_SAVING)), None)
+    headline = (
+        "" if saving is None else f'<p class="sentence"><b>What the best plan saves:</b> {escape(saving.answer)}</p>'
     )
     links = "".join(f'<a href="#{escape(e.name)}">{escape(e.name)}</a>' for e in experiments)
     claims = _table(
@@ -70,8 +61,9 @@ def page(experiments: Sequence[Experiment]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The notes, reproduced</title>'
-        f"<style>{_STYLE}</style></head><body>\n<h1>The notes, reproduced, corrected and answered</h1>"
-        f"<p>{escape(summary)}</p><nav>{links}</nav>\n{claims}{sure}{''.join(map(_section, experiments))}\n</body></html>\n"
+        f"<style>{base_style()}{_STYLE}</style></head><body>\n<h1>The notes, reproduced, corrected and answered</h1>"
+        f'{headline}<dl class="tiles">{tiles}</dl><nav class="contents" aria-label="Experiments">{links}</nav>\n'
+        f"{claims}{sure}{''.join(map(_section, experiments))}\n</body></html>\n"
     )
 
 
@@ -87,7 +79,17 @@ def _section(experiment: Experiment) -> str:
     )
 
 
-def _rows(rows: Iterable[Row]) -> str:
+def _rows(rows: Sequence[Row]) -> str:
+    """Return what the note printed or got wrong, and the rest, which only its program tells, folded away."""
+    told = [row for row in rows if row.published is not None or row.corrected is not None or not row.ok]
+    rest = [row for row in rows if row not in told]
+    if len(rows) <= _FEW_ROWS or not rest:
+        return _figures(rows)
+    more = f"{len(rest)} further figures, which the note's program gives and the note does not print"
+    return f"{_figures(told)}<details><summary>{more}</summary>{_figures(rest)}</details>"
+
+
+def _figures(rows: Iterable[Row]) -> str:
     lines = []
     for row in rows:
         verdict = '<span class="good">reproduced</span>' if row.match else '<span class="bad">differs</span>'
@@ -98,8 +100,10 @@ def _rows(rows: Iterable[Row]) -> str:
             for text in (show(row.published, row.decimals), show(row.measured), show(row.corrected))
         )
         unit = f" <small>{escape(row.unit)}</small>" if row.unit else ""
-        lines.append(f"<tr><td>{escape(row.name)}{unit}</td>{cells}<td>{verdict}</td><td>{escape(row.why)}</td></tr>")
-    head = "".join(f"<th>{name}</th>" for name in ("figure", "published", "measured", "corrected", "", "why"))
+        lines.append(
+            f'<tr><td class="figure">{escape(row.name)}{unit}</td>{cells}<td>{verdict}</td><td>{escape(row.why)}</td></tr>'
+        )
+    head = "".join(f"<th>{name}</th>" for name in ("figure", "published", "measured", "corrected", "verdict", "why"))
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,9 +113,10 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
     """Return what prices an order, and in words how."""
     steady = bool(plan.steady)
     if machine.management != "explicit":
-        step = touching_of(plan.graph, machine, steady=steady)
+        step: Any = touching_of(plan.graph, machine, steady=steady)
+        price: Any = cache_order.price
         rule = "as hardware LRU caches" if machine.management == "lru" else "by recency rank, note 000's rule"
-        return lambda order: float(cache_order.price(step, order)), f"priced {rule}"
+        return lambda order: float(price(step, order)), f"priced {rule}"
     problem = Problem.of(plan.graph, machine, steady=steady, start=plan.start)
 
     def run(order: npt.NDArray[np.int64]) -> float | None:

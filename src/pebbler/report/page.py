@@ -23,6 +23,8 @@ SCRIPTS = (
     "layout",
     "graphview",
     "schedule",
+    "running",
+    "planfile",
     "player",
     "lifetimes",
     "charts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -88,13 +89,15 @@ def _solved_front(plan: Plan, name: str, points: int) -> list[Front]:
 def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:
     capacities = _ladder(plan, level, points)
     machine = plan.machine.in_unit(plan.graph.unit)
-    step = touching_of(plan.graph, machine, steady=bool(plan.steady))
+    step: Any = touching_of(plan.graph, machine, steady=bool(plan.steady))
+    price: Any = cache_order.price
     order = plan.encode().subject
     energies = []
     for room in capacities:
         sizes = pricing.capacities(_resized(machine, level, room))
-        resized = step._replace(reach=np.cumsum(sizes[:-1]) // machine.line, capacity=sizes)
-        energies.append(float(cache_order.price(resized, order)))
+        changed = {"reach": np.cumsum(sizes[:-1]) // machine.line, "capacity": sizes}
+        resized = step._replace(**{name: changed[name] for name in changed if name in step._fields})
+        energies.append(float(price(resized, order)))
     own = machine.level[level].capacity or 0
     return Front(name, level, "same order, priced anew", capacities, energies, own)
 

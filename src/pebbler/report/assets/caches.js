@@ -5,36 +5,63 @@
 function emptyBooks(graph, levels, steps) {
   const zeros = (n) => new Array(n).fill(0);
   return {
-    levels: zeros(levels), tensors: zeros(graph.tensor_name.length), ops: zeros(graph.op_name.length),
-    kinds: [0, 0, 0], steps: zeros(steps), peak: [],
+    levels: zeros(levels),
+    tensors: zeros(graph.tensor_name.length),
+    ops: zeros(graph.op_name.length),
+    kinds: [0, 0, 0],
+    steps: zeros(steps),
+    peak: [],
   };
 }
 
 /** Note 000's rule: a read is priced by the tensor's recency rank among the live ones, a write by its size. */
 function priceRecency(graph, arena, order, visit) {
   const { reads, writes } = effects(graph);
-  const size = graph.tensor_size, of = graph.value_tensor, levels = arena.capacity.length;
+  const size = graph.tensor_size,
+    of = graph.value_tensor,
+    levels = arena.capacity.length;
   const books = emptyBooks(graph, levels, order.length);
-  const initial = new Uint8Array(size.length), lastRead = new Int32Array(size.length).fill(-1);
-  of.forEach((t, v) => { if (graph.value_maker[v] < 0) initial[t] = 1; });
-  order.forEach((o, s) => reads[o].forEach((v) => { lastRead[of[v]] = s; }));
+  const initial = new Uint8Array(size.length),
+    lastRead = new Int32Array(size.length).fill(-1);
+  of.forEach((t, v) => {
+    if (graph.value_maker[v] < 0) initial[t] = 1;
+  });
+  order.forEach((o, s) =>
+    reads[o].forEach((v) => {
+      lastRead[of[v]] = s;
+    }),
+  );
   let live = [];
-  const isLive = new Uint8Array(size.length), accessed = new Int32Array(size.length);
-  for (let t = 0; t < size.length; t++) if (initial[t]) { live.push(t); isLive[t] = 1; }
+  const isLive = new Uint8Array(size.length),
+    accessed = new Int32Array(size.length);
+  for (let t = 0; t < size.length; t++)
+    if (initial[t]) {
+      live.push(t);
+      isLive[t] = 1;
+    }
   if (visit) visit(-1, live, accessed);
   order.forEach((o, s) => {
     let energy = 0;
-    const pay = (at, t, amount) => { energy += amount; books.levels[at] += amount; books.tensors[t] += amount; };
+    const pay = (at, t, amount) => {
+      energy += amount;
+      books.levels[at] += amount;
+      books.tensors[t] += amount;
+    };
     pay(0, of[writes[o].length ? writes[o][0] : reads[o][0]], graph.op_cost[o]);
     for (const v of reads[o]) {
       const t = of[v];
-      let depth = size[t], seen = false;
+      let depth = size[t],
+        seen = false;
       for (const u of live) {
         if (u === t) seen = true;
         else if (accessed[u] > accessed[t] || (accessed[u] === accessed[t] && !seen)) depth += size[u];
       }
-      let at = 0, room = arena.capacity[0];
-      while (depth > room && at < levels - 1) { at++; room += arena.capacity[at]; }
+      let at = 0,
+        room = arena.capacity[0];
+      while (depth > room && at < levels - 1) {
+        at++;
+        room += arena.capacity[at];
+      }
       pay(at, t, size[t] * arena.read[at]);
       accessed[t] = s + 1;
     }
@@ -44,7 +71,10 @@ function priceRecency(graph, arena, order, visit) {
       while (size[t] > arena.capacity[at] && at < levels - 1) at++;
       pay(at, t, size[t] * arena.write[at]);
       accessed[t] = s + 1;
-      if (!isLive[t]) { isLive[t] = 1; live.push(t); }
+      if (!isLive[t]) {
+        isLive[t] = 1;
+        live.push(t);
+      }
     }
     const written = new Set(writes[o].map((v) => of[v]));
     live = live.filter((t) => {
@@ -67,10 +97,19 @@ function touchesOf(graph, arena, order) {
   order.forEach((o, step) => {
     const readRoots = new Set(reads[o].map((v) => graph.storage[graph.value_tensor[v]]));
     const add = (v, write) => {
-      const tensor = graph.value_tensor[v], root = graph.storage[tensor];
+      const tensor = graph.value_tensor[v],
+        root = graph.storage[tensor];
       touches.push({
-        value: v, tensor, root, write, step, fresh: write && !readRoots.has(root), address: 0, last: false,
-        lines: Math.ceil(graph.tensor_size[tensor] / arena.line), units: graph.tensor_size[tensor],
+        value: v,
+        tensor,
+        root,
+        write,
+        step,
+        fresh: write && !readRoots.has(root),
+        address: 0,
+        last: false,
+        lines: Math.ceil(graph.tensor_size[tensor] / arena.line),
+        units: graph.tensor_size[tensor],
       });
     };
     reads[o].forEach((v) => add(v, false));
@@ -83,13 +122,22 @@ function touchesOf(graph, arena, order) {
 /** Give every touch its first line: each storage its own, or first fit into what is free by then. */
 function allocate(graph, arena, touches) {
   const room = graph.tensor_size.map((size) => Math.ceil(size / arena.line));
-  const own = arena.allocator === "own", block = new Map(), lasting = new Uint8Array(room.length);
+  const own = arena.allocator === "own",
+    block = new Map(),
+    lasting = new Uint8Array(room.length);
   const startRoots = new Set();
-  graph.value_tensor.forEach((t, v) => { if (graph.value_maker[v] < 0) startRoots.add(graph.storage[t]); });
-  graph.tensor_kind.forEach((kind, t) => { if (kind !== "temp" || own) lasting[graph.storage[t]] = 1; });
+  graph.value_tensor.forEach((t, v) => {
+    if (graph.value_maker[v] < 0) startRoots.add(graph.storage[t]);
+  });
+  graph.tensor_kind.forEach((kind, t) => {
+    if (kind !== "temp" || own) lasting[graph.storage[t]] = 1;
+  });
   let top = 0;
   for (let root = 0; root < room.length; root++) {
-    if (graph.storage[root] === root && (own || startRoots.has(root))) { block.set(root, top); top += room[root]; }
+    if (graph.storage[root] === root && (own || startRoots.has(root))) {
+      block.set(root, top);
+      top += room[root];
+    }
   }
   const anew = new Map();
   for (let i = touches.length - 1; i >= 0; i--) {
@@ -105,7 +153,10 @@ function allocate(graph, arena, touches) {
     if (touch.last && !lasting[touch.root]) waiting.push(touch.root);
     if (i + 1 === touches.length || touches[i + 1].step !== touch.step) {
       // Only after the op has its results do the blocks that it used last become free.
-      for (const root of waiting) { free.give(block.get(root), room[root]); block.delete(root); }
+      for (const root of waiting) {
+        free.give(block.get(root), room[root]);
+        block.delete(root);
+      }
       waiting = [];
     }
   });
@@ -158,7 +209,8 @@ function cutPieces(touches, line) {
   const pieces = [];
   touches.forEach((touch) => {
     for (let i = index.get(touch.address); bounds[i] < touch.address + touch.lines; i++) {
-      const lines = bounds[i + 1] - bounds[i], before = (bounds[i] - touch.address) * line;
+      const lines = bounds[i + 1] - bounds[i],
+        before = (bounds[i] - touch.address) * line;
       pieces.push({ item: i, lines, units: Math.min(touch.units - before, lines * line), touch });
     }
   });
@@ -167,34 +219,57 @@ function cutPieces(touches, line) {
 
 /** Depths in lines at which each piece is found (0: never touched before); in a steady loop those of the second round. */
 function depthsOf(pieces, items, steady) {
-  const first = [], seen = new Uint8Array(items);
-  pieces.forEach((piece, i) => { if (!seen[piece.item]) { seen[piece.item] = 1; first.push(i); } });
+  const first = [],
+    seen = new Uint8Array(items);
+  pieces.forEach((piece, i) => {
+    if (!seen[piece.item]) {
+      seen[piece.item] = 1;
+      first.push(i);
+    }
+  });
   const path = steady ? [...pieces, ...first.map((i) => pieces[i])] : pieces;
-  const tree = new Float64Array(path.length + 1), last = new Int32Array(items).fill(-1);
-  const add = (at, amount) => { for (let j = at + 1; j < tree.length; j += j & -j) tree[j] += amount; };
-  const below = (at) => { let sum = 0; for (let j = at; j > 0; j &= j - 1) sum += tree[j]; return sum; };
+  const tree = new Float64Array(path.length + 1),
+    last = new Int32Array(items).fill(-1);
+  const add = (at, amount) => {
+    for (let j = at + 1; j < tree.length; j += j & -j) tree[j] += amount;
+  };
+  const below = (at) => {
+    let sum = 0;
+    for (let j = at; j > 0; j &= j - 1) sum += tree[j];
+    return sum;
+  };
   let total = 0;
   const depth = path.map((piece, i) => {
     const before = last[piece.item];
     let found = 0;
     if (before < 0) total += piece.lines;
-    else { found = total - below(before); add(before, -piece.lines); }
+    else {
+      found = total - below(before);
+      add(before, -piece.lines);
+    }
     add(i, piece.lines);
     last[piece.item] = i;
     return found;
   });
-  if (steady) first.forEach((i, k) => { depth[i] = depth[pieces.length + k]; });
+  if (steady)
+    first.forEach((i, k) => {
+      depth[i] = depth[pieces.length + k];
+    });
   return depth.slice(0, pieces.length);
 }
 
 /** Hardware LRU caches with write-back; a write-back is charged to the write that made the line dirty. */
 function priceLru(graph, arena, order) {
-  const levels = arena.capacity.length, bottom = levels - 1;
+  const levels = arena.capacity.length,
+    bottom = levels - 1;
   const books = emptyBooks(graph, levels, order.length);
   const touches = touchesOf(graph, arena, order);
   const { pieces, items } = cutPieces(touches, arena.line);
   const reach = [];
-  arena.capacity.slice(0, bottom).reduce((sum, room) => { reach.push(Math.floor((sum + room) / arena.line)); return sum + room; }, 0);
+  arena.capacity.slice(0, bottom).reduce((sum, room) => {
+    reach.push(Math.floor((sum + room) / arena.line));
+    return sum + room;
+  }, 0);
   const level = depthsOf(pieces, items, arena.steady).map((depth) => {
     const at = depth === 0 ? -1 : reach.findIndex((end) => depth <= end);
     return at < 0 ? bottom : at;
@@ -205,22 +280,32 @@ function priceLru(graph, arena, order) {
     books.ops[order[piece.touch.step]] += amount;
     books.steps[piece.touch.step] += amount;
   };
-  const current = new Int32Array(items).fill(bottom), writer = new Int32Array(items).fill(-1);
-  const round = (count) => pieces.forEach((piece, i) => {
-    const { item, lines } = piece, at = level[i], moved = lines * arena.line;
-    for (let k = current[item] + 1; count && k <= at; k++) {
-      units[2][k] += moved;
-      if (writer[item] >= 0) pay(pieces[writer[item]], moved * arena.write[k]);
-    }
-    if (piece.touch.write) {
-      if (count) { units[1][0] += piece.units; pay(piece, piece.units * arena.write[0]); }
-      current[item] = 0;
-      writer[item] = i;
-    } else {
-      if (count) { units[0][at] += piece.units; pay(piece, piece.units * arena.read[at]); }
-      current[item] = Math.max(current[item], at);
-    }
-  });
+  const current = new Int32Array(items).fill(bottom),
+    writer = new Int32Array(items).fill(-1);
+  const round = (count) =>
+    pieces.forEach((piece, i) => {
+      const { item, lines } = piece,
+        at = level[i],
+        moved = lines * arena.line;
+      for (let k = current[item] + 1; count && k <= at; k++) {
+        units[2][k] += moved;
+        if (writer[item] >= 0) pay(pieces[writer[item]], moved * arena.write[k]);
+      }
+      if (piece.touch.write) {
+        if (count) {
+          units[1][0] += piece.units;
+          pay(piece, piece.units * arena.write[0]);
+        }
+        current[item] = 0;
+        writer[item] = i;
+      } else {
+        if (count) {
+          units[0][at] += piece.units;
+          pay(piece, piece.units * arena.read[at]);
+        }
+        current[item] = Math.max(current[item], at);
+      }
+    });
   if (arena.steady) round(false);
   round(true);
   if (!arena.steady) {

@@ -10,32 +10,65 @@ const logTicks = (domain) => (n) => {
 /** Common options of a chart: wide enough margins, labelled axes, a grid. */
 function plotOf(width, options) {
   return Plot.plot({
-    width, height: options.height || Math.max(230, Math.min(320, width * 0.5)), marginLeft: 58, marginBottom: 44, marginTop: 30, marginRight: 24,
-    style: PLOT_STYLE, ...options,
+    width,
+    height: options.height || Math.max(230, Math.min(320, width * 0.5)),
+    marginLeft: 58,
+    marginBottom: 44,
+    marginTop: 30,
+    marginRight: 24,
+    style: PLOT_STYLE,
+    ...options,
   });
 }
 
 /** Level boundaries as labelled vertical lines; labels that would collide go to another row. */
 function boundaryMarks(reach, names, domain, width) {
-  const rules = reach.map((at, i) => ({ at, name: shown(names[i], 14) })).filter(({ at }) => at >= domain[0] && at <= domain[1]);
+  const rules = reach
+    .map((at, i) => ({ at, name: shown(names[i], 14) }))
+    .filter(({ at }) => at >= domain[0] && at <= domain[1]);
   const place = d3.scaleLog(domain, [58, width - 24]);
   let row = 0;
-  rules.forEach((rule, i) => { row = i && place(rule.at) - place(rules[i - 1].at) < 70 ? row + 1 : 0; rule.row = row % 2; });
+  rules.forEach((rule, i) => {
+    row = i && place(rule.at) - place(rules[i - 1].at) < 70 ? row + 1 : 0;
+    rule.row = row % 2;
+  });
   return [0, 1].flatMap((level) => {
     const part = rules.filter((rule) => rule.row === level);
-    return part.length ? [
-      Plot.ruleX(part, { x: "at", stroke: "var(--muted)", strokeDasharray: "4 3" }),
-      Plot.text(part, { x: "at", text: (d) => `${d.name} ends`, frameAnchor: "top", dy: -12 - 12 * level, fill: "var(--muted)" }),
-    ] : [];
+    return part.length
+      ? [
+          Plot.ruleX(part, { x: "at", stroke: "var(--muted)", strokeDasharray: "4 3" }),
+          Plot.text(part, {
+            x: "at",
+            text: (d) => `${d.name} ends`,
+            frameAnchor: "top",
+            dy: -12 - 12 * level,
+            fill: "var(--muted)",
+          }),
+        ]
+      : [];
   });
 }
 
-const withLocality = (data) => data.plans.map((plan, i) => ({ plan, i, found: plan.locality })).filter(({ found }) => found);
-const planLegend = (items) => el("div", { class: "legend" }, ...items.map(({ plan, i, words }) => {
-  const svg = d3.create("svg").attr("width", 26).attr("height", 8);
-  svg.append("line").attr("x1", 0).attr("x2", 26).attr("y1", 4).attr("y2", 4).attr("stroke", planColour(i)).attr("stroke-width", 2.5).attr("stroke-dasharray", PLAN_DASHES[i % 6]);
-  return el("span", {}, svg.node(), words || shown(plan.name, 40));
-}));
+const withLocality = (data) =>
+  data.plans.map((plan, i) => ({ plan, i, found: plan.locality })).filter(({ found }) => found);
+const planLegend = (items) =>
+  el(
+    "div",
+    { class: "legend" },
+    ...items.map(({ plan, i, words }) => {
+      const svg = d3.create("svg").attr("width", 26).attr("height", 8);
+      svg
+        .append("line")
+        .attr("x1", 0)
+        .attr("x2", 26)
+        .attr("y1", 4)
+        .attr("y2", 4)
+        .attr("stroke", planColour(i))
+        .attr("stroke-width", 2.5)
+        .attr("stroke-dasharray", PLAN_DASHES[i % 6]);
+      return el("span", {}, svg.node(), words || shown(plan.name, 40));
+    }),
+  );
 
 /** Legends hold colours of the theme, so they are made again when it changes. */
 function themed(make) {
@@ -46,102 +79,301 @@ function themed(make) {
 
 function showReuse(root, data) {
   const items = withLocality(data);
-  if (!items.length) { root.append(el("p", {}, "These plans touch nothing.")); return; }
-  const { plan, found } = items[0], unit = data.graphs[plan.graph].unit, names = plan.machine.level.map((level) => level.name);
-  const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit, units = found.line > 1 ? what : `units (${unit})`;
-  root.append(el("p", {}, `How many different ${units} are touched between two touches of the same one. A cache that holds at least that many has it still. First touches have no distance: ${items.map(({ plan: p, found: f }) => `${grouped(f.cold)} of ${grouped(f.accesses)} (${shown(p.name, 40)})`).join(", ")}.`));
-  root.append(themed(() => planLegend(items.map(({ plan: p, i, found: f }) => ({ plan: p, i, words: `${shown(p.name, 40)}: mean distance ${grouped(Math.round(f.mean))}` })))));
+  if (!items.length) {
+    root.append(el("p", {}, "These plans touch nothing."));
+    return;
+  }
+  const { plan, found } = items[0],
+    unit = data.graphs[plan.graph].unit,
+    names = plan.machine.level.map((level) => level.name);
+  const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit,
+    units = found.line > 1 ? what : `units (${unit})`;
+  const colds = items.map(
+    (one) => `${grouped(one.found.cold)} of ${grouped(one.found.accesses)} (${shown(one.plan.name, 40)})`,
+  );
+  root.append(
+    el(
+      "p",
+      {},
+      `How many different ${units} are touched between two touches of the same one. ` +
+        `A cache that holds at least that many has it still. First touches have no distance: ${colds.join(", ")}.`,
+    ),
+  );
+  root.append(
+    themed(() =>
+      planLegend(
+        items.map(({ plan: p, i, found: f }) => ({
+          plan: p,
+          i,
+          words: `${shown(p.name, 40)}: mean distance ${grouped(Math.round(f.mean))}`,
+        })),
+      ),
+    ),
+  );
   const most = d3.max(items, ({ found: f }) => d3.max(f.distance) || 1);
   const domain = [0.8, Math.max(most, ...found.reach.filter((at) => at < most * 8)) * 1.6];
   const edges = d3.range(-0.5, Math.log2(most) + 1.5, 0.5).map((power) => 2 ** power);
   const bins = items.flatMap(({ found: f, i, plan: p }) => {
     const sums = new Array(edges.length - 1).fill(0);
-    f.distance.forEach((d, k) => { const at = d3.bisectRight(edges, d) - 1; if (at >= 0 && at < sums.length) sums[at] += f.weight[k]; });
-    return sums.map((units, k) => ({ x1: edges[k], x2: edges[k + 1], units, i, name: p.name })).filter((bin) => bin.units > 0);
+    f.distance.forEach((d, k) => {
+      const at = d3.bisectRight(edges, d) - 1;
+      if (at >= 0 && at < sums.length) sums[at] += f.weight[k];
+    });
+    return sums
+      .map((units, k) => ({ x1: edges[k], x2: edges[k + 1], units, i, name: p.name }))
+      .filter((bin) => bin.units > 0);
   });
   const label = `reuse distance (${what}, log scale)`;
-  root.append(figure("Histogram of reuse distances", (width) => plotOf(width, {
-    x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" }, y: { label: `↑ touches (${what})`, grid: true, tickFormat: brief },
-    marks: [
-      ...items.map(({ i }, k) => Plot.rectY(bins.filter((bin) => bin.i === i), {
-        x1: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + 0.84 * k / items.length), x2: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + 0.84 * (k + 1) / items.length), y: "units", fill: planColour(i),
-        title: (d) => `${shown(d.name)}\n${grouped(d.units)} touches at distances ${brief(Math.ceil(d.x1))} to ${brief(Math.floor(d.x2))}`, tip: true,
-      })),
-      ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
-    ],
-  }), "Histogram: two bars per doubling of the distance.", asTable(["plan", "distance from", "to", "touches"], () => bins.map((bin) => [shown(bin.name), grouped(Math.ceil(bin.x1)), grouped(Math.floor(bin.x2)), grouped(bin.units)]))));
+  root.append(
+    figure(
+      "Histogram of reuse distances",
+      (width) =>
+        plotOf(width, {
+          x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" },
+          y: { label: `↑ touches (${what})`, grid: true, tickFormat: brief },
+          marks: [
+            ...items.map(({ i }, k) =>
+              Plot.rectY(
+                bins.filter((bin) => bin.i === i),
+                {
+                  x1: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + (0.84 * k) / items.length),
+                  x2: (d) => d.x1 * (d.x2 / d.x1) ** (0.08 + (0.84 * (k + 1)) / items.length),
+                  y: "units",
+                  fill: planColour(i),
+                  title: (d) =>
+                    `${shown(d.name)}\n${grouped(d.units)} touches at distances ${brief(Math.ceil(d.x1))} ` +
+                    `to ${brief(Math.floor(d.x2))}`,
+                  tip: true,
+                },
+              ),
+            ),
+            ...boundaryMarks(found.reach, names, domain, width),
+            Plot.ruleY([0]),
+          ],
+        }),
+      "Histogram: two bars per doubling of the distance.",
+      asTable(["plan", "distance from", "to", "touches"], () =>
+        bins.map((bin) => [
+          shown(bin.name),
+          grouped(Math.ceil(bin.x1)),
+          grouped(Math.floor(bin.x2)),
+          grouped(bin.units),
+        ]),
+      ),
+    ),
+  );
   const curves = items.map(({ found: f, i }) => {
     let sum = 0;
-    const points = f.distance.map((d, k) => { sum += f.weight[k]; return [d, 100 * sum / f.accesses]; });
+    const points = f.distance.map((d, k) => {
+      sum += f.weight[k];
+      return [d, (100 * sum) / f.accesses];
+    });
     return { i, points: [[domain[0], 0], ...points, [domain[1], points.length ? points[points.length - 1][1] : 0]] };
   });
-  root.append(figure("Cumulative distribution of reuse distances", (width) => plotOf(width, {
-    x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" }, y: { domain: [0, 100], label: "↑ touches at this distance or nearer (%)", grid: true },
-    marks: [
-      ...curves.map(({ i, points }) => Plot.line(points, { curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] })),
-      ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
-    ],
-  }), "Cumulative: the share of touches that an LRU cache of this size would hit. What is missing to 100 % are first touches."));
+  root.append(
+    figure(
+      "Cumulative distribution of reuse distances",
+      (width) =>
+        plotOf(width, {
+          x: { type: "log", domain, label, tickFormat: logTicks(domain), labelAnchor: "center" },
+          y: { domain: [0, 100], label: "↑ touches at this distance or nearer (%)", grid: true },
+          marks: [
+            ...curves.map(({ i, points }) =>
+              Plot.line(points, {
+                curve: "step-after",
+                stroke: planColour(i),
+                strokeWidth: 2,
+                strokeDasharray: PLAN_DASHES[i % 6],
+              }),
+            ),
+            ...boundaryMarks(found.reach, names, domain, width),
+            Plot.ruleY([0]),
+          ],
+        }),
+      "Cumulative: the share of touches that an LRU cache of this size would hit. " +
+        "What is missing to 100 % are first touches.",
+    ),
+  );
 }
 
 /** LRU misses of every size, from the distances. */
 function lruMisses(found) {
   let held = 0;
-  return (size) => { held = 0; for (let k = 0; k < found.distance.length && found.distance[k] <= size; k++) held += found.weight[k]; return found.accesses - held; };
+  return (size) => {
+    held = 0;
+    for (let k = 0; k < found.distance.length && found.distance[k] <= size; k++) held += found.weight[k];
+    return found.accesses - held;
+  };
 }
 
 function showMisses(root, data, index) {
-  const plan = data.plans[index], found = plan.locality, graph = data.graphs[plan.graph];
+  const plan = data.plans[index],
+    found = plan.locality,
+    graph = data.graphs[plan.graph];
   root.replaceChildren();
-  if (!found || !found.distance.length) { root.append(el("p", {}, "Nothing is touched twice in this plan, so no cache can help.")); return; }
-  const what = found.line > 1 ? `lines of ${found.line} ${graph.unit}` : graph.unit, misses = lruMisses(found);
-  const levels = plan.machine.level, names = levels.map((level) => level.name);
-  const most = Math.max(found.cold, found.distance[found.distance.length - 1]), domain = [0.8, most * 1.6];
+  if (!found || !found.distance.length) {
+    root.append(el("p", {}, "Nothing is touched twice in this plan, so no cache can help."));
+    return;
+  }
+  const what = found.line > 1 ? `lines of ${found.line} ${graph.unit}` : graph.unit,
+    misses = lruMisses(found);
+  const levels = plan.machine.level,
+    names = levels.map((level) => level.name);
+  const most = Math.max(found.cold, found.distance[found.distance.length - 1]),
+    domain = [0.8, most * 1.6];
   const lru = [[domain[0], found.accesses], ...found.distance.map((d) => [d, misses(d)]), [domain[1], found.cold]];
   const opt = found.opt_size.map((size, k) => [size, found.opt_misses[k]]).filter(([size]) => size <= domain[1]);
   const knees = found.knees.map((knee, k) => ({ ...knee, k: k + 1, y: misses(knee.size) }));
-  root.append(el("p", {}, `What a cache of each size lets through in one step that starts cold: with LRU, and with Belady's OPT, which no replacement can beat${opt.length ? "" : " (left out: this step is too long to compute it for a page)"}. No cache avoids the ${grouped(found.cold)} first touches.`));
-  const key = () => el("div", { class: "legend" }, ...[["LRU", planColour(0), ""], ["OPT (Belady)", planColour(1), "7 4"], ["first touches: the lower bound", "var(--muted)", "2 3"]].filter(([name]) => name[0] !== "O" || opt.length).map(([name, colour, dash]) => {
-    const svg = d3.create("svg").attr("width", 26).attr("height", 8);
-    svg.append("line").attr("x1", 0).attr("x2", 26).attr("y1", 4).attr("y2", 4).style("stroke", colour).attr("stroke-width", 2.5).attr("stroke-dasharray", dash);
-    return el("span", {}, svg.node(), name);
-  }));
+  root.append(
+    el(
+      "p",
+      {},
+      "What a cache of each size lets through in one step that starts cold: with LRU, and with Belady's OPT, " +
+        `which no replacement can beat${opt.length ? "" : " (left out: it takes too long for a step like this)"}. ` +
+        `No cache avoids the ${grouped(found.cold)} first touches.`,
+    ),
+  );
+  const key = () =>
+    el(
+      "div",
+      { class: "legend" },
+      ...[
+        ["LRU", planColour(0), ""],
+        ["OPT (Belady)", planColour(1), "7 4"],
+        ["first touches: the lower bound", "var(--muted)", "2 3"],
+      ]
+        .filter(([name]) => name[0] !== "O" || opt.length)
+        .map(([name, colour, dash]) => {
+          const svg = d3.create("svg").attr("width", 26).attr("height", 8);
+          svg
+            .append("line")
+            .attr("x1", 0)
+            .attr("x2", 26)
+            .attr("y1", 4)
+            .attr("y2", 4)
+            .style("stroke", colour)
+            .attr("stroke-width", 2.5)
+            .attr("stroke-dasharray", dash);
+          return el("span", {}, svg.node(), name);
+        }),
+    );
   root.append(themed(key));
-  const x = { type: "log", domain, label: `cache size (${what}, log scale)`, tickFormat: logTicks(domain), labelAnchor: "center" };
+  const x = {
+    type: "log",
+    domain,
+    label: `cache size (${what}, log scale)`,
+    tickFormat: logTicks(domain),
+    labelAnchor: "center",
+  };
   const curves = (scale) => [
-    Plot.line(lru.map(([s, m]) => [s, scale(s, m)]), { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 }),
-    ...(opt.length ? [Plot.line(opt.map(([s, m]) => [s, scale(s, m)]), { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })] : []),
+    Plot.line(
+      lru.map(([s, m]) => [s, scale(s, m)]),
+      { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 },
+    ),
+    ...(opt.length
+      ? [
+          Plot.line(
+            opt.map(([s, m]) => [s, scale(s, m)]),
+            { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" },
+          ),
+        ]
+      : []),
   ];
-  root.append(figure("Miss curve: traffic against cache size", (width) => plotOf(width, {
-    x, y: { label: `↑ traffic per step (${what})`, grid: true, zero: true, tickFormat: brief },
-    marks: [
-      ...curves((_, m) => m), Plot.ruleY([found.cold], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
-      ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
-      Plot.dot(knees, { x: "size", y: "y", r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
-      Plot.text(knees, { x: "size", y: "y", text: (d) => String(d.k), fill: "var(--ink)", fontWeight: 600, fontSize: 11 }),
-    ],
-  }), null, asTable(["size", "LRU misses", "OPT misses"], () => found.opt_size.map((size, k) => [grouped(size), grouped(misses(size)), grouped(found.opt_misses[k])]))));
+  root.append(
+    figure(
+      "Miss curve: traffic against cache size",
+      (width) =>
+        plotOf(width, {
+          x,
+          y: { label: `↑ traffic per step (${what})`, grid: true, zero: true, tickFormat: brief },
+          marks: [
+            ...curves((_, m) => m),
+            Plot.ruleY([found.cold], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
+            ...boundaryMarks(found.reach, names, domain, width),
+            Plot.ruleY([0]),
+            Plot.dot(knees, { x: "size", y: "y", r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
+            Plot.text(knees, {
+              x: "size",
+              y: "y",
+              text: (d) => String(d.k),
+              fill: "var(--ink)",
+              fontWeight: 600,
+              fontSize: 11,
+            }),
+          ],
+        }),
+      null,
+      asTable(["size", "LRU misses", "OPT misses"], () =>
+        found.opt_size.map((size, k) => [grouped(size), grouped(misses(size)), grouped(found.opt_misses[k])]),
+      ),
+    ),
+  );
   if (knees.length) {
-    root.append(el("h4", {}, "The knees"), el("ol", { class: "knees" }, ...knees.map((knee) => el("li", {},
-      `From ${grouped(knee.size)} on, ${shown(knee.tensor, 60)} is still there when ${shown(knee.op, 60)} ${knee.write ? "writes" : "reads"} it: ${grouped(knee.saved)} fewer misses.`))));
+    root.append(
+      el("h4", {}, "The knees"),
+      el(
+        "ol",
+        { class: "knees" },
+        ...knees.map((knee) =>
+          el(
+            "li",
+            {},
+            `From ${grouped(knee.size)} on, ${shown(knee.tensor, 60)} is still there ` +
+              `when ${shown(knee.op, 60)} ${knee.write ? "writes" : "reads"} it: ${grouped(knee.saved)} ` +
+              `fewer misses.`,
+          ),
+        ),
+      ),
+    );
   }
   if (levels.length < 2) return;
-  const slow = levels[levels.length - 1].read, unit = graph.energy_unit;
-  const hitPrice = (size) => { const at = found.reach.findIndex((end) => size <= end); return levels[at < 0 ? levels.length - 1 : at].read; };
+  const last = shown(names[names.length - 1], 30);
+  const slow = levels[levels.length - 1].read,
+    unit = graph.energy_unit;
+  const hitPrice = (size) => {
+    const at = found.reach.findIndex((end) => size <= end);
+    return levels[at < 0 ? levels.length - 1 : at].read;
+  };
   const cost = (size, m) => found.line * ((found.accesses - m) * hitPrice(size) + m * slow);
   const bound = found.line * ((found.accesses - found.cold) * levels[0].read + found.cold * slow);
   const end = Math.min(domain[1], found.reach[found.reach.length - 1]); // beyond it a cache would be the slowest level itself
-  const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1), end])].filter((s) => s >= domain[0] && s <= end).sort((a, b) => a - b);
+  const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1), end])]
+    .filter((s) => s >= domain[0] && s <= end)
+    .sort((a, b) => a - b);
   const best = opt.filter(([s]) => s <= end);
-  const { factor, name } = energyScale(d3.max(sizes, (s) => cost(s, misses(s))), unit);
-  root.append(figure("Energy against cache size", (width) => plotOf(width, {
-    x, y: { label: `↑ energy per step (${name})`, grid: true, zero: true },
-    marks: [
-      Plot.line(sizes.map((s) => [s, cost(s, misses(s)) / factor]), { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 }),
-      ...(best.length ? [Plot.line(best.map(([s, m]) => [s, cost(s, m) / factor]), { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })] : []),
-      Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
-      ...boundaryMarks(found.reach, names, domain, width), Plot.ruleY([0]),
-    ],
-  }), `One cache in front of ${shown(names[names.length - 1], 30)}: a hit costs the read price of the level that a cache of this size would be, a miss that of ${shown(names[names.length - 1], 30)}. ` +
-    "The dotted line is the least there could be: first touches from the slowest level, everything else from the fastest."));
+  const { factor, name } = energyScale(
+    d3.max(sizes, (s) => cost(s, misses(s))),
+    unit,
+  );
+  root.append(
+    figure(
+      "Energy against cache size",
+      (width) =>
+        plotOf(width, {
+          x,
+          y: { label: `↑ energy per step (${name})`, grid: true, zero: true },
+          marks: [
+            Plot.line(
+              sizes.map((s) => [s, cost(s, misses(s)) / factor]),
+              { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 },
+            ),
+            ...(best.length
+              ? [
+                  Plot.line(
+                    best.map(([s, m]) => [s, cost(s, m) / factor]),
+                    { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" },
+                  ),
+                ]
+              : []),
+            Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
+            ...boundaryMarks(found.reach, names, domain, width),
+            Plot.ruleY([0]),
+          ],
+        }),
+      `One cache in front of ${last}: a hit costs the read price of the level that a cache of this size would be, ` +
+        `a miss that of ${last}. ` +
+        "The dotted line is the least there could be: first touches from the slowest " +
+        "level, everything else from the fastest.",
+    ),
+  );
 }

@@ -8,10 +8,16 @@ function firstRuns(data, plan) {
 
 /** The members of `places` that keep their order: one longest increasing run. */
 function longestRising(places) {
-  const tails = [], before = new Int32Array(places.length).fill(-1);
+  const tails = [],
+    before = new Int32Array(places.length).fill(-1);
   places.forEach((place, i) => {
-    let low = 0, high = tails.length;
-    while (low < high) { const mid = low + high >> 1; if (places[tails[mid]] < place) low = mid + 1; else high = mid; }
+    let low = 0,
+      high = tails.length;
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if (places[tails[mid]] < place) low = mid + 1;
+      else high = mid;
+    }
     before[i] = low ? tails[low - 1] : -1;
     tails[low] = i;
   });
@@ -21,95 +27,281 @@ function longestRising(places) {
 }
 
 function showDiff(root, data) {
-  if (data.plans.length < 2) { root.append(el("p", {}, "There is only one plan here: it already is program order, or program order does not fit. Give the command two plans to compare them.")); return; }
+  if (data.plans.length < 2) {
+    root.append(
+      el(
+        "p",
+        {},
+        "There is only one plan here: it already is program order, or program order " +
+          "does not fit. Give the command two plans to compare them.",
+      ),
+    );
+    return;
+  }
   const holder = el("div", {});
   const options = () => data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 40)));
-  const left = el("select", { onchange: () => draw() }, ...options()), right = el("select", { onchange: () => draw() }, ...options());
+  const left = el("select", { onchange: () => draw() }, ...options()),
+    right = el("select", { onchange: () => draw() }, ...options());
   left.value = data.plans.length - 1;
   right.value = 0;
-  const draw = () => { holder.replaceChildren(); drawDiff(holder, data, data.plans[Number(left.value)], data.plans[Number(right.value)]); };
+  const draw = () => {
+    holder.replaceChildren();
+    drawDiff(holder, data, data.plans[Number(left.value)], data.plans[Number(right.value)]);
+  };
   root.append(el("div", { class: "row" }, el("label", {}, "From", left), el("label", {}, "to", right)), holder);
   draw();
 }
 
 function drawDiff(root, data, a, b) {
-  const graphs = [data.graphs[a.graph], data.graphs[b.graph]], unit = graphs[0].energy_unit;
-  if (a === b) { root.append(el("p", {}, "That is the same plan twice.")); return; }
-  const runs = [firstRuns(data, a), firstRuns(data, b)], place = new Map(runs[1].map((name, i) => [name, i]));
+  const graphs = [data.graphs[a.graph], data.graphs[b.graph]],
+    unit = graphs[0].energy_unit;
+  if (a === b) {
+    root.append(el("p", {}, "That is the same plan twice."));
+    return;
+  }
+  const runs = [firstRuns(data, a), firstRuns(data, b)],
+    place = new Map(runs[1].map((name, i) => [name, i]));
   const common = runs[0].map((name, i) => ({ name, i, j: place.get(name) })).filter((op) => op.j !== undefined);
   const kept = longestRising(common.map((op) => op.j));
-  common.forEach((op, k) => { op.moved = !kept.has(k); });
-  const gone = runs[0].length - common.length, fresh = runs[1].length - common.length;
+  common.forEach((op, k) => {
+    op.moved = !kept.has(k);
+  });
+  const gone = runs[0].length - common.length,
+    fresh = runs[1].length - common.length;
+  const apart =
+    gone || fresh
+      ? `; ${grouped(gone)} only in ${shown(a.name, 40)}, ${grouped(fresh)} only in ${shown(b.name, 40)}`
+      : "";
   const count = (plan, kind) => plan.kind.filter((k) => k === kind).length;
   const priced = a.verdict.legal && b.verdict.legal;
-  root.append(el("p", {}, `${plural(common.filter((op) => op.moved).length, "op")} moved, ${grouped(kept.size)} kept their order${gone || fresh ? `; ${grouped(gone)} only in ${shown(a.name, 40)}, ${grouped(fresh)} only in ${shown(b.name, 40)}` : ""}. ` +
-    (priced ? `${shown(b.name, 40)} costs ${energyText(b.verdict.energy, unit)}, ${changeText(b.verdict.energy, a.verdict.energy)}${b.verdict.energy === a.verdict.energy ? " as" : " than"} ${shown(a.name, 40)} (${energyText(a.verdict.energy, unit)}).` : "An illegal plan has no energy to compare.")));
-  const totals = [a, b].map((plan) => [shown(plan.name, 40), grouped(plan.kind.length), grouped(count(plan, 0)), grouped(count(plan, 1)), grouped(count(plan, 2)), plan.verdict.legal ? energyText(plan.verdict.energy, unit) : "illegal"]);
+  root.append(
+    el(
+      "p",
+      {},
+      `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept their order${apart}. ` +
+        (priced
+          ? `${shown(b.name, 40)} costs ${energyText(b.verdict.energy, unit)}, ${comparedTo(b.verdict.energy, a.verdict.energy)} ` +
+            `${shown(a.name, 40)} (${energyText(a.verdict.energy, unit)}).`
+          : "An illegal plan has no energy to compare."),
+    ),
+  );
+  const totals = [a, b].map((plan) => [
+    shown(plan.name, 40),
+    grouped(plan.kind.length),
+    grouped(count(plan, 0)),
+    grouped(count(plan, 1)),
+    grouped(count(plan, 2)),
+    plan.verdict.legal ? energyText(plan.verdict.energy, unit) : "illegal",
+  ]);
   root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", "energy"], totals));
   if (priced) energyDiffs(root, data, a, b, graphs, unit);
   root.append(el("h3", {}, "Order of the ops"));
-  if (kept.size === common.length && !gone && !fresh) root.append(el("p", {}, "Both run the ops in the same order, counting first runs: they differ in what they keep, copy and compute again."));
+  if (kept.size === common.length && !gone && !fresh)
+    root.append(
+      el(
+        "p",
+        {},
+        "Both run the ops in the same order, counting first runs: they differ in what they keep, copy and compute again.",
+      ),
+    );
   else root.append(orderLinks(a, b, runs, common));
 }
 
 function energyDiffs(root, data, a, b, graphs, unit) {
   const levels = [...new Set([...a.machine.level, ...b.machine.level].map((level) => level.name))];
-  const at = (plan, name) => { const i = plan.machine.level.findIndex((level) => level.name === name); return i < 0 ? 0 : plan.verdict.levels[i]; };
-  const rows = levels.flatMap((name) => [a, b].map((plan, k) => ({ level: name, plan: plan.name, k, energy: at(plan, name) })));
-  const { factor, name } = energyScale(d3.max(rows, (r) => r.energy), unit), numbers = [a, b].map((plan) => data.plans.indexOf(plan));
-  root.append(el("h3", {}, "Energy by level"), themed(() => planLegend([a, b].map((plan, k) => ({ plan, i: numbers[k] })))));
-  root.append(figure("Energy by level in both plans", (width) => Plot.plot({
-    width, height: 60 + levels.length * 56, marginLeft: Math.min(130, width * 0.25), marginRight: 70, marginBottom: 40, marginTop: 6, style: PLOT_STYLE,
-    x: { label: `energy (${name}) →`, grid: true }, fy: { domain: levels, label: null, tickFormat: (d) => shown(d, 16), padding: 0.2 }, y: { axis: null, domain: [0, 1] },
-    marks: [
-      Plot.barX(rows, { fy: "level", y: "k", x: (r) => r.energy / factor, fill: (r) => planColour(numbers[r.k]) }),
-      Plot.text(rows, { fy: "level", y: "k", x: (r) => r.energy / factor, text: (r) => energyText(r.energy, unit), textAnchor: "start", dx: 4, fill: "var(--ink)" }), Plot.ruleX([0]),
-    ],
-  }), null));
+  const at = (plan, name) => {
+    const i = plan.machine.level.findIndex((level) => level.name === name);
+    return i < 0 ? 0 : plan.verdict.levels[i];
+  };
+  const rows = levels.flatMap((name) =>
+    [a, b].map((plan, k) => ({ level: name, plan: plan.name, k, energy: at(plan, name) })),
+  );
+  const { factor, name } = energyScale(
+      d3.max(rows, (r) => r.energy),
+      unit,
+    ),
+    numbers = [a, b].map((plan) => data.plans.indexOf(plan));
+  root.append(
+    el("h3", {}, "Energy by level"),
+    themed(() => planLegend([a, b].map((plan, k) => ({ plan, i: numbers[k] })))),
+  );
+  root.append(
+    figure(
+      "Energy by level in both plans",
+      (width) =>
+        Plot.plot({
+          width,
+          height: 60 + levels.length * 56,
+          marginLeft: Math.min(130, width * 0.25),
+          marginRight: 70,
+          marginBottom: 40,
+          marginTop: 6,
+          style: PLOT_STYLE,
+          x: { label: `energy (${name}) →`, grid: true },
+          fy: { domain: levels, label: null, tickFormat: (d) => shown(d, 16), padding: 0.2 },
+          y: { axis: null, domain: [0, 1] },
+          marks: [
+            Plot.barX(rows, {
+              fy: "level",
+              y: "k",
+              x: (r) => r.energy / factor,
+              fill: (r) => planColour(numbers[r.k]),
+            }),
+            Plot.text(rows, {
+              fy: "level",
+              y: "k",
+              x: (r) => r.energy / factor,
+              text: (r) => energyText(r.energy, unit),
+              textAnchor: "start",
+              dx: 4,
+              fill: "var(--ink)",
+            }),
+            Plot.ruleX([0]),
+          ],
+        }),
+      null,
+    ),
+  );
   const cost = [a, b].map((plan, k) => new Map(graphs[k].op_name.map((op, i) => [op, plan.verdict.ops[i]])));
-  const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({ op, before: cost[0].get(op) || 0, after: cost[1].get(op) || 0 }));
-  ops.forEach((row) => { row.change = row.after - row.before; });
-  const changed = d3.sort(ops.filter((row) => Math.abs(row.change) > 1e-9), (row) => -Math.abs(row.change)), top = changed.slice(0, 16);
+  const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({
+    op,
+    before: cost[0].get(op) || 0,
+    after: cost[1].get(op) || 0,
+  }));
+  ops.forEach((row) => {
+    row.change = row.after - row.before;
+  });
+  const changed = d3.sort(
+      ops.filter((row) => Math.abs(row.change) > 1e-9),
+      (row) => -Math.abs(row.change),
+    ),
+    top = changed.slice(0, 16);
   root.append(el("h3", {}, "Energy by op"));
   const copies = b.verdict.kinds[1] - a.verdict.kinds[1];
-  if (copies) root.append(el("p", {}, `Copies, which belong to no op: ${energyText(a.verdict.kinds[1], unit)} before, ${energyText(b.verdict.kinds[1], unit)} after.`));
-  if (!changed.length) { root.append(el("p", {}, "Every op costs the same in both.")); return; }
-  const scale = energyScale(d3.max(top, (row) => Math.abs(row.change)), unit);
+  if (copies)
+    root.append(
+      el(
+        "p",
+        {},
+        `Copies, which belong to no op: ${energyText(a.verdict.kinds[1], unit)} ` +
+          `before, ${energyText(b.verdict.kinds[1], unit)} after.`,
+      ),
+    );
+  if (!changed.length) {
+    root.append(el("p", {}, "Every op costs the same in both."));
+    return;
+  }
+  const scale = energyScale(
+    d3.max(top, (row) => Math.abs(row.change)),
+    unit,
+  );
   const margin = (width) => Math.min(190, width * 0.38);
-  root.append(figure("Change of energy by op", (width) => Plot.plot({
-    width, height: 56 + top.length * 24, marginLeft: margin(width), marginRight: 30, marginBottom: 40, marginTop: 6, style: PLOT_STYLE,
-    x: { label: `change of energy (${scale.name}); left is cheaper`, grid: true, labelAnchor: "center" }, y: { domain: top.map((row) => row.op), label: null, tickFormat: (d) => shown(d, Math.floor(margin(width) / 7.4)) },
-    marks: [
-      Plot.barX(top, { y: "op", x: (row) => row.change / scale.factor, fill: (row) => (row.change < 0 ? "#009e73" : "#d55e00"), title: (row) => `${shown(row.op)}: ${energyText(row.before, unit)} → ${energyText(row.after, unit)}`, tip: true }),
-      Plot.ruleX([0]),
-    ],
-  }), changed.length > top.length ? `The ${top.length} largest of ${grouped(changed.length)} changes.` : null,
-  asTable(["op", `before (${unit})`, `after (${unit})`, "change"], () => changed.map((row) => [shown(row.op), grouped(row.before), grouped(row.after), `${row.change > 0 ? "+" : ""}${grouped(row.change)}`]))));
+  root.append(
+    figure(
+      "Change of energy by op",
+      (width) =>
+        Plot.plot({
+          width,
+          height: 56 + top.length * 24,
+          marginLeft: margin(width),
+          marginRight: 30,
+          marginBottom: 40,
+          marginTop: 6,
+          style: PLOT_STYLE,
+          x: { label: `change of energy (${scale.name}); left is cheaper`, grid: true, labelAnchor: "center" },
+          y: {
+            domain: top.map((row) => row.op),
+            label: null,
+            tickFormat: (d) => shown(d, Math.floor(margin(width) / 7.4)),
+          },
+          marks: [
+            Plot.barX(top, {
+              y: "op",
+              x: (row) => row.change / scale.factor,
+              fill: (row) => (row.change < 0 ? "#009e73" : "#d55e00"),
+              title: (row) => `${shown(row.op)}: ${energyText(row.before, unit)} → ${energyText(row.after, unit)}`,
+              tip: true,
+            }),
+            Plot.ruleX([0]),
+          ],
+        }),
+      changed.length > top.length ? `The ${top.length} largest of ${grouped(changed.length)} changes.` : null,
+      asTable(["op", `before (${unit})`, `after (${unit})`, "change"], () =>
+        changed.map((row) => [
+          shown(row.op),
+          grouped(row.before),
+          grouped(row.after),
+          `${row.change > 0 ? "+" : ""}${grouped(row.change)}`,
+        ]),
+      ),
+    ),
+  );
 }
 
 /** Two columns of ops with a line for each; those that moved stand out. Long lists keep their labels for the moved ones. */
 function orderLinks(a, b, runs, common) {
-  const most = Math.max(runs[0].length, runs[1].length), dense = most > 80;
-  return figure(`The order of ops in ${a.name} and in ${b.name}, linked`, (width) => {
-    const pitch = dense ? Math.max(0.7, Math.min(8, 700 / most)) : 19, height = most * pitch + 44;
-    const column = Math.min(230, width * 0.36), x = [column, width - column], y = (i) => 34 + i * pitch;
-    const svg = d3.create("svg").attr("class", dense ? "links dense" : "links").attr("width", width).attr("height", height).attr("viewBox", [0, 0, width, height]);
-    [a, b].forEach((plan, k) => svg.append("text").attr("x", x[k]).attr("y", 14).attr("text-anchor", k ? "start" : "end").style("font-weight", 700).text(shown(plan.name, 28)));
-    const link = (op) => `M${x[0] + 8},${y(op.i) - 4}C${(x[0] + x[1]) / 2},${y(op.i) - 4} ${(x[0] + x[1]) / 2},${y(op.j) - 4} ${x[1] - 8},${y(op.j) - 4}`;
-    const still = d3.sort(common, (op) => op.moved);
-    svg.append("g").selectAll("path").data(still).join("path").attr("class", (op) => (op.moved ? "moved" : "")).attr("d", link).append("title").text((op) => `${shown(op.name)}: ${op.i + 1} → ${op.j + 1}`);
-    const moved = new Set(common.filter((op) => op.moved).map((op) => op.name));
-    const chars = Math.floor(column / 7.2) - 4;
-    runs.forEach((names, k) => {
-      let last = -Infinity;
-      names.forEach((name, i) => {
-        if (dense && (!moved.has(name) || y(i) - last < 13)) return;
-        last = y(i);
-        const number = k ? `${i + 1} ${shown(name, chars)}` : `${shown(name, chars)} ${i + 1}`;
-        svg.append("text").attr("class", moved.has(name) ? "moved" : "").attr("x", x[k]).attr("y", y(i)).attr("text-anchor", k ? "start" : "end").text(number);
+  const most = Math.max(runs[0].length, runs[1].length),
+    dense = most > 80;
+  return figure(
+    `The order of ops in ${a.name} and in ${b.name}, linked`,
+    (width) => {
+      const pitch = dense ? Math.max(0.7, Math.min(8, 700 / most)) : 19,
+        height = most * pitch + 44;
+      const column = Math.min(230, width * 0.36),
+        x = [column, width - column],
+        y = (i) => 34 + i * pitch;
+      const svg = d3
+        .create("svg")
+        .attr("class", dense ? "links dense" : "links")
+        .attr("width", width)
+        .attr("height", height)
+        .attr("viewBox", [0, 0, width, height]);
+      [a, b].forEach((plan, k) =>
+        svg
+          .append("text")
+          .attr("x", x[k])
+          .attr("y", 14)
+          .attr("text-anchor", k ? "start" : "end")
+          .style("font-weight", 700)
+          .text(shown(plan.name, 28)),
+      );
+      const link = (op) =>
+        `M${x[0] + 8},${y(op.i) - 4}C${(x[0] + x[1]) / 2},${y(op.i) - 4} ${(x[0] + x[1]) / 2},${y(op.j) - 4} ` +
+        `${x[1] - 8},${y(op.j) - 4}`;
+      const still = d3.sort(common, (op) => op.moved);
+      svg
+        .append("g")
+        .selectAll("path")
+        .data(still)
+        .join("path")
+        .attr("class", (op) => (op.moved ? "moved" : ""))
+        .attr("d", link)
+        .append("title")
+        .text((op) => `${shown(op.name)}: ${op.i + 1} → ${op.j + 1}`);
+      const moved = new Set(common.filter((op) => op.moved).map((op) => op.name));
+      const chars = Math.floor(column / 7.2) - 4;
+      runs.forEach((names, k) => {
+        let last = -Infinity;
+        names.forEach((name, i) => {
+          if (dense && (!moved.has(name) || y(i) - last < 13)) return;
+          last = y(i);
+          const number = k ? `${i + 1} ${shown(name, chars)}` : `${shown(name, chars)} ${i + 1}`;
+          svg
+            .append("text")
+            .attr("class", moved.has(name) ? "moved" : "")
+            .attr("x", x[k])
+            .attr("y", y(i))
+            .attr("text-anchor", k ? "start" : "end")
+            .text(number);
+        });
       });
-    });
-    return svg.node();
-  }, dense ? "Only ops that moved are named, as far as there is room; point at a line for its op." : "Numbers are the positions at which each op first runs.",
-  asTable(["op", `in ${shown(a.name, 30)}`, `in ${shown(b.name, 30)}`, "moved"], () => common.map((op) => [shown(op.name), op.i + 1, op.j + 1, op.moved ? "yes" : "no"])));
+      return svg.node();
+    },
+    dense
+      ? "Only ops that moved are named, as far as there is room; point at a line for its op."
+      : "Numbers are the positions at which each op first runs.",
+    asTable(["op", `in ${shown(a.name, 30)}`, `in ${shown(b.name, 30)}`, "moved"], () =>
+      common.map((op) => [shown(op.name), op.i + 1, op.j + 1, op.moved ? "yes" : "no"]),
+    ),
+  );
 }

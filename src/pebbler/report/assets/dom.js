@@ -15,7 +15,10 @@ function el(tag, attributes = {}, ...children) {
 
 /** A name with everything made visible that would break a line, shortened to fit. */
 function shown(name, most = 200) {
-  const plain = String(name).replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const plain = String(name).replace(
+    /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g,
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
 
@@ -25,14 +28,24 @@ const grouped = (n) => n.toLocaleString("en", { maximumFractionDigits: 2 });
 function brief(n) {
   const size = Math.abs(n);
   if (size >= 1e15) return n.toExponential(1);
-  for (const [factor, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"]]) {
+  for (const [factor, letter] of [
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+  ]) {
     if (size >= factor) return `${trim(n / factor)}${letter}`;
   }
   return size >= 1e4 ? `${trim(n / 1e3)}k` : grouped(n);
 }
 const trim = (n) => String(Number(n.toPrecision(3)));
 
-const SCALES = [[1e12, "J"], [1e9, "mJ"], [1e6, "µJ"], [1e3, "nJ"], [1, "pJ"]];
+const SCALES = [
+  [1e12, "J"],
+  [1e9, "mJ"],
+  [1e6, "µJ"],
+  [1e3, "nJ"],
+  [1, "pJ"],
+];
 
 /** The factor and name of the unit in which energies up to `most` read best. */
 function energyScale(most, unit) {
@@ -45,7 +58,10 @@ function energyScale(most, unit) {
 function energyText(value, unit) {
   const { factor, name } = energyScale(value, unit);
   const scaled = value / factor;
-  const text = factor === 1 ? grouped(scaled) : scaled.toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
+  const text =
+    factor === 1
+      ? grouped(scaled)
+      : scaled.toLocaleString("en", { minimumFractionDigits: 3, maximumFractionDigits: 3 });
   return `${text} ${name === "units" && value === 1 ? "unit" : name}`;
 }
 
@@ -58,6 +74,12 @@ function changeText(value, reference) {
   if (part > 0.5) return `${(value / reference).toFixed(2)} times more`;
   const percent = Math.abs(part * 100);
   return `${percent < 0.1 ? percent.toPrecision(2) : percent.toFixed(1)} % ${part < 0 ? "less" : "more"}`;
+}
+
+/** The same with the word that follows it: "2.2 % less than", "the same as". */
+function comparedTo(value, reference) {
+  const change = changeText(value, reference);
+  return `${change} ${change === "the same" ? "as" : "than"}`;
 }
 
 const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
@@ -76,12 +98,22 @@ const cssValue = (name) => getComputedStyle(document.documentElement).getPropert
 
 /** A table of text; columns that are numbers align right. */
 function tableOf(caption, columns, rows) {
-  const numeric = columns.map((_, i) => rows.length > 0 && rows.every((cells) => /^[-+<]?[\d.,]/.test(String(cells[i])) || cells[i] === "–"));
-  const cell = (tag, text, i) => el(tag, { class: numeric[i] ? "n" : null, scope: tag === "th" ? "col" : null }, String(text));
-  return el("div", { class: "scroll" }, el("table", {},
-    caption ? el("caption", {}, caption) : null,
-    el("thead", {}, el("tr", {}, ...columns.map((text, i) => cell("th", text, i)))),
-    el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((text, i) => cell("td", text, i)))))));
+  const numeric = columns.map(
+    (_, i) => rows.length > 0 && rows.every((cells) => /^[-+<]?[\d.,]/.test(String(cells[i])) || cells[i] === "–"),
+  );
+  const cell = (tag, text, i) =>
+    el(tag, { class: numeric[i] ? "n" : null, scope: tag === "th" ? "col" : null }, String(text));
+  return el(
+    "div",
+    { class: "scroll" },
+    el(
+      "table",
+      {},
+      caption ? el("caption", {}, caption) : null,
+      el("thead", {}, el("tr", {}, ...columns.map((text, i) => cell("th", text, i)))),
+      el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((text, i) => cell("td", text, i))))),
+    ),
+  );
 }
 
 /** The figures behind a chart, for readers who cannot see it; made when opened. */
@@ -90,7 +122,9 @@ function asTable(columns, makeRows) {
   details.addEventListener("toggle", () => {
     if (!details.open || details.childElementCount > 1) return;
     const rows = makeRows();
-    details.append(tableOf(rows.length > 400 ? `The first 400 of ${grouped(rows.length)} rows` : "", columns, rows.slice(0, 400)));
+    details.append(
+      tableOf(rows.length > 400 ? `The first 400 of ${grouped(rows.length)} rows` : "", columns, rows.slice(0, 400)),
+    );
   });
   return details;
 }

@@ -4,26 +4,60 @@ class GraphView {
   constructor(stage, onOp) {
     this.stage = stage;
     this.onOp = onOp;
-    this.svg = d3.select(stage).append("svg").attr("role", "img").attr("aria-label", "Graph of ops, values and hazards");
+    this.svg = d3
+      .select(stage)
+      .append("svg")
+      .attr("role", "img")
+      .attr("aria-label", "Graph of ops, values and hazards");
     const defs = this.svg.append("defs");
-    for (const [kind, colour] of [["raw", "var(--strong-line)"], ["war", "#d55e00"], ["waw", "#0072b2"]]) {
-      defs.append("marker").attr("id", `arrow-${kind}`).attr("viewBox", "0 0 8 8").attr("refX", 7).attr("refY", 4)
-        .attr("markerWidth", 7).attr("markerHeight", 7).attr("markerUnits", "userSpaceOnUse").attr("orient", "auto")
-        .append("path").attr("d", "M0,0.5L8,4L0,7.5z").style("fill", colour);
+    for (const [kind, colour] of [
+      ["raw", "var(--strong-line)"],
+      ["war", "#d55e00"],
+      ["waw", "#0072b2"],
+    ]) {
+      defs
+        .append("marker")
+        .attr("id", `arrow-${kind}`)
+        .attr("viewBox", "0 0 8 8")
+        .attr("refX", 7)
+        .attr("refY", 4)
+        .attr("markerWidth", 7)
+        .attr("markerHeight", 7)
+        .attr("markerUnits", "userSpaceOnUse")
+        .attr("orient", "auto")
+        .append("path")
+        .attr("d", "M0,0.5L8,4L0,7.5z")
+        .style("fill", colour);
     }
     this.world = this.svg.append("g");
-    this.zoom = d3.zoom().scaleExtent([0.02, 4]).on("zoom", (event) => {
-      this.world.attr("transform", event.transform);
-      this.svg.classed("far", event.transform.k < 0.42);
-    });
+    this.zoom = d3
+      .zoom()
+      .scaleExtent([0.02, 4])
+      .on("zoom", (event) => {
+        this.world.attr("transform", event.transform);
+        this.svg.classed("far", event.transform.k < 0.42);
+      });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
-    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
-    this.scope = button("", "", () => { this.local = !this.local; this.drawn = null; this.show(this.last); });
-    stage.append(el("div", { class: "tools" }, this.scope,
-      button("−", "Zoom out", () => this.svg.call(this.zoom.scaleBy, 1 / 1.4)),
-      button("+", "Zoom in", () => this.svg.call(this.zoom.scaleBy, 1.4)),
-      button("Fit", "Fit the drawing into the frame", () => this.fit())));
-    new ResizeObserver(() => { if (this.drawn && !this.moved) this.fit(); }).observe(stage);
+    const button = (text, label, act) =>
+      el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+    this.scope = button("", "", () => {
+      this.local = !this.local;
+      this.drawn = null;
+      this.show(this.last);
+    });
+    stage.append(
+      el(
+        "div",
+        { class: "tools" },
+        this.scope,
+        button("−", "Zoom out", () => this.svg.call(this.zoom.scaleBy, 1 / 1.4)),
+        button("+", "Zoom in", () => this.svg.call(this.zoom.scaleBy, 1.4)),
+        button("Fit", "Fit the drawing into the frame", () => this.fit()),
+      ),
+    );
+    new ResizeObserver(() => {
+      if (this.drawn && !this.moved) this.fit();
+    }).observe(stage);
   }
 
   /** Show another plan's graph. */
@@ -46,54 +80,121 @@ class GraphView {
 
   /** The ops that run within a window around the shown move; the window stays while the move is well inside it. */
   neighbours({ timeline, move }) {
-    const { kind, subject } = timeline.moves, reach = 12;
+    const { kind, subject } = timeline.moves,
+      reach = 12;
     const at = Math.max(0, move);
-    if (this.drawn && this.window && this.window.timeline === timeline && at >= this.window.from && at <= this.window.to) return { same: true };
+    if (
+      this.drawn &&
+      this.window &&
+      this.window.timeline === timeline &&
+      at >= this.window.from &&
+      at <= this.window.to
+    )
+      return { same: true };
     const pick = (from, step) => {
       const ops = [];
       let i = from;
-      for (; i >= 0 && i < kind.length && ops.length < reach; i += step) if (kind[i] === COMPUTE) ops.push([subject[i], i]);
+      for (; i >= 0 && i < kind.length && ops.length < reach; i += step)
+        if (kind[i] === COMPUTE) ops.push([subject[i], i]);
       return ops;
     };
-    const before = pick(at, -1), after = pick(at + 1, 1);
+    const before = pick(at, -1),
+      after = pick(at + 1, 1);
     const safe = (ops) => (ops.length < reach ? null : ops[Math.floor(reach * 0.7)][1]);
     this.window = { timeline, from: safe(before) ?? 0, to: safe(after) ?? kind.length };
     return { same: false, ops: [...new Set([...before, ...after].map(([o]) => o))].sort((a, b) => a - b) };
   }
 
   draw(ops) {
-    const box = this.stage.getBoundingClientRect(), graph = this.graph;
+    const box = this.stage.getBoundingClientRect(),
+      graph = this.graph;
     this.drawn = layOut(nodesAndEdges(graph, ops), Math.max(0.6, box.width / Math.max(box.height, 1)));
     this.moved = false;
     this.world.selectAll("*").remove();
     const line = d3.line().curve(this.drawn.curve);
-    const words = { raw: "reads what the other writes (RAW)", war: "must wait for the other to read (WAR)", waw: "must wait for the other to write (WAW)" };
-    const edges = this.world.append("g").selectAll("path").data(this.drawn.edges).join("path")
-      .attr("class", (e) => `edge ${e.kind}`).attr("d", (e) => line(e.points)).attr("marker-end", (e) => `url(#arrow-${e.kind})`);
-    edges.append("title").text((e) => `${this.nodeName(e.from)} → ${this.nodeName(e.to)}: the second ${words[e.kind]}, ${e.values.map((v) => shown(valueName(graph, v))).join(", ")}`);
+    const words = {
+      raw: "reads what the other writes (RAW)",
+      war: "must wait for the other to read (WAR)",
+      waw: "must wait for the other to write (WAW)",
+    };
+    const edges = this.world
+      .append("g")
+      .selectAll("path")
+      .data(this.drawn.edges)
+      .join("path")
+      .attr("class", (e) => `edge ${e.kind}`)
+      .attr("d", (e) => line(e.points))
+      .attr("marker-end", (e) => `url(#arrow-${e.kind})`);
+    edges
+      .append("title")
+      .text(
+        (e) =>
+          `${this.nodeName(e.from)} → ${this.nodeName(e.to)}: the second ${words[e.kind]}, ` +
+          `${e.values.map((v) => shown(valueName(graph, v))).join(", ")}`,
+      );
     this.edges = edges;
-    const nodes = this.world.append("g").selectAll("g").data(this.drawn.nodes).join("g").attr("class", "node")
+    const nodes = this.world
+      .append("g")
+      .selectAll("g")
+      .data(this.drawn.nodes)
+      .join("g")
+      .attr("class", "node")
       .attr("transform", (n) => `translate(${n.x - n.width / 2},${n.y - n.height / 2})`)
-      .on("mouseenter", (_, n) => this.light(n.key)).on("mouseleave", () => this.light(null))
-      .on("click", (_, n) => { if (n.op !== null) this.onOp(n.op); });
-    nodes.append("rect").attr("class", "box").attr("rx", (n) => (n.op === null ? 12 : 4)).attr("width", (n) => n.width).attr("height", (n) => n.height);
-    nodes.filter((n) => n.title).append("text").attr("x", (n) => n.width / 2).attr("y", 15).attr("text-anchor", "middle").text((n) => n.title);
+      .on("mouseenter", (_, n) => this.light(n.key))
+      .on("mouseleave", () => this.light(null))
+      .on("click", (_, n) => {
+        if (n.op !== null) this.onOp(n.op);
+      });
+    nodes
+      .append("rect")
+      .attr("class", "box")
+      .attr("rx", (n) => (n.op === null ? 12 : 4))
+      .attr("width", (n) => n.width)
+      .attr("height", (n) => n.height);
+    nodes
+      .filter((n) => n.title)
+      .append("text")
+      .attr("x", (n) => n.width / 2)
+      .attr("y", 15)
+      .attr("text-anchor", "middle")
+      .text((n) => n.title);
     nodes.append("title").text((n) => (n.op === null ? "" : shown(graph.op_name[n.op])));
     this.nodes = nodes;
-    const chips = nodes.selectAll("g.chip").data((n) => {
-      let x = (n.width - n.chips.reduce((sum, chip) => sum + chipWidth(chip.name) + CHIP_GAP, -CHIP_GAP)) / 2;
-      return n.chips.map((chip) => { const at = { ...chip, x, y: n.op === null ? 4 : 22, width: chipWidth(chip.name) }; x += at.width + CHIP_GAP; return at; });
-    }).join("g").attr("class", "chip").attr("transform", (c) => `translate(${c.x},${c.y})`);
+    const chips = nodes
+      .selectAll("g.chip")
+      .data((n) => {
+        let x = (n.width - n.chips.reduce((sum, chip) => sum + chipWidth(chip.name) + CHIP_GAP, -CHIP_GAP)) / 2;
+        return n.chips.map((chip) => {
+          const at = { ...chip, x, y: n.op === null ? 4 : 22, width: chipWidth(chip.name) };
+          x += at.width + CHIP_GAP;
+          return at;
+        });
+      })
+      .join("g")
+      .attr("class", "chip")
+      .attr("transform", (c) => `translate(${c.x},${c.y})`);
     chips.append("g").attr("class", "parts");
-    chips.append("rect").attr("class", "outline").attr("width", (c) => c.width).attr("height", 18).attr("rx", 3);
-    chips.append("text").attr("x", (c) => c.width / 2).attr("y", 13).attr("text-anchor", "middle").text((c) => c.name);
+    chips
+      .append("rect")
+      .attr("class", "outline")
+      .attr("width", (c) => c.width)
+      .attr("height", 18)
+      .attr("rx", 3);
+    chips
+      .append("text")
+      .attr("x", (c) => c.width / 2)
+      .attr("y", 13)
+      .attr("text-anchor", "middle")
+      .text((c) => c.name);
     chips.append("title");
     this.chips = chips;
     this.fit();
   }
 
   nodeName(key) {
-    return shown(key[0] === "o" ? this.graph.op_name[Number(key.slice(1))] : valueName(this.graph, Number(key.slice(1))));
+    return shown(
+      key[0] === "o" ? this.graph.op_name[Number(key.slice(1))] : valueName(this.graph, Number(key.slice(1))),
+    );
   }
 
   light(key) {
@@ -103,36 +204,68 @@ class GraphView {
   }
 
   colour({ timeline, step, move, illegal }) {
-    const { graph } = this, places = timeline.places(step), names = timeline.arena.names;
+    const { graph } = this,
+      places = timeline.places(step),
+      names = timeline.arena.names;
     const current = move >= 0 && timeline.moves.kind[move] === COMPUTE ? timeline.moves.subject[move] : null;
     const tensor = move >= 0 && timeline.moves.kind[move] !== COMPUTE ? timeline.moves.subject[move] : null;
     const ran = new Set();
     for (let i = 0; i < step; i++) if (timeline.moves.kind[i] === COMPUTE) ran.add(timeline.moves.subject[i]);
-    const touched = (n) => (n.op !== null && n.op === current) || (tensor !== null && n.chips.some((c) => graph.value_tensor[c.value] === tensor && (places[c.value] || n.op === null)));
-    this.nodes.classed("todo", (n) => n.op !== null && !ran.has(n.op)).classed("current", (n) => touched(n) && !illegal).classed("illegal", (n) => touched(n) && illegal);
+    const touched = (n) =>
+      (n.op !== null && n.op === current) ||
+      (tensor !== null &&
+        n.chips.some((c) => graph.value_tensor[c.value] === tensor && (places[c.value] || n.op === null)));
+    this.nodes
+      .classed("todo", (n) => n.op !== null && !ran.has(n.op))
+      .classed("current", (n) => touched(n) && !illegal)
+      .classed("illegal", (n) => touched(n) && illegal);
     this.chips.each(function (chip) {
-      const place = places[chip.value], parts = [];
+      const place = places[chip.value],
+        parts = [];
       const sum = place ? d3.sum(place) : 0;
       if (place) {
-        const held = place.map((units, level) => ({ level, share: sum ? units / sum : 0 })).filter((part) => part.share > 0);
-        if (!held.length) held.push({ level: timeline.arena.management === "explicit" ? lowestBit(places.bits[chip.value]) : 0, share: 1 });
+        const held = place
+          .map((units, level) => ({ level, share: sum ? units / sum : 0 }))
+          .filter((part) => part.share > 0);
+        if (!held.length)
+          held.push({
+            level: timeline.arena.management === "explicit" ? lowestBit(places.bits[chip.value]) : 0,
+            share: 1,
+          });
         let x = 0;
-        for (const part of held) { parts.push({ ...part, x }); x += part.share * chip.width; }
+        for (const part of held) {
+          parts.push({ ...part, x });
+          x += part.share * chip.width;
+        }
       }
       const node = d3.select(this).classed("absent", !place);
-      node.select(".parts").selectAll("rect").data(parts).join("rect").attr("class", "part").attr("height", 18).attr("x", (p) => p.x)
-        .attr("width", (p) => p.share * chip.width).style("fill", (p) => levelColour(p.level));
+      node
+        .select(".parts")
+        .selectAll("rect")
+        .data(parts)
+        .join("rect")
+        .attr("class", "part")
+        .attr("height", 18)
+        .attr("x", (p) => p.x)
+        .attr("width", (p) => p.share * chip.width)
+        .style("fill", (p) => levelColour(p.level));
       const where = parts.map((p) => names[p.level]).join(" and ");
       const size = graph.value_size[chip.value];
-      node.select("title").text(`${shown(valueName(graph, chip.value))}, ${grouped(size)} ${graph.unit}: ${place ? `in ${where}` : "not in memory"}`);
+      node
+        .select("title")
+        .text(
+          `${shown(valueName(graph, chip.value))}, ${grouped(size)} ${graph.unit}: ${place ? `in ${where}` : "not in memory"}`,
+        );
     });
   }
 
   fit() {
-    const box = this.stage.getBoundingClientRect(), d = this.drawn && this.drawn.box;
+    const box = this.stage.getBoundingClientRect(),
+      d = this.drawn && this.drawn.box;
     if (!d || box.width < 20) return;
     const scale = Math.min(1.25, (box.width - 24) / d.width, (box.height - 56) / d.height);
-    const x = (box.width - d.width * scale) / 2 - d.x * scale, y = Math.max(44, (box.height - d.height * scale) / 2) - d.y * scale;
+    const x = (box.width - d.width * scale) / 2 - d.x * scale,
+      y = Math.max(44, (box.height - d.height * scale) / 2) - d.y * scale;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, y).scale(scale));
   }
 }

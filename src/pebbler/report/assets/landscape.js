@@ -1,90 +1,272 @@
 // The landscape: where the plans stand among all orders, and what more or less fast memory would do.
 
 function showLandscape(root, data) {
-  const found = data.landscape, plan = data.plans[0], graph = data.graphs[plan.graph], unit = graph.energy_unit;
-  if (!found) { root.append(el("p", {}, "This graph has no ops.")); return; }
-  const total = found.orders === null ? "too many to count" : found.orders.includes("e") ? found.orders : grouped(Number(found.orders));
-  const how = found.complete ? `All ${total} orders that the hazards allow` : `A sample of ${grouped(found.seen)} random orders (the hazards allow ${total})`;
+  const found = data.landscape,
+    plan = data.plans[0],
+    graph = data.graphs[plan.graph],
+    unit = graph.energy_unit;
+  if (!found) {
+    root.append(el("p", {}, "This graph has no ops."));
+    return;
+  }
+  const total =
+    found.orders === null
+      ? "too many to count"
+      : found.orders.includes("e")
+        ? found.orders
+        : grouped(Number(found.orders));
+  const how = found.complete
+    ? `All ${total} orders that the hazards allow`
+    : `A sample of ${grouped(found.seen)} random orders (the hazards allow ${total})`;
   const lone = found.orders === "1";
-  root.append(el("p", {}, lone ? "The hazards allow one order only, so there is nothing to choose there: what is left to decide is what to keep, to store and to compute again."
-    : `${how}, ${found.rule}${found.misfits ? `; ${grouped(found.misfits)} do not fit into the fastest level that way` : ""}.`));
+  root.append(
+    el(
+      "p",
+      {},
+      lone
+        ? "The hazards allow one order only, so there is nothing to choose there: " +
+            "what is left to decide is what to keep, to store and to compute again."
+        : `${how}, ${found.rule}${found.misfits ? `; ${grouped(found.misfits)} do not fit into the fastest level that way` : ""}.`,
+    ),
+  );
   if (!lone && found.seen > found.misfits) showDistribution(root, found, unit, data);
   showFronts(root, found, data, unit);
 }
 
 function showDistribution(root, found, unit, data) {
   const marks = found.marks.slice().sort((a, b) => a.energy - b.energy);
-  const low = Math.min(found.low, ...marks.map((mark) => mark.energy)), high = Math.max(found.high, ...marks.map((mark) => mark.energy));
-  const { factor, name } = energyScale(high, unit), bins = found.counts.length, wide = (found.high - found.low) / bins || Math.max(found.high, 1) * 0.004;
-  const bars = found.counts.map((count, i) => ({ x1: (found.low + i * wide) / factor, x2: (found.low + (i + 1) * wide) / factor, count })).filter((bar) => bar.count);
+  const low = Math.min(found.low, ...marks.map((mark) => mark.energy)),
+    high = Math.max(found.high, ...marks.map((mark) => mark.energy));
+  const { factor, name } = energyScale(high, unit),
+    bins = found.counts.length,
+    wide = (found.high - found.low) / bins || Math.max(found.high, 1) * 0.004;
+  const bars = found.counts
+    .map((count, i) => ({ x1: (found.low + i * wide) / factor, x2: (found.low + (i + 1) * wide) / factor, count }))
+    .filter((bar) => bar.count);
   const pad = (high - low) * 0.03 || wide;
   const words = (mark) => `${shown(mark.name, 26)}${mark.legal ? "" : " (illegal)"}`;
-  root.append(figure("Distribution of energies over orders", (width) => {
-    const domain = [(low - pad) / factor, (high + pad) / factor], place = d3.scaleLinear(domain, [58, width - 24]);
-    // Labels stand in as many rows above the bars as they need.
-    const ends = [];
-    const placed = marks.map((mark) => {
-      const at = place(mark.energy / factor), half = textWidth(words(mark), 12) / 2 + 8, middle = Math.max(50 + half, Math.min(width - 12 - half, at));
-      let row = ends.findIndex((end) => end < middle - half);
-      if (row < 0) row = ends.length;
-      ends[row] = middle + half;
-      return { ...mark, x: mark.energy / factor, shift: middle - at, row };
-    });
-    const top = 34 + ends.length * 17;
-    const chart = plotOf(width, {
-      height: 250 + top, marginTop: top, x: { domain, label: `energy (${name})`, labelAnchor: "center" }, y: { label: "↑ orders", grid: true, tickFormat: brief },
-      marks: [
-        Plot.rectY(bars, { x1: "x1", x2: "x2", y: "count", fill: "var(--strong-line)", insetLeft: 0.5, insetRight: 0.5, title: (d) => `${grouped(d.count)} orders from ${d.x1.toPrecision(5)} to ${d.x2.toPrecision(5)} ${name}`, tip: true }),
-        Plot.ruleX(placed, { x: "x", stroke: (d) => (d.legal ? planColour(0) : planColour(1)), strokeWidth: 2, strokeDasharray: (d) => (d.legal ? null : "3 3") }), Plot.ruleY([0]),
-        ...placed.map((mark) => Plot.text([mark], { x: "x", text: words, frameAnchor: "top", dy: -14 - 17 * mark.row, dx: mark.shift, fill: "var(--ink)", fontWeight: mark.row === -1 ? 600 : 500 })),
-      ],
-    });
-    return chart;
-  }, null, asTable(["order", `energy (${unit})`, "legal"], () => [...marks.map((mark) => [shown(mark.name), grouped(mark.energy), mark.legal ? "yes" : "no"]), ["cheapest order found", grouped(found.low), "yes"], ["dearest order found", grouped(found.high), "yes"]])));
+  root.append(
+    figure(
+      "Distribution of energies over orders",
+      (width) => {
+        const domain = [(low - pad) / factor, (high + pad) / factor],
+          place = d3.scaleLinear(domain, [58, width - 24]);
+        // Labels stand in as many rows above the bars as they need.
+        const ends = [];
+        const placed = marks.map((mark) => {
+          const at = place(mark.energy / factor),
+            half = textWidth(words(mark), 12) / 2 + 8,
+            middle = Math.max(50 + half, Math.min(width - 12 - half, at));
+          let row = ends.findIndex((end) => end < middle - half);
+          if (row < 0) row = ends.length;
+          ends[row] = middle + half;
+          return { ...mark, x: mark.energy / factor, shift: middle - at, row };
+        });
+        const top = 34 + ends.length * 17;
+        const chart = plotOf(width, {
+          height: 250 + top,
+          marginTop: top,
+          x: { domain, label: `energy (${name})`, labelAnchor: "center" },
+          y: { label: "↑ orders", grid: true, tickFormat: brief },
+          marks: [
+            Plot.rectY(bars, {
+              x1: "x1",
+              x2: "x2",
+              y: "count",
+              fill: "var(--strong-line)",
+              insetLeft: 0.5,
+              insetRight: 0.5,
+              title: (d) => `${grouped(d.count)} orders from ${d.x1.toPrecision(5)} to ${d.x2.toPrecision(5)} ${name}`,
+              tip: true,
+            }),
+            Plot.ruleX(placed, {
+              x: "x",
+              stroke: (d) => (d.legal ? planColour(0) : planColour(1)),
+              strokeWidth: 2,
+              strokeDasharray: (d) => (d.legal ? null : "3 3"),
+            }),
+            Plot.ruleY([0]),
+            ...placed.map((mark) =>
+              Plot.text([mark], {
+                x: "x",
+                text: words,
+                frameAnchor: "top",
+                dy: -14 - 17 * mark.row,
+                dx: mark.shift,
+                fill: "var(--ink)",
+                fontWeight: mark.row === -1 ? 600 : 500,
+              }),
+            ),
+          ],
+        });
+        return chart;
+      },
+      null,
+      asTable(["order", `energy (${unit})`, "legal"], () => [
+        ...marks.map((mark) => [shown(mark.name), grouped(mark.energy), mark.legal ? "yes" : "no"]),
+        ["cheapest order found", grouped(found.low), "yes"],
+        ["dearest order found", grouped(found.high), "yes"],
+      ]),
+    ),
+  );
   const own = found.marks[0];
   if (own && own.legal) {
     const cheaper = d3.sum(found.counts.slice(0, Math.max(0, Math.ceil((own.energy - found.low) / wide - 1e-9))));
-    const better = own.energy <= found.low ? "No order seen is cheaper" : `At most ${(100 * cheaper / d3.sum(found.counts)).toFixed(1)} % of the orders seen are cheaper`;
-    root.append(el("p", {}, `${better} than ${shown(own.name, 40)} (${energyText(own.energy, unit)}). The cheapest costs ${energyText(found.low, unit)}, the dearest ${energyText(found.high, unit)}.`));
+    const better =
+      own.energy <= found.low
+        ? "No order seen is cheaper"
+        : `At most ${((100 * cheaper) / d3.sum(found.counts)).toFixed(1)} % of the orders seen are cheaper`;
+    root.append(
+      el(
+        "p",
+        {},
+        `${better} than ${shown(own.name, 40)} (${energyText(own.energy, unit)}). ` +
+          `The cheapest costs ${energyText(found.low, unit)}, the dearest ${energyText(found.high, unit)}.`,
+      ),
+    );
   }
 }
 
 function showFronts(root, found, data, unit) {
   root.append(el("h3", {}, "Energy against memory"));
-  if (!found.fronts.length) { root.append(el("p", {}, "No other sizes were priced: the plan is too long, or nothing in it depends on a level's capacity.")); return; }
-  const names = data.plans[0].machine.level.map((level) => level.name), levels = [...new Set(found.fronts.map((front) => front.level))];
-  const holder = el("div", {}), gunit = data.graphs[data.plans[0].graph].unit;
-  const number = (name) => Math.max(0, data.plans.findIndex((plan) => plan.name === name));
+  if (!found.fronts.length) {
+    root.append(
+      el("p", {}, "No other sizes were priced: the plan is too long, or nothing in it depends on a level's capacity."),
+    );
+    return;
+  }
+  const names = data.plans[0].machine.level.map((level) => level.name),
+    levels = [...new Set(found.fronts.map((front) => front.level))];
+  const holder = el("div", {}),
+    gunit = data.graphs[data.plans[0].graph].unit;
+  const number = (name) =>
+    Math.max(
+      0,
+      data.plans.findIndex((plan) => plan.name === name),
+    );
   const colourOf = (front) => (front.rule.startsWith("solved") ? 4 : number(front.plan));
   const draw = (level) => {
     const fronts = found.fronts.filter((front) => front.level === level);
-    const most = d3.max(fronts.flatMap((front) => front.energy)), { factor, name } = energyScale(most, unit);
-    const points = fronts.flatMap((front) => front.capacity.map((room, k) => ({ room, energy: front.energy[k] / factor, plan: front.plan, front })));
+    const most = d3.max(fronts.flatMap((front) => front.energy)),
+      { factor, name } = energyScale(most, unit);
+    const points = fronts.flatMap((front) =>
+      front.capacity.map((room, k) => ({ room, energy: front.energy[k] / factor, plan: front.plan, front })),
+    );
     // The Pareto front: no other point needs less memory and less energy.
     let least = Infinity;
-    const pareto = d3.sort(points, (p) => p.room, (p) => p.energy).filter((p) => { const better = p.energy < least - 1e-12; if (better) least = p.energy; return better; });
-    const own = fronts[0].own, lowest = d3.min(points, (p) => p.energy), steep = lowest > 0 && d3.max(points, (p) => p.energy) / lowest > 20;
-    const plans = data.plans.filter((plan) => plan.verdict.legal && plan.verdict.peak.length && plan.graph === data.plans[0].graph && plan.name !== undefined && fronts.some((front) => front.plan === plan.name));
+    const pareto = d3
+      .sort(
+        points,
+        (p) => p.room,
+        (p) => p.energy,
+      )
+      .filter((p) => {
+        const better = p.energy < least - 1e-12;
+        if (better) least = p.energy;
+        return better;
+      });
+    const own = fronts[0].own,
+      lowest = d3.min(points, (p) => p.energy),
+      steep = lowest > 0 && d3.max(points, (p) => p.energy) / lowest > 20;
+    const plans = data.plans.filter(
+      (plan) =>
+        plan.verdict.legal &&
+        plan.verdict.peak.length &&
+        plan.graph === data.plans[0].graph &&
+        plan.name !== undefined &&
+        fronts.some((front) => front.plan === plan.name),
+    );
     holder.replaceChildren(
-      themed(() => planLegend(fronts.map((front) => ({ plan: { name: front.plan }, i: colourOf(front), words: front.rule.startsWith("solved") ? front.rule : `${shown(front.plan, 40)}: ${front.rule}` })))),
-      figure("Energy against the capacity of a level", (width) => plotOf(width, {
-        x: { type: "log", label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`, labelAnchor: "center", tickFormat: logTicks(d3.extent(points, (p) => p.room)) }, y: { label: `↑ energy (${name}${steep ? ", log scale" : ""})`, grid: true, ...(steep ? { type: "log", tickFormat: logTicks([1, 100]) } : { zero: true }) },
-        marks: [
-          Plot.ruleX([own], { stroke: "var(--muted)", strokeDasharray: "4 3" }), Plot.text([own], { x: (d) => d, text: () => `as it is: ${brief(own)}`, frameAnchor: "top", dy: -12, fill: "var(--muted)" }),
-          ...fronts.map((front) => { const i = colourOf(front); return Plot.line(points.filter((p) => p.front === front), { x: "room", y: "energy", curve: "step-after", stroke: planColour(i), strokeWidth: 2, strokeDasharray: PLAN_DASHES[i % 6] }); }),
-          Plot.dot(pareto, { x: "room", y: "energy", r: 4, fill: "var(--ink)", title: (d) => `${shown(d.plan)}\n${grouped(d.room)} ${gunit}: ${grouped(d.energy)} ${name}`, tip: true }),
-          Plot.dot(plans, { x: (p) => Math.max(1, p.verdict.peak[level]), y: (p) => p.verdict.energy / factor, symbol: "star", r: 8, fill: (p) => planColour(data.plans.indexOf(p)), stroke: "var(--ink)", title: (p) => `${shown(p.name)}: uses ${grouped(p.verdict.peak[level])}, costs ${energyText(p.verdict.energy, unit)}`, tip: true }),
-          ...(steep ? [] : [Plot.ruleY([0])]),
-        ],
-      }), `Dots: the Pareto front, where less energy needs more memory.${plans.length ? " Stars: the plans themselves, at the room they really use." : ""}`,
-      asTable(["plan", `capacity (${gunit})`, `energy (${name})`], () => points.map((p) => [shown(p.plan), grouped(p.room), grouped(p.energy)]))));
+      themed(() =>
+        planLegend(
+          fronts.map((front) => ({
+            plan: { name: front.plan },
+            i: colourOf(front),
+            words: front.rule.startsWith("solved") ? front.rule : `${shown(front.plan, 40)}: ${front.rule}`,
+          })),
+        ),
+      ),
+      figure(
+        "Energy against the capacity of a level",
+        (width) =>
+          plotOf(width, {
+            x: {
+              type: "log",
+              label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`,
+              labelAnchor: "center",
+              tickFormat: logTicks(d3.extent(points, (p) => p.room)),
+            },
+            y: {
+              label: `↑ energy (${name}${steep ? ", log scale" : ""})`,
+              grid: true,
+              ...(steep ? { type: "log", tickFormat: logTicks([1, 100]) } : { zero: true }),
+            },
+            marks: [
+              Plot.ruleX([own], { stroke: "var(--muted)", strokeDasharray: "4 3" }),
+              Plot.text([own], {
+                x: (d) => d,
+                text: () => `as it is: ${brief(own)}`,
+                frameAnchor: "top",
+                dy: -12,
+                fill: "var(--muted)",
+              }),
+              ...fronts.map((front) => {
+                const i = colourOf(front);
+                return Plot.line(
+                  points.filter((p) => p.front === front),
+                  {
+                    x: "room",
+                    y: "energy",
+                    curve: "step-after",
+                    stroke: planColour(i),
+                    strokeWidth: 2,
+                    strokeDasharray: PLAN_DASHES[i % 6],
+                  },
+                );
+              }),
+              Plot.dot(pareto, {
+                x: "room",
+                y: "energy",
+                r: 4,
+                fill: "var(--ink)",
+                title: (d) => `${shown(d.plan)}\n${grouped(d.room)} ${gunit}: ${grouped(d.energy)} ${name}`,
+                tip: true,
+              }),
+              Plot.dot(plans, {
+                x: (p) => Math.max(1, p.verdict.peak[level]),
+                y: (p) => p.verdict.energy / factor,
+                symbol: "star",
+                r: 8,
+                fill: (p) => planColour(data.plans.indexOf(p)),
+                stroke: "var(--ink)",
+                title: (p) =>
+                  `${shown(p.name)}: uses ${grouped(p.verdict.peak[level])}, costs ${energyText(p.verdict.energy, unit)}`,
+                tip: true,
+              }),
+              ...(steep ? [] : [Plot.ruleY([0])]),
+            ],
+          }),
+        "Dots: the Pareto front, where less energy needs more memory." +
+          (plans.length ? " Stars: the plans themselves, at the room they really use." : ""),
+        asTable(["plan", `capacity (${gunit})`, `energy (${name})`], () =>
+          points.map((p) => [shown(p.plan), grouped(p.room), grouped(p.energy)]),
+        ),
+      ),
+    );
   };
   if (levels.length > 1) {
-    const select = el("select", { onchange: () => draw(Number(select.value)) }, ...levels.map((level) => el("option", { value: level }, shown(names[level], 30))));
+    const select = el(
+      "select",
+      { onchange: () => draw(Number(select.value)) },
+      ...levels.map((level) => el("option", { value: level }, shown(names[level], 30))),
+    );
     root.append(el("label", {}, "Level that changes:", select));
     const start = levels[Math.min(1, levels.length - 1)];
     select.value = start;
     root.append(holder);
     draw(start);
-  } else { root.append(holder); draw(levels[0]); }
+  } else {
+    root.append(holder);
+    draw(levels[0]);
+  }
 }

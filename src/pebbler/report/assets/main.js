@@ -9,28 +9,39 @@ function start() {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     document.dispatchEvent(new Event("themechange"));
   });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
+  window
+    .matchMedia("(prefers-color-scheme: dark)")
+    .addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
   section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), theme);
 
   data.graphs.forEach(effects);
   const summary = section("summary-view");
   showSummary(summary, data, data.plans[0]);
-  let player = null, lifetimes = null, pending = null;
+  let player = null,
+    lifetimes = null,
+    pending = null;
   const tasks = [
     () => {
       player = new Player(section("player-view"), data, (timeline) => {
         clearTimeout(pending);
-        pending = setTimeout(() => { if (lifetimes) lifetimes.show(timeline); }, 60);
+        pending = setTimeout(() => {
+          if (lifetimes) lifetimes.show(timeline);
+        }, 60);
       });
       player.load(data.plans[0]);
       warnIfApart(data, player);
     },
-    () => { lifetimes = new Lifetimes(section("lifetimes-view")); lifetimes.show(player.timeline); },
+    () => {
+      lifetimes = new Lifetimes(section("lifetimes-view"));
+      lifetimes.show(player.timeline);
+    },
     () => showReuse(section("reuse-view"), data),
     () => showMisses(section("misses-view"), data, 0),
     () => showDiff(section("diff-view"), data),
     () => showLandscape(section("landscape-view"), data),
-    () => { document.documentElement.dataset.ready = "true"; },
+    () => {
+      document.documentElement.dataset.ready = "true";
+    },
   ];
   let done = 0;
   const VIEWS = ["player", "lifetimes", "reuse", "misses", "diff", "landscape", "ready"]; // names for the browser's own profiler
@@ -53,10 +64,17 @@ function start() {
 
 /** The page has the referee's rules once more, for reordering; should they ever disagree, it says so. */
 function warnIfApart(data, player) {
-  const plan = data.plans[0], mine = player.given.verdict;
+  const plan = data.plans[0],
+    mine = player.given.verdict;
   const near = Math.abs(mine.energy - plan.verdict.energy) <= 1e-9 * Math.max(1, Math.abs(plan.verdict.energy));
   if (mine.legal === plan.verdict.legal && mine.move === plan.verdict.move && near) return;
-  player.live.before(el("div", { class: "banner" }, "This page prices the plan otherwise than the referee did. Trust pebbler check, and please report it."));
+  player.live.before(
+    el(
+      "div",
+      { class: "banner" },
+      "This page prices the plan otherwise than the referee did. Trust pebbler check, and please report it.",
+    ),
+  );
 }
 
 start();

@@ -4,16 +4,39 @@ class Player {
   constructor(root, data, onChange) {
     Object.assign(this, { data, onChange, step: 0, timer: null });
     this.stage = el("div", { class: "stage" });
-    this.schedule = new Schedule({ select: (i) => this.goTo(i + 1), move: (from, to) => this.reorder(from, to), play: () => this.toggle() });
+    this.schedule = new Schedule({
+      select: (i) => this.goTo(i + 1),
+      move: (from, to) => this.reorder(from, to),
+      play: () => this.toggle(),
+    });
     // A button with words is called by them; one with a sign only needs a name.
-    const button = (text, label, act, more = {}) => el("button", { type: "button", "aria-label": /[a-z]/i.test(text) ? null : label, title: label, onclick: act, ...more }, text);
+    const button = (text, label, act, more = {}) =>
+      el(
+        "button",
+        { type: "button", "aria-label": /[a-z]/i.test(text) ? null : label, title: label, onclick: act, ...more },
+        text,
+      );
     this.playButton = button("▶ Play", "Play the moves", () => this.toggle(), { class: "primary" });
-    this.slider = el("input", { type: "range", min: 0, value: 0, "aria-label": "Moves done", oninput: () => this.goTo(Number(this.slider.value)) });
-    this.speed = el("select", { "aria-label": "Speed" }, ...[[1, "1 move/s"], [4, "4 moves/s"], [20, "20 moves/s"], [200, "200 moves/s"]]
-      .map(([rate, text]) => el("option", { value: rate, selected: rate === 4 }, text)));
+    this.slider = el("input", {
+      type: "range",
+      min: 0,
+      value: 0,
+      "aria-label": "Moves done",
+      oninput: () => this.goTo(Number(this.slider.value)),
+    });
+    this.speed = el(
+      "select",
+      { "aria-label": "Speed" },
+      ...[
+        [1, "1 move/s"],
+        [4, "4 moves/s"],
+        [20, "20 moves/s"],
+        [200, "200 moves/s"],
+      ].map(([rate, text]) => el("option", { value: rate, selected: rate === 4 }, text)),
+    );
     this.now = el("div", { class: "now", "aria-live": "polite", "data-test": "now" });
     this.meters = el("div", { class: "meters" });
-    this.strip = el("div", { class: "chart strip", role: "img", "aria-label": "Running energy over the moves" });
+    this.running = new RunningEnergy();
     this.live = el("div", { class: "live", "aria-live": "polite", "data-test": "live" });
     this.along = el("input", { type: "checkbox", id: "along", checked: true });
     this.alongLabel = el("label", { for: "along" }, "take its copies and drops along");
@@ -21,23 +44,60 @@ class Player {
     this.reset = button("Back to the plan", "Back to the plan as it was given", () => this.load(this.plan));
     this.save = button("Save as a plan", "Save the moves as a plan file, for pebbler check", () => this.download());
     this.banner = el("div", { role: "alert" });
-    root.append(this.banner, el("div", { class: "player" },
-      el("div", {},
-        this.stage, this.legend = el("div", { class: "legend" }),
-        el("div", { class: "transport" },
-          button("|◀", "To the start", () => this.goTo(0)), button("◀", "One move back", () => this.goTo(this.step - 1)), this.playButton,
-          button("▶", "One move on", () => this.goTo(this.step + 1), { "data-test": "next" }), button("▶|", "To the end", () => this.goTo(Infinity)),
-          this.slider, this.speed),
-        this.now, this.meters, this.strip),
-      el("div", { class: "schedule" },
-        el("div", { class: "head" }, el("h3", {}, "Moves"), el("p", {}, "Drag ⠿, or select a move and press Alt with ↑ or ↓, to try another order.")),
-        this.schedule.list,
-        el("div", { class: "foot" },
-          el("div", { class: "row" }, button("↑ Earlier", "Move the selected one earlier", () => this.nudge(-1)), button("↓ Later", "Move the selected one later", () => this.nudge(1)), this.undo, this.reset, this.save),
-          el("div", { class: "row" }, this.along, this.alongLabel), this.live))));
+    root.append(
+      this.banner,
+      el(
+        "div",
+        { class: "player" },
+        el(
+          "div",
+          {},
+          this.stage,
+          (this.legend = el("div", { class: "legend" })),
+          el(
+            "div",
+            { class: "transport" },
+            button("|◀", "To the start", () => this.goTo(0)),
+            button("◀", "One move back", () => this.goTo(this.step - 1)),
+            this.playButton,
+            button("▶", "One move on", () => this.goTo(this.step + 1), { "data-test": "next" }),
+            button("▶|", "To the end", () => this.goTo(Infinity)),
+            this.slider,
+            this.speed,
+          ),
+          this.now,
+          this.meters,
+          this.running.element,
+        ),
+        el(
+          "div",
+          { class: "schedule" },
+          el(
+            "div",
+            { class: "head" },
+            el("h3", {}, "Moves"),
+            el("p", {}, "Drag ⠿, or select a move and press Alt with ↑ or ↓, to try another order."),
+          ),
+          this.schedule.list,
+          el(
+            "div",
+            { class: "foot" },
+            el(
+              "div",
+              { class: "row" },
+              button("↑ Earlier", "Move the selected one earlier", () => this.nudge(-1)),
+              button("↓ Later", "Move the selected one later", () => this.nudge(1)),
+              this.undo,
+              this.reset,
+              this.save,
+            ),
+            el("div", { class: "row" }, this.along, this.alongLabel),
+            this.live,
+          ),
+        ),
+      ),
+    );
     this.view = new GraphView(this.stage, (op) => this.findOp(op));
-    new ResizeObserver(() => this.drawStrip()).observe(this.strip);
-    document.addEventListener("themechange", () => this.drawStrip());
   }
 
   load(plan) {
@@ -54,38 +114,59 @@ class Player {
     this.useTimeline(this.given);
     // An illegal plan opens at its illegal move: in the state before it, with the reason.
     const { legal, move } = this.given.verdict;
-    this.goTo(legal ? 0 : move === null ? (this.given.verdict.played || 0) : move - 1, true);
+    this.goTo(legal ? 0 : move === null ? this.given.verdict.played || 0 : move - 1, true);
   }
 
   useTimeline(timeline) {
     this.timeline = timeline;
     this.slider.max = timeline.length;
     this.schedule.load(timeline.length, (i) => this.describe(i));
-    this.drawStrip();
-    const { verdict } = timeline, edited = timeline !== this.given, unit = this.graph.energy_unit;
+    this.running.show(timeline, this.given);
+    const { verdict } = timeline,
+      edited = timeline !== this.given,
+      unit = this.graph.energy_unit;
     this.undo.disabled = this.reset.disabled = !edited;
     const notes = [];
     if (edited) {
       const legal = verdict.legal;
-      notes.push(el("strong", { class: legal ? "good" : "bad" }, legal ? "Your order is legal. " : "Your order is illegal. "));
+      notes.push(
+        el("strong", { class: legal ? "good" : "bad" }, legal ? "Your order is legal. " : "Your order is illegal. "),
+      );
       if (legal) {
         notes.push(`${energyText(verdict.energy, unit)}`);
-        if (this.given.verdict.legal) notes.push(`: ${changeText(verdict.energy, this.given.verdict.energy)}${verdict.energy === this.given.verdict.energy ? " as" : " than"} the plan (${energyText(this.given.verdict.energy, unit)}).`);
+        if (this.given.verdict.legal)
+          notes.push(
+            `: ${comparedTo(verdict.energy, this.given.verdict.energy)} ` +
+              `the plan (${energyText(this.given.verdict.energy, unit)}).`,
+          );
       } else notes.push(shown(verdict.error, 600));
-    } else notes.push(verdict.legal ? `The plan as given: ${energyText(verdict.energy, unit)}, legal.` : "The plan as given is illegal; repair it here, or read why above.");
+    } else
+      notes.push(
+        verdict.legal
+          ? `The plan as given: ${energyText(verdict.energy, unit)}, legal.`
+          : "The plan as given is illegal; repair it here, or read why above.",
+      );
     this.live.replaceChildren(...notes);
     this.live.dataset.energy = verdict.energy;
     this.live.dataset.legal = verdict.legal;
-    this.banner.className = verdict.legal ? "" : "banner";
-    this.banner.replaceChildren(...(verdict.legal ? [] : [el("strong", {}, edited ? "Illegal: " : "This plan is illegal: "), shown(verdict.error, 600)]));
+    // Only the plan as given has a banner: one that came and went while ops are dragged would shift the page under the pointer.
+    const first = this.given.verdict;
+    this.banner.className = first.legal ? "" : "banner";
+    this.banner.replaceChildren(
+      ...(first.legal ? [] : [el("strong", {}, "This plan is illegal: "), shown(first.error, 600)]),
+    );
     if (this.onChange) this.onChange(timeline, edited);
   }
 
   describe(i) {
-    const { moves, verdict, arena } = this.timeline, kind = moves.kind[i], subject = moves.subject[i];
-    const names = arena.names, explicit = arena.management === "explicit";
+    const { moves, verdict, arena } = this.timeline,
+      kind = moves.kind[i],
+      subject = moves.subject[i];
+    const names = arena.names,
+      explicit = arena.management === "explicit";
     const cost = i < verdict.steps.length ? verdict.steps[i] : null;
-    const unit = this.graph.energy_unit, paid = cost === null ? "" : cost === 0 ? "free" : energyText(cost, unit).replace(/\.(\d)\d\d /, ".$1 ");
+    const unit = this.graph.energy_unit,
+      paid = cost === null ? "" : cost === 0 ? "free" : energyText(cost, unit).replace(/\.(\d)\d\d /, ".$1 ");
     if (kind === COMPUTE) {
       const where = explicit && moves.level[i] ? ` → ${names[moves.level[i]]}` : "";
       return { kind: "compute", text: `${shown(this.graph.op_name[subject], 60)}${where}`, cost: paid };
@@ -97,7 +178,8 @@ class Player {
   }
 
   goTo(step, quiet) {
-    const { timeline } = this, { verdict } = timeline;
+    const { timeline } = this,
+      { verdict } = timeline;
     // What comes after an illegal move is undefined, so nobody gets there.
     const last = verdict.legal ? timeline.length : verdict.move === null ? verdict.played : verdict.move - 1;
     const wanted = Math.max(0, Math.min(step, timeline.length));
@@ -109,18 +191,23 @@ class Player {
     this.view.show({ timeline, step: this.step, move, illegal: blocked });
     this.tell(move, blocked);
     this.drawMeters();
-    this.drawMarker();
+    this.running.mark(this.step);
     if (wanted > last || this.step === timeline.length) this.pause();
   }
 
   tell(move, blocked) {
-    const { timeline, graph } = this, unit = graph.energy_unit, total = timeline.verdict.energy;
+    const { timeline, graph } = this,
+      unit = graph.energy_unit,
+      total = timeline.verdict.energy;
     const priced = timeline.verdict.steps.length > 0 || timeline.length === 0;
-    const so = priced ? `${energyText(timeline.energyAt(this.step), unit)}${timeline.verdict.legal ? ` of ${energyText(total, unit)}` : ""} so far` : "an illegal order has no price under this machine's rule";
+    const so = priced
+      ? `${energyText(timeline.energyAt(this.step), unit)}${timeline.verdict.legal ? ` of ${energyText(total, unit)}` : ""} so far`
+      : "an illegal order has no price under this machine's rule";
     let text = `Before the first of ${plural(timeline.length, "move")}.`;
     if (move >= 0) {
       const { text: what, cost } = this.describe(move);
-      text = blocked ? `Move ${move + 1} of ${grouped(timeline.length)}, ${what}, is illegal.`
+      text = blocked
+        ? `Move ${move + 1} of ${grouped(timeline.length)}, ${what}, is illegal.`
         : `Move ${move + 1} of ${grouped(timeline.length)}: ${what}${cost ? `, ${cost}` : ""}.`;
     }
     this.now.replaceChildren(el("strong", {}, text), ` ${so}.`);
@@ -128,14 +215,33 @@ class Player {
   }
 
   drawMeters() {
-    const { arena } = this.timeline, used = this.timeline.used(this.step), most = d3.max(used) || 1;
-    this.meters.replaceChildren(...arena.names.map((name, i) => {
-      const bounded = arena.capacity[i] < 2 ** 61, share = used[i] / (bounded ? arena.capacity[i] : most);
-      return el("div", { class: "meter" },
-        el("div", { class: "words" }, el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), shown(name, 24)),
-          el("span", {}, bounded ? `${brief(used[i])} / ${brief(arena.capacity[i])}` : brief(used[i]))),
-        el("div", { class: "track" }, el("div", { class: "fill", style: { width: `${Math.min(100, share * 100)}%`, background: levelColour(i) } })));
-    }));
+    const { arena } = this.timeline,
+      used = this.timeline.used(this.step),
+      most = d3.max(used) || 1;
+    this.meters.replaceChildren(
+      ...arena.names.map((name, i) => {
+        const bounded = arena.capacity[i] < 2 ** 61,
+          share = used[i] / (bounded ? arena.capacity[i] : most);
+        return el(
+          "div",
+          { class: "meter" },
+          el(
+            "div",
+            { class: "words" },
+            el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), shown(name, 24)),
+            el("span", {}, bounded ? `${brief(used[i])} / ${brief(arena.capacity[i])}` : brief(used[i])),
+          ),
+          el(
+            "div",
+            { class: "track" },
+            el("div", {
+              class: "fill",
+              style: { width: `${Math.min(100, share * 100)}%`, background: levelColour(i) },
+            }),
+          ),
+        );
+      }),
+    );
   }
 
   drawLegend() {
@@ -144,63 +250,42 @@ class Player {
       svg.append("path").attr("class", `edge ${kind}`).attr("d", "M0,4L30,4");
       return el("span", {}, svg.node(), words);
     };
-    const { graph } = this, { readers } = effects(graph), hazards = new Set();
+    const { graph } = this,
+      { readers } = effects(graph),
+      hazards = new Set();
     graph.value_destroyer.forEach((by, v) => {
       if (by < 0) return;
       if (readers[v].some((o) => o !== by)) hazards.add("war");
       if (graph.value_maker[v] >= 0) hazards.add("waw");
     });
     this.legend.replaceChildren(
-      ...this.given.arena.names.map((name, i) => el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), `in ${shown(name, 24)}`)),
+      ...this.given.arena.names.map((name, i) =>
+        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), `in ${shown(name, 24)}`),
+      ),
       line("raw", "reads (RAW)"),
-      ...(hazards.has("war") ? [line("war", "must wait for a reader (WAR)")] : []), ...(hazards.has("waw") ? [line("waw", "must wait for a writer (WAW)")] : []));
-  }
-
-  drawStrip() {
-    if (!this.timeline) return;
-    const width = Math.floor(this.strip.clientWidth), height = 130, unit = this.graph.energy_unit;
-    if (width < 80) return;
-    const edited = this.timeline !== this.given, lines = edited ? [this.given, this.timeline] : [this.timeline];
-    const most = d3.max(lines, (t) => t.running[t.running.length - 1]) || 1, { factor, name } = energyScale(most, unit);
-    const x = d3.scaleLinear([0, Math.max(1, this.timeline.length)], [52, width - 12]), y = d3.scaleLinear([0, most / factor], [height - 34, 12]).nice();
-    const svg = d3.create("svg").attr("width", width).attr("height", height).attr("viewBox", [0, 0, width, height]);
-    svg.append("g").attr("transform", `translate(0,${height - 34})`).call(d3.axisBottom(x).ticks(Math.min(10, width / 80, this.timeline.length)).tickFormat((n) => (Number.isInteger(n) ? d3.format(",")(n) : "")));
-    svg.append("g").attr("transform", "translate(52,0)").call(d3.axisLeft(y).ticks(3));
-    svg.append("text").attr("x", width - 12).attr("y", height - 3).attr("text-anchor", "end").text("moves done");
-    svg.append("text").attr("x", 58).attr("y", 11).text(`energy so far (${name})${edited ? "; the plan as given in grey" : ""}`);
-    const path = d3.line((d) => x(d[0]), (d) => y(d[1] / factor)).curve(d3.curveStepAfter);
-    lines.forEach((timeline) => {
-      const every = Math.max(1, Math.floor(timeline.running.length / 1500));
-      const points = timeline.running.map((e, i) => [i, e]).filter(([i]) => i % every === 0 || i === timeline.running.length - 1);
-      svg.append("path").attr("fill", "none").attr("stroke-width", 2).style("stroke", timeline === this.timeline ? planColour(0) : "var(--strong-line)").attr("d", path(points));
-    });
-    this.marker = svg.append("g");
-    this.marker.append("line").attr("y1", 12).attr("y2", height - 34).style("stroke", "var(--ink)");
-    this.marker.append("circle").attr("r", 4).style("fill", "var(--ink)");
-    this.scales = { x, y, factor };
-    this.strip.replaceChildren(svg.node());
-    this.drawMarker();
-  }
-
-  drawMarker() {
-    if (!this.marker) return;
-    const { x, y, factor } = this.scales;
-    this.marker.attr("transform", `translate(${x(this.step)},0)`);
-    this.marker.select("circle").attr("cy", y(this.timeline.energyAt(this.step) / factor));
+      ...(hazards.has("war") ? [line("war", "must wait for a reader (WAR)")] : []),
+      ...(hazards.has("waw") ? [line("waw", "must wait for a writer (WAW)")] : []),
+    );
   }
 
   // Playing ---------------------------------------------------------------------------------------------------------
 
   toggle() {
-    if (this.timer !== null) { this.pause(); return; }
+    if (this.timer !== null) {
+      this.pause();
+      return;
+    }
     if (this.step >= this.timeline.length) this.goTo(0);
     this.playButton.textContent = "⏸ Pause";
     this.now.setAttribute("aria-live", "off"); // a screen reader could not keep up
     let before = performance.now();
     const tick = (time) => {
       if (this.timer === null) return;
-      const count = Math.floor((time - before) * Number(this.speed.value) / 1000);
-      if (count > 0) { before = time; this.goTo(this.step + count); }
+      const count = Math.floor(((time - before) * Number(this.speed.value)) / 1000);
+      if (count > 0) {
+        before = time;
+        this.goTo(this.step + count);
+      }
       if (this.timer !== null) this.timer = requestAnimationFrame(tick);
     };
     this.timer = requestAnimationFrame(tick);
@@ -219,7 +304,8 @@ class Player {
   /** The moves that go with the one at `i`: a compute takes the copies right before it and the drops right after it. */
   block(i) {
     const { kind } = this.timeline.moves;
-    let first = i, last = i;
+    let first = i,
+      last = i;
     if (this.timeline.arena.management === "explicit" && this.along.checked && kind[i] === COMPUTE) {
       while (first > 0 && kind[first - 1] === COPY) first--;
       while (last + 1 < kind.length && kind[last + 1] === DROP) last++;
@@ -230,11 +316,13 @@ class Player {
   /** Move what is at `from` so that it stands at `to`. */
   reorder(from, to) {
     this.pause();
-    const [first, last] = this.block(from), count = last - first + 1;
+    const [first, last] = this.block(from),
+      count = last - first + 1;
     if (to >= first && to <= last) to = to < from ? first - 1 : last + 1;
     if (to < 0 || to >= this.order.length) return;
     this.history.push(this.order);
-    const order = this.order.slice(), taken = order.splice(first, count);
+    const order = this.order.slice(),
+      taken = order.splice(first, count);
     const at = to > last ? to - count + 1 : to;
     order.splice(at, 0, ...taken);
     this.use(order);
@@ -259,43 +347,18 @@ class Player {
   }
 
   findOp(op) {
-    const at = this.timeline.moves.kind.findIndex((kind, i) => kind === COMPUTE && this.timeline.moves.subject[i] === op);
+    const at = this.timeline.moves.kind.findIndex(
+      (kind, i) => kind === COMPUTE && this.timeline.moves.subject[i] === op,
+    );
     if (at >= 0) this.goTo(at + 1);
   }
 
   download() {
-    const blob = new Blob([JSON.stringify(planFile(this.graph, this.plan, this.timeline))], { type: "application/json" });
+    const blob = new Blob([JSON.stringify(planFile(this.graph, this.plan, this.timeline))], {
+      type: "application/json",
+    });
     const link = el("a", { href: URL.createObjectURL(blob), download: "plan.json" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
-}
-
-/** The moves as a plan file; of the graph, what prices and rules do not need (axes, meta) is left out. */
-function planFile(graph, plan, timeline) {
-  const { moves, arena } = timeline, explicit = arena.management === "explicit";
-  const names = (values) => values.map((v) => graph.tensor_name[graph.value_tensor[v]]);
-  const { reads, writes } = effects(graph), start = {};
-  graph.value_tensor.forEach((t, v) => {
-    if (explicit && graph.value_maker[v] < 0) start[graph.tensor_name[t]] = arena.names.filter((_, i) => arena.start[v] >> i & 1);
-  });
-  return {
-    format: "pebbler-plan-1",
-    graph: {
-      format: "pebbler-graph-1", name: graph.name, unit: graph.unit,
-      tensors: graph.tensor_name.map((name, t) => ({
-        name, size: graph.tensor_size[t], kind: graph.tensor_kind[t], ...(graph.tensor_overwrites[t] === null ? {} : { overwrites: graph.tensor_overwrites[t] }),
-      })),
-      ops: graph.op_name.map((name, o) => ({ name, reads: names(reads[o]), writes: names(writes[o]), cost: graph.op_cost[o], once: graph.op_once[o] })),
-    },
-    machine: plan.machine, start, steady: plan.steady,
-    moves: moves.kind.map((kind, i) => {
-      const level = arena.names[moves.level[i]];
-      if (kind === COMPUTE) return ["compute", graph.op_name[moves.subject[i]], ...(explicit && moves.level[i] ? [level] : [])];
-      const name = graph.tensor_name[moves.subject[i]];
-      return kind === COPY ? ["copy", name, level, arena.names[moves.to[i]]] : ["drop", name, level];
-    }),
-    ...(timeline.verdict.legal ? { energy: timeline.verdict.energy } : {}),
-    meta: { made_by: "reordered by hand in a pebbler report" },
-  };
 }

@@ -1,7 +1,9 @@
 // The referee's rules for explicit memories, as in pebbler/kernels/referee.py: plays moves and stops at the first illegal one.
 // The tests hold this file against the Python referee, move by move, on random plans.
 
-const COMPUTE = 0, COPY = 1, DROP = 2;
+const COMPUTE = 0,
+  COPY = 1,
+  DROP = 2;
 const NONE = -1;
 
 /** The values row[i] of flat rows {start, items}. */
@@ -15,7 +17,9 @@ function effects(graph) {
     const list = (rows, count) => Array.from({ length: count }, (_, i) => row(rows, i));
     const ops = graph.op_name.length;
     graph.effects = {
-      reads: list(graph.reads, ops), writes: list(graph.writes, ops), destroys: list(graph.destroys, ops),
+      reads: list(graph.reads, ops),
+      writes: list(graph.writes, ops),
+      destroys: list(graph.destroys, ops),
       readers: list(graph.readers, graph.value_tensor.length),
     };
     graph.value_size = graph.value_tensor.map((t) => graph.tensor_size[t]);
@@ -37,16 +41,27 @@ function valueName(graph, v) {
 function play(graph, arena, moves, visit) {
   const { reads, writes, destroys, readers } = effects(graph);
   const { value_tensor: tensorOf, value_size: size, value_maker: maker } = graph;
-  const levels = arena.capacity.length, values = tensorOf.length, ops = reads.length;
-  const present = arena.start.map((bits) => bits | 0), made = new Uint8Array(values), lost = new Uint8Array(values);
-  const overwritten = new Uint8Array(values), ran = new Uint8Array(ops);
+  const levels = arena.capacity.length,
+    values = tensorOf.length,
+    ops = reads.length;
+  const present = arena.start.map((bits) => bits | 0),
+    made = new Uint8Array(values),
+    lost = new Uint8Array(values);
+  const overwritten = new Uint8Array(values),
+    ran = new Uint8Array(ops);
   const current = new Int32Array(graph.tensor_name.length).fill(NONE);
   const used = new Array(levels).fill(0);
   const books = {
-    levels: new Array(levels).fill(0), tensors: new Array(graph.tensor_name.length).fill(0),
-    ops: new Array(ops).fill(0), kinds: [0, 0, 0], steps: [], peak: null,
+    levels: new Array(levels).fill(0),
+    tensors: new Array(graph.tensor_name.length).fill(0),
+    ops: new Array(ops).fill(0),
+    kinds: [0, 0, 0],
+    steps: [],
+    peak: null,
   };
-  const op = (i) => graph.op_name[i], value = (v) => valueName(graph, v), level = (i) => arena.names[i];
+  const op = (i) => graph.op_name[i],
+    value = (v) => valueName(graph, v),
+    level = (i) => arena.names[i];
   const finish = (place, reason) => {
     const energy = books.levels.reduce((sum, part) => sum + part, 0);
     const move = typeof place === "number" ? place + 1 : null;
@@ -64,11 +79,16 @@ function play(graph, arena, moves, visit) {
   };
   // Marks a value as gone for good with everything that could only be had from it; returns what is still needed and by whom.
   const lose = (first) => {
-    let needed = NONE, by = NONE;
+    let needed = NONE,
+      by = NONE;
     lost[first] = 1;
     const stack = [first];
     const drag = (o) => {
-      for (const w of writes[o]) if (made[w] && !present[w] && !lost[w]) { lost[w] = 1; stack.push(w); }
+      for (const w of writes[o])
+        if (made[w] && !present[w] && !lost[w]) {
+          lost[w] = 1;
+          stack.push(w);
+        }
     };
     while (stack.length) {
       const v = stack.pop();
@@ -91,7 +111,7 @@ function play(graph, arena, moves, visit) {
     if (maker[v] >= 0) continue;
     made[v] = 1;
     current[tensorOf[v]] = v;
-    for (let at = 0; at < levels; at++) if (present[v] >> at & 1) used[at] += size[v];
+    for (let at = 0; at < levels; at++) if ((present[v] >> at) & 1) used[at] += size[v];
   }
   books.peak = used.slice();
   for (let at = 0; at < levels; at++) if (used[at] > arena.capacity[at]) return finish("start", overflow(at));
@@ -102,7 +122,8 @@ function play(graph, arena, moves, visit) {
   const pay = (where, v, amount) => owed.push([where, tensorOf[v], amount]);
   const count = moves.kind.length;
   for (let i = 0; i < count; i++) {
-    let at = moves.level[i], lossError = null;
+    let at = moves.level[i],
+      lossError = null;
     owed = [];
     if (moves.kind[i] === COMPUTE) {
       const o = moves.subject[i];
@@ -131,7 +152,7 @@ function play(graph, arena, moves, visit) {
       if (!arena.fastestOnly) {
         for (const v of reads[o]) {
           let source = 0;
-          while (!(present[v] >> source & 1)) source++;
+          while (!((present[v] >> source) & 1)) source++;
           pay(source, v, size[v] * arena.read[source]);
         }
         for (const v of writes[o]) pay(at, v, size[v] * arena.write[at]);
@@ -143,7 +164,7 @@ function play(graph, arena, moves, visit) {
           if (!made[v]) return finish(i, `${op(o)} overwrites ${value(v)} before ${op(maker[v])} writes it`);
           const pending = readers[v].find((r) => !ran[r]);
           if (pending !== undefined) return finish(i, `${op(o)} overwrites ${value(v)} before ${op(pending)} reads it`);
-          for (let a = 0; a < levels; a++) if (present[v] >> a & 1) used[a] -= size[v];
+          for (let a = 0; a < levels; a++) if ((present[v] >> a) & 1) used[a] -= size[v];
           present[v] = 0;
           overwritten[v] = 1;
           if (current[tensorOf[v]] === v) current[tensorOf[v]] = NONE;
@@ -152,20 +173,29 @@ function play(graph, arena, moves, visit) {
       for (const v of writes[o]) {
         made[v] = 1;
         if (firstRun) current[tensorOf[v]] = v;
-        if (!(present[v] >> at & 1)) { present[v] |= 1 << at; used[at] += size[v]; }
+        if (!((present[v] >> at) & 1)) {
+          present[v] |= 1 << at;
+          used[at] += size[v];
+        }
       }
       if (firstRun) {
-        for (const v of destroys[o]) if (overwritten[v] && !lost[v] && (lossError = lose(v))) return finish(i, lossError);
+        for (const v of destroys[o])
+          if (overwritten[v] && !lost[v] && (lossError = lose(v))) return finish(i, lossError);
       }
     } else {
-      const t = moves.subject[i], v = current[t], name = graph.tensor_name[t];
-      if (v < 0 || !(present[v] >> at & 1)) return finish(i, `${name} is not in ${level(at)}`);
+      const t = moves.subject[i],
+        v = current[t],
+        name = graph.tensor_name[t];
+      if (v < 0 || !((present[v] >> at) & 1)) return finish(i, `${name} is not in ${level(at)}`);
       if (moves.kind[i] === COPY) {
         const goal = moves.to[i];
         if (goal === at) return finish(i, `copies ${name} from ${level(at)} to the same level`);
         pay(at, v, size[v] * arena.read[at]);
         pay(goal, v, size[v] * arena.write[goal]);
-        if (!(present[v] >> goal & 1)) { present[v] |= 1 << goal; used[goal] += size[v]; }
+        if (!((present[v] >> goal) & 1)) {
+          present[v] |= 1 << goal;
+          used[goal] += size[v];
+        }
         at = goal;
       } else {
         present[v] &= ~(1 << at);
@@ -197,16 +227,20 @@ function endError(graph, arena, present, ran) {
     if (graph.value_survives[v] && !present[v]) return `${valueName(graph, v)} must survive, but is in no level`;
   }
   if (!arena.steady) return null;
-  const words = (bits) => arena.names.filter((_, i) => bits >> i & 1).join(" and ") || "no level";
+  const words = (bits) => arena.names.filter((_, i) => (bits >> i) & 1).join(" and ") || "no level";
   const held = new Map();
-  graph.value_tensor.forEach((t, v) => { held.set(graph.storage[t], v); });
+  graph.value_tensor.forEach((t, v) => {
+    held.set(graph.storage[t], v);
+  });
   for (let t = 0; t < graph.tensor_name.length; t++) {
     if (graph.tensor_kind[t] !== "param") continue;
     const first = graph.value_tensor.findIndex((of, v) => of === t && graph.value_maker[v] < 0);
     const last = held.get(graph.storage[t]);
     if (present[last] !== (arena.start[first] | 0)) {
-      return `a steady plan must leave ${valueName(graph, last)} in ${words(arena.start[first])}, ` +
-        `where its param started, not in ${words(present[last])}`;
+      return (
+        `a steady plan must leave ${valueName(graph, last)} in ${words(arena.start[first])}, ` +
+        `where its param started, not in ${words(present[last])}`
+      );
     }
   }
   return null;

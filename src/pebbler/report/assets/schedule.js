@@ -9,10 +9,19 @@ class Schedule {
     this.count = 0;
     this.spacer = el("div", {});
     this.dropLine = el("div", { class: "droplines" });
-    this.list = el("div", {
-      class: "moves", role: "listbox", tabindex: "0", "aria-label": "Moves in order. Arrow keys step; Alt with arrow keys moves the selected one.",
-      onkeydown: (event) => this.key(event), onscroll: () => this.draw(),
-    }, this.spacer, this.dropLine);
+    this.list = el(
+      "div",
+      {
+        class: "moves",
+        role: "listbox",
+        tabindex: "0",
+        "aria-label": "Moves in order. Arrow keys step; Alt with arrow keys moves the selected one.",
+        onkeydown: (event) => this.key(event),
+        onscroll: () => this.draw(),
+      },
+      this.spacer,
+      this.dropLine,
+    );
     this.rows = new Map();
     new ResizeObserver(() => this.draw()).observe(this.list);
   }
@@ -29,7 +38,8 @@ class Schedule {
 
   select(index, done, illegal) {
     Object.assign(this, { index, done, illegal });
-    const top = index * ROW, view = this.list;
+    const top = index * ROW,
+      view = this.list;
     if (index >= 0 && (top < view.scrollTop || top + ROW > view.scrollTop + view.clientHeight)) {
       view.scrollTop = top - view.clientHeight / 2 + ROW;
     }
@@ -42,7 +52,12 @@ class Schedule {
     if (!this.describe) return;
     const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 6);
     const last = Math.min(this.count - 1, Math.ceil((this.list.scrollTop + (this.list.clientHeight || 400)) / ROW) + 6);
-    this.rows.forEach((node, i) => { if ((i < first || i > last) && i !== this.held) { node.remove(); this.rows.delete(i); } });
+    this.rows.forEach((node, i) => {
+      if ((i < first || i > last) && i !== this.held) {
+        node.remove();
+        this.rows.delete(i);
+      }
+    });
     for (let i = first; i <= last; i++) {
       if (!this.rows.has(i)) {
         const node = this.make(i);
@@ -60,10 +75,25 @@ class Schedule {
   make(i) {
     const { kind, text, cost } = this.describe(i);
     const grip = el("span", { class: "grip", "aria-hidden": "true", title: "Drag to reorder" }, "⠿");
-    const node = el("div", {
-      class: `move ${kind}`, role: "option", id: `move-${i}`, "aria-setsize": this.count, "aria-posinset": i + 1,
-      style: { top: `${i * ROW}px` }, onclick: () => { this.list.focus({ preventScroll: true }); this.handlers.select(i); },
-    }, grip, el("span", { class: "number" }, String(i + 1)), el("span", { class: "what", title: text }, text), el("span", { class: "cost" }, cost));
+    const node = el(
+      "div",
+      {
+        class: `move ${kind}`,
+        role: "option",
+        id: `move-${i}`,
+        "aria-setsize": this.count,
+        "aria-posinset": i + 1,
+        style: { top: `${i * ROW}px` },
+        onclick: () => {
+          this.list.focus({ preventScroll: true });
+          this.handlers.select(i);
+        },
+      },
+      grip,
+      el("span", { class: "number" }, String(i + 1)),
+      el("span", { class: "what", title: text }, text),
+      el("span", { class: "cost" }, cost),
+    );
     grip.addEventListener("pointerdown", (event) => this.drag(event, i, grip));
     return node;
   }
@@ -72,17 +102,25 @@ class Schedule {
     event.preventDefault();
     grip.setPointerCapture(event.pointerId);
     this.held = from; // its row stays while it is held, even out of sight
-    let to = from, timer = null, lastY = event.clientY;
+    let to = from,
+      timer = null,
+      lastY = event.clientY;
     const aim = () => {
       const box = this.list.getBoundingClientRect();
       to = Math.max(0, Math.min(this.count, Math.round((lastY - box.top + this.list.scrollTop) / ROW)));
       Object.assign(this.dropLine.style, { display: "block", top: `${to * ROW - 1}px` });
     };
-    const follow = (move) => { lastY = move.clientY; aim(); };
+    const follow = (move) => {
+      lastY = move.clientY;
+      aim();
+    };
     timer = setInterval(() => {
       const box = this.list.getBoundingClientRect();
       const pull = lastY < box.top + 24 ? -1 : lastY > box.bottom - 24 ? 1 : 0;
-      if (pull) { this.list.scrollTop += pull * ROW; aim(); }
+      if (pull) {
+        this.list.scrollTop += pull * ROW;
+        aim();
+      }
     }, 60);
     const end = (done) => {
       clearInterval(timer);

@@ -1,63 +1,221 @@
 // At a glance: what the plan is, what it costs, how sure that is, and where the energy goes.
 
 function showSummary(root, data, plan) {
-  const graph = data.graphs[plan.graph], unit = graph.energy_unit, verdict = plan.verdict, machine = plan.machine;
-  const management = { explicit: "memory that the plan manages itself", lru: "hardware LRU caches", recency: "note 000's recency pricing" }[machine.management || "explicit"];
-  const sure = {
-    optimal: "It is proven optimal: no legal plan costs less.",
-    bounded: plan.gap === null ? "A lower bound is proven." : `It is at most ${percent(plan.gap)} above the proven lower bound.`,
-    heuristic: "Nothing is proven about how good it is.",
-  }[plan.status] || "No bound came with it.";
-  const versus = verdict.legal && plan.program_order !== null
-    ? [" That is ", el("b", {}, changeText(verdict.energy, plan.program_order)), `${verdict.energy === plan.program_order ? " as" : " than"} program order (${energyText(plan.program_order, unit)}).`] : [];
-  const same = plan.claimed !== null && verdict.legal && Math.abs(plan.claimed - verdict.energy) > 1e-9 * Math.abs(verdict.energy);
+  const graph = data.graphs[plan.graph],
+    unit = graph.energy_unit,
+    verdict = plan.verdict,
+    machine = plan.machine;
+  const management = {
+    explicit: "memory that the plan manages itself",
+    lru: "hardware LRU caches",
+    recency: "note 000's recency pricing",
+  }[machine.management || "explicit"];
+  const sure =
+    {
+      optimal: "It is proven optimal: no legal plan costs less.",
+      bounded:
+        plan.gap === null
+          ? "A lower bound is proven."
+          : `It is at most ${percent(plan.gap)} above the proven lower bound.`,
+      heuristic: "Nothing is proven about how good it is.",
+    }[plan.status] || "No bound came with it.";
+  const versus =
+    verdict.legal && plan.program_order !== null
+      ? [
+          " That is ",
+          el("b", {}, comparedTo(verdict.energy, plan.program_order)),
+          ` program order ` + `(${energyText(plan.program_order, unit)}).`,
+        ]
+      : [];
+  const same =
+    plan.claimed !== null && verdict.legal && Math.abs(plan.claimed - verdict.energy) > 1e-9 * Math.abs(verdict.energy);
   root.replaceChildren(
-    el("p", { class: "sentence" }, el("b", {}, shown(plan.name, 60)), ` runs ${shown(graph.name, 60)} (${plural(graph.op_name.length, "op")}) on ${shown(machine.name, 60)}, ${management}, ${plan.steady ? "as one step of an endless loop" : "once"}. `,
-      ...(verdict.legal ? ["It costs ", el("b", {}, energyText(verdict.energy, unit)), ".", ...versus, ` ${sure}`] : [])),
-    verdict.legal ? "" : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(verdict.error, 600)),
-    same ? el("div", { class: "banner plain" }, `Its file says ${energyText(plan.claimed, unit)}; the referee finds ${energyText(verdict.energy, unit)}.`) : "",
+    el(
+      "p",
+      { class: "sentence" },
+      el("b", {}, shown(plan.name, 60)),
+      ` runs ${shown(graph.name, 60)} (${plural(graph.op_name.length, "op")}) ` +
+        `on ${shown(machine.name, 60)}, ${management}, ${plan.steady ? "as one step of an endless loop" : "once"}. `,
+      ...(verdict.legal
+        ? ["It costs ", el("b", {}, energyText(verdict.energy, unit)), ".", ...versus, ` ${sure}`]
+        : []),
+    ),
+    verdict.legal
+      ? ""
+      : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(verdict.error, 600)),
+    same
+      ? el(
+          "div",
+          { class: "banner plain" },
+          `Its file says ${energyText(plan.claimed, unit)}; the referee finds ${energyText(verdict.energy, unit)}.`,
+        )
+      : "",
     el("dl", { class: "tiles" }, ...tilesOf(data, plan, graph, unit)),
-    verdict.legal || verdict.energy > 0 ? energyBars(plan, graph, unit) : "");
+    verdict.legal || verdict.energy > 0 ? energyBars(plan, graph, unit) : "",
+  );
   if (data.plans.length > 1) {
-    root.append(el("h3", {}, "All plans on this page"), tableOf("", ["plan", "graph", "energy", "lower bound", "gap", "status", "moves"], data.plans.map((one) => [
-      shown(one.name, 40), shown(data.graphs[one.graph].name, 40), one.verdict.legal ? energyText(one.verdict.energy, data.graphs[one.graph].energy_unit) : "illegal",
-      one.bound === null ? "–" : energyText(one.bound, data.graphs[one.graph].energy_unit), one.gap === null ? "–" : percent(one.gap), one.status || "–", grouped(one.kind.length)])));
+    root.append(
+      el("h3", {}, "All plans on this page"),
+      tableOf(
+        "",
+        ["plan", "graph", "energy", "lower bound", "gap", "status", "moves"],
+        data.plans.map((one) => [
+          shown(one.name, 40),
+          shown(data.graphs[one.graph].name, 40),
+          one.verdict.legal ? energyText(one.verdict.energy, data.graphs[one.graph].energy_unit) : "illegal",
+          one.bound === null ? "–" : energyText(one.bound, data.graphs[one.graph].energy_unit),
+          one.gap === null ? "–" : percent(one.gap),
+          one.status || "–",
+          grouped(one.kind.length),
+        ]),
+      ),
+    );
   }
 }
 
 const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 : 1)} %`;
 
 function tilesOf(data, plan, graph, unit) {
-  const { verdict } = plan, tile = (label, value, note) => el("div", { class: "tile" }, el("dt", {}, label), el("dd", {}, value), note ? el("div", { class: "note" }, note) : null);
+  const { verdict } = plan,
+    tile = (label, value, note) =>
+      el(
+        "div",
+        { class: "tile" },
+        el("dt", {}, label),
+        el("dd", {}, value),
+        note ? el("dd", { class: "note" }, note) : null,
+      );
   const kinds = [0, 1, 2].map((kind) => plan.kind.filter((k) => k === kind).length);
-  const runs = new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE)).size, again = kinds[0] - runs;
-  const tiles = [tile("Energy", verdict.legal ? energyText(verdict.energy, unit) : "illegal", verdict.legal ? `${plan.steady ? "per step" : "in all"}, by the referee` : `stops at ${verdict.move === null ? (verdict.error || "").split(":")[0] : `move ${grouped(verdict.move)}`}`)];
+  const runs = new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE)).size,
+    again = kinds[0] - runs;
+  const tiles = [
+    tile(
+      "Energy",
+      verdict.legal ? energyText(verdict.energy, unit) : "illegal",
+      verdict.legal
+        ? `${plan.steady ? "per step" : "in all"}, by the referee`
+        : `stops at ${verdict.move === null ? (verdict.error || "").split(":")[0] : `move ${grouped(verdict.move)}`}`,
+    ),
+  ];
   if (plan.bound !== null) tiles.push(tile("Lower bound", energyText(plan.bound, unit), plan.proof || null));
-  if (plan.status !== null || plan.gap !== null) tiles.push(tile("Status", plan.status || "–", plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`));
-  if (plan.program_order !== null) tiles.push(tile("Program order", energyText(plan.program_order, unit), verdict.legal && verdict.energy > 0 ? `${(plan.program_order / verdict.energy).toFixed(2)} times this plan` : null));
-  tiles.push(tile("Moves", grouped(plan.kind.length), [plural(kinds[0], "compute"), kinds[1] ? `${grouped(kinds[1])} ${kinds[1] === 1 ? "copy" : "copies"}` : null, kinds[2] ? plural(kinds[2], "drop") : null, again > 0 ? `${grouped(again)} recomputed` : null].filter(Boolean).join(", ")));
-  const peaks = verdict.peak.map((units, i) => [shown(plan.machine.level[i].name, 16), `${brief(units)}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`]);
-  if (peaks.length) tiles.push(tile(`Peak in ${peaks[0][0]} (${graph.unit})`, peaks[0][1], peaks.slice(1).map((peak) => peak.join(" ")).join(", ") || null));
+  if (plan.status !== null || plan.gap !== null)
+    tiles.push(
+      tile(
+        "Status",
+        plan.status || "–",
+        plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`,
+      ),
+    );
+  if (plan.program_order !== null)
+    tiles.push(
+      tile(
+        "Program order",
+        energyText(plan.program_order, unit),
+        verdict.legal && verdict.energy > 0
+          ? `${(plan.program_order / verdict.energy).toFixed(2)} times this plan`
+          : null,
+      ),
+    );
+  tiles.push(
+    tile(
+      "Moves",
+      grouped(plan.kind.length),
+      [
+        plural(kinds[0], "compute"),
+        kinds[1] ? `${grouped(kinds[1])} ${kinds[1] === 1 ? "copy" : "copies"}` : null,
+        kinds[2] ? plural(kinds[2], "drop") : null,
+        again > 0 ? `${grouped(again)} recomputed` : null,
+      ]
+        .filter(Boolean)
+        .join(", "),
+    ),
+  );
+  const peaks = verdict.peak.map((units, i) => [
+    shown(plan.machine.level[i].name, 16),
+    `${brief(units)}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
+  ]);
+  if (peaks.length)
+    tiles.push(
+      tile(
+        `Peak in ${peaks[0][0]} (${graph.unit})`,
+        peaks[0][1],
+        peaks
+          .slice(1)
+          .map((peak) => peak.join(" "))
+          .join(", ") || null,
+      ),
+    );
   return tiles;
 }
 
 function energyBars(plan, graph, unit) {
   const { verdict, machine } = plan;
   const block = (title, rows) => {
-    const most = d3.max(rows.filter((row) => !row.rest), (row) => row.energy) || 1;
-    return el("div", {}, el("h4", {}, title), el("table", {}, el("tbody", {}, ...rows.map((row) => el("tr", {},
-      el("td", { class: "name", title: row.name }, row.name),
-      el("td", {}, row.rest ? "" : el("div", { class: "bar", style: { width: `${100 * row.energy / most}%`, background: row.colour || null } })),
-      el("td", { class: "n" }, energyText(row.energy, unit)))))));
+    const most =
+      d3.max(
+        rows.filter((row) => !row.rest),
+        (row) => row.energy,
+      ) || 1;
+    return el(
+      "div",
+      {},
+      el("h4", {}, title),
+      el(
+        "table",
+        {},
+        el(
+          "tbody",
+          {},
+          ...rows.map((row) =>
+            el(
+              "tr",
+              {},
+              el("td", { class: "name", title: row.name }, row.name),
+              el(
+                "td",
+                {},
+                row.rest
+                  ? ""
+                  : el("div", {
+                      class: "bar",
+                      style: { width: `${(100 * row.energy) / most}%`, background: row.colour || null },
+                    }),
+              ),
+              el("td", { class: "n" }, energyText(row.energy, unit)),
+            ),
+          ),
+        ),
+      ),
+    );
   };
   const dearest = (names, energies) => {
-    const all = d3.sort(energies.map((energy, i) => ({ name: shown(names[i], 60), energy })).filter((row) => row.energy > 0), (row) => -row.energy);
+    const all = d3.sort(
+      energies.map((energy, i) => ({ name: shown(names[i], 60), energy })).filter((row) => row.energy > 0),
+      (row) => -row.energy,
+    );
     const rest = all.slice(8);
-    return rest.length ? [...all.slice(0, 8), { name: `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true }] : all;
+    return rest.length
+      ? [
+          ...all.slice(0, 8),
+          { name: `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true },
+        ]
+      : all;
   };
   const kinds = ["computes", "copies"].map((name, i) => ({ name, energy: verdict.kinds[i] }));
-  return el("div", {}, el("h3", {}, verdict.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"), el("div", { class: "bars" },
-    block("by level", verdict.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) }))),
-    verdict.kinds[1] > 0 ? block("by kind of move", kinds) : "",
-    block("by tensor", dearest(graph.tensor_name, verdict.tensors)), block("by op", dearest(graph.op_name, verdict.ops))));
+  return el(
+    "div",
+    {},
+    el("h3", {}, verdict.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"),
+    el(
+      "div",
+      { class: "bars" },
+      block(
+        "by level",
+        verdict.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) })),
+      ),
+      verdict.kinds[1] > 0 ? block("by kind of move", kinds) : "",
+      block("by tensor", dearest(graph.tensor_name, verdict.tensors)),
+      block("by op", dearest(graph.op_name, verdict.ops)),
+    ),
+  );
 }

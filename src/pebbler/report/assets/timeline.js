@@ -4,10 +4,16 @@
 function arenaOf(plan) {
   const machine = plan.machine;
   return {
-    names: machine.level.map((level) => level.name), capacity: plan.capacity,
-    read: machine.level.map((level) => level.read), write: machine.level.map((level) => level.write),
-    management: machine.management || "explicit", fastestOnly: (machine.operands || "fastest") === "fastest",
-    allocator: machine.allocator || "reuse", line: machine.line || 1, steady: plan.steady, start: plan.start,
+    names: machine.level.map((level) => level.name),
+    capacity: plan.capacity,
+    read: machine.level.map((level) => level.read),
+    write: machine.level.map((level) => level.write),
+    management: machine.management || "explicit",
+    fastestOnly: (machine.operands || "fastest") === "fastest",
+    allocator: machine.allocator || "reuse",
+    line: machine.line || 1,
+    steady: plan.steady,
+    start: plan.start,
   };
 }
 
@@ -15,7 +21,13 @@ function arenaOf(plan) {
 function judgingArena(graph, arena) {
   if (arena.management === "explicit") return arena;
   return {
-    ...arena, names: arena.names.slice(-1), capacity: [2 ** 52], read: [0], write: [0], fastestOnly: false, steady: false,
+    ...arena,
+    names: arena.names.slice(-1),
+    capacity: [2 ** 52],
+    read: [0],
+    write: [0],
+    fastestOnly: false,
+    steady: false,
     start: graph.value_maker.map((maker) => (maker < 0 ? 1 : 0)),
   };
 }
@@ -62,8 +74,10 @@ function startError(graph, arena) {
 
 function sliceMoves(moves, count) {
   return {
-    kind: moves.kind.slice(0, count), subject: moves.subject.slice(0, count),
-    level: moves.level.slice(0, count), to: moves.to.slice(0, count),
+    kind: moves.kind.slice(0, count),
+    subject: moves.subject.slice(0, count),
+    level: moves.level.slice(0, count),
+    to: moves.to.slice(0, count),
   };
 }
 
@@ -99,7 +113,11 @@ class Timeline {
   /** Units held by each level after `step` moves. */
   used(step) {
     const used = this.arena.names.map(() => 0);
-    for (const place of this.places(step)) if (place) place.forEach((units, level) => { used[level] += units; });
+    for (const place of this.places(step))
+      if (place)
+        place.forEach((units, level) => {
+          used[level] += units;
+        });
     return used;
   }
 
@@ -119,7 +137,8 @@ class Timeline {
     if (this.memo && this.memo.step === wanted) return this.memo.places;
     const present = this.replay(wanted, every);
     const places = this.graph.value_size.map((size, v) =>
-      present[v] ? this.arena.names.map((_, level) => (present[v] >> level & 1 ? Math.max(size, 0) : 0)) : null);
+      present[v] ? this.arena.names.map((_, level) => ((present[v] >> level) & 1 ? Math.max(size, 0) : 0)) : null,
+    );
     places.bits = present;
     this.memo = { step: wanted, places };
     return places;
@@ -127,21 +146,34 @@ class Timeline {
 
   /** The bits of every value after `step` legal moves, from the nearest snapshot on. */
   replay(step, every) {
-    const { graph, moves } = this, { writes, destroys } = effects(graph);
+    const { graph, moves } = this,
+      { writes, destroys } = effects(graph);
     if (!this.firstRuns) {
       this.firstRuns = new Uint8Array(this.length);
       const ran = new Uint8Array(graph.op_name.length);
-      moves.kind.forEach((kind, i) => { if (kind === COMPUTE && !ran[moves.subject[i]]) { ran[moves.subject[i]] = 1; this.firstRuns[i] = 1; } });
+      moves.kind.forEach((kind, i) => {
+        if (kind === COMPUTE && !ran[moves.subject[i]]) {
+          ran[moves.subject[i]] = 1;
+          this.firstRuns[i] = 1;
+        }
+      });
     }
-    const key = Math.floor(step / every), present = Int32Array.from(this.keys[key] || this.arena.start);
+    const key = Math.floor(step / every),
+      present = Int32Array.from(this.keys[key] || this.arena.start);
     for (let i = key * every; i < step; i++) {
-      const subject = moves.subject[i], bit = 1 << moves.level[i];
+      const subject = moves.subject[i],
+        bit = 1 << moves.level[i];
       if (moves.kind[i] === COMPUTE) {
-        if (this.firstRuns[i]) destroys[subject].forEach((v) => { present[v] = 0; });
-        writes[subject].forEach((v) => { present[v] |= bit; });
+        if (this.firstRuns[i])
+          destroys[subject].forEach((v) => {
+            present[v] = 0;
+          });
+        writes[subject].forEach((v) => {
+          present[v] |= bit;
+        });
       } else {
         const v = this.heldAt(subject, present);
-        if (v >= 0) present[v] = moves.kind[i] === COPY ? present[v] | 1 << moves.to[i] : present[v] & ~bit;
+        if (v >= 0) present[v] = moves.kind[i] === COPY ? present[v] | (1 << moves.to[i]) : present[v] & ~bit;
       }
     }
     return present;
@@ -159,35 +191,52 @@ class Timeline {
 
   cachePlaces(step) {
     if (this.memo && this.memo.step === step) return this.memo.places;
-    const { graph, arena } = this, alive = this.aliveValues(step);
+    const { graph, arena } = this,
+      alive = this.aliveValues(step);
     const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
     const bounds = [];
-    arena.capacity.reduce((sum, room) => { bounds.push(sum + room); return sum + room; }, 0);
+    arena.capacity.reduce((sum, room) => {
+      bounds.push(sum + room);
+      return sum + room;
+    }, 0);
     bounds[bounds.length - 1] = Infinity;
     const sink = (value, from, units) => {
       for (let k = 0, to = from + units; k < bounds.length && from < to; k++) {
         const end = Math.min(to, bounds[k]);
-        if (end > from) { if (places[value]) places[value][k] += end - from; from = end; }
+        if (end > from) {
+          if (places[value]) places[value][k] += end - from;
+          from = end;
+        }
       }
     };
     if (arena.management === "recency") this.recencyStack(step, alive, sink);
     else this.lineStack(step, alive, sink);
     const touched = new Set();
-    places.forEach((place, v) => { if (place && place.some((units) => units > 0)) touched.add(v); });
+    places.forEach((place, v) => {
+      if (place && place.some((units) => units > 0)) touched.add(v);
+    });
     // What was never touched lies in the last level.
-    places.forEach((place, v) => { if (place && !touched.has(v)) place[place.length - 1] = graph.value_size[v]; });
+    places.forEach((place, v) => {
+      if (place && !touched.has(v)) place[place.length - 1] = graph.value_size[v];
+    });
     this.memo = { step, places };
     return places;
   }
 
   /** Which values exist after `step` computes: made, not overwritten, and still of use. */
   aliveValues(step) {
-    const { graph } = this, { writes, destroys } = effects(graph), alive = new Uint8Array(graph.value_tensor.length);
+    const { graph } = this,
+      { writes, destroys } = effects(graph),
+      alive = new Uint8Array(graph.value_tensor.length);
     const uses = this.uses();
-    graph.value_maker.forEach((maker, v) => { if (maker < 0) alive[v] = 1; });
+    graph.value_maker.forEach((maker, v) => {
+      if (maker < 0) alive[v] = 1;
+    });
     for (let i = 0; i < Math.min(step, this.length); i++) {
       if (this.moves.kind[i] !== COMPUTE) continue;
-      destroys[this.moves.subject[i]].forEach((v) => { alive[v] = 0; });
+      destroys[this.moves.subject[i]].forEach((v) => {
+        alive[v] = 0;
+      });
       writes[this.moves.subject[i]].forEach((v) => {
         const last = uses[v][uses[v].length - 1] || 0;
         alive[v] = i + 1 === step || graph.value_survives[v] || last > step ? 1 : 0;
@@ -198,10 +247,15 @@ class Timeline {
 
   /** The recency rule's stack: live tensors by the step of their last access, ties by first insertion. */
   recencyStack(step, alive, sink) {
-    const { graph, moves } = this, { reads, writes } = effects(graph), accessed = graph.value_tensor.map(() => 0);
+    const { graph, moves } = this,
+      { reads, writes } = effects(graph),
+      accessed = graph.value_tensor.map(() => 0);
     for (let i = 0; i < Math.min(step, this.length); i++) {
       const o = moves.subject[i];
-      if (moves.kind[i] === COMPUTE) [...reads[o], ...writes[o]].forEach((v) => { accessed[v] = i + 1; });
+      if (moves.kind[i] === COMPUTE)
+        [...reads[o], ...writes[o]].forEach((v) => {
+          accessed[v] = i + 1;
+        });
     }
     const live = graph.value_tensor.map((_, v) => v).filter((v) => alive[v]);
     let above = 0;
@@ -219,17 +273,28 @@ class Timeline {
       const order = Array.from(this.moves.subject).slice(0, computes < 0 ? this.length : computes);
       this.cut = cutPieces(touchesOf(graph, arena, order), arena.line);
     }
-    const { pieces, items } = this.cut, last = new Int32Array(items).fill(-1), round = pieces.length;
-    if (arena.steady) pieces.forEach((piece, i) => { last[piece.item] = i; });
+    const { pieces, items } = this.cut,
+      last = new Int32Array(items).fill(-1),
+      round = pieces.length;
+    if (arena.steady)
+      pieces.forEach((piece, i) => {
+        last[piece.item] = i;
+      });
     for (let i = 0; i < round && pieces[i].touch.step < step; i++) last[pieces[i].item] = round + i;
     const holder = new Map();
-    graph.value_tensor.forEach((t, v) => { if (alive[v]) holder.set(graph.storage[t], v); });
+    graph.value_tensor.forEach((t, v) => {
+      if (alive[v]) holder.set(graph.storage[t], v);
+    });
     const stack = [];
-    last.forEach((at, item) => { if (at >= 0) stack.push([at, item]); });
+    last.forEach((at, item) => {
+      if (at >= 0) stack.push([at, item]);
+    });
     stack.sort((a, b) => b[0] - a[0]);
     let above = 0;
     for (const [at] of stack) {
-      const piece = pieces[at % round], value = holder.get(piece.touch.root), units = piece.lines * arena.line;
+      const piece = pieces[at % round],
+        value = holder.get(piece.touch.root),
+        units = piece.lines * arena.line;
       if (value !== undefined) sink(value, above, units);
       above += units;
     }
@@ -238,9 +303,13 @@ class Timeline {
   /** Moves (1-based) that use each value: reads and copies, in order. */
   uses() {
     if (this.useList) return this.useList;
-    const { graph, moves } = this, { reads, writes, destroys } = effects(graph);
-    const uses = graph.value_tensor.map(() => []), current = new Int32Array(graph.tensor_name.length).fill(NONE);
-    graph.value_maker.forEach((maker, v) => { if (maker < 0) current[graph.value_tensor[v]] = v; });
+    const { graph, moves } = this,
+      { reads, writes, destroys } = effects(graph);
+    const uses = graph.value_tensor.map(() => []),
+      current = new Int32Array(graph.tensor_name.length).fill(NONE);
+    graph.value_maker.forEach((maker, v) => {
+      if (maker < 0) current[graph.value_tensor[v]] = v;
+    });
     const ran = new Uint8Array(graph.op_name.length);
     for (let i = 0; i < this.length; i++) {
       const subject = moves.subject[i];
@@ -248,8 +317,12 @@ class Timeline {
         new Set(reads[subject]).forEach((v) => uses[v].push(i + 1));
         if (!ran[subject]) {
           ran[subject] = 1;
-          destroys[subject].forEach((v) => { current[graph.value_tensor[v]] = NONE; });
-          writes[subject].forEach((v) => { current[graph.value_tensor[v]] = v; });
+          destroys[subject].forEach((v) => {
+            current[graph.value_tensor[v]] = NONE;
+          });
+          writes[subject].forEach((v) => {
+            current[graph.value_tensor[v]] = v;
+          });
         }
       } else if (moves.kind[i] === COPY && current[subject] >= 0) uses[current[subject]].push(i + 1);
     }
@@ -260,8 +333,13 @@ class Timeline {
   /** The first move after `step` that uses a value, or null. */
   nextUse(value, step) {
     const list = this.uses()[value];
-    let low = 0, high = list.length;
-    while (low < high) { const mid = low + high >> 1; if (list[mid] > step) high = mid; else low = mid + 1; }
+    let low = 0,
+      high = list.length;
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if (list[mid] > step) high = mid;
+      else low = mid + 1;
+    }
     return low < list.length ? list[low] : null;
   }
 }

@@ -1,0 +1,47 @@
+// What the player saves: a plan that `pebbler check` reads.
+
+/** The moves as a plan file; of the graph, what prices and rules do not need (axes, meta) is left out. */
+function planFile(graph, plan, timeline) {
+  const { moves, arena } = timeline,
+    explicit = arena.management === "explicit";
+  const names = (values) => values.map((v) => graph.tensor_name[graph.value_tensor[v]]);
+  const { reads, writes } = effects(graph),
+    start = {};
+  graph.value_tensor.forEach((t, v) => {
+    if (explicit && graph.value_maker[v] < 0)
+      start[graph.tensor_name[t]] = arena.names.filter((_, i) => (arena.start[v] >> i) & 1);
+  });
+  return {
+    format: "pebbler-plan-1",
+    graph: {
+      format: "pebbler-graph-1",
+      name: graph.name,
+      unit: graph.unit,
+      tensors: graph.tensor_name.map((name, t) => ({
+        name,
+        size: graph.tensor_size[t],
+        kind: graph.tensor_kind[t],
+        ...(graph.tensor_overwrites[t] === null ? {} : { overwrites: graph.tensor_overwrites[t] }),
+      })),
+      ops: graph.op_name.map((name, o) => ({
+        name,
+        reads: names(reads[o]),
+        writes: names(writes[o]),
+        cost: graph.op_cost[o],
+        once: graph.op_once[o],
+      })),
+    },
+    machine: plan.machine,
+    start,
+    steady: plan.steady,
+    moves: moves.kind.map((kind, i) => {
+      const level = arena.names[moves.level[i]];
+      if (kind === COMPUTE)
+        return ["compute", graph.op_name[moves.subject[i]], ...(explicit && moves.level[i] ? [level] : [])];
+      const name = graph.tensor_name[moves.subject[i]];
+      return kind === COPY ? ["copy", name, level, arena.names[moves.to[i]]] : ["drop", name, level];
+    }),
+    ...(timeline.verdict.legal ? { energy: timeline.verdict.energy } : {}),
+    meta: { made_by: "reordered by hand in a pebbler report" },
+  };
+}
