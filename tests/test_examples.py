@@ -1,0 +1,39 @@
+"""The examples run, and say what they are there to say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SAYS = {
+    "first_plan": [
+        "program order: 11.004 uJ",
+        "best order:    10.764 uJ, optimal",
+        "bit for bit: True",
+        "move 7: upd_W2",
+    ],
+    "own_graph": [
+        "step_V must follow grad_h",
+        " 9,000 floats: 1.719 uJ",
+        "12,450 floats: 0.070 uJ",
+        "copied ['x', 'x']",
+        "12,600 floats: 0.064 uJ",
+    ],
+    "cache_of_my_code": ["by rows:    12,096 accesses to 256 lines"],
+    "train_in_budget": ["peak ", "losses ["],
+}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_runs(path, tmp_path):
+    assert path.stem in SAYS, "say here what the new example must print"
+    if "import torch" in path.read_text(encoding="utf-8"):
+        pytest.importorskip("torch")
+    ran = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip()
+    assert [words for words in SAYS[path.stem] if words not in ran.stdout] == [], ran.stdout
