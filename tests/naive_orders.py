@@ -58,3 +58,48 @@ def random_machine(rng: random.Random, management: str) -> pb.Machine:
         "small", "pebble", tuple(levels), management=management, operands="any",
         allocator=rng.choice(["own", "reuse"]), line=rng.choice([1, 1, 2]),
     )  # fmt: skip
+
+
+def nearest_first(graph: pb.Graph, machine: pb.Machine, by_price: bool, rounds: int) -> list[int]:
+    """Return the order that always runs the op that reads at the lowest price per unit, then that with the most recent operands."""
+    flow = graph.dataflow
+    before = flow.predecessors()
+    root = [int(flow.storage[flow.value_tensor[value]]) for value in range(flow.values)]
+    size = [tensor.size for tensor in graph.tensors]
+    starts = [i for i in range(len(size)) if flow.start_value[i] >= 0]
+    stack = [*starts, *(i for i in range(len(size)) if i not in starts)]  # storages, most recent first
+    recency = {place: -1 - i if i < len(starts) else -1 - len(size) for i, place in enumerate(stack)}
+    recency |= {place: -1 - place for place in starts}
+
+    def price_of(place: int) -> float:
+        depth = sum(size[other] for other in stack[: stack.index(place) + 1])
+        reach = 0
+        for level in machine.level[:-1]:
+            reach += level.capacity or 0
+            if depth <= reach:
+                return level.read
+        return machine.level[-1].read
+
+    order: list[int] = []
+    for _ in range(rounds):
+        order, clock = [], 0
+        while len(order) < flow.ops:
+            keys = []
+            for op in range(flow.ops):
+                if op in order or not set(before[op]) <= set(order):
+                    continue
+                reads = [root[value] for value in flow.op_reads.row(op).tolist()]
+                units = sum(size[place] for place in reads)
+                paid = sum(size[place] * price_of(place) for place in reads) if by_price else 0.0
+                recent = min([clock + 1, *(recency[place] for place in reads)])
+                keys.append((paid / units if units else 0.0, -recent, op))
+            op = min(keys)[2]
+            order.append(op)
+            for value in (*flow.op_reads.row(op).tolist(), *flow.op_writes.row(op).tolist()):
+                clock += 1
+                recency[root[value]] = clock
+                stack.remove(root[value])
+                stack.insert(0, root[value])
+        latest = max(recency.values())
+        recency = {place: when - latest - 1 for place, when in recency.items()}
+    return order

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pebbler.machine import Machine
 from pebbler.plan import Plan
 from pebbler.referee import check
+from pebbler.solve.cache_bounds import order_bound
 from pebbler.solve.locality import Program, program_of
 from pebbler.solve.problem import Problem, Search
 from pebbler.solve.recipe import Kitchen, Recipe
@@ -61,7 +62,7 @@ class _Comparison:
         self._notes()
         self._add("best whole-tensor order", lambda: self._best(0.15, fused=False))
         if problem.machine.management == "recency":
-            return [*self.rows, Row("bound", None, "this rule prices whole tensors: see the plan's own bound")]
+            return [*self.rows, Row("bound", order_bound(problem), "every order and recomputation of whole tensors")]
         self._add("+ fusion", lambda: self._best(0.1, fused=True))
         kitchen = Kitchen(problem.graph)
         search = Search(problem, self.time_limit * 0.35)
