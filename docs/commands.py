@@ -44,7 +44,7 @@ def _spelling(param: Any) -> str:
 
 def _about(param: Any) -> str:
     told = (param.help or "").replace("|", "\\|")
-    shown = param.show_default and param.default not in (None, False)
+    shown = param.show_default and param.default is not None and param.default is not False
     return f"{told} Default: `{param.default}`." if shown else told
 
 
