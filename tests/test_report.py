@@ -72,7 +72,7 @@ def test_knees_name_the_reuse_that_a_larger_cache_would_hold() -> None:
 def test_landscape_of_the_note_is_complete_and_its_minimum_the_notes(optimal: Plan) -> None:
     found = survey([optimal], ["mine"])
     assert found is not None
-    assert (found.orders, found.complete, sum(found.counts)) == ("7290", True, 7290)
+    assert (found.orders, found.complete, sum(found.counts)) == ("7,290", True, 7290)
     assert (found.low, found.high) == (10_764_315, 11_084_600)
     marks = {mark.name: mark for mark in found.marks}
     assert marks["mine"].energy == 10_764_315
@@ -88,6 +88,16 @@ def test_landscape_samples_what_it_cannot_list_and_repeats_itself() -> None:
     assert not found.complete
     assert found == survey([plan], ["p"])
     assert found.low <= found.high
+
+
+def test_landscape_counts_beyond_what_a_float_holds() -> None:
+    graph = Graph("wide", unit="pebble")
+    for i in range(200):
+        graph.tensor(f"t{i}", 1, kind="output")
+        graph.op(f"op{i}", writes=[f"t{i}"])
+    found = survey([Plan.in_order(graph, msgspec.structs.replace(machine("red-blue"), management="lru"))], ["p"])
+    assert found is not None
+    assert found.orders == "about 10^374"  # 200! is 7.9e374
 
 
 def test_landscape_of_explicit_memory_runs_each_order() -> None:

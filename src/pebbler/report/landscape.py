@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Landscape:
     """Energies of all orders of the first plan's graph, or of a sample, in bins; and energy against memory."""
 
     rule: str
-    orders: str | None  # how many legal ones there are, None when that is too much to count
+    orders: str | None  # how many legal ones there are, in words; None when that is too much to count
     complete: bool
     seen: int
     misfits: int  # orders that do not fit into the memory by this rule
@@ -63,7 +64,7 @@ def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Lan
     >>> from pebbler import machine, workloads
     >>> found = survey([Plan.in_order(workloads.note_mlp(), machine("notes-recency"))], ["mine"])
     >>> found.orders, found.complete, found.low
-    ('7290', True, 10764315.0)
+    ('7,290', True, 10764315.0)
     """
     graph, steady = plans[0].graph, bool(plans[0].steady)
     machine = plans[0].machine.in_unit(graph.unit)
@@ -93,11 +94,11 @@ def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Lan
     same = [
         (plan, name)
         for plan, name in zip(plans, names, strict=True)
-        if plan.graph == graph and plan.machine == plans[0].machine and bool(plan.steady) == steady
+        if plan.machine == plans[0].machine and bool(plan.steady) == steady
     ]
     return Landscape(
         rule=rule,
-        orders=None if total is None else str(total) if total < 10**15 else f"{total:.2e}",
+        orders=None if total is None else _in_words(total),
         complete=complete,
         seen=seen,
         misfits=seen - len(energies),
@@ -107,6 +108,11 @@ def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Lan
         marks=_marks(same, graph, machine, steady),
         fronts=fronts(same),
     )
+
+
+def _in_words(count: int) -> str:
+    """Return a count as people read it; some have more digits than a float can hold."""
+    return f"{count:,}" if count < 10**15 else f"about 10^{int((count.bit_length() - 1) * math.log10(2))}"
 
 
 def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int64]], float | None], str]:
@@ -152,8 +158,9 @@ def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
 
 def _marks(same: Sequence[tuple[Plan, str]], graph: Graph, machine: Machine, steady: bool) -> list[Mark]:
     marks = []
-    for plan, name in same:
+    for plan, label in same:
         judgement = check(plan)
+        name = label if plan.graph == graph else f"{label} (another graph)"
         if not judgement.legal and machine.management != "explicit":
             judgement = check(plan, ignore_war=True)
             if judgement.legal:

@@ -104,6 +104,8 @@ function drawDiff(root, data, a, b) {
         "Both run the ops in the same order, counting first runs: they differ in what they keep, copy and compute again.",
       ),
     );
+  else if (common.length < 2)
+    root.append(el("p", {}, "The two have hardly an op in common by name: one is a tiled or fused form of the other."));
   else root.append(orderLinks(a, b, runs, common));
 }
 
@@ -162,7 +164,12 @@ function energyDiffs(root, data, a, b, graphs, unit) {
       null,
     ),
   );
-  const cost = [a, b].map((plan, k) => new Map(graphs[k].op_name.map((op, i) => [op, plan.verdict.ops[i]])));
+  // Of two graphs, one is tiled: there the tiles of an op are compared with the op.
+  const entries = (plan, k) =>
+    a.graph === b.graph
+      ? graphs[k].op_name.map((op, i) => [op, plan.verdict.ops[i]])
+      : byFamily(graphs[k].op_name, plan.verdict.ops).map(({ name, amount }) => [name, amount]);
+  const cost = [a, b].map((plan, k) => new Map(entries(plan, k)));
   const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({
     op,
     before: cost[0].get(op) || 0,
@@ -176,7 +183,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
       (row) => -Math.abs(row.change),
     ),
     top = changed.slice(0, 16);
-  root.append(el("h3", {}, "Energy by op"));
+  root.append(el("h3", {}, a.graph === b.graph ? "Energy by op" : "Energy by op, tiles added up"));
   const copies = b.verdict.kinds[1] - a.verdict.kinds[1];
   if (copies)
     root.append(

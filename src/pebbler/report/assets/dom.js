@@ -22,6 +22,21 @@ function shown(name, most = 200) {
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
 
+/** Tiles of one thing share its name: `W1[3]` belongs to `W1`. */
+const family = (name) => name.replace(/\[\d+\]$/, "");
+
+/** Amounts added up by family, in order of first appearance: {name, amount, count}. */
+function byFamily(names, amounts) {
+  const sums = new Map();
+  names.forEach((name, i) => {
+    const sum = sums.get(family(name)) || { name: family(name), amount: 0, count: 0 };
+    sum.amount += amounts[i];
+    sum.count++;
+    sums.set(sum.name, sum);
+  });
+  return [...sums.values()];
+}
+
 const grouped = (n) => n.toLocaleString("en", { maximumFractionDigits: 2 });
 
 /** A number short enough for an axis or a label: 20,000 or 1.3M. */

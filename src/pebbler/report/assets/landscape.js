@@ -9,12 +9,7 @@ function showLandscape(root, data) {
     root.append(el("p", {}, "This graph has no ops."));
     return;
   }
-  const total =
-    found.orders === null
-      ? "too many to count"
-      : found.orders.includes("e")
-        ? found.orders
-        : grouped(Number(found.orders));
+  const total = found.orders === null ? "too many to count" : found.orders;
   const how = found.complete
     ? `All ${total} orders that the hazards allow`
     : `A sample of ${grouped(found.seen)} random orders (the hazards allow ${total})`;
@@ -44,7 +39,7 @@ function showDistribution(root, found, unit, data) {
     .map((count, i) => ({ x1: (found.low + i * wide) / factor, x2: (found.low + (i + 1) * wide) / factor, count }))
     .filter((bar) => bar.count);
   const pad = (high - low) * 0.03 || wide;
-  const words = (mark) => `${shown(mark.name, 26)}${mark.legal ? "" : " (illegal)"}`;
+  const words = (mark) => `${shown(mark.name, 36)}${mark.legal ? "" : " (illegal)"}`;
   root.append(
     figure(
       "Distribution of energies over orders",

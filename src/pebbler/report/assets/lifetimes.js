@@ -104,6 +104,18 @@ function roomOf(lives, sizes) {
   return { line, peak };
 }
 
+/** The level that most of each value is in after every move of a cache plan; null where that is too much work. */
+function mainLevels(timeline) {
+  const { graph, length } = timeline;
+  if (length * (graph.value_tensor.length + graph.reads.items.length) > 4e6) return null;
+  let before = new Int8Array(graph.value_tensor.length).fill(-1);
+  return Array.from({ length: length + 1 }, (_, step) => {
+    // A value that is gone by now was last where the step before left it.
+    before = Int8Array.from(timeline.places(step), (place, v) => (place ? place.indexOf(d3.max(place)) : before[v]));
+    return before;
+  });
+}
+
 class Lifetimes {
   constructor(root) {
     this.panels = el("div", {});
@@ -123,6 +135,7 @@ class Lifetimes {
       sizes = graph.value_size,
       all = livesOf(timeline);
     const explicit = arena.management === "explicit";
+    this.sunk = explicit ? null : mainLevels(timeline);
     this.groups = (
       explicit
         ? arena.names.map((name, level) => ({
@@ -141,7 +154,7 @@ class Lifetimes {
         "use."
       : `Each rectangle is a value from its making to its last use, at the addresses ` +
         `that ${arena.allocator === "own" ? "are each tensor's own" : "the first-fit allocator gives it"}` +
-        `${timeline.length <= 400 ? ", coloured by the level that most of it has sunk to" : ""}. ` +
+        `${this.sunk ? ", coloured by the level that most of it has sunk to" : ""}. ` +
         `Dashed lines, for scale: the capacity of a level with all faster ones.`;
     this.table.replaceChildren(
       asTable(["value", "level", `size (${graph.unit})`, "from move", "to move"], () =>
@@ -303,15 +316,17 @@ class Lifetimes {
       tall = low - high;
     const tint = 1 - (graph.value_tensor[life.value] % 3) * (isDark() ? 0.1 : 0.16);
     pen.globalAlpha = tint;
-    if (group.level !== null || timeline.length > 400) {
-      pen.fillStyle = group.level === null ? colours[1] || colours[0] : colours[group.level];
+    if (group.level !== null || !this.sunk) {
+      pen.fillStyle = group.level === null ? cssValue("--level-5") : colours[group.level];
       pen.fillRect(left, high, wide, tall);
     } else {
       for (let step = Math.floor(life.from); step < life.to; step++) {
-        const from = Math.max(life.from, step),
-          place = timeline.places(Math.min(step + 1, timeline.length))[life.value] || timeline.places(step)[life.value];
-        pen.fillStyle = colours[place ? place.indexOf(d3.max(place)) : 0];
-        pen.fillRect(x(from), high, x(Math.min(step + 1, life.to)) - x(from) + 0.5, tall);
+        const at = this.sunk[Math.min(step + 1, timeline.length)][life.value];
+        let end = step + 1;
+        while (end < life.to && this.sunk[Math.min(end + 1, timeline.length)][life.value] === at) end++;
+        pen.fillStyle = colours[Math.max(at, 0)];
+        pen.fillRect(x(Math.max(life.from, step)), high, x(Math.min(end, life.to)) - x(step) + 0.5, tall);
+        step = end - 1;
       }
     }
     pen.globalAlpha = 1;

@@ -190,7 +190,12 @@ function energyBars(plan, graph, unit) {
   };
   const dearest = (names, energies) => {
     const all = d3.sort(
-      energies.map((energy, i) => ({ name: shown(names[i], 60), energy })).filter((row) => row.energy > 0),
+      byFamily(names, energies)
+        .map(({ name, amount, count }) => ({
+          name: `${shown(name, 60)}${count > 1 ? ` (${count} tiles)` : ""}`,
+          energy: amount,
+        }))
+        .filter((row) => row.energy > 0),
       (row) => -row.energy,
     );
     const rest = all.slice(8);
