@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import pebbler.torch as pt
@@ -63,9 +63,9 @@ class Block(nn.Module):
         batch, length, width = x.shape
         split = self.project(self.norm_attention(x)).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.merge(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.narrow(F.gelu(self.widen(self.norm_feed(x))))
+        return x + self.narrow(functional.gelu(self.widen(self.norm_feed(x))))
 
 
 class Language(nn.Module):
@@ -85,7 +85,7 @@ class Language(nn.Module):
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))
 
 
 def make(size: Size, device: str, *, checkpointed: bool = False, wrap: Any = None) -> tuple[Any, Any, tuple[Any, ...]]:
@@ -157,9 +157,14 @@ class Bench:
             model, plain, batch = make(self.size, self.device)
             step, about = self.plan(plain, batch, option)
         else:
-            raise SystemExit(f"unknown variant {variant}: eager, checkpoint, compile[:share], pebbler:budget|none|least")
+            raise SystemExit(
+                f"unknown variant {variant}: eager, checkpoint, compile[:share], pebbler:budget|none|least"
+            )
         figures = measure(step, batch, self.device, self.steps, 4)
-        figures |= {"setup": time.perf_counter() - began, "weights": float(sum(p.detach().double().sum() for p in model.parameters()))}
+        figures |= {
+            "setup": time.perf_counter() - began,
+            "weights": float(sum(p.detach().double().sum() for p in model.parameters())),
+        }
         return {"variant": variant, **figures, **about}
 
     def plan(self, step: Any, batch: Any, option: str) -> tuple[Any, dict[str, Any]]:
@@ -205,11 +210,20 @@ def main() -> None:
     if device == "cpu" and not options.smoke:
         sys.exit("no CUDA device; --smoke runs a tiny size on the CPU")
     torch.set_float32_matmul_precision("high")
-    variants = "eager,checkpoint,pebbler:none,pebbler:least" if options.smoke and options.variants == DEFAULT else options.variants
-    bench = Bench(SMALL if options.smoke else Size(), device, options.steps, 2.0 if options.smoke else options.time_limit)
+    variants = (
+        "eager,checkpoint,pebbler:none,pebbler:least"
+        if options.smoke and options.variants == DEFAULT
+        else options.variants
+    )
+    bench = Bench(
+        SMALL if options.smoke else Size(), device, options.steps, 2.0 if options.smoke else options.time_limit
+    )
     name = torch.cuda.get_device_name() if device != "cpu" else "CPU"
     print(f"torch {torch.__version__} on {name}; peak and promise in GiB (on a CPU: above what is resident)")
-    print(f"{'variant':22s} {'peak':>8s} {'promise':>7s} {'ms/step':>10s} {'set-up s':>8s} {'loss':>8s} sum of weights", flush=True)
+    print(
+        f"{'variant':22s} {'peak':>8s} {'promise':>7s} {'ms/step':>10s} {'set-up s':>8s} {'loss':>8s} sum of weights",
+        flush=True,
+    )
     rows = []
     for variant in variants.split(","):
         try:
@@ -220,7 +234,9 @@ def main() -> None:
         show(row)
         rows.append(row)
         if options.output is not None:
-            options.output.write_text(json.dumps({"device": name, "torch": torch.__version__, "rows": rows}, indent=1) + "\n")
+            options.output.write_text(
+                json.dumps({"device": name, "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
+            )
         gc.collect()
         if device != "cpu":
             torch.cuda.empty_cache()

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 __all__ = ["Training", "gpt2", "lstm", "mlp", "resnet"]
 
@@ -47,7 +46,7 @@ class Training:
 
 
 def _entropy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(model(x), y)
+    return nn.functional.cross_entropy(model(x), y)
 
 
 def _classes(shape: tuple[int, ...], classes: int) -> list[Any]:
@@ -70,8 +69,8 @@ class _Residual(nn.Module):
         self.norm, self.norm2 = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = F.relu(self.norm(self.first(x)), inplace=True)
-        return F.relu(x + self.norm2(self.second(y)))
+        y = nn.functional.relu(self.norm(self.first(x)), inplace=True)
+        return nn.functional.relu(x + self.norm2(self.second(y)))
 
 
 def resnet() -> Training:
@@ -85,15 +84,27 @@ def resnet() -> Training:
 class _Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.head = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
+        self.cell, self.head = nn.LSTMCell(16, 32), nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x)[0][:, -1])
+        state = None
+        for word in x.unbind(1):
+            state = self.cell(word, state)
+        return self.head(state[0])
 
 
-def lstm() -> Training:
+class _Fused(_Recurrent):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(16, 32, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(x)[0][:, -1])
+
+
+def lstm(fused: bool = False) -> Training:
     torch.manual_seed(0)
-    model = _Recurrent()
+    model = _Fused() if fused else _Recurrent()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
     return Training(model, optimizer, _entropy, _classes((64, 12, 16), 4))
 

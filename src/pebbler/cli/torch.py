@@ -22,9 +22,7 @@ def torch(
         typer.Option(help="Price ops for this device (h200, a100, cpu) instead of measuring them.", show_default=False),
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
-    headroom: Annotated[
-        str | None, typer.Option(help="Bytes kept free for the allocator.", show_default=False)
-    ] = None,
+    headroom: Annotated[str | None, typer.Option(help="Bytes kept free for the allocator.", show_default=False)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for the search.")] = 30.0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the plan (JSON).", show_default=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -126,7 +127,11 @@ def group_calls(record: Record, calls: Sequence[Call]) -> list[Group]:
 
 def _split(record: Record, call: Call, chunk: int) -> list[Call]:
     """Return a call on lists of tensors as calls on shorter lists."""
-    if not call.name.startswith(("_foreach_", "_fused_")) or not call.args or not isinstance(call.args[0], list | tuple):
+    if (
+        not call.name.startswith(("_foreach_", "_fused_"))
+        or not call.args
+        or not isinstance(call.args[0], list | tuple)
+    ):
         return [call]
     count = len(call.args[0])
     sizes = [
@@ -142,7 +147,7 @@ def _split(record: Record, call: Call, chunk: int) -> list[Call]:
     bounds.append(count)
     if len(bounds) == 2:
         return [call]
-    return [_piece(record, call, count, low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [_piece(record, call, count, low, high) for low, high in pairwise(bounds)]
 
 
 def _is_list(value: Any, count: int) -> bool:

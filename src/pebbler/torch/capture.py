@@ -118,7 +118,9 @@ def _record_until_it_repeats(world: World) -> list[Recording]:
         recordings.append((record, scalars, _entry(record)))
         if seed and recordings[-2][2] == recordings[-1][2]:
             return recordings
-    raise InputError(f"the step still makes new state after {_MOST_PHASES} steps; only state of a fixed number can be planned")
+    raise InputError(
+        f"the step still makes new state after {_MOST_PHASES} steps; only state of a fixed number can be planned"
+    )
 
 
 def _entry(record: Record) -> frozenset[Place]:
@@ -150,7 +152,9 @@ def _match(record: Record, scalars: Scalars, other: Record | None, others: Scala
         for k, (leaf, twin) in enumerate(zip(leaves, twins, strict=True)):
             if not isinstance(leaf, float):
                 if isinstance(leaf, int | str | bool | torch.dtype) and leaf != twin:
-                    raise InputError(f"{call.where}: {call.func} gets {leaf} and then {twin}; a plan needs the same operands")
+                    raise InputError(
+                        f"{call.where}: {call.func} gets {leaf} and then {twin}; a plan needs the same operands"
+                    )
                 continue
             expression = scalars.expressions.get(leaf)
             if leaf == twin and other is not None:

@@ -104,7 +104,7 @@ def _bytes(record: Record, call: Call) -> int:
         count = 1
         for n, step in zip(info.shape, info.stride, strict=True):
             count *= n if step else 1  # an expanded dimension is stored once
-        return count * info.dtype.itemsize
+        return count * int(info.dtype.itemsize)
 
     read = sum(size(record.tensors[n]) for n in unique_refs((call.args, call.kwargs)))
     made = sum(record.storages[s].bytes for s in (*call.makes, *call.mutates))
@@ -163,6 +163,7 @@ def _likeness(record: Record, group: Group) -> str:
                 parts.append(f"{info.dtype}{info.shape}{info.stride}@{number}")
             else:
                 parts.append("scalar" if isinstance(leaf, Scalar) else repr(leaf))
+    parts += [f"-> {record.storages[s].bytes}" for s in sorted(group.makes)]
     return " ".join(parts)
 
 
@@ -190,31 +191,27 @@ def _measure(phase: Phase, group: Group, device: str, repeats: int, power: float
 def _time(run: Any, device: str) -> float:
     if device.startswith("cuda"):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()  # type: ignore[no-untyped-call]
+        begin.record()
         run()
-        end.record()  # type: ignore[no-untyped-call]
+        end.record()
         torch.cuda.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3  # type: ignore[no-untyped-call]
+        return float(begin.elapsed_time(end)) / 1e3
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
 def _made_up_all(phase: Phase, storages: list[int]) -> dict[int, torch.Tensor]:
-    """Return tensors in place of storages; what one call makes together is made by that call, for its parts must agree."""
+    """Return tensors in place of storages; workspaces, masks and indices come from the call that makes them."""
     record = phase.record
     made: dict[int, torch.Tensor] = {}
     for s in storages:
-        maker = next((g for g in phase.groups if s in g.makes and len(g.makes) > 1), None)
-        if s in made:
-            continue
-        if maker is None:
-            made[s] = _made_up(record, s)
-        else:
+        opaque = not record.tensors[record.storages[s].root].dtype.is_floating_point
+        maker = next((g for g in phase.groups if s in g.makes and len(g.makes) > 1), None) if opaque else None
+        if maker is not None and s not in made:
             touched = {record.tensors[n].storage for call in maker.calls for n in unique_refs((call.args, call.kwargs))}
-            inputs = {r: _made_up(record, r) for r in sorted(touched - maker.makes)}
-            made.update(run_group(record, maker, inputs))
-    return {s: made[s] for s in storages}
+            made.update(run_group(record, maker, _made_up_all(phase, sorted(touched - maker.makes))))
+    return {s: made[s] if s in made else _made_up(record, s) for s in storages}
 
 
 def _made_up(record: Record, storage: int) -> torch.Tensor:

@@ -39,7 +39,7 @@ def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") 
     finally:
         with _silent_stderr():
             recording.stop()
-    events = [e for e in recording.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
+    events = [e for e in recording.profiler.kineto_results.events() if e.name() == "[memory]"]
     held = most = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
         if event.device_type() == DeviceType.CPU:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
@@ -36,7 +35,18 @@ _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 
 
 def bytes_of(budget: str | int | float) -> int:
@@ -126,7 +136,15 @@ class TorchPlan:
         except msgspec.ValidationError as error:
             raise InputError(f"{path}: meta.torch: not a plan of a PyTorch step: {error}") from None
         last = replace(last, meta={key: value for key, value in last.meta.items() if key != "torch"})
-        return cls([*first, last], known.fingerprint, known.device, known.budget, known.headroom, known.objective, known.unplanned)
+        return cls(
+            [*first, last],
+            known.fingerprint,
+            known.device,
+            known.budget,
+            known.headroom,
+            known.objective,
+            known.unplanned,
+        )
 
 
 class _About(msgspec.Struct, forbid_unknown_fields=True):
@@ -216,13 +234,15 @@ _SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:
     """Return a phase's graph with costs, and with each op's scratch memory as a result that nothing reads."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     for group, cost in zip(phase.groups, costs, strict=True):
         if cost.results is not None:
             sizes |= dict(zip((phase.storage_names[s] for s in sorted(group.makes)), cost.results, strict=True))
     # A result may turn out larger than its shape says; never smaller, for what the shape says is what others read.
     tensors = [
-        msgspec.structs.replace(t, size=max(t.size, sizes.get(t.name, 0))) if t.meta.get("device") == phase.device else t
+        msgspec.structs.replace(t, size=max(t.size, sizes.get(t.name, 0)))
+        if t.meta.get("device") == phase.device
+        else t
         for t in phase.graph.tensors
     ]
     graph = Graph(phase.graph.name, phase.graph.unit, tensors)

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 from torch.utils._pytree import tree_flatten, tree_map
 
+from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Phase
@@ -91,7 +92,9 @@ class _Builder:
             elif move[0] == "drop" and len(move) == 3 and move[1] in self.storage_of:
                 self._drop(self.storage_of[move[1]], move[2])
             elif move[0] == "copy":
-                self._copy(self.storage_of.get(move[1]), move[3])
+                raise InputError(
+                    f"the plan copies {quoted(move[1])} to {quoted(move[3])}; only one level of memory can be run"
+                )
         results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
         binds = list(self.phase.binds)
         self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
@@ -183,9 +186,6 @@ class _Builder:
     def _drop(self, storage: int, level: str) -> None:
         self.roots.pop(storage, None)
         self.views.pop(storage, None)
-
-    def _copy(self, storage: int | None, to: str) -> None:
-        raise NotImplementedError(f"copies to {to}")
 
 
 def _indexed(outputs: Any) -> list[tuple[Any, int]]:

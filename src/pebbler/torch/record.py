@@ -9,7 +9,18 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
-__all__ = ["Call", "Constant", "Place", "Record", "Scalar", "Storage", "TensorInfo", "TensorRef", "shown", "unique_refs"]
+__all__ = [
+    "Call",
+    "Constant",
+    "Place",
+    "Record",
+    "Scalar",
+    "Storage",
+    "TensorInfo",
+    "TensorRef",
+    "shown",
+    "unique_refs",
+]
 
 # Where a tensor that outlives the step is found: ("arg", i), ("state", optimizer, group, param, key),
 # ("grad", tensor), ("tensor", i) for any other tensor that the step refers to, ("constant", i).

@@ -49,10 +49,10 @@ _REFUSED = {"set_", "resize_", "resize_as_", "resize_output_"}
 
 def call_item(tensor: torch.Tensor) -> float:
     """Return the number in a tensor of one element."""
-    return tensor.item()
+    return float(tensor.item())
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records the operators that run inside it."""
 
     def __init__(self, fakes: FakeTensorMode, scalars: Scalars, locate: Callable[[torch.Tensor], Place]) -> None:
@@ -102,8 +102,8 @@ class Recorder(TorchDispatchMode):
             self._new(fake, None, self.locate(tensor))
 
     def _new(self, fake: torch.Tensor, maker: int | None, place: Place | None = None) -> int:
-        if fake.layout != torch.strided or fake.is_conj() or fake.is_neg():
-            raise InputError(f"{_user_line()}: only plain strided tensors are supported, got layout {fake.layout}")
+        if fake.is_conj() or fake.is_neg():
+            raise InputError(f"{_user_line()}: lazily conjugated or negated tensors are not supported")
         storage = len(self.record.storages)
         size = fake.untyped_storage().nbytes()
         self.record.storages.append(Storage(size, str(fake.device), len(self.record.tensors), maker, place))
@@ -147,6 +147,12 @@ class Recorder(TorchDispatchMode):
         except UnsupportedOperatorException as error:
             raise InputError(
                 f"{_user_line()}: operator {error.func} has no shape function (fake implementation); register one to plan it"
+            ) from None
+        except RuntimeError as error:
+            if "fake impl" not in str(error):
+                raise
+            raise InputError(
+                f"{_user_line()}: operator {func} has no shape function (fake implementation); register one to plan it"
             ) from None
         self._note(func, name, args, kwargs, result)
         return result
@@ -236,7 +242,7 @@ class Recorder(TorchDispatchMode):
         return tuple(self.record.tensors[n].storage for n in unique_refs((args[mean], args[variance])))
 
 
-class ItemReader(TorchFunctionMode):
+class ItemReader(TorchFunctionMode):  # type: ignore[misc]
     """Lets optimizers read their step counters as traced numbers; anything else that asks for a value is refused later."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -250,6 +256,8 @@ class ItemReader(TorchFunctionMode):
 
 
 def _key(tensor: torch.Tensor) -> int:
+    if tensor.layout != torch.strided:
+        raise InputError(f"{_user_line()}: only plain strided tensors are supported, got layout {tensor.layout}")
     return int(tensor.untyped_storage()._cdata)
 
 

@@ -75,7 +75,7 @@ class Runner:
                     )
                 if leaf.stride() != info.stride:
                     raise InputError(
-                        f"argument {i}: the plan is for strides {info.stride}, got {leaf.stride()}; make it contiguous or plan again"
+                        f"argument {i}: the plan is for strides {info.stride}, got {leaf.stride()}; plan again"
                     )
             elif leaf is not known and (isinstance(known, torch.Tensor) or leaf != known):
                 raise InputError(f"argument {i}: the plan is for {known!r}; plan again for another value")
@@ -89,8 +89,10 @@ class Runner:
                     if old.get(key) != new[key]
                 )
                 what = ", ".join(changed) or "param_groups"
-                raise InputError(f"optimizer {number}: {what} changed since the step was captured; plan and compile it again")
-        return leaves
+                raise InputError(
+                    f"optimizer {number}: {what} changed since the step was captured; plan and compile it again"
+                )
+        return list(leaves)
 
     def _phase(self) -> tuple[Phase, Program]:
         """Return the phase that fits what exists now: the one that reads the most of it."""
@@ -103,14 +105,18 @@ class Runner:
                 if stale:
                     break
                 return phase, program
-        raise InputError("only a part of the optimizer state or of the gradients exists; the plan covers all of it or none")
+        raise InputError(
+            "only a part of the optimizer state or of the gradients exists; the plan covers all of it or none"
+        )
 
     def _rate(self, name: str) -> float:
         _, number, group = name.split("_")
         rate = self.world.optimizers[int(number)].param_groups[int(group)]["lr"]
         if isinstance(rate, torch.Tensor):
-            raise InputError("the learning rate was a number when the step was captured and is a tensor now; plan again")
-        return rate
+            raise InputError(
+                "the learning rate was a number when the step was captured and is a tensor now; plan again"
+            )
+        return float(rate)
 
     def _check_guards(self, phase: Phase, rates: dict[str, float]) -> None:
         for expression, result in phase.record.guards.items():
@@ -119,7 +125,9 @@ class Runner:
             except KeyError:
                 continue  # depends on a step counter; two recordings have agreed on it
             if now != result:
-                raise InputError("the step branches on the learning rate, and would now take the other branch; plan again")
+                raise InputError(
+                    "the step branches on the learning rate, and would now take the other branch; plan again"
+                )
 
 
 def resolve(world: World, place: Place, leaves: Sequence[Any]) -> Any:
@@ -209,5 +217,5 @@ def compile(plan: TorchPlan, step: Callable[..., Any]) -> CompiledStep:
     >>> losses[0] > losses[1] > losses[2]
     True
     """
-    captured = plan.captured if plan.captured is not None and plan.captured.world.step is step else None
+    captured = plan.captured if plan.captured is not None and plan.captured.world.step == step else None
     return CompiledStep(plan, step, captured)

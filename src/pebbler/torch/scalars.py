@@ -18,7 +18,8 @@ __all__ = ["Expression", "Scalars", "TracedFloat", "evaluate"]
 # ("input", name) | ("constant", value) | (operator name, operand, ...)
 Expression = tuple[Any, ...]
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "pow", "neg", "lt", "le", "gt", "ge", "eq", "ne")
+    name: getattr(operator, name)
+    for name in ("add", "sub", "mul", "truediv", "pow", "neg", "lt", "le", "gt", "ge", "eq", "ne")
 }
 
 
@@ -65,6 +66,12 @@ class TracedFloat(float):
 
     __hash__ = float.__hash__
 
+    def __neg__(self) -> Any:
+        return self._apply("neg", self)
+
+    def __bool__(self) -> bool:
+        return bool(self._apply("ne", self, 0.0))
+
     def _apply(self, name: str, *operands: Any) -> Any:
         if not all(isinstance(operand, int | float) for operand in operands):
             return NotImplemented
@@ -93,5 +100,3 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(TracedFloat, f"__r{_name}__", _reflected(_name))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(TracedFloat, f"__{_name}__", _binary(_name))
-TracedFloat.__neg__ = lambda self: self._apply("neg", self)  # type: ignore[method-assign, misc, assignment, return-value]
-TracedFloat.__bool__ = lambda self: bool(self._apply("ne", self, 0.0))  # type: ignore[method-assign, misc]

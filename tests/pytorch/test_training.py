@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 
 import pytest
@@ -9,10 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
 import pebbler.torch as pt  # noqa: E402
+import torch_models as models  # noqa: E402
 from pebbler.solve.problem import Impossible  # noqa: E402
 from pebbler.torch import TorchPlan  # noqa: E402
-
-import torch_models as models  # noqa: E402
 
 STEPS = 20
 
@@ -87,6 +87,17 @@ def same_as_eager(training):
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
 
 
+def test_a_fused_lstm_counts_the_workspace_that_no_shape_tells():
+    training = models.lstm(fused=True)
+    training.reset()
+    losses, _, eager = train(training, training.step, 12)
+    training.reset()
+    plan = pt.plan(training.step, training.batches[0], time_limit=1)
+    planned_losses, _, peak = train(training, pt.compile(plan, training.step), 12)
+    assert planned_losses == losses
+    assert 0.9 * eager < peak <= plan.peak
+
+
 def test_a_learning_rate_in_a_tensor_is_read_in_every_step():
     training = models.mlp(depth=2, batch=16)
     training.optimizer = torch.optim.Adam(training.model.parameters(), lr=torch.tensor(0.01))
@@ -149,11 +160,8 @@ def test_state_loaded_between_steps_is_used():
     step = pt.compile(pt.plan(training.step, training.batches[0], device="cpu"), training.step)
     training.reset()
     step(*training.batches[0])
-    saved = training.optimizer.state_dict()
+    saved = copy.deepcopy(training.optimizer.state_dict())
     weights = {name: value.clone() for name, value in training.model.state_dict().items()}
-    import copy
-
-    saved = copy.deepcopy(saved)
     step(*training.batches[1])
     after = [tensor.clone() for tensor in training.tensors()]
     training.model.load_state_dict(weights)

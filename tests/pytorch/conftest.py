@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-collect_ignore = [] if importlib.util.find_spec("torch") else ["test_training.py", "test_capture.py", "test_refusals.py"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["test_training.py", "test_refusals.py"]
 
 
 @pytest.fixture(autouse=True)
