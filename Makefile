@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: demo test slow bench lint clean
+.PHONY: demo test slow bench docs lint clean
 
 demo: $(READY)
 	$(BIN)/pebbler reproduce --out out/demo
@@ -23,14 +23,18 @@ lint: $(READY)
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks
 
+# The variable hides the theme's advertisement, which would hide our own warnings.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # The stamp holds until pyproject.toml changes, so a second run installs nothing and works offline.
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,torch,docs]'
 	touch $(READY)
 
 $(BENCH_READY): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $(BENCH_READY)
 
 clean:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pebbler.errors import PebblerError as PebblerError
     from pebbler.execute import execute as execute
     from pebbler.execute import verify as verify
+    from pebbler.export import export as export
     from pebbler.graph import Graph as Graph
     from pebbler.graph import Op as Op
     from pebbler.graph import Tensor as Tensor
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pebbler.reuse import reuse_distances as reuse_distances
     from pebbler.sampling import sample_miss_ratio as sample_miss_ratio
     from pebbler.solve import solve as solve
+    from pebbler.solve.chain import solve_chain as solve_chain
     from pebbler.trace import Trace as Trace
     from pebbler.tracked import Tracked as Tracked
     from pebbler.tracked import tracked as tracked
@@ -71,6 +73,7 @@ _HOME = {
     "bytedmd": "bytedmd",
     "check": "referee",
     "execute": "execute",
+    "export": "export",
     "fuse": "transform",
     "hierarchy": "cache",
     "level_hits": "cache",
@@ -84,6 +87,7 @@ _HOME = {
     "sample_miss_ratio": "sampling",
     "set_associative": "cache",
     "solve": "solve",
+    "solve_chain": "solve.chain",
     "tile": "transform",
     "trace_plan": "analysis",
     "trace_scalars": "bytedmd",

@@ -86,10 +86,10 @@ def _run_cache(search: Search, tile: str) -> None:
     from pebbler.solve.tiling import solve_tiled
 
     search.offer([("compute", op.name) for op in search.problem.graph.ops])
-    if search.remaining > 0:
-        solve_tiled(search, tile="none" if tile == "none" else "auto")
-    else:
+    if search.time_limit == 0:
         search.cut_off = True
+    else:  # however short the time, the bound comes first
+        solve_tiled(search, tile="none" if tile == "none" else "auto")
 
 
 def _run_explicit(search: Search, tile: str) -> None:
@@ -130,7 +130,7 @@ def _pass_on(inner: Search, outer: Search) -> None:
 
 def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
-    from pebbler.solve.bounds import bounds
+    from pebbler.solve.bounds import CUTS, bounds
     from pebbler.solve.exact import fits_exact, solve_exact
     from pebbler.solve.paging import solve_paging
     from pebbler.solve.paging_greedy import program_order_plan
@@ -140,13 +140,18 @@ def _run_as_it_is(search: Search) -> None:
     answer = program_order_plan(problem)
     if answer is not None:
         search.offer(*answer)
-    if search.remaining == 0:
+    if search.time_limit == 0:
         search.cut_off = True
         return
-    for bound in bounds(problem):
-        search.raise_bound(bound.value, bound.proof)
-    if search.done:
-        return
+    # Compulsory costs first: they are known at once, whatever else the time allows.
+    for cuts in (0, CUTS):
+        for bound in bounds(problem, cuts):
+            search.raise_bound(bound.value, bound.proof)
+        if search.done:
+            return
+        if search.remaining == 0:
+            search.cut_off = True
+            return
     small = fits_exact(problem)
     if small:
         solve_exact(search, _QUICK_STATES)
