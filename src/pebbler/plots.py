@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pebbler.analysis import CacheAnalysis
 
-__all__ = ["PALETTE", "draw_misses", "new_figure", "save_figure"]
+__all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "save_figure"]
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ by marker and dash as well.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -65,7 +65,9 @@ def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
     """Draw the miss ratio against the cache size: LRU at every size, OPT at the sizes analysed."""
     import numpy as np
 
-    figure, axes = new_figure(title, "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)", "miss ratio")
+    figure, axes = new_figure(
+        title, "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)", "miss ratio"
+    )
     hits = found.profile.cdf()
     sizes = np.arange(1, len(hits))
     changes = np.flatnonzero(np.diff(hits[1:], prepend=-1.0)) if len(sizes) else sizes
@@ -81,4 +83,36 @@ def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def draw_chain(points: Sequence[Mapping[str, Any]], path: str | Path, title: str) -> None:
+    """Draw the optimum against the number of red pebbles, one marker per strategy."""
+    figure, axes = new_figure(title, "red pebbles (units of fast memory)", "least energy (units)")
+    axes.plot([p["red"] for p in points], [p["energy"] for p in points], color="#999999", linewidth=1, zorder=1)
+    for i, strategy in enumerate(dict.fromkeys(p["strategy"] for p in points)):
+        chosen = [p for p in points if p["strategy"] == strategy]
+        axes.plot(
+            [p["red"] for p in chosen], [p["energy"] for p in chosen], "osD^"[i % 4], color=PALETTE[i], label=strategy
+        )
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def draw_steps(rows: Sequence[tuple[str, float]], bound: float | None, unit: str, path: str | Path, title: str) -> None:
+    """Draw energies as labelled bars, first row on top, with the lower bound as a line."""
+    figure, axes = new_figure(title, f"energy ({unit})", "")
+    places = range(len(rows), 0, -1)
+    axes.barh(list(places), [energy for _, energy in rows], color=PALETTE[0], height=0.62)
+    axes.set_yticks(list(places), [name for name, _ in rows])
+    for place, (_, energy) in zip(places, rows, strict=True):
+        axes.annotate(
+            f"{energy:,.4g}", (energy, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    if bound:
+        axes.axvline(bound, color=PALETTE[1], linestyle="--", label="lower bound")
+        axes.legend(frameon=False, loc="lower right")
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
     save_figure(figure, path)

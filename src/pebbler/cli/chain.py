@@ -41,6 +41,10 @@ def chain(
         bool,
         typer.Option("--curve", help="Show the optimum against the red pebbles and against the price of slow memory."),
     ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the optimum against the red pebbles as .png, .svg or .pdf.", show_default=False),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the cheapest forward and backward pass over a chain: note 001's game.
@@ -57,12 +61,13 @@ def chain(
     from pebbler.solve.chain import read_chain, solve_chain, solve_general
 
     began = time.monotonic()
+    curve = curve or plot is not None
     if sizes is None and costs is None:
         solved = solve_chain(100 if length is None else length, red, compute, io, adjoint=adjoint)
     else:
         if compare or curve:
             raise InputError(
-                "--compare and --curve are for chains whose nodes are alike: leave out --sizes and --costs"
+                "--compare, --curve and --plot are for chains whose nodes are alike: leave out --sizes and --costs"
             )
         general = read_chain(sizes, costs, red, compute, io, adjoint=adjoint)
         if length is not None and length != general.length:
@@ -70,7 +75,7 @@ def chain(
         solved = solve_general(general)
     seconds = time.monotonic() - began
     if adjoint and (compare or curve):
-        raise InputError("--compare and --curve are for note 001's game: leave out --adjoint")
+        raise InputError("--compare, --curve and --plot are for note 001's game: leave out --adjoint")
     if output is not None:
         solved.plan().save(output)
     more: dict[str, Any] = {}
@@ -78,6 +83,10 @@ def chain(
         more["compare"] = _compare(solved, red, compute, io)
     if curve:
         more["curve"] = _curve(solved, red, compute, io)
+    if plot is not None:
+        from pebbler.plots import draw_chain
+
+        draw_chain(more["curve"]["red"], plot, title=f"chain of length {solved.chain.length}, load or store {io:g}")
     figures = {
         "energy": solved.energy,
         "bound": solved.bound,

@@ -38,6 +38,11 @@ def solve(
     least_capacity: Annotated[
         bool, typer.Option("--least-capacity", help="Find the least fast memory that works instead.")
     ] = False,
+    report: Annotated[Path | None, typer.Option(help="Write a page about the plan (HTML).", show_default=False)] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the energies, with --compare step by step (.png, .svg, .pdf).", show_default=False),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Find the cheapest plan of a graph on a machine, and say how good it is.
@@ -90,6 +95,18 @@ def solve(
             rows = compare_steps(search, tile, lambda name: update(f"comparing: {name}", None))
     if output is not None:
         plan.save(output)
+    if report is not None:
+        from pebbler.report import report as write_report
+
+        with progress("gathering what the page shows"):
+            write_report(plan, report)
+    if plot is not None:
+        from pebbler.plots import draw_steps
+
+        steps = [(row.name, row.energy) for row in rows[:-1]] or [("program order", base), ("pebbler", plan.energy)]
+        scale, scaled = (1e6, "uJ") if unit == "pJ" else (1.0, unit)
+        bars = [(name, amount / scale) for name, amount in steps if amount is not None]
+        draw_steps(bars, (plan.bound or 0) / scale, scaled, plot, title=f"{loaded.name} on {plan.machine.name}")
     if json:
         emit_json(
             {
@@ -124,8 +141,9 @@ def solve(
                 ["seconds", f"{seconds:.1f}"],
             ],
         )
-    if output is not None:
-        tell(f"wrote {output}")
+    for file in (output, report, plot):
+        if file is not None:
+            tell(f"wrote {file}")
 
 
 def _share(amount: float | None, base: float | None) -> str:
