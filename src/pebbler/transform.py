@@ -11,6 +11,7 @@ run on the source's numbers and compared with the source:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def tile(graph: Graph, axis: str, size: int, *, reverse: Sequence[str] = ()) -> 
     knife = _Knife(axis, cuts, axes_of)
     tensors = [piece for tensor in graph.tensors for piece in knife.cut_tensor(tensor)]
     ops = [piece for op in graph.ops for piece in knife.cut_op(op, backwards=op.name in reverse)]
-    return Graph(f"{graph.name} tiled {axis}={size}", graph.unit, tensors, ops, graph.meta)
+    return Graph(_renamed(graph.name, "tiled", f"{axis}={size}"), graph.unit, tensors, ops, graph.meta)
 
 
 def fusable(graph: Graph) -> list[str]:
@@ -102,11 +103,17 @@ def fuse(graph: Graph, temp: str) -> Graph:
             elif i not in (first, second):
                 ops.append(op)
         if _same_meaning(graph, Graph(graph.name, graph.unit, tensors, ops, graph.meta), maker, reader, fused):
-            return Graph(f"{graph.name} fused {temp}", graph.unit, tensors, ops, graph.meta)
+            return Graph(_renamed(graph.name, "fused", temp), graph.unit, tensors, ops, graph.meta)
     raise InputError(
         f"{quoted(temp)} cannot be fused away: other ops between {quoted(maker.name)} and {quoted(reader.name)} "
         "depend on one and change what the other needs"
     )
+
+
+def _renamed(name: str, done: str, what: str) -> str:
+    """Return a graph's name with one more change: `mlp fused dW1, dh tiled hidden=10`."""
+    last = re.search(r" (fused|tiled) [^ ]+(, [^ ]+)*$", name)
+    return f"{name}, {what}" if last is not None and last[1] == done else f"{name} {done} {what}"
 
 
 def _parts(op: Op) -> list[dict[str, Any]]:
