@@ -19,6 +19,7 @@ from pebbler.cli.machines import machines
 from pebbler.cli.report import report
 from pebbler.cli.reproduce import reproduce
 from pebbler.cli.solve import solve
+from pebbler.cli.torch import torch
 from pebbler.cli.trace import trace
 from pebbler.cli.workloads import workloads
 from pebbler.errors import InputError, PebblerError, one_line
@@ -51,7 +52,7 @@ def _root(
     pass
 
 
-for _command in (reproduce, solve, chain, check, report, export, trace, cache, graph, machines, workloads):
+for _command in (reproduce, solve, chain, torch, check, report, export, trace, cache, graph, machines, workloads):
     app.command()(_command)
 
 
