@@ -6,7 +6,9 @@ import importlib.util
 
 import pytest
 
-collect_ignore = [] if importlib.util.find_spec("torch") else ["test_training.py", "test_refusals.py"]
+collect_ignore = (
+    [] if importlib.util.find_spec("torch") else ["test_training.py", "test_refusals.py", "test_command.py"]
+)
 
 
 @pytest.fixture(autouse=True)

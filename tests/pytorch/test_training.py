@@ -172,11 +172,11 @@ def test_state_loaded_between_steps_is_used():
 
 def test_a_saved_plan_runs_in_a_fresh_process_of_the_same_step(tmp_path):
     training = models.mlp(depth=4)
-    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="500kB", time_limit=2)
+    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="380kB", time_limit=2)
     plan.save(tmp_path / "plan.json")
     loaded = TorchPlan.load(tmp_path / "plan.json")
     assert loaded == plan
-    assert loaded.recomputed == plan.recomputed
+    assert loaded.recomputed == plan.recomputed > 0
     again = models.mlp(depth=4)
     again.reset()
     step = pt.compile(loaded, again.step)

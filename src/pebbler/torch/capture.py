@@ -20,6 +20,7 @@ from pebbler.graph import Graph
 from pebbler.torch.aliases import Group, group_calls, rewrite
 from pebbler.torch.record import Call, Place, Record, Scalar, shown, unique_refs
 from pebbler.torch.scalars import Scalars
+from pebbler.torch.takeover import take_over
 from pebbler.torch.tracing import World
 
 __all__ = ["Captured", "Phase", "capture"]
@@ -186,7 +187,9 @@ def _phase(record: Record, entry: frozenset[Place], read_grads: set[Place], devi
     binds = {p: n for p, n in record.binds.items() if p[0] != "grad" or p in read_grads}
     calls = rewrite(record, [*binds.values(), *unique_refs(record.result)], _CHUNK)
     groups = group_calls(record, _protect_statistics(calls))
-    kept = {record.tensors[n].storage for n in (*binds.values(), *unique_refs(record.result))}
+    numbers = (*binds.values(), *unique_refs(record.result))
+    groups = take_over(record, groups, {record.tensors[n].storage for n in numbers})
+    kept = {record.tensors[n].storage for n in numbers}
     graph, names = build_graph(record, groups, kept, device)
     text = [record.describe(call) for group in groups for call in group.calls]
     text += [f"{t.name} {t.size} {t.kind}" for t in graph.tensors]

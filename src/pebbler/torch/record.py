@@ -85,6 +85,7 @@ class Call:
     statistics: tuple[int, ...] = ()  # storages of running statistics: updated by the first run only
     scalar: str | None = None  # the name of the number that an `item` call reads
     where: str = ""
+    backward: bool = False  # whether autograd's backward pass made it
     grad: bool = False  # whether gradients were enabled: a few kernels look
 
     @property

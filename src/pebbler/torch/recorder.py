@@ -183,7 +183,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         reads = list(dict.fromkeys(tensors[n].storage for n in unique_refs(operands)))
         self.record.calls.append(
             Call(func, ref_args, ref_kwargs, outputs, tuple(reads), makes, tuple(mutated), _is_random(func, name, args, kwargs),
-                 statistics, where=_user_line(), grad=torch.is_grad_enabled())
+                 statistics, where=_user_line(), backward=torch._C._current_autograd_node() is not None,
+                 grad=torch.is_grad_enabled())
         )  # fmt: skip
 
     def _note_shaped(self, name: str, args: Any, kwargs: Any, outputs: Any, makes: tuple[int, ...]) -> None:
