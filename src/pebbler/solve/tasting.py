@@ -15,10 +15,12 @@ import numpy.typing as npt
 from pebbler.graph import Graph
 from pebbler.kernels.cache_order import anneal, price
 from pebbler.plan import Move
+from pebbler.referee import check
 from pebbler.solve.cache_order import touching_of
 from pebbler.solve.locality import Program, nearest_first
 from pebbler.solve.order import Placed, Sequences
 from pebbler.solve.paging_game import game_of, moves_of
+from pebbler.solve.paging_greedy import Answer, demand_plan
 from pebbler.solve.problem import Problem, Start
 
 __all__ = ["Cached", "Dish", "Explicit", "dish_of"]
@@ -128,6 +130,7 @@ class Explicit:
     program: Program
     placed: Placed
     energy: float
+    demand: Answer | None = None  # moves by a simple rule, as long as they are cheaper than the placement
 
     @classmethod
     def best_of(cls, problem: Problem, program: Program, sequences: list[Ints]) -> Explicit | None:
@@ -138,10 +141,18 @@ class Explicit:
             placed = seats.place(program.order(sequence))
             if placed is not None and (best is None or placed.energy < best.energy):
                 best = placed
-        if best is not None and len(best.track.seq) <= _POLISHED:
-            # A first placement says too little where operands must be in the fastest level.
+        if best is None:
+            return None
+        if len(best.track.seq) <= _POLISHED:
             best = seats.polish(best, 1)
-        return None if best is None else cls(problem, program, best, best.energy)
+        found = cls(problem, program, best, best.energy)
+        if problem.machine.operands == "fastest":
+            # There a first placement says little; loading on demand and throwing out what is needed last is a better guide.
+            for order in (program.order(sequence) for sequence in sequences):
+                answer = demand_plan(problem, order.tolist(), "farthest") if len(order) == len(program) else None
+                if answer is not None and (energy := check(problem.plan(*answer)).energy) < found.energy:
+                    found.energy, found.demand = energy, answer
+        return found
 
     @property
     def graph(self) -> Graph:
@@ -149,22 +160,33 @@ class Explicit:
         return self.program.graph
 
     def improve(self, clock: Clock, effort: int) -> bool:
-        """Price the room, place again with those prices, then let order and placement change together."""
-        game = game_of(self.problem)
-        seats = Sequences(self.graph, game, self.problem.seed, clock)
-        _, prices = seats.price_room(self.placed, 60)
-        self._take(seats.polish(self.placed, 2, prices))
-        rounds = effort
-        while rounds > 0 and clock() > 0:
-            step = min(rounds, 2000)
-            self._take(seats.search(self.placed, step, 1e-5, reruns=True))
-            rounds -= step
+        """Price the room and place again with those prices, then let order and placement change together, and so on."""
+        seats = Sequences(self.graph, game_of(self.problem), self.problem.seed, clock)
+        ops = len(self.graph.ops)
+        step = max(10, min(2_000, 2_000_000 // (50 + ops)))
+        heats, left, swept = (0.3, 0.0, 1.0), effort, -1.0
+        while left > 0 and clock() > 0:
+            if swept != self.placed.energy:
+                _, prices = seats.price_room(self.placed, 60)
+                self._take(seats.polish(self.placed, 2, prices))
+                again = seats.place(self.placed.track.seq, prices)
+                if again is not None and clock() > 0:
+                    self._take(seats.polish(again, 2, prices))
+                self._take(seats.polish(seats.sweep_reruns(self.placed), 2))
+                swept = self.placed.energy
+            heat = heats[(effort - left) // step % len(heats)] / (1 + ops)
+            self._take(seats.polish(seats.search(self.placed, min(left, step), heat, reruns=True), 2))
+            left -= step
         return clock() > 0
 
     def _take(self, placed: Placed) -> None:
+        if placed.energy < self.placed.energy:
+            self.placed = placed
         if placed.energy < self.energy:
-            self.placed, self.energy = placed, placed.energy
+            self.energy, self.demand = placed.energy, None
 
     def moves(self) -> tuple[list[Move], Start]:
         """Return the schedule as a plan's moves and start."""
+        if self.demand is not None:
+            return self.demand
         return moves_of(self.problem, game_of(self.problem), self.placed.track, self.placed.routes)

@@ -19,8 +19,8 @@ from pebbler.solve.tiled_bounds import tiled_bound
 
 __all__ = ["Tastings", "solve_tiled"]
 
-_FINALISTS = (6, 3, 2, 1)  # how many dishes get each round of thorough search
-_EFFORT = (2_000, 6_000, 15_000, 60_000)
+_FINALISTS = (8, 4, 2, 1)  # how many dishes get each round of thorough search
+_EFFORT = (2_000, 6_000, 20_000, 100_000)
 _MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
@@ -60,7 +60,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
             _offer(search, dish)
             if search.done:
                 return
-        dishes.sort(key=lambda dish: dish.energy)
+        dishes = sorted(dishes[:count], key=lambda dish: dish.energy)
 
 
 def _solve_orders(search: Search) -> None:
@@ -104,9 +104,20 @@ class Tastings:
         return False
 
     def ranked(self) -> list[Dish]:
-        """Return the dishes, cheapest first, no two on the same graph with the same second makings."""
+        """Return the dishes, cheapest first; those with tiles of their own come before variants of the same tiles.
+
+        A quick schedule says little about the last few percent, so what is searched thoroughly should differ.
+        """
+        seen: set[object] = set()
+        own: list[Dish] = []
+        variants: list[Dish] = []
         found = [(dish.energy, recipe) for recipe, dish in self.dishes.items() if dish is not None]
-        return [dish for _, recipe in sorted(found) if (dish := self.dishes[recipe]) is not None]
+        for _, recipe in sorted(found):
+            dish = self.dishes[recipe]
+            assert dish is not None
+            (variants if recipe.sizes in seen else own).append(dish)
+            seen.add(recipe.sizes)
+        return own + variants
 
     def energy(self, recipe: Recipe) -> float:
         """Return the energy of a recipe's quick schedule; infinite where it cannot be made or does not fit."""
