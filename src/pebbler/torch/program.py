@@ -48,6 +48,26 @@ def restore_generator(device: str, state: torch.Tensor) -> None:
         torch.set_rng_state(state)
 
 
+class _Verifier(torch.fx.Interpreter):  # type: ignore[misc]
+    """Runs a program node by node and holds every new tensor against the recording: views depend on its strides."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        info = n.meta.get("made")
+        if n.op == "call_function" and not n.users:
+            result = None  # the interpreter would keep it to the end
+        if info is None or not isinstance(result, torch.Tensor) or 0 in info.shape:
+            return result
+        steps = [(size, step) for size, step in zip(result.shape, result.stride(), strict=True) if size > 1]
+        known = [(size, step) for size, step in zip(info.shape, info.stride, strict=True) if size > 1]
+        if (tuple(result.shape), steps, result.dtype) != (info.shape, known, info.dtype):
+            raise InputError(
+                f"{n.target} made a tensor of shape {tuple(result.shape)}, strides {result.stride()}; its shape function said "
+                f"{info.shape}, {info.stride}, so the captured views would be wrong"
+            )
+        return result
+
+
 class Program:
     """A runnable phase: a GraphModule, and what to pass to it.
 
@@ -57,6 +77,15 @@ class Program:
 
     def __init__(self, module: torch.fx.GraphModule, places: list[Place], rates: list[str], binds: list[Place]) -> None:
         self.module, self.places, self.rates, self.binds = module, places, rates, binds
+        self._verified = False
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the program; the first time, check what the kernels return."""
+        if self._verified:
+            return self.module(*inputs)
+        outputs = _Verifier(self.module).run(*inputs)
+        self._verified = True
+        return outputs
 
 
 def build_program(phase: Phase, moves: Sequence[Move], device: str) -> Program:
@@ -156,6 +185,7 @@ class _Builder:
                 root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
                 storage = self.record.tensors[ref.number].storage
                 made.discard(storage)  # a second tensor of the same storage is a view of the first
+                root.meta["made"] = self.record.tensors[ref.number]
                 self._set_root(storage, root)
 
     def _expression(self, expression: Any) -> Any:

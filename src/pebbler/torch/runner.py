@@ -51,7 +51,7 @@ class Runner:
         inputs = [resolve(self.world, place, leaves) for place in program.places]
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
         with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
-            outputs = program.module(*inputs, *phase.record.constants, *rates.values())
+            outputs = program(*inputs, *phase.record.constants, *rates.values())
         result = tree_flatten(phase.record.result)
         count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
