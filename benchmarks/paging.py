@@ -16,7 +16,7 @@ from pebbler.machine import Level, Machine
 from pebbler.plan import Plan
 from pebbler.referee import check
 from pebbler.solve.paging import program_order_plan, solve_paging
-from pebbler.solve.paging_greedy import demand_plan
+from pebbler.solve.paging.greedy import demand_plan
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.transform import tile
 

@@ -23,7 +23,7 @@ from pebbler.graph import Graph
 from pebbler.machine import Level, Machine
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.solve.recompute import solve_recompute
-from pebbler.solve.recompute_game import Game
+from pebbler.solve.recompute.game import Game
 
 # (graph, fraction): cost (None: no plan found) and seconds, of Moccasin.
 MOCCASIN: dict[tuple[str, float], tuple[float | None, float | None]] = {

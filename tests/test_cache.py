@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import naive_cache as naive
 
+import naive_cache as naive
 from pebbler import cache
 from pebbler.cache import WriteBacks, attribute, hierarchy, level_hits, opt_misses, set_associative
 from pebbler.errors import InputError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive_chain import naive_blue_chain, naive_levels, naive_segments
 
+from naive_chain import naive_blue_chain, naive_levels, naive_segments
 from pebbler.kernels import chain as uniform
 from pebbler.kernels import chain_general as general
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import naive_cache as naive
 
+import naive_cache as naive
 from pebbler import lru
 from pebbler.errors import InputError
 from pebbler.lru import lru_energy

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import naive_orders as naive
 
+import naive_orders as naive
 import pebbler as pb
 from pebbler.kernels.cache_order import price
 from pebbler.referee import check
-from pebbler.solve.cache_bounds import order_bound
-from pebbler.solve.cache_order import best_order, op_floors, touching_of
-from pebbler.solve.locality import nearest_first, program_of
 from pebbler.solve.problem import Problem
+from pebbler.solve.tiling.cache_bounds import order_bound
+from pebbler.solve.tiling.cache_order import best_order, op_floors, touching_of
+from pebbler.solve.tiling.locality import nearest_first, program_of
 
 managements = st.sampled_from(["lru", "recency"])
 

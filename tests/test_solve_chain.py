@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive_chain import naive_energy, play
 
+from naive_chain import naive_energy, play
 from pebbler import check
 from pebbler.errors import InputError
 from pebbler.solve.chain import Chain, solve_chain, solve_general
-from pebbler.solve.chain_general import is_exact
+from pebbler.solve.chain.general import is_exact
 
 
 def verify(solved):
@@ -190,7 +190,7 @@ def test_a_long_chain_streams():
 
 
 def test_many_pebbles_stay_within_memory(monkeypatch):
-    monkeypatch.setattr(sys.modules["pebbler.solve.chain_uniform"], "CELLS", 300 * 30)
+    monkeypatch.setattr(sys.modules["pebbler.solve.chain.uniform"], "CELLS", 300 * 30)
     solved = solve_chain(300, 120)
     verify(solved)
     assert (solved.energy, solved.status) == (300 + 181 + 301, "optimal")
@@ -233,7 +233,7 @@ def test_a_chain_without_one_price_has_no_machine():
 @given(data=st.data())
 def test_nothing_is_claimed_that_is_not_so(monkeypatch, adjoint, data):
     """Without the search of small chains, bounds hold and what is called optimal is optimal."""
-    module = sys.modules["pebbler.solve.chain_general"]
+    module = sys.modules["pebbler.solve.chain.general"]
     monkeypatch.setattr(module, "SEARCHED", 0)
     monkeypatch.setattr(module, "SEARCHED_ADJOINT", 0)
     chain = data.draw(general_chains(longest=6, adjoint=adjoint))
@@ -251,7 +251,7 @@ def test_nothing_is_claimed_that_is_not_so(monkeypatch, adjoint, data):
 @settings(max_examples=150)
 @given(length=st.integers(1, 7), compute=st.integers(0, 9), store=st.integers(0, 20), load=st.integers(0, 20))
 def test_uniform_chains_at_any_prices(monkeypatch, length, red, compute, store, load):
-    monkeypatch.setattr(sys.modules["pebbler.solve.chain_general"], "SEARCHED", 0)
+    monkeypatch.setattr(sys.modules["pebbler.solve.chain.general"], "SEARCHED", 0)
     chain = Chain.uniform(length, red, compute, store=store, load=load)
     solved = solve_general(chain)
     least = naive_energy(chain)

@@ -6,12 +6,12 @@ import math
 from itertools import pairwise
 
 import pytest
-from tests.naive_chain import play
 
+from naive_chain import play
 from pebbler.errors import InputError
 from pebbler.solve.chain import Chain, solve_chain
-from pebbler.solve.chain_compare import binomial_moves, compare_strategies, every_k_moves, note_moves, spent
-from pebbler.solve.chain_curve import default_reds, io_curve, red_curve
+from pebbler.solve.chain.compare import binomial_moves, compare_strategies, every_k_moves, note_moves, spent
+from pebbler.solve.chain.curve import default_reds, io_curve, red_curve
 
 
 def test_the_notes_program_is_followed_to_the_letter():

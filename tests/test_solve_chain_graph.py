@@ -7,14 +7,14 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.naive_chain import naive_energy
 
+from naive_chain import naive_energy
 from pebbler import check, machine, workloads
 from pebbler.graph import Graph
 from pebbler.machine import Level, Machine
 from pebbler.plan import Plan
 from pebbler.solve.chain import Chain, as_chain, solve_chain_problem, solve_general
-from pebbler.solve.chain_graph import named_moves
+from pebbler.solve.chain.graph import named_moves
 from pebbler.solve.problem import Problem, Search
 
 

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive_game import NaiveGame, RandomGame, TooBig, random_game
-from tests.tiled_mlp import tiled_mlp
 
+from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from pebbler import machine, workloads
 from pebbler.graph import Graph
 from pebbler.machine import Level, Machine
 from pebbler.referee import check
-from pebbler.solve.order import Sequences, initial_orders
 from pebbler.solve.paging import compare, program_order_plan, recomputation_never_pays, solve_paging
-from pebbler.solve.paging_game import game_of, moves_of
-from pebbler.solve.paging_greedy import demand_plan
-from pebbler.solve.paging_model import place_exactly
+from pebbler.solve.paging.game import game_of, moves_of
+from pebbler.solve.paging.greedy import demand_plan
+from pebbler.solve.paging.model import place_exactly
+from pebbler.solve.paging.order import Sequences, initial_orders
 from pebbler.solve.problem import Impossible, Problem, Search
+from tiled_mlp import tiled_mlp
 
 seeds = st.integers(0, 10**9)
 

@@ -17,11 +17,11 @@ from pebbler.machine import Level, Machine
 from pebbler.referee import check
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.solve.recompute import solve_recompute
-from pebbler.solve.recompute_capacity import least_capacity
-from pebbler.solve.recompute_game import ENDLESS, Game
-from pebbler.solve.recompute_greedy import fit, frugal_order
-from pebbler.solve.recompute_model import Relaxation
-from pebbler.solve.recompute_search import Recipe, improve
+from pebbler.solve.recompute.capacity import least_capacity
+from pebbler.solve.recompute.game import ENDLESS, Game
+from pebbler.solve.recompute.greedy import fit, frugal_order
+from pebbler.solve.recompute.model import Relaxation
+from pebbler.solve.recompute.search import Recipe, improve
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -11,13 +11,13 @@ import pebbler as pb
 from pebbler.execute import verify
 from pebbler.kernels.cache_order import price
 from pebbler.referee import check
-from pebbler.solve.cache_order import touching_of
-from pebbler.solve.compare_tiled import compare_tiled
-from pebbler.solve.locality import nearest_first, program_of
 from pebbler.solve.problem import Problem, Search
-from pebbler.solve.recipe import Kitchen, Recipe
-from pebbler.solve.tasting import dish_of
 from pebbler.solve.tiling import solve_tiled
+from pebbler.solve.tiling.cache_order import touching_of
+from pebbler.solve.tiling.compare import compare_tiled
+from pebbler.solve.tiling.locality import nearest_first, program_of
+from pebbler.solve.tiling.recipe import Kitchen, Recipe
+from pebbler.solve.tiling.tasting import dish_of
 
 RECIPE = Recipe(sizes=(("hidden", 32),), fused=("dW1", "dW2", "db1", "db2", "dh", "loss"), again=(("h", 4),))
 

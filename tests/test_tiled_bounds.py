@@ -6,15 +6,15 @@ import itertools
 import random
 
 import pytest
-from tests import naive_orders as naive
 
+import naive_orders as naive
 import pebbler as pb
-from pebbler.solve.cache_order import best_order
-from pebbler.solve.crossings import Crossings, Elements
 from pebbler.solve.problem import Problem, Search
-from pebbler.solve.recipe import Kitchen, Recipe
-from pebbler.solve.tiled_bounds import tiled_bound
 from pebbler.solve.tiling import Tastings
+from pebbler.solve.tiling.bounds import tiled_bound
+from pebbler.solve.tiling.cache_order import best_order
+from pebbler.solve.tiling.crossings import Crossings, Elements
+from pebbler.solve.tiling.recipe import Kitchen, Recipe
 
 SPECS = ["mlp:n=2,hidden=3", "mlp:n=1,hidden=2,batch=2", "deep-mlp:n=2,hidden=2,layers=2", "mlp:n=3,hidden=8"]
 

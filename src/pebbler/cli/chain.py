@@ -109,7 +109,7 @@ def chain(
 def _compare(solved: ChainPlan, red: int, compute: float, io: float) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from pebbler.solve.chain_compare import compare_strategies
+    from pebbler.solve.chain.compare import compare_strategies
 
     return [asdict(row) for row in compare_strategies(solved.chain.length, red, compute, io)]
 
@@ -117,7 +117,7 @@ def _compare(solved: ChainPlan, red: int, compute: float, io: float) -> list[dic
 def _curve(solved: ChainPlan, red: int, compute: float, io: float) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from pebbler.solve.chain_curve import default_reds, io_curve, red_curve
+    from pebbler.solve.chain.curve import default_reds, io_curve, red_curve
 
     length = solved.chain.length
     reds = red_curve(length, default_reds(length, red), compute, io)

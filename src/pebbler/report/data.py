@@ -17,7 +17,7 @@ from pebbler.plan import COMPUTE, Plan
 from pebbler.referee import check
 from pebbler.report.landscape import Landscape, survey
 from pebbler.report.locality import Locality, measure
-from pebbler.solve.paging_greedy import program_order_plan
+from pebbler.solve.paging.greedy import program_order_plan
 from pebbler.solve.problem import Problem
 
 __all__ = ["GraphData", "PlanData", "ReportData", "gather", "program_order"]

@@ -19,9 +19,9 @@ from pebbler.orders import count_orders, iterate_orders
 from pebbler.plan import Plan
 from pebbler.referee import check
 from pebbler.report.sweep import Front, fronts
-from pebbler.solve.cache_order import touching_of
-from pebbler.solve.paging_greedy import demand_plan
+from pebbler.solve.paging.greedy import demand_plan
 from pebbler.solve.problem import Problem
+from pebbler.solve.tiling.cache_order import touching_of
 from pebbler.workloads import note_mlp
 from pebbler.workloads.mlp import NOTE_ORDERS
 

@@ -15,10 +15,10 @@ from pebbler.kernels import cache_order
 from pebbler.machine import Machine
 from pebbler.plan import COMPUTE, Plan
 from pebbler.referee import check
-from pebbler.solve.cache_order import touching_of
 from pebbler.solve.chain import solve_chain_problem
-from pebbler.solve.paging_greedy import demand_plan
+from pebbler.solve.paging.greedy import demand_plan
 from pebbler.solve.problem import Problem, Search
+from pebbler.solve.tiling.cache_order import touching_of
 
 __all__ = ["Front", "fronts"]
 

@@ -31,7 +31,7 @@ def find_least_capacity(
     40000
     """
     from pebbler.solve.needs import needs
-    from pebbler.solve.recompute_capacity import least_capacity
+    from pebbler.solve.recompute.capacity import least_capacity
 
     if machine.management != "explicit":
         raise InputError(f"machine {machine.name} has caches: every schedule runs in any amount of them")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pebbler.solve import paging
-from pebbler.solve.compare_tiled import Row, compare_tiled
 from pebbler.solve.methods import can_tile, program_order_energy
 from pebbler.solve.problem import Search
+from pebbler.solve.tiling.compare import Row, compare_tiled
 
 __all__ = ["Row", "compare"]
 

@@ -59,7 +59,7 @@ def can_tile(problem: Problem, tile: str) -> bool:
     >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
     True
     """
-    from pebbler.solve.recipe import Kitchen
+    from pebbler.solve.tiling.recipe import Kitchen
 
     kitchen = Kitchen(problem.graph)
     return tile != "none" and problem.machine.management != "recency" and bool(kitchen.axes or kitchen.temps)
@@ -76,7 +76,7 @@ def program_order_energy(problem: Problem) -> float | None:
     """
     if problem.machine.management != "explicit":
         return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
-    from pebbler.solve.paging_greedy import program_order_plan
+    from pebbler.solve.paging.greedy import program_order_plan
 
     answer = program_order_plan(problem)
     return None if answer is None else check(problem.plan(*answer)).energy
@@ -133,7 +133,7 @@ def _run_as_it_is(search: Search) -> None:
     from pebbler.solve.bounds import CUTS, bounds
     from pebbler.solve.exact import fits_exact, solve_exact
     from pebbler.solve.paging import solve_paging
-    from pebbler.solve.paging_greedy import program_order_plan
+    from pebbler.solve.paging.greedy import program_order_plan
     from pebbler.solve.recompute import solve_recompute
 
     problem = search.problem

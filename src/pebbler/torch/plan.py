@@ -20,10 +20,10 @@ from pebbler.referee import Judgement, check
 from pebbler.solve import finish
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.solve.recompute import solve_recompute
-from pebbler.solve.recompute_capacity import LeastCapacity, least_capacity
-from pebbler.solve.recompute_game import Game
-from pebbler.solve.recompute_greedy import fit
-from pebbler.solve.recompute_search import Recipe, improve
+from pebbler.solve.recompute.capacity import LeastCapacity, least_capacity
+from pebbler.solve.recompute.game import Game
+from pebbler.solve.recompute.greedy import fit
+from pebbler.solve.recompute.search import Recipe, improve
 from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from pebbler.hazards import NONE
+from pebbler.solve.bounds.traffic import Prices
 from pebbler.solve.problem import Problem
-from pebbler.solve.traffic import Prices
 
 __all__ = ["Stake", "stakes_of"]
 

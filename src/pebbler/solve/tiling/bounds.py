@@ -1,6 +1,6 @@
 """Lower bounds that hold for every order, tiling, fusion and recomputation of a graph.
 
-At a barrier (`pebbler.solve.crossings`) some elements must be alive: each is in some level, and levels have room for so many.
+At a barrier (`crossings`) some elements must be alive: each is in some level, and levels have room for so many.
 What an element costs between barriers depends on where it crosses them. The least total over all ways of sharing the room out is
 a small linear program; its dual prices are turned into a bound by plain arithmetic, so no solver's tolerance is trusted.
 """
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.hazards import NONE
-from pebbler.solve.crossings import Crossings, Elements
-from pebbler.solve.element_prices import CachePrices, ExplicitPrices, Prices
 from pebbler.solve.problem import Problem
-from pebbler.solve.rooms import ElementClass, Rooms
+from pebbler.solve.tiling.crossings import Crossings, Elements
+from pebbler.solve.tiling.element_prices import CachePrices, ExplicitPrices, Prices
+from pebbler.solve.tiling.rooms import ElementClass, Rooms
 
 __all__ = ["TiledBound", "tiled_bound"]
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pebbler.errors import InputError
 from pebbler.graph import Graph
 from pebbler.hazards import NONE
-from pebbler.solve.locality import Program, family, program_of
+from pebbler.solve.tiling.locality import Program, family, program_of
 from pebbler.transform import fusable, fuse, tile
 
 __all__ = ["Kitchen", "Recipe"]

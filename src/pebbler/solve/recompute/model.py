@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ortools.sat.python import cp_model
 
 from pebbler.hazards import NONE
-from pebbler.solve.recompute_game import Game
+from pebbler.solve.recompute.game import Game
 
 __all__ = ["Answer", "Relaxation", "Stages"]
 

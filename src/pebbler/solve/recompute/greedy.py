@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pebbler.hazards import NONE
 from pebbler.kernels import recompute as kernel
-from pebbler.solve.recompute_game import ENDLESS, Game
+from pebbler.solve.recompute.game import ENDLESS, Game
 
 __all__ = ["fit", "frugal_order"]
 

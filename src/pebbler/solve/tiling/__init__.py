@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from pebbler.solve.cache_bounds import order_bound
-from pebbler.solve.cache_order import best_order, op_floors
 from pebbler.solve.problem import Search
-from pebbler.solve.recipe import Kitchen, Recipe
-from pebbler.solve.tasting import Dish, dish_of
-from pebbler.solve.tiled_bounds import tiled_bound
+from pebbler.solve.tiling.bounds import tiled_bound
+from pebbler.solve.tiling.cache_bounds import order_bound
+from pebbler.solve.tiling.cache_order import best_order, op_floors
+from pebbler.solve.tiling.recipe import Kitchen, Recipe
+from pebbler.solve.tiling.tasting import Dish, dish_of
 
 __all__ = ["Tastings", "solve_tiled"]
 

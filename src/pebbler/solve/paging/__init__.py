@@ -15,10 +15,10 @@ import numpy as np
 
 from pebbler.errors import quoted
 from pebbler.plan import COMPUTE
-from pebbler.solve.order import Placed, Sequences, initial_orders, order_is_forced
-from pebbler.solve.paging_game import copies_are_direct, game_of, moves_of
-from pebbler.solve.paging_greedy import Answer, demand_plan, program_order_plan
-from pebbler.solve.paging_model import count_arcs, place_exactly
+from pebbler.solve.paging.game import copies_are_direct, game_of, moves_of
+from pebbler.solve.paging.greedy import Answer, demand_plan, program_order_plan
+from pebbler.solve.paging.model import count_arcs, place_exactly
+from pebbler.solve.paging.order import Placed, Sequences, initial_orders, order_is_forced
 from pebbler.solve.problem import Impossible, Problem, Search
 
 __all__ = ["Row", "compare", "program_order_plan", "recomputation_never_pays", "require_room", "solve_paging"]

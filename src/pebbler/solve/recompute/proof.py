@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pebbler.solve.recompute_game import Game
-from pebbler.solve.recompute_model import Answer, Relaxation
+from pebbler.solve.recompute.game import Game
+from pebbler.solve.recompute.model import Answer, Relaxation
 
 __all__ = ["Job", "Prover"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pebbler.errors import InputError
 from pebbler.plan import Status
 from pebbler.solve.chain import solve_chain, tidy
-from pebbler.solve.chain_plan import ChainPlan
+from pebbler.solve.chain.plan import ChainPlan
 
 __all__ = ["CurvePoint", "Piece", "default_reds", "io_curve", "red_curve"]
 

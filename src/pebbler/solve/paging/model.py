@@ -28,7 +28,7 @@ from pebbler.kernels.paging import (
     total_cost,
 )
 from pebbler.kernels.placement import settle_all
-from pebbler.solve.order import Placed
+from pebbler.solve.paging.order import Placed
 
 __all__ = ["MOST_ARCS", "count_arcs", "place_exactly"]
 
@@ -41,7 +41,7 @@ def count_arcs(game: Game, track: Track) -> int:
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.kernels.paging import build_track
-    >>> from pebbler.solve.paging_game import game_of
+    >>> from pebbler.solve.paging.game import game_of
     >>> from pebbler.solve.problem import Problem
     >>> game = game_of(Problem.of(workloads.chain(1), machine("red-blue")))
     >>> count_arcs(game, build_track(game, np.arange(3)))
@@ -58,8 +58,8 @@ def place_exactly(
     `effort` is in CP-SAT's deterministic time, about seconds, so that the answer does not depend on the clock unless `seconds` do.
 
     >>> from pebbler import machine, workloads
-    >>> from pebbler.solve.order import Sequences
-    >>> from pebbler.solve.paging_game import game_of
+    >>> from pebbler.solve.paging.order import Sequences
+    >>> from pebbler.solve.paging.game import game_of
     >>> from pebbler.solve.problem import Problem
     >>> graph = workloads.chain(12)
     >>> game = game_of(Problem.of(graph, machine("red-blue")))

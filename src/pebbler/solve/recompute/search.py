@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.kernels import recompute as kernel
-from pebbler.solve.recompute_game import ENDLESS, Game
-from pebbler.solve.recompute_greedy import fit
+from pebbler.solve.recompute.game import ENDLESS, Game
+from pebbler.solve.recompute.greedy import fit
 
 __all__ = ["Recipe", "improve"]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from pebbler.errors import InputError
 from pebbler.kernels import chain_general as kernel
 from pebbler.kernels import chain_search
-from pebbler.solve.chain_model import GENERAL_LENGTH, Chain
-from pebbler.solve.chain_moves import Kind, Recorded
+from pebbler.solve.chain.model import GENERAL_LENGTH, Chain
+from pebbler.solve.chain.moves import Kind, Recorded
 
 __all__ = ["GeneralSplits", "come_back", "general_bound", "is_exact", "search_small", "solve_general_chain"]
 
@@ -171,7 +171,7 @@ def general_bound(chain: Chain) -> tuple[float, str]:
     )
     saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
     if relaxed.is_uniform:
-        from pebbler.solve.chain_uniform import solve_uniform
+        from pebbler.solve.chain.uniform import solve_uniform
 
         least = solve_uniform(relaxed)[0]
     else:

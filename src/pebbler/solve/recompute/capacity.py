@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pebbler.errors import quoted
 from pebbler.plan import Plan
 from pebbler.solve.problem import Impossible, Problem
-from pebbler.solve.recompute_game import ENDLESS, Game
-from pebbler.solve.recompute_greedy import fit, frugal_order
-from pebbler.solve.recompute_search import Recipe, improve
+from pebbler.solve.recompute.game import ENDLESS, Game
+from pebbler.solve.recompute.greedy import fit, frugal_order
+from pebbler.solve.recompute.search import Recipe, improve
 
 __all__ = ["LeastCapacity", "least_capacity", "require_room"]
 

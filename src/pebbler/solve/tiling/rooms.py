@@ -26,7 +26,7 @@ _SAFETY = 1 - 1e-9  # rounding in sums of many prices
 class ElementClass:
     """Elements that have the same to go through: how many, and what each costs by where it crosses.
 
-    `prices[i, j]` is for state i at the end of the step and j at the barrier (`pebbler.solve.element_prices`); where one of
+    `prices[i, j]` is for state i at the end of the step and j at the barrier (`pebbler.solve.tiling.element_prices`); where one of
     them does not matter there is a single row or column. A column beyond the states stands for not crossing at all.
     """
 

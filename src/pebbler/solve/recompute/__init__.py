@@ -1,7 +1,7 @@
 """The recomputation game: one level of memory, and what does not fit is made again.
 
-A greedy pass fits a sequence of ops into the memory, annealing makes it cheaper (`recompute_search`), and relaxations
-(`recompute_model`) bound every legal plan, whatever its order and however often an op runs. They take turns in rounds of fixed
+A greedy pass fits a sequence of ops into the memory, annealing makes it cheaper (`search`), and relaxations
+(`model`) bound every legal plan, whatever its order and however often an op runs. They take turns in rounds of fixed
 work, so the answer depends on the seed alone, not on the number of threads, unless time cuts it off.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.solve.problem import Impossible, Search
-from pebbler.solve.recompute_capacity import require_room
-from pebbler.solve.recompute_game import Game
-from pebbler.solve.recompute_greedy import fit, frugal_order
-from pebbler.solve.recompute_model import Answer
-from pebbler.solve.recompute_proof import Job, Prover
-from pebbler.solve.recompute_search import Recipe, improve
+from pebbler.solve.recompute.capacity import require_room
+from pebbler.solve.recompute.game import Game
+from pebbler.solve.recompute.greedy import fit, frugal_order
+from pebbler.solve.recompute.model import Answer
+from pebbler.solve.recompute.proof import Job, Prover
+from pebbler.solve.recompute.search import Recipe, improve
 
 __all__ = ["solve_recompute"]
 

@@ -12,9 +12,9 @@ import numpy as np
 from ortools.graph.python import max_flow
 
 from pebbler.hazards import Dataflow
+from pebbler.solve.bounds.stakes import Stake, stakes_of
+from pebbler.solve.bounds.traffic import Prices, compulsory
 from pebbler.solve.problem import Problem
-from pebbler.solve.stakes import Stake, stakes_of
-from pebbler.solve.traffic import Prices, compulsory
 
 __all__ = ["Bound", "bounds"]
 

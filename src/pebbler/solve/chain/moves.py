@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pebbler.solve.chain_model import Chain
+from pebbler.solve.chain.model import Chain
 
 __all__ = ["ChainMove", "Kind", "Recorded", "Splits", "Tally", "stream", "tally"]
 

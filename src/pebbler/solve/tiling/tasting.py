@@ -16,12 +16,12 @@ from pebbler.graph import Graph
 from pebbler.kernels.cache_order import anneal, price
 from pebbler.plan import Move
 from pebbler.referee import check
-from pebbler.solve.cache_order import touching_of
-from pebbler.solve.locality import Program, nearest_first
-from pebbler.solve.order import Placed, Sequences
-from pebbler.solve.paging_game import game_of, moves_of
-from pebbler.solve.paging_greedy import Answer, demand_plan
+from pebbler.solve.paging.game import game_of, moves_of
+from pebbler.solve.paging.greedy import Answer, demand_plan
+from pebbler.solve.paging.order import Placed, Sequences
 from pebbler.solve.problem import Problem, Start
+from pebbler.solve.tiling.cache_order import touching_of
+from pebbler.solve.tiling.locality import Program, nearest_first
 
 __all__ = ["Cached", "Dish", "Explicit", "dish_of"]
 

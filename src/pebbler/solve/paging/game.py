@@ -161,7 +161,7 @@ def moves_of(
     slowest.
 
     >>> from pebbler import machine, workloads
-    >>> from pebbler.solve.order import Sequences
+    >>> from pebbler.solve.paging.order import Sequences
     >>> problem = Problem.of(workloads.chain(1), machine("red-blue"))
     >>> game = game_of(problem)
     >>> placed = Sequences(problem.graph, game, 0, lambda: 1.0).place(np.arange(3))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pebbler.plan import Move
-from pebbler.solve.paging_game import chain_of_values
+from pebbler.solve.paging.game import chain_of_values
 from pebbler.solve.problem import Problem
 
 __all__ = ["Answer", "demand_plan", "program_order_plan"]

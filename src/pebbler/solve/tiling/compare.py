@@ -13,13 +13,13 @@ import numpy.typing as npt
 from pebbler.machine import Machine
 from pebbler.plan import Plan
 from pebbler.referee import check
-from pebbler.solve.cache_bounds import order_bound
-from pebbler.solve.locality import Program, program_of
 from pebbler.solve.problem import Problem, Search
-from pebbler.solve.recipe import Kitchen, Recipe
-from pebbler.solve.tasting import dish_of
-from pebbler.solve.tiled_bounds import tiled_bound
 from pebbler.solve.tiling import Tastings, solve_tiled
+from pebbler.solve.tiling.bounds import tiled_bound
+from pebbler.solve.tiling.cache_bounds import order_bound
+from pebbler.solve.tiling.locality import Program, program_of
+from pebbler.solve.tiling.recipe import Kitchen, Recipe
+from pebbler.solve.tiling.tasting import dish_of
 from pebbler.workloads.mlp import NOTE_ORDERS
 
 __all__ = ["Row", "compare_tiled", "forward_sweeps"]

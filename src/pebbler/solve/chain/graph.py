@@ -11,8 +11,8 @@ from typing import Literal
 from pebbler.graph import Graph, Op
 from pebbler.machine import Machine
 from pebbler.plan import Move
-from pebbler.solve.chain_model import Chain
-from pebbler.solve.chain_moves import ChainMove
+from pebbler.solve.chain.model import Chain
+from pebbler.solve.chain.moves import ChainMove
 
 __all__ = ["ChainNames", "as_chain", "named_moves"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pebbler.plan import Move, Plan, Status, whole
-from pebbler.solve.chain_model import Chain, chain_graph, chain_machine
-from pebbler.solve.chain_moves import ChainMove, Recorded, Splits, stream
+from pebbler.solve.chain.model import Chain, chain_graph, chain_machine
+from pebbler.solve.chain.moves import ChainMove, Recorded, Splits, stream
 
 __all__ = ["ChainPlan", "plan_moves"]
 

@@ -14,8 +14,8 @@ from pebbler.hazards import NONE, Rows
 from pebbler.kernels.cache_exact import DONE, all_orders
 from pebbler.kernels.cache_order import Ranking, Touching, price
 from pebbler.machine import Machine
-from pebbler.solve.locality import nearest_first, program_of
 from pebbler.solve.problem import Problem
+from pebbler.solve.tiling.locality import nearest_first, program_of
 
 __all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
 

@@ -10,12 +10,12 @@ import math
 
 from pebbler.errors import InputError
 from pebbler.plan import Status
-from pebbler.solve.chain_general import general_bound, is_exact, search_small, solve_general_chain
-from pebbler.solve.chain_graph import as_chain, named_moves
-from pebbler.solve.chain_model import Chain, read_chain
-from pebbler.solve.chain_moves import Recorded, Splits, stream, tally
-from pebbler.solve.chain_plan import ChainPlan
-from pebbler.solve.chain_uniform import solve_uniform, uniform_bound
+from pebbler.solve.chain.general import general_bound, is_exact, search_small, solve_general_chain
+from pebbler.solve.chain.graph import as_chain, named_moves
+from pebbler.solve.chain.model import Chain, read_chain
+from pebbler.solve.chain.moves import Recorded, Splits, stream, tally
+from pebbler.solve.chain.plan import ChainPlan
+from pebbler.solve.chain.uniform import solve_uniform, uniform_bound
 from pebbler.solve.problem import Search
 
 __all__ = ["Chain", "ChainPlan", "as_chain", "read_chain", "solve_chain", "solve_chain_problem", "solve_general"]

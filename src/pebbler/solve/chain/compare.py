@@ -11,9 +11,9 @@ from pebbler.kernels.chain import uniform_levels
 from pebbler.plan import Plan, whole
 from pebbler.referee import check
 from pebbler.solve.chain import solve_chain
-from pebbler.solve.chain_model import Chain, chain_graph, chain_machine
-from pebbler.solve.chain_moves import ChainMove
-from pebbler.solve.chain_plan import plan_moves
+from pebbler.solve.chain.model import Chain, chain_graph, chain_machine
+from pebbler.solve.chain.moves import ChainMove
+from pebbler.solve.chain.plan import plan_moves
 
 __all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "note_moves", "spent"]
 

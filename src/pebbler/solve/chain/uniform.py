@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.kernels import chain as kernel
-from pebbler.solve.chain_model import Chain
-from pebbler.solve.chain_moves import Tally, stream, tally
+from pebbler.solve.chain.model import Chain
+from pebbler.solve.chain.moves import Tally, stream, tally
 
 __all__ = ["UniformSplits", "solve_uniform", "uniform_bound", "uniform_is_exact", "uniform_tally"]
 
