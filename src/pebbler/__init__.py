@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pebbler import notes as notes
+    from pebbler import torch as torch
     from pebbler import workloads as workloads
     from pebbler.analysis import analyse as analyse
     from pebbler.analysis import roles as roles
@@ -94,7 +95,7 @@ _HOME = {
     "tracked": "tracked",
     "verify": "execute",
 }
-_PACKAGES = ("notes", "workloads")
+_PACKAGES = ("notes", "torch", "workloads")
 
 __all__ = sorted([*_HOME, *_PACKAGES])
 __version__ = "0.1.0"
