@@ -10,10 +10,14 @@ from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import write_text
+from pebbler.graph import Graph
+from pebbler.machine import Machine
 from pebbler.notes.experiment import Experiment
 from pebbler.notes.savings import Solver
+from pebbler.plan import Plan
+from pebbler.solve import solve as solve_graph
 
-__all__ = ["EXPERIMENTS", "REPORT", "reproduce"]
+__all__ = ["EXPERIMENTS", "REPORT", "plan_quickly", "reproduce"]
 
 # In the order of the notes. A name is its module's, with dashes.
 EXPERIMENTS = ("pebble-game", "chain", "tiling", "ard", "minibatch")
@@ -32,7 +36,7 @@ def reproduce(
     """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
 
     `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
-    a solver; it must give the same plan every time, or the files differ from run to run.
+    a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run.
 
     >>> found = reproduce(["ard"])
     >>> found["ard"].ok
@@ -51,7 +55,7 @@ def reproduce(
             progress(name, done / len(chosen))
         began = time.perf_counter()
         run = import_module(f"pebbler.notes.{name.replace('-', '_')}").run
-        found[name] = run(solve) if name in _SOLVING else run()
+        found[name] = run(solve or plan_quickly) if name in _SOLVING else run()
         if folder is not None:
             # Here, so that figures without files do not wait for the plotting library.
             from pebbler.notes.findings import write_findings
@@ -64,6 +68,11 @@ def reproduce(
             progress(REPORT, 1.0)
         write_text(folder / REPORT, page(list(found.values())))
     return found
+
+
+def plan_quickly(graph: Graph, machine: Machine) -> Plan:
+    """Return a good plan after a fixed amount of work, so that it is the same on every machine."""
+    return solve_graph(graph, machine, time_limit=None, threads=1, quick=True)
 
 
 def _sweep(folder: Path) -> None:

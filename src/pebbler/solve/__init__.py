@@ -32,6 +32,7 @@ def solve(
     time_limit: float | None = 30.0,
     threads: int | None = None,
     seed: int = 0,
+    quick: bool = False,
     report: Callable[[Search], None] | None = None,
 ) -> Plan:
     """Return the cheapest plan found, with its energy, a lower bound, and a status that says what is proven.
@@ -40,14 +41,15 @@ def solve(
     search over orders, tilings and fusions, explicit memories one over order, residency and recomputation. It runs until the
     plan is proven optimal or `time_limit` seconds are over (None: no limit); Ctrl-C ends it with the best plan so far. The
     same call gives the same plan unless time cut it off, and then `plan.meta["cut_off"]` says so. `report` is called with the
-    running search whenever the best plan or the bound improves.
+    running search whenever the best plan or the bound improves. `quick` stops the search for tilings after a small, fixed amount
+    of work, so that it ends within seconds and yet gives the same plan every time.
 
     >>> from pebbler.workloads import chain
     >>> plan = solve(chain(10), "red-blue", start={"N0": "fast"})
     >>> plan.energy, plan.status
     (21, 'optimal')
     """
-    return finish(solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report))
+    return finish(solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick))
 
 
 def solve_search(
@@ -60,6 +62,7 @@ def solve_search(
     threads: int | None = None,
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
+    quick: bool = False,
 ) -> Search:
     """Return the finished search behind `solve`, for callers that want more than the plan."""
     from pebbler.solve.methods import run
@@ -74,6 +77,7 @@ def solve_search(
     loaded = graph if isinstance(graph, Graph) else load(graph)
     problem = Problem.of(loaded, find_machine(machine), steady=steady, start=start, seed=seed, threads=threads)
     search = Search(problem, time_limit, report)
+    search.quick = quick
     run(search, tile)
     return search
 

@@ -105,6 +105,10 @@ def _run_explicit(search: Search, tile: str) -> None:
         if not solve_chain_problem(search):
             _run_as_it_is(search)
         return
+    if search.quick:
+        _offer_program_order(search)
+        solve_tiled(search, tile="auto")
+        return
     # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
     limit = None if search.time_limit is None else 0.3 * search.time_limit
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
@@ -133,13 +137,10 @@ def _run_as_it_is(search: Search) -> None:
     from pebbler.solve.bounds import CUTS, bounds
     from pebbler.solve.exact import fits_exact, solve_exact
     from pebbler.solve.paging import solve_paging
-    from pebbler.solve.paging.greedy import program_order_plan
     from pebbler.solve.recompute import solve_recompute
 
     problem = search.problem
-    answer = program_order_plan(problem)
-    if answer is not None:
-        search.offer(*answer)
+    _offer_program_order(search)
     if search.time_limit == 0:
         search.cut_off = True
         return
@@ -166,6 +167,14 @@ def _run_as_it_is(search: Search) -> None:
             solve_paging(search)
     if small and not search.done and search.remaining > 0:
         solve_exact(search, _ALL_STATES)
+
+
+def _offer_program_order(search: Search) -> None:
+    from pebbler.solve.paging.greedy import program_order_plan
+
+    answer = program_order_plan(search.problem)
+    if answer is not None:
+        search.offer(*answer)
 
 
 def _recompute_without_paging(search: Search) -> None:

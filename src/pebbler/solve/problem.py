@@ -83,6 +83,7 @@ class Search:
         self.bound = 0.0
         self.proof = "no energy is negative"
         self.cut_off = False  # set when time, not proof, ended some method
+        self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
         self.interrupted = False  # set to end the search as if its time were over
         self._report = report
         self._outer: Search | None = None

@@ -21,6 +21,8 @@ __all__ = ["Tastings", "solve_tiled"]
 
 _FINALISTS = (8, 4, 2, 1)  # how many dishes get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
+_QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
+_QUICK_OPS = 18_000  # ops of all graphs tried together, when the search is to be quick
 _MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
@@ -51,10 +53,13 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     tastings = Tastings(search, kitchen, 0.4 * search.remaining)
     tastings.explore(whole=whole)
     dishes = tastings.ranked()
-    for count, effort in zip(_FINALISTS, _EFFORT, strict=True):
+    rounds = (_QUICK_FINALISTS, _QUICK_EFFORT) if search.quick else (_FINALISTS, _EFFORT)
+    for count, effort in zip(*rounds, strict=True):
         for dish in dishes[:count]:
             share = 1.0 if count == 1 else 0.25 / min(count, len(dishes))
             limit = search.elapsed + share * search.remaining
+            if search.quick:
+                effort = min(effort, 600_000 // len(dish.graph.ops))
             if not dish.improve(lambda limit=limit: min(search.remaining, limit - search.elapsed), effort):  # type: ignore[misc]
                 search.cut_off = True
             _offer(search, dish)
@@ -94,10 +99,13 @@ class Tastings:
         self.deadline = search.elapsed + seconds
         self.dishes: dict[Recipe, Dish | None] = {}
         self.best = Recipe()
+        self.ops = 0
 
     @property
     def over(self) -> bool:
-        """Whether the time for trying recipes is over."""
+        """Whether the time for trying recipes is over, or the work when the search is to be quick."""
+        if self.search.quick and self.ops >= _QUICK_OPS:
+            return True
         if self.search.elapsed >= self.deadline:
             self.search.cut_off = True
             return True
@@ -126,6 +134,7 @@ class Tastings:
             program = self.kitchen.program(recipe) if self.kitchen.fits(recipe) else None
             dish = None if program is None else dish_of(self.search.problem, program)
             self.dishes[recipe] = dish
+            self.ops += 0 if program is None else len(program.graph.ops)
             if dish is not None:
                 _offer(self.search, dish)
         kept = self.dishes[recipe]
