@@ -98,11 +98,11 @@ def test_no_time_still_gives_program_order() -> None:
 
 
 def test_the_same_call_gives_the_same_plan_whatever_the_threads() -> None:
-    chain = pb.workloads.chain(18)
+    chain = pb.workloads.chain(9)
     disguised = pb.Graph("disguised", chain.unit, chain.tensors, chain.ops)
     disguised.tensor("beside", 0, kind="output")
     disguised.op("aside", writes=["beside"], cost=1)
-    one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=6),))
+    one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
     plans = [pb.solve(disguised, one, time_limit=None, threads=threads) for threads in (1, 2)]
     assert plans[0].status == "optimal"
     assert plans[0].to_json() == plans[1].to_json()
