@@ -353,7 +353,7 @@ def test_an_endless_file_is_refused():
 
 def test_unknown_names_list_the_near_ones(cli):
     assert "did you mean mlp" in wrong(cli, "graph", "mpl")
-    assert "known: chain, deep-mlp, mlp, note-mlp" in wrong(cli, "graph", "zzz")
+    assert "known: attention, chain, deep-mlp, mlp, note-mlp" in wrong(cli, "graph", "zzz")
     assert "did you mean" in wrong(cli, "machines", "note")
     assert "known: " in wrong(cli, "machines", "zzz")
     assert "n must be a whole number from 1" in wrong(cli, "graph", "mlp:n=0")

@@ -77,7 +77,7 @@ def test_specs():
     assert get("mlp:hidden=4, n=3") == mlp(n=3, hidden=4)
     assert get("mlp") == mlp()
     assert get("note-mlp") == note_mlp()
-    assert {usage.partition(":")[0] for usage in catalogue()} == {"chain", "deep-mlp", "mlp", "note-mlp"}
+    assert {usage.partition(":")[0] for usage in catalogue()} == {"attention", "chain", "deep-mlp", "mlp", "note-mlp"}
     for usage in catalogue():
         assert get(usage.partition("[")[0]).ops
 
@@ -86,7 +86,10 @@ def test_specs():
     ("spec", "message"),
     [
         ("mpl", r"no built-in workload mpl \(did you mean mlp"),
-        ("zzz", r"no built-in workload zzz \(known: chain, deep-mlp, mlp, note-mlp\); and there is no file zzz"),
+        (
+            "zzz",
+            r"no built-in workload zzz \(known: attention, chain, deep-mlp, mlp, note-mlp\); and there is no file zzz",
+        ),
         ("mlp:m=3", "'?m=3'? is no parameter; it is called as mlp:n=20,hidden=1000"),
         ("mlp:n", "n is no parameter"),
         ("mlp:n=3,n=4", "n is given twice"),
