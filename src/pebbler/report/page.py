@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from html import escape
+from importlib import resources
 from string import Template
 
 from pebbler.errors import one_line
+from pebbler.look import base_style
 from pebbler.report.data import ReportData, to_json
-from pebbler.report.style import asset, base_style
 
 __all__ = ["page"]
 
@@ -73,3 +74,8 @@ def embedded(json: bytes) -> str:
     """
     text = json.decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def asset(name: str) -> str:
+    """Return the text of a file in `report/assets`."""
+    return resources.files("pebbler.report").joinpath("assets", *name.split("/")).read_text(encoding="utf-8")

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-__all__ = ["asset", "base_style"]
-
-
-def asset(name: str) -> str:
-    """Return the text of a file in `report/assets`."""
-    return resources.files("pebbler.report").joinpath("assets", *name.split("/")).read_text(encoding="utf-8")
+__all__ = ["base_style"]
 
 
 def base_style() -> str:
@@ -18,4 +13,4 @@ def base_style() -> str:
     >>> "--level-0" in base_style()
     True
     """
-    return asset("base.css")
+    return resources.files("pebbler").joinpath("look.css").read_text(encoding="utf-8")
