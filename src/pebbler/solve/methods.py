@@ -94,14 +94,12 @@ def _run_cache(search: Search, tile: str) -> None:
 
 def _run_explicit(search: Search, tile: str) -> None:
     from pebbler.solve.chain import solve_chain_problem
-    from pebbler.solve.needs import explain_impossible
+    from pebbler.solve.paging import require_room
     from pebbler.solve.tiling import solve_tiled
 
     problem = search.problem
     if not can_tile(problem, tile):
-        reason = explain_impossible(problem)
-        if reason is not None:
-            raise Impossible(reason)
+        require_room(problem)
         if not solve_chain_problem(search):
             _run_as_it_is(search)
         return
@@ -113,9 +111,7 @@ def _run_explicit(search: Search, tile: str) -> None:
     limit = None if search.time_limit is None else 0.3 * search.time_limit
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
     try:
-        reason = explain_impossible(problem)
-        if reason is not None:
-            raise Impossible(reason)
+        require_room(problem)
         _run_as_it_is(whole)
     except Impossible:
         if search.remaining == 0:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pebbler.errors import quoted
 from pebbler.plan import COMPUTE
+from pebbler.solve.needs import explain_impossible
 from pebbler.solve.paging.game import copies_are_direct, game_of, moves_of
 from pebbler.solve.paging.greedy import Answer, demand_plan, program_order_plan
 from pebbler.solve.paging.model import count_arcs, place_exactly
@@ -57,22 +57,9 @@ def require_room(problem: Problem) -> None:
     >>> from pebbler import machine, workloads
     >>> require_room(Problem.of(workloads.chain(3), machine("red-blue")))
     """
-    if problem.machine.operands != "fastest" or problem.machine.level[0].capacity is None:
-        return
-    flow, limit = problem.graph.dataflow, problem.machine.level[0].capacity
-    worst, culprit = 0, 0
-    for op in range(flow.ops):
-        reads, destroyed = set(flow.op_reads.row(op).tolist()), set(flow.op_destroys.row(op).tolist())
-        before = sum(int(flow.value_size[value]) for value in reads)
-        after = sum(int(flow.value_size[value]) for value in (reads - destroyed) | set(flow.op_writes.row(op).tolist()))
-        if max(before, after) > worst:
-            worst, culprit = max(before, after), op
-    if worst > limit:
-        level = quoted(problem.machine.names[0])
-        raise Impossible(
-            f"{quoted(flow.op_names[culprit])} needs {worst:,} units at once; {level} holds {limit:,}; "
-            f"the least that can work is {worst:,}"
-        )
+    reason = explain_impossible(problem)
+    if reason is not None:
+        raise Impossible(reason)
 
 
 def recomputation_never_pays(problem: Problem) -> bool:
