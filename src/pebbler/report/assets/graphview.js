@@ -216,7 +216,7 @@ class GraphView {
       (tensor !== null &&
         n.chips.some((c) => graph.value_tensor[c.value] === tensor && (places[c.value] || n.op === null)));
     this.nodes
-      .classed("todo", (n) => n.op !== null && !ran.has(n.op))
+      .classed("waiting", (n) => n.op !== null && !ran.has(n.op))
       .classed("current", (n) => touched(n) && !illegal)
       .classed("illegal", (n) => touched(n) && illegal);
     this.chips.each(function (chip) {
