@@ -38,7 +38,7 @@ def torch(
     """
     from pebbler.cli.output import emit_json, progress, table, tell
     from pebbler.torch import load_step, plan
-    from pebbler.torch.plan import shown_bytes
+    from pebbler.torch.sizes import shown_bytes
 
     function, args = load_step(step)
     with progress(f"planning {step}"):

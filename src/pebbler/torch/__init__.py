@@ -18,8 +18,9 @@ from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline  # noqa: E402
 from pebbler.torch.loading import load_step  # noqa: E402
 from pebbler.torch.memory import measure_peak  # noqa: E402
-from pebbler.torch.plan import TorchPlan, least_budget, plan, plan_captured  # noqa: E402
+from pebbler.torch.plan import least_budget, plan, plan_captured  # noqa: E402
 from pebbler.torch.runner import CompiledStep, compile  # noqa: E402
+from pebbler.torch.torch_plan import TorchPlan  # noqa: E402
 
 __all__ = [
     "Captured",

@@ -12,10 +12,10 @@ from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
 from pebbler.referee import require_legal
 from pebbler.torch.capture import Captured, Phase, capture
-from pebbler.torch.plan import TorchPlan
 from pebbler.torch.program import Program, build_program
 from pebbler.torch.record import Place, TensorRef, shown
 from pebbler.torch.scalars import evaluate
+from pebbler.torch.torch_plan import TorchPlan
 from pebbler.torch.tracing import World, is_data, settings
 
 __all__ = ["CompiledStep", "Runner", "compile"]

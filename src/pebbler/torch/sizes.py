@@ -1,0 +1,48 @@
+"""Bytes as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from pebbler.errors import InputError, quoted
+
+__all__ = ["bytes_of", "shown_bytes"]
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def bytes_of(budget: str | int | float) -> int:
+    """Return a budget in bytes.
+
+    >>> bytes_of("6GiB"), bytes_of("1.5 MB"), bytes_of(512)
+    (6442450944, 1500000, 512)
+    """
+    if isinstance(budget, int | float) and not isinstance(budget, bool) and budget > 0:
+        return int(budget)
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(budget).lower())
+    if match is None or match[2] not in _UNITS or not float(match[1]) > 0:
+        raise InputError(f"budget: expected bytes such as 6GiB, 500MB or 1048576, got {quoted(budget)}")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def shown_bytes(count: float) -> str:
+    """Return bytes as people read them.
+
+    >>> shown_bytes(6442450944), shown_bytes(1000)
+    ('6.00 GiB', '1,000 bytes')
+    """
+    for name, unit in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= unit:
+            return f"{count / unit:,.2f} {name}"
+    return f"{count:,.0f} bytes"
