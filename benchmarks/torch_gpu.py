@@ -137,8 +137,8 @@ class Bench:
 
     def __init__(self, size: Size, device: str, steps: int, time_limit: float) -> None:
         self.size, self.device, self.steps, self.time_limit = size, device, steps, time_limit
-        self.costs: Any = None
-        self.least = 0
+        self.costs: dict[bool, Any] = {}
+        self.kernels = pt.Kernels()
 
     def run(self, variant: str) -> dict[str, Any]:
         """Return the figures of one variant."""
@@ -153,12 +153,12 @@ class Bench:
             torch._dynamo.reset()
             functorch.activation_memory_budget = float(option) if option else 1.0
             model, step, batch = make(self.size, self.device, wrap=torch.compile)
-        elif kind == "pebbler":
+        elif kind in ("pebbler", "fused"):
             model, plain, batch = make(self.size, self.device)
-            step, about = self.plan(plain, batch, option)
+            step, about = self.plan(plain, batch, option, fused=kind == "fused")
         else:
             raise SystemExit(
-                f"unknown variant {variant}: eager, checkpoint, compile[:share], pebbler:budget|none|least"
+                f"unknown variant {variant}: eager, checkpoint, compile[:share], pebbler:budget|none|least, fused:..."
             )
         figures = measure(step, batch, self.device, self.steps, 4)
         figures |= {
@@ -167,16 +167,19 @@ class Bench:
         }
         return {"variant": variant, **figures, **about}
 
-    def plan(self, step: Any, batch: Any, option: str) -> tuple[Any, dict[str, Any]]:
+    def plan(self, step: Any, batch: Any, option: str, fused: bool) -> tuple[Any, dict[str, Any]]:
         """Return the planned step, and what the plan says of itself."""
         captured = pt.capture(step, *batch)
-        if self.costs is None:
-            self.costs = pt.profile(captured)
+        if fused:
+            captured = pt.fuse(captured, self.kernels)
+        if fused not in self.costs:
+            self.costs[fused] = pt.profile(captured)
+        costs = self.costs[fused]
         if option == "least":
-            self.lower, self.least = pt.least_budget(captured, self.costs, time_limit=self.time_limit)
-            option = str(self.least)
+            _, least = pt.least_budget(captured, costs, time_limit=self.time_limit)
+            option = str(least)
         budget = None if option in ("", "none") else bytes_of(option)
-        plan = pt.plan_captured(captured, self.costs, budget=budget, time_limit=self.time_limit)
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=self.time_limit)
         about = {
             "budget": budget, "promised": plan.peak, "predicted_ms": plan.cost * 1e3, "unplanned_ms": plan.unplanned * 1e3,
             "recomputed": plan.recomputed, "status": plan.plan.status, "gap": plan.plan.gap,

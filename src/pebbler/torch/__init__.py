@@ -16,6 +16,8 @@ except ImportError as _error:
 
 from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline  # noqa: E402
+from pebbler.torch.fusion import fuse  # noqa: E402
+from pebbler.torch.inductor import Kernels, NoCompiler  # noqa: E402
 from pebbler.torch.loading import load_step  # noqa: E402
 from pebbler.torch.memory import measure_peak  # noqa: E402
 from pebbler.torch.plan import least_budget, plan, plan_captured  # noqa: E402
@@ -28,11 +30,14 @@ __all__ = [
     "Cost",
     "Costs",
     "Device",
+    "Kernels",
     "MissingTorch",
+    "NoCompiler",
     "Phase",
     "TorchPlan",
     "capture",
     "compile",
+    "fuse",
     "least_budget",
     "load_step",
     "measure_peak",

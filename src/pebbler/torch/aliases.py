@@ -35,6 +35,13 @@ class Group:
     makes: set[int] = field(default_factory=set)
     mutates: set[int] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)  # names of numbers read from tensors
+    fused: bool = False  # whether they are to become one kernel; what only they use is not among `makes`
+
+    @property
+    def name(self) -> str:
+        """What it does, in short: its first operator, or the first few of a fused one."""
+        names = list(dict.fromkeys(call.name for call in self.calls))
+        return "_".join(names[:3]) + ("_etc" if len(names) > 3 else "") if self.fused else names[0]
 
     @property
     def random(self) -> bool:

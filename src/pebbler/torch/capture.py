@@ -18,12 +18,13 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from pebbler.errors import InputError
 from pebbler.graph import Graph
 from pebbler.torch.aliases import Group, group_calls, rewrite
+from pebbler.torch.inductor import Kernels
 from pebbler.torch.record import Call, Place, Record, Scalar, shown, unique_refs
 from pebbler.torch.scalars import Scalars
 from pebbler.torch.takeover import take_over
 from pebbler.torch.tracing import World
 
-__all__ = ["Captured", "Phase", "capture"]
+__all__ = ["Captured", "Phase", "assemble", "capture"]
 
 _CHUNK = 32 * 2**20  # bytes of one tensor list per optimizer call
 _MOST_PHASES = 4
@@ -68,6 +69,7 @@ class Captured:
     world: World = field(repr=False)
     phases: list[Phase] = field(repr=False)
     device: str
+    kernels: Kernels | None = field(default=None, repr=False)  # of fused ops, where neighbouring operators were fused
 
     @property
     def graph(self) -> Graph:
@@ -189,7 +191,14 @@ def _phase(record: Record, entry: frozenset[Place], read_grads: set[Place], devi
     groups = group_calls(record, _protect_statistics(calls))
     numbers = (*binds.values(), *unique_refs(record.result))
     groups = take_over(record, groups, {record.tensors[n].storage for n in numbers})
-    kept = {record.tensors[n].storage for n in numbers}
+    return assemble(record, groups, entry, binds, device)
+
+
+def assemble(
+    record: Record, groups: list[Group], entry: frozenset[Place], binds: dict[Place, int], device: str
+) -> Phase:
+    """Return the phase of these groups, in this order."""
+    kept = {record.tensors[n].storage for n in (*binds.values(), *unique_refs(record.result))}
     graph, names = build_graph(record, groups, kept, device)
     text = [record.describe(call) for group in groups for call in group.calls]
     text += [f"{t.name} {t.size} {t.kind}" for t in graph.tensors]
@@ -230,7 +239,7 @@ def build_graph(record: Record, groups: Sequence[Group], kept: set[int], device:
     token: str | None = None
     for g, group in enumerate(groups):
         call = group.calls[0]
-        name = f"{call.name}_{g}"
+        name = f"{group.name}_{g}"
         for k, s in enumerate(sorted(group.makes)):
             add(s, name if len(group.makes) == 1 else f"{name}.{k}", "output" if s in kept else "temp")
         reads = [names[s] for s in sorted(group.reads)] + sorted(group.needs)

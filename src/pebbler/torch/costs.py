@@ -14,6 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Captured, Phase
+from pebbler.torch.inductor import Interface, Kernel
 from pebbler.torch.memory import measure_peak
 from pebbler.torch.program import take_view
 from pebbler.torch.record import Call, Constant, Record, Scalar, TensorInfo, TensorRef, unique_refs
@@ -89,6 +90,11 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
 
 def _roofline(record: Record, group: Group, device: Device) -> Cost:
     seconds = joules = 0.0
+    if group.fused:  # only what comes in and goes out moves
+        flops = sum(_flops(record, call) for call in group.calls)
+        moved = sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates))
+        seconds = max(device.launch, moved / device.bandwidth, flops / device.flops)
+        return Cost(seconds, moved * device.joules_per_byte + flops * device.joules_per_flop, 0)
     for call in group.calls:
         if call.scalar is not None:
             continue
@@ -144,10 +150,18 @@ def profile(captured: Captured, *, repeats: int = 3, power: float = 0.0) -> Cost
         for group in phase.groups:
             key = _likeness(phase.record, group)
             if key not in seen:
-                seen[key] = _measure(phase, group, captured.device, repeats, power)
+                seen[key] = _measure(phase, group, captured, repeats, power)
             row.append(seen[key])
         costs.append(row)
     return costs
+
+
+def compile_kernels(captured: Captured) -> None:
+    """Compile the kernels of fused ops that have not been compiled yet."""
+    if captured.kernels is not None:
+        for phase in captured.phases:
+            for group in phase.groups:
+                captured.kernels.kernel(phase.record, group, lambda s, phase=phase: _made_up_all(phase, [s])[s])
 
 
 def _likeness(record: Record, group: Group) -> str:
@@ -167,18 +181,18 @@ def _likeness(record: Record, group: Group) -> str:
     return " ".join(parts)
 
 
-def _measure(phase: Phase, group: Group, device: str, repeats: int, power: float) -> Cost:
+def _measure(phase: Phase, group: Group, captured: Captured, repeats: int, power: float) -> Cost:
     if all(call.scalar is not None for call in group.calls):
         return Cost(1e-6, 1e-6 * power, 0)
-    record = phase.record
-    touched = {record.tensors[n].storage for call in group.calls for n in unique_refs((call.args, call.kwargs))}
-    roots = _made_up_all(phase, sorted(touched - group.makes))
-    run_group(record, group, dict(roots))  # the first run sets kernels up
+    record, device = phase.record, captured.device
+    roots = _made_up_all(phase, sorted(group.reads))
+    kernel = None if captured.kernels is None else captured.kernels.kernel(record, group, roots.__getitem__)
+    run_group(record, group, dict(roots), kernel)  # the first run sets kernels up
     results: dict[int, torch.Tensor] = {}
 
     def run() -> None:
         results.clear()
-        results.update(run_group(record, group, dict(roots)))
+        results.update(run_group(record, group, dict(roots), kernel))
 
     _, peak = measure_peak(run, device=device)
     sizes = tuple(results[s].untyped_storage().nbytes() if s in results else 0 for s in sorted(group.makes))
@@ -209,8 +223,7 @@ def _made_up_all(phase: Phase, storages: list[int]) -> dict[int, torch.Tensor]:
         opaque = not record.tensors[record.storages[s].root].dtype.is_floating_point
         maker = next((g for g in phase.groups if s in g.makes and len(g.makes) > 1), None) if opaque else None
         if maker is not None and s not in made:
-            touched = {record.tensors[n].storage for call in maker.calls for n in unique_refs((call.args, call.kwargs))}
-            made.update(run_group(record, maker, _made_up_all(phase, sorted(touched - maker.makes))))
+            made.update(run_group(record, maker, _made_up_all(phase, sorted(maker.reads))))
     return {s: made[s] if s in made else _made_up(record, s) for s in storages}
 
 
@@ -222,9 +235,16 @@ def _made_up(record: Record, storage: int) -> torch.Tensor:
     return root.normal_(0, 0.5) if info.dtype.is_floating_point else root.zero_()
 
 
-def run_group(record: Record, group: Group, roots: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Run the calls of a group on given storages; return the storages afterwards."""
+def run_group(
+    record: Record, group: Group, roots: dict[int, torch.Tensor], kernel: Kernel | None = None
+) -> dict[int, torch.Tensor]:
+    """Run the calls of a group, or their kernel, on given storages; return the storages that it makes."""
     made: dict[int, torch.Tensor] = {}
+    if kernel is not None:
+        interface = Interface(record, group)
+        inputs = [roots[s] for s in interface.reads] + [record.constants[n] for n in interface.constants]
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            return dict(zip(interface.makes, kernel(*inputs), strict=True))
 
     def operand(leaf: Any) -> Any:
         if isinstance(leaf, TensorRef):
@@ -249,7 +269,7 @@ def run_group(record: Record, group: Group, roots: dict[int, torch.Tensor]) -> d
         for ref, value in zip(refs, values, strict=True):
             if value is not None and isinstance(ref, TensorRef) and record.tensors[ref.number].storage in call.makes:
                 made.setdefault(record.tensors[ref.number].storage, value)
-    return made
+    return {s: tensor for s, tensor in made.items() if s in group.makes}
 
 
 class _AnyNumber(dict[str, float]):

@@ -14,8 +14,9 @@ from pebbler.solve.problem import Impossible
 from pebbler.torch.budget import least_units, solve_phase
 from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
+from pebbler.torch.fusion import fuse
 from pebbler.torch.sizes import bytes_of, shown_bytes
-from pebbler.torch.torch_plan import SCALE, Objective, TorchPlan
+from pebbler.torch.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 
 __all__ = ["Objective", "TorchPlan", "bytes_of", "least_budget", "plan", "plan_captured"]
 
@@ -30,6 +31,7 @@ def plan(
     budget: str | int | None = None,
     device: str | Device | None = None,
     objective: Objective = "time",
+    kernels: KernelChoice = "exact",
     headroom: str | int | None = None,
     time_limit: float = 30.0,
     seed: int = 0,
@@ -37,7 +39,8 @@ def plan(
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
 
     Costs are measured on the device where the step's tensors are, or, for `device="h200"` and the like, and for fake tensors, come
-    from a roofline. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
+    from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those kernels.
+    Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
     with the least budget that works when this one does not.
 
     >>> import torch
@@ -53,7 +56,11 @@ def plan(
     >>> planned.peak < planned.budget, planned.plan.status
     (True, 'optimal')
     """
+    if kernels not in ("exact", "compiled"):
+        raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
     captured = capture(step, *args)
+    if kernels == "compiled":
+        captured = fuse(captured)
     fake = any(isinstance(x, FakeTensor) for x in (*captured.world.leaves, *captured.world.tensors))
     if device is None and not fake:
         costs = profile(captured)
@@ -86,7 +93,10 @@ def plan_captured(
     # The step that repeats gets the time; the others run once each, and for them any plan that fits will do.
     phases = [solve_phase(g, capacity, spare, time_limit, seed, hasty=g is not graphs[-1]) for g in graphs]
     unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
-    return TorchPlan(phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned, captured)
+    return TorchPlan(
+        phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned,
+        "exact" if captured.kernels is None else "compiled", captured,
+    )  # fmt: skip
 
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:

@@ -18,6 +18,7 @@ from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Phase
+from pebbler.torch.inductor import Interface, Kernel, Kernels
 from pebbler.torch.record import Call, Constant, Place, Scalar, TensorRef
 from pebbler.torch.recorder import call_item
 
@@ -88,14 +89,16 @@ class Program:
         return outputs
 
 
-def build_program(phase: Phase, moves: Sequence[Move], device: str) -> Program:
-    """Return the program of a plan for a phase."""
-    return _Builder(phase, moves, device).build()
+def build_program(phase: Phase, moves: Sequence[Move], device: str, kernels: Kernels | None = None) -> Program:
+    """Return the program of a plan for a phase; fused ops run call by call without `kernels`."""
+    return _Builder(phase, moves, device, kernels).build()
 
 
 class _Builder:
-    def __init__(self, phase: Phase, moves: Sequence[Move], device: str) -> None:
+    def __init__(self, phase: Phase, moves: Sequence[Move], device: str, kernels: Kernels | None) -> None:
         self.phase, self.record, self.moves, self.device = phase, phase.record, moves, device
+        self.kernels = kernels
+        self.modules = torch.nn.Module()
         self.graph = torch.fx.Graph()
         self.roots: dict[int, torch.fx.Node] = {}
         self.views: dict[int, dict[int, torch.fx.Node]] = {}  # storage -> tensor -> node
@@ -127,7 +130,7 @@ class _Builder:
         results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
         binds = list(self.phase.binds)
         self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
-        module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
+        module = torch.fx.GraphModule(self.modules, self.graph)
         return Program(module, places, rates, binds)
 
     def _placeholders(self) -> list[Place]:
@@ -144,6 +147,10 @@ class _Builder:
     def _run(self, op: str, again: bool, repeats: bool) -> None:
         group: Group = self.phase.group(op)
         self.ran.add(op)
+        kernel = None if self.kernels is None else self.kernels.known(self.record, group)
+        if kernel is not None:
+            self._run_kernel(op, group, kernel)
+            return
         current = None
         if group.random and repeats:
             now = self.graph.call_function(save_generator, (self.device,))
@@ -156,6 +163,16 @@ class _Builder:
             self._call(call, again)
         if current is not None:
             self.graph.call_function(restore_generator, (self.device, current))
+
+    def _run_kernel(self, op: str, group: Group, kernel: Kernel) -> None:
+        interface = Interface(self.record, group)
+        self.modules.add_module(op, kernel)
+        inputs = [self.roots[s] for s in interface.reads] + [self.constants[n] for n in interface.constants]
+        node = self.graph.call_module(op, tuple(inputs))
+        for i, s in enumerate(interface.makes):
+            root = self.graph.call_function(operator.getitem, (node, i))
+            root.meta["made"] = self.record.tensors[self.record.storages[s].root]
+            self._set_root(s, root)
 
     def _call(self, call: Call, again: bool) -> None:
         if call.scalar is not None:

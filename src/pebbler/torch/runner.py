@@ -12,6 +12,8 @@ from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
 from pebbler.referee import require_legal
 from pebbler.torch.capture import Captured, Phase, capture
+from pebbler.torch.costs import compile_kernels
+from pebbler.torch.fusion import fuse
 from pebbler.torch.program import Program, build_program
 from pebbler.torch.record import Place, TensorRef, shown
 from pebbler.torch.scalars import evaluate
@@ -26,8 +28,10 @@ class Runner:
 
     def __init__(self, captured: Captured, moves: Sequence[Sequence[Move]]) -> None:
         self.captured, self.world = captured, captured.world
+        compile_kernels(captured)
         self.programs = [
-            build_program(phase, plan, captured.device) for phase, plan in zip(captured.phases, moves, strict=True)
+            build_program(phase, plan, captured.device, captured.kernels)
+            for phase, plan in zip(captured.phases, moves, strict=True)
         ]
         self._shapes = {
             storage.place[1]: phase.record.tensors[storage.root]
@@ -170,6 +174,8 @@ class CompiledStep:
         return self._runner(*args)
 
     def _make(self, captured: Captured) -> Runner:
+        if self.plan.kernels == "compiled":
+            captured = fuse(captured)
         if captured.fingerprint != self.plan.fingerprint:
             raise InputError(
                 f"the plan is for another step: it has fingerprint {self.plan.fingerprint}, this step with these shapes has "

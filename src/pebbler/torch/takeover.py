@@ -7,16 +7,18 @@ pass and the loss right before it do: their results are used at once, and nothin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from pebbler.torch.aliases import Group
-from pebbler.torch.record import Call, Record, TensorRef
+from pebbler.torch.record import Call, Record, TensorInfo, TensorRef
 
-__all__ = ["take_over"]
+__all__ = ["take_over", "take_over_fused"]
 
 aten = torch.ops.aten
 # Elementwise, or row by row with every element read before it is written; with the operands that may be written over.
@@ -81,7 +83,9 @@ def _dead_operand(record: Record, group: Group, last: dict[int, int], at: int, k
         storage = record.storages[info.storage]
         alike = (info.shape, info.stride, info.offset, info.dtype) == (out.shape, out.stride, out.offset, out.dtype)
         root = record.tensors[storage.root]
-        whole = (root.shape, root.stride, root.offset) == (info.shape, info.stride, info.offset)
+        whole = (root.shape, root.stride, root.offset) == (info.shape, info.stride, info.offset) or (
+            _is_dense(info) and info.offset == 0 and math.prod(info.shape) * info.dtype.itemsize == storage.bytes
+        )
         shared = sum(_storage(record, arg) == info.storage for arg in call.args) > 1
         if (
             alike
@@ -99,6 +103,112 @@ def _storage(record: Record, leaf: Any) -> int:
     return record.tensors[leaf.number].storage if isinstance(leaf, TensorRef) else -1
 
 
+def take_over_fused(record: Record, groups: list[Group], kept: set[int]) -> list[Group]:
+    """Write the results of fused ops in the backward pass over operands of the same shape that nothing reads afterwards."""
+    last: dict[int, int] = {}
+    for i, group in enumerate(groups):
+        for s in group.reads | group.makes | group.mutates:
+            last[s] = i
+    result: list[Group] = []
+    moved: dict[int, int] = {}
+    for i, group in enumerate(groups):
+        group = _renamed(group, moved)
+        if len(group.calls) > 1 and any(call.backward for call in group.calls):
+            for made in sorted(group.makes - kept):
+                over = next(
+                    (
+                        s
+                        for s in sorted(group.reads - group.mutates, reverse=True)
+                        if _may_take(record, s, made, last[s] == i)
+                    ),
+                    None,
+                )
+                if over is not None:
+                    last[over] = last[made]
+                    moved[made] = over
+                    group = _written_over(record, group, made, over)
+        result.append(group)
+    return result
+
+
+def _may_take(record: Record, over: int, made: int, dead: bool) -> bool:
+    source, target = record.storages[over], record.storages[made]
+    if (
+        not dead
+        or source.place is not None
+        or source.maker is None
+        or source.bytes != target.bytes
+        or source.bytes < 2**12
+    ):
+        return False
+    a, b = record.tensors[source.root], record.tensors[target.root]
+    return a.dtype == b.dtype and _is_dense(a) and _is_dense(b) and _offset_free(a, b)
+
+
+def _offset_free(a: TensorInfo, b: TensorInfo) -> bool:
+    return a.offset == b.offset == 0
+
+
+def _is_dense(info: TensorInfo) -> bool:
+    """Whether a tensor is laid out row after row without gaps."""
+    step = 1
+    for n, stride in zip(reversed(info.shape), reversed(info.stride), strict=True):
+        if n != 1 and stride != step:
+            return False
+        step *= n
+    return True
+
+
+def _written_over(record: Record, group: Group, made: int, over: int) -> Group:
+    """Return the group with a last call that writes a result over an operand; outside, the result's tensors are views of that one."""
+    inner = len(record.storages)
+    old_root = record.storages[made].root
+    record.storages.append(replace(record.storages[made], root=len(record.tensors)))
+    numbers: dict[int, int] = {}
+
+    def inside(number: int) -> int:
+        if record.tensors[number].storage != made:
+            return number
+        if number not in numbers:
+            numbers[number] = len(record.tensors)
+            record.tensors.append(replace(record.tensors[number], storage=inner))
+        return numbers[number]
+
+    inside(old_root)
+
+    def rename(leaf: Any) -> Any:
+        return TensorRef(inside(leaf.number)) if isinstance(leaf, TensorRef) else leaf
+
+    def swapped(storages: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(inner if s == made else s for s in storages)
+
+    calls = []
+    for call in group.calls:
+        args, kwargs, outputs = tree_map(rename, (call.args, call.kwargs, call.outputs))
+        calls.append(
+            replace(
+                call,
+                args=args,
+                kwargs=kwargs,
+                outputs=outputs,
+                reads=swapped(call.reads),
+                makes=swapped(call.makes),
+                mutates=swapped(call.mutates),
+            )  # fmt: skip
+        )
+    target = len(record.tensors)
+    record.tensors.append(replace(record.tensors[old_root], storage=over))
+    for n, info in enumerate(record.tensors):
+        if info.storage == made:
+            record.tensors[n] = replace(info, storage=over)
+    source = TensorRef(numbers[old_root])
+    copy = Call(
+        aten.copy_.default, (TensorRef(target), source), {}, TensorRef(target), (over, inner), (), (over,), backward=True,
+        where=calls[-1].where,
+    )  # fmt: skip
+    return replace(group, calls=[*calls, copy], makes=group.makes - {made}, mutates=group.mutates | {over})
+
+
 def _renamed(group: Group, same: dict[int, int]) -> Group:
     def final(s: int) -> int:
         while s in same:
@@ -106,15 +216,14 @@ def _renamed(group: Group, same: dict[int, int]) -> Group:
         return s
 
     def rename(call: Call) -> Call:
-        reads, mutates = tuple(map(final, call.reads)), tuple(map(final, call.mutates))
+        reads, mutates = (tuple(dict.fromkeys(map(final, s))) for s in (call.reads, call.mutates))
         return replace(call, reads=reads, mutates=mutates)
 
     if not same or not (group.reads | group.mutates) & set(same):
         return group
-    return Group(
-        list(map(rename, group.calls)),
-        set(map(final, group.reads)),
-        group.makes,
-        set(map(final, group.mutates)),
-        group.needs,
+    return replace(
+        group,
+        calls=list(map(rename, group.calls)),
+        reads=set(map(final, group.reads)),
+        mutates=set(map(final, group.mutates)),
     )

@@ -15,9 +15,10 @@ from pebbler.plan import Plan, PlanFile
 from pebbler.referee import Judgement, check
 from pebbler.torch.capture import Captured
 
-__all__ = ["MEMORY", "SCALE", "Objective", "TorchPlan"]
+__all__ = ["MEMORY", "SCALE", "KernelChoice", "Objective", "TorchPlan"]
 
 Objective = Literal["time", "energy"]
+KernelChoice = Literal["exact", "compiled"]  # the step's own kernels, one by one, or fused ones
 MEMORY = "memory"  # the level that the budget bounds
 SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds or picojoules
 
@@ -36,6 +37,7 @@ class TorchPlan:
     headroom: int
     objective: Objective
     unplanned: float  # seconds (or joules) of the same step without any limit
+    kernels: KernelChoice = "exact"  # what it was planned for
     captured: Captured | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -67,7 +69,7 @@ class TorchPlan:
         """Write the plan as JSON: the plan of the repeating step, the others beside it in `meta`."""
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
-            "objective": self.objective, "unplanned": self.unplanned,
+            "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels,
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
         replace(self.plan, meta={**self.plan.meta, "torch": about}).save(path)
@@ -91,6 +93,7 @@ class TorchPlan:
             known.headroom,
             known.objective,
             known.unplanned,
+            known.kernels,
         )
 
 
@@ -102,6 +105,7 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
     objective: Objective
     unplanned: float
     first: list[Any]
+    kernels: KernelChoice = "exact"
 
 
 def _plan_of(file: PlanFile) -> Plan:
