@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -121,14 +121,15 @@ class Offload:
     def script(self, sequence: Ints) -> kernel.Script:
         """Return the touches of a sequence."""
         a = self.game.arrays
-        return kernel.script(
+        made: kernel.Script = kernel.script(
             sequence, a.size, a.maker, a.destroyer, a.survive, a.cost, a.r_start, a.r_items, a.w_start, a.w_items
         )
+        return made
 
     def gaps(self, script: kernel.Script) -> Ints:
         """Return the touches after which a value lies idle over at least one run."""
         runs = len(script.memory)
-        after = np.where(script.t_next == kernel.END, runs, script.t_run[script.t_next])
+        after = np.where(script.t_next == kernel.END, runs, script.t_run[np.maximum(script.t_next, 0)])
         idle = (script.t_next != kernel.DEAD) & (after > script.t_run + 1) & self.movable[script.t_value]
         return np.flatnonzero(idle)
 
@@ -218,6 +219,8 @@ class Offload:
     def best_of(self, sequences: Iterable[Ints], ends: float = np.inf) -> Candidate | None:
         """Return the best candidate on any of some sequences, made better by local search; None if none fits."""
         best: Candidate | None = None
+        if self.capacity < self.least[0]:
+            return None
         for sequence in sequences:
             for lateness in _LATENESS:
                 found = self.choose(sequence, lateness, 0.0, _LEADS)
@@ -297,5 +300,5 @@ class Offload:
             chosen[i] = False
             trial = self.place(here.sequence, script, chosen, here.lead)
             if trial is not None and trial.merit <= here.merit:
-                here = replace(trial)
+                here = trial
         return here

@@ -1,0 +1,417 @@
+"""Copies beside the computation, on flat arrays: when a plan's moves end, and where stores, drops and loads go.
+
+One stream computes, one engine copies out to the host and one copies in. A sequence of ops (`pebbler.kernels.recompute`) says how
+long every value lies in memory; a *gap* is a stretch between two touches of a value in which nothing uses it, and a value is away
+for (a part of) the gaps that are chosen.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+__all__ = ["DEAD", "DROP", "END", "FORGET", "LOAD", "RUN", "STORE", "Script", "choose", "place", "script", "time_moves"]
+
+DEAD, END = np.int64(-1), np.int64(-2)  # what comes after a touch: nothing, or the end of the plan
+RUN, STORE, DROP, LOAD, FORGET = 0, 1, 2, 3, 4  # kinds of events; FORGET drops the copy on the host
+_AHEAD, _LINGERS, _AWAY, _BACK = 0, 1, 2, 3  # of a chosen gap: not begun, still in memory, in the host only, over
+_WINDOW = 32  # gaps looked at for early loads
+
+
+@njit(cache=True)
+def time_moves(
+    kind: npt.NDArray,
+    subject: npt.NDArray,
+    level: npt.NDArray,
+    cost: npt.NDArray,
+    size: npt.NDArray,
+    storage: npt.NDArray,
+    r_start: npt.NDArray,
+    r_items: npt.NDArray,
+    w_start: npt.NDArray,
+    w_items: npt.NDArray,
+    out_price: float,
+    in_price: float,
+    overlap: bool,
+    begin: npt.NDArray,
+    end: npt.NDArray,
+) -> float:
+    """Return when the last move of a plan on two levels has ended; fill when each begins and ends.
+
+    Moves are encoded as in `pebbler.plan`; reads and writes are those of ops, as tensors. Memory is free again only when what was
+    copied out of it is out, and an op waits for what it reads to be in. Without overlap everything takes its turn.
+    """
+    now = 0.0
+    out_free, in_free = 0.0, 0.0
+    saved, loaded = np.zeros(len(size)), np.zeros(len(size))
+    for i in range(len(kind)):
+        s = subject[i]
+        if kind[i] == 0:
+            for k in range(r_start[s], r_start[s + 1]):
+                now = max(now, loaded[storage[r_items[k]]])
+            for k in range(w_start[s], w_start[s + 1]):
+                home = storage[w_items[k]]
+                now = max(now, saved[home], loaded[home])
+            begin[i] = now
+            now += cost[s]
+            end[i] = now
+        elif kind[i] == 1:
+            home = storage[s]
+            if level[i] == 0:
+                begin[i] = max(now, out_free, loaded[home])
+                end[i] = begin[i] + size[s] * out_price
+                out_free = saved[home] = end[i]
+            else:
+                begin[i] = max(now, in_free, saved[home])
+                end[i] = begin[i] + size[s] * in_price
+                in_free = loaded[home] = end[i]
+            if not overlap:
+                now = end[i]
+        else:
+            if level[i] == 0:
+                now = max(now, saved[storage[s]], loaded[storage[s]])
+            begin[i] = end[i] = now
+    return max(now, out_free, in_free)
+
+
+class Script(NamedTuple):
+    """A sequence of ops with every touch of a value: reads first, then writes, run by run."""
+
+    t_start: npt.NDArray[np.int64]  # per run: its first touch
+    t_value: npt.NDArray[np.int64]
+    t_run: npt.NDArray[np.int64]
+    t_next: npt.NDArray[np.int64]  # the next touch of the same copy, DEAD or END
+    first: npt.NDArray[np.int64]  # per value that is there at the start: its first touch, DEAD or END
+    reads: npt.NDArray[np.int64]  # per run: how many of its touches are reads
+    memory: npt.NDArray[np.int64]  # per run: units held when nothing is sent away
+    began: npt.NDArray[np.float64]  # per run: when it would begin if nothing waited
+
+
+@njit(cache=True)
+def script(
+    sequence: npt.NDArray,
+    size: npt.NDArray,
+    maker: npt.NDArray,
+    destroyer: npt.NDArray,
+    survive: npt.NDArray,
+    cost: npt.NDArray,
+    r_start: npt.NDArray,
+    r_items: npt.NDArray,
+    w_start: npt.NDArray,
+    w_items: npt.NDArray,
+) -> Script:
+    """Return the touches of a legal sequence."""
+    runs, values = len(sequence), len(size)
+    t_start, reads = np.zeros(runs + 1, np.int64), np.zeros(runs, np.int64)
+    began = np.zeros(runs)
+    clock = 0.0
+    for p in range(runs):
+        op = sequence[p]
+        reads[p] = r_start[op + 1] - r_start[op]
+        t_start[p + 1] = t_start[p] + reads[p] + w_start[op + 1] - w_start[op]
+        began[p] = clock
+        clock += cost[op]
+    count = t_start[runs]
+    t_value, t_run, t_next = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, DEAD)
+    after = np.where(survive, END, DEAD)
+    change = np.zeros(runs + 1, np.int64)  # of the memory held, from run to run
+    for p in range(runs - 1, -1, -1):
+        op = sequence[p]
+        i = t_start[p] + reads[p]
+        for k in range(w_start[op], w_start[op + 1]):
+            v = w_items[k]
+            t_value[i], t_run[i], t_next[i] = v, p, after[v]
+            after[v] = DEAD
+            change[p] += size[v]
+            change[runs if t_next[i] == END else p + 1 if t_next[i] == DEAD else t_run[t_next[i]] + 1] -= size[v]
+            i += 1
+        i = t_start[p]
+        for k in range(r_start[op], r_start[op + 1]):
+            v = r_items[k]
+            t_value[i], t_run[i] = v, p
+            if destroyer[v] == op:
+                change[p] -= size[v]  # what takes its place takes its room
+                change[p + 1] += size[v]
+            elif after[v] != DEAD:
+                t_next[i] = after[v]
+                change[p + 1] += size[v]
+                change[runs if after[v] == END else t_run[after[v]] + 1] -= size[v]
+            after[v] = i
+            i += 1
+    first = np.full(values, DEAD)
+    for v in range(values):
+        if maker[v] < 0:
+            first[v] = after[v]
+            if after[v] != DEAD:
+                change[0] += size[v]
+                change[runs if after[v] == END else t_run[after[v]] + 1] -= size[v]
+    return Script(t_start, t_value, t_run, t_next, first, reads, np.cumsum(change)[:runs], began)
+
+
+@njit(cache=True)
+def choose(
+    s: Script,
+    size: npt.NDArray,
+    gaps: npt.NDArray,
+    chosen: npt.NDArray,
+    capacity: int,
+    price: float,
+    lateness: float,
+    taste: npt.NDArray,
+) -> bool:
+    """Choose gaps until what is held without them fits; return whether it does.
+
+    Each time the gap that takes away the most of what is too much, for its bytes and for the time that its copies need beyond its
+    own length. `lateness` makes gaps that begin late dearer, for their copies wait for those before; `taste` is a factor per gap.
+    """
+    runs = len(s.memory)
+    held = s.memory.copy()
+    total = max(s.began[runs - 1], 1e-9) if runs else 1.0
+    for i in range(len(chosen)):
+        if chosen[i]:
+            for q in range(s.t_run[i] + 1, runs if s.t_next[i] == END else s.t_run[s.t_next[i]]):
+                held[q] -= size[s.t_value[i]]
+    over, units = np.zeros(runs + 1, np.int64), np.zeros(runs + 1)
+    while True:
+        for q in range(runs):
+            excess = max(0, held[q] - capacity)
+            over[q + 1] = over[q] + (1 if excess else 0)
+            units[q + 1] = units[q] + excess
+        if over[runs] == 0:
+            return True
+        best, at = 0.0, -1
+        for g in range(len(gaps)):
+            i = gaps[g]
+            if chosen[i]:
+                continue
+            a = s.t_run[i] + 1
+            b = runs if s.t_next[i] == END else s.t_run[s.t_next[i]]
+            covered = over[b] - over[a]
+            if covered == 0:
+                continue
+            weight = float(size[s.t_value[i]])
+            gain = min(covered * weight, units[b] - units[a])
+            idle = (s.began[b] if b < runs else total) - s.began[a]
+            short = max(0.0, weight * price - idle)  # time that nothing hides
+            dear = weight * (1.0 + lateness * s.began[a] / total) + (short / price if price > 0 else 0.0)
+            score = gain / dear * taste[g]
+            if score > best:
+                best, at = score, i
+        if at < 0:
+            return False
+        chosen[at] = True
+        for q in range(s.t_run[at] + 1, runs if s.t_next[at] == END else s.t_run[s.t_next[at]]):
+            held[q] -= size[s.t_value[at]]
+
+
+@njit(cache=True)
+def _lingerer(s: Script, order: npt.NDArray, head: int, state: npt.NDArray, saved: npt.NDArray, now: float) -> int:
+    """Return the gap whose value gives up its memory: of those with a finished store the last used, else the first to finish."""
+    best = -1
+    for k in range(len(order) - 1, head - 1, -1):
+        i = order[k]
+        if state[i] == _LINGERS:
+            end = saved[s.t_value[i]]
+            if end <= now:
+                return int(i)
+            if best < 0 or end < saved[s.t_value[best]]:
+                best = int(i)
+    return best
+
+
+@njit(cache=True)
+def place(
+    s: Script,
+    sequence: npt.NDArray,
+    size: npt.NDArray,
+    destroyer: npt.NDArray,
+    cost: npt.NDArray,
+    chosen: npt.NDArray,
+    capacity: int,
+    out_price: float,
+    in_price: float,
+    overlap: bool,
+    lead: float,
+    kinds: npt.NDArray,
+    subjects: npt.NDArray,
+) -> tuple[float, int]:
+    """Write the events of a sequence with the chosen gaps away; return when it ends and how many events there are.
+
+    A store begins as soon as its value is not needed for a while, its memory is given up only when something else needs it, and
+    a load begins as soon as there is room from then to its use, but not when that is more than `lead` copies away. Ends at
+    infinity when it does not fit.
+    """
+    runs, count = len(sequence), 0
+    held = np.int64(0)
+    for v in range(len(size)):
+        if s.first[v] != DEAD:
+            held += size[v]
+    planned = s.memory.copy()  # held at the least, with what has been loaded early
+    order = np.flatnonzero(chosen)
+    uses = np.empty(len(order), np.int64)
+    for k in range(len(order)):
+        i = order[k]
+        uses[k] = runs if s.t_next[i] == END else s.t_run[s.t_next[i]]
+        for q in range(s.t_run[i] + 1, uses[k]):
+            planned[q] -= size[s.t_value[i]]
+    by_use = np.argsort(uses, kind="mergesort")
+    order, uses = order[by_use], uses[by_use]
+    state = np.full(len(chosen), _AHEAD)
+    blocked = np.zeros(len(chosen), np.int64)  # the run up to which an early load is known not to fit
+    came = np.full(len(chosen), -1, np.int64)  # per touch: the chosen gap that ends there
+    more = chosen.copy()  # per touch: whether its copy is sent away here or later
+    for i in range(len(chosen) - 1, -1, -1):
+        if s.t_next[i] >= 0:
+            more[i] = more[i] or more[s.t_next[i]]
+            if chosen[i]:
+                came[s.t_next[i]] = i
+    on_host = np.zeros(len(size), np.bool_)
+    saved, loaded = np.zeros(len(size)), np.zeros(len(size))
+    now, out_free, in_free = 0.0, 0.0, 0.0
+    head = 0
+    for p in range(runs + 1):
+        # What this run needs: room for it is made by giving up what lingers.
+        need, loads = np.int64(0), np.int64(0)
+        if p < runs:
+            for i in range(s.t_start[p], s.t_start[p + 1]):
+                v = s.t_value[i]
+                if i < s.t_start[p] + s.reads[p]:
+                    if came[i] >= 0:
+                        if state[came[i]] == _AWAY:
+                            need += size[v]
+                            loads += size[v]
+                        else:
+                            state[came[i]] = _BACK
+                    if destroyer[v] == sequence[p]:
+                        need -= size[v]
+                else:
+                    need += size[v]
+        else:
+            for k in range(head, len(order)):
+                if uses[k] == runs:
+                    if state[order[k]] == _AWAY:
+                        need += size[s.t_value[order[k]]]
+                    else:
+                        state[order[k]] = _BACK
+        while held + max(need, loads) > capacity:
+            best = _lingerer(s, order, head, state, saved, now)
+            if best < 0:
+                return np.inf, count
+            v = s.t_value[best]
+            if not on_host[v]:
+                now += size[v] * out_price
+                on_host[v] = True
+                kinds[count], subjects[count] = STORE, v
+                count += 1
+            now = max(now, saved[v], loaded[v])
+            kinds[count], subjects[count] = DROP, v
+            count += 1
+            state[best] = _AWAY
+            held -= size[v]
+        # What this run reads and what is not there yet is loaded now.
+        for k in range(head, len(order)):
+            i = order[k]
+            if uses[k] > p:
+                break
+            if state[i] == _AWAY:
+                v = s.t_value[i]
+                start = max(now, in_free, saved[v])
+                in_free = loaded[v] = start + size[v] * in_price
+                if not overlap:
+                    now = in_free
+                state[i] = _BACK
+                held += size[v]
+                kinds[count], subjects[count] = LOAD, v
+                count += 1
+                if s.t_next[i] < 0 or not more[s.t_next[i]]:
+                    kinds[count], subjects[count] = FORGET, v
+                    count += 1
+                    on_host[v] = False
+        if p == runs:
+            break
+        while head < len(order) and uses[head] <= p:
+            head += 1
+        op = sequence[p]
+        for i in range(s.t_start[p], s.t_start[p + 1]):
+            v = s.t_value[i]
+            now = max(now, loaded[v])
+            if destroyer[v] == op:
+                now = max(now, saved[v])
+                on_host[v] = False
+                held -= size[v]
+            elif i >= s.t_start[p] + s.reads[p]:
+                held += size[v]
+        kinds[count], subjects[count] = RUN, op
+        count += 1
+        now += cost[op]
+        for i in range(s.t_start[p], s.t_start[p + 1]):
+            v = s.t_value[i]
+            if s.t_next[i] == DEAD and destroyer[v] != op:
+                held -= size[v]
+                now = max(now, saved[v])
+                kinds[count], subjects[count] = DROP, v
+                count += 1
+                if on_host[v]:
+                    on_host[v] = False
+                    kinds[count], subjects[count] = FORGET, v
+                    count += 1
+        for i in range(s.t_start[p], s.t_start[p + 1]):
+            if chosen[i]:
+                v = s.t_value[i]
+                state[i] = _LINGERS
+                if not on_host[v] and overlap:
+                    out_free = saved[v] = max(now, out_free, loaded[v]) + size[v] * out_price
+                    on_host[v] = True
+                    kinds[count], subjects[count] = STORE, v
+                    count += 1
+        # Early loads, in the order of their uses.
+        looked = 0
+        for k in range(head, len(order)):
+            if looked == _WINDOW:
+                break
+            i = order[k]
+            if state[i] != _AWAY:
+                continue
+            looked += 1
+            v = s.t_value[i]
+            use = min(uses[k], runs - 1)
+            takes = max(0.0, in_free - now) + size[v] * in_price
+            if s.began[use] - s.began[p] - cost[op] > lead * takes:
+                break
+            if blocked[i] > p + 1:
+                break  # those used later wait behind it
+            for q in range(p + 1, uses[k]):
+                if planned[q] + size[v] > capacity:
+                    blocked[i] = q + 1
+                    break
+            if blocked[i] > p + 1:
+                break
+            while overlap and held + size[v] > capacity:
+                # What is needed later makes room if that costs nothing.
+                other = _lingerer(s, order, k + 1, state, saved, now)
+                if other < 0 or max(saved[s.t_value[other]], loaded[s.t_value[other]]) > now:
+                    break
+                kinds[count], subjects[count] = DROP, s.t_value[other]
+                count += 1
+                state[other] = _AWAY
+                held -= size[s.t_value[other]]
+            if held + size[v] > capacity:
+                break
+            for q in range(p + 1, uses[k]):
+                planned[q] += size[v]
+            start = max(now, in_free, saved[v])
+            in_free = loaded[v] = start + size[v] * in_price
+            if not overlap:
+                now = in_free
+            state[i] = _BACK
+            held += size[v]
+            kinds[count], subjects[count] = LOAD, v
+            count += 1
+            if s.t_next[i] < 0 or not more[s.t_next[i]]:
+                kinds[count], subjects[count] = FORGET, v
+                count += 1
+                on_host[v] = False
+    return max(now, out_free, in_free), count
