@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import msgspec
 import numpy as np
@@ -69,7 +68,7 @@ def test_placed_gaps_are_legal_and_cost_what_the_kernel_says(rng):
     script = search.script(game.program)
     assert script.memory.tolist() == memory_of(graph, list(range(game.ops)))
     chosen = np.zeros(len(script.t_value), np.bool_)
-    gaps = search.gaps(script)
+    gaps = search.idle(script)
     chosen[[i for i in gaps.tolist() if rng.random() < 0.8]] = True
     candidate = search.place(game.program, script, chosen, rng.choice([0.5, 2, math.inf]))
     if candidate is not None:

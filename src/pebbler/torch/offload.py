@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import quoted
+from pebbler.kernels import gaps
 from pebbler.kernels import offload as kernel
 from pebbler.machine import Level, Machine
 from pebbler.plan import Move, Plan
@@ -118,19 +119,19 @@ class Offload:
 
     # What there is to choose from -------------------------------------------------------------------------------------
 
-    def script(self, sequence: Ints) -> kernel.Script:
+    def script(self, sequence: Ints) -> gaps.Script:
         """Return the touches of a sequence."""
         a = self.game.arrays
-        made: kernel.Script = kernel.script(
+        made: gaps.Script = gaps.script(
             sequence, a.size, a.maker, a.destroyer, a.survive, a.cost, a.r_start, a.r_items, a.w_start, a.w_items
         )
         return made
 
-    def gaps(self, script: kernel.Script) -> Ints:
+    def idle(self, script: gaps.Script) -> Ints:
         """Return the touches after which a value lies idle over at least one run."""
         runs = len(script.memory)
-        after = np.where(script.t_next == kernel.END, runs, script.t_run[np.maximum(script.t_next, 0)])
-        idle = (script.t_next != kernel.DEAD) & (after > script.t_run + 1) & self.movable[script.t_value]
+        after = np.where(script.t_next == gaps.END, runs, script.t_run[np.maximum(script.t_next, 0)])
+        idle = (script.t_next != gaps.DEAD) & (after > script.t_run + 1) & self.movable[script.t_value]
         return np.flatnonzero(idle)
 
     @cached_property
@@ -138,10 +139,10 @@ class Offload:
         """The least capacity that any plan needs, and why: with everything movable away, program order needs no more."""
         script = self.script(self.game.program)
         chosen = np.zeros(len(script.t_value), np.bool_)
-        chosen[self.gaps(script)] = True
+        chosen[self.idle(script)] = True
         held = script.memory.copy()
         for i in np.flatnonzero(chosen).tolist():
-            end = len(held) if script.t_next[i] == kernel.END else script.t_run[script.t_next[i]]
+            end = len(held) if script.t_next[i] == gaps.END else script.t_run[script.t_next[i]]
             held[script.t_run[i] + 1 : end] -= self.game.arrays.size[script.t_value[i]]
         size, flow = self.game.arrays.size, self.game.flow
         floor = [
@@ -156,7 +157,7 @@ class Offload:
 
     # One candidate ----------------------------------------------------------------------------------------------------
 
-    def place(self, sequence: Ints, script: kernel.Script, chosen: Bools, lead: float) -> Candidate | None:
+    def place(self, sequence: Ints, script: gaps.Script, chosen: Bools, lead: float) -> Candidate | None:
         """Return a choice of gaps with its cost, None if it does not fit."""
         cost, kinds, subjects = self._events(sequence, script, chosen, lead)
         if not np.isfinite(cost):
@@ -165,7 +166,7 @@ class Offload:
         return Candidate(sequence, chosen, lead, cost, int(copied))
 
     def _events(
-        self, sequence: Ints, script: kernel.Script, chosen: Bools, lead: float
+        self, sequence: Ints, script: gaps.Script, chosen: Bools, lead: float
     ) -> tuple[float, npt.NDArray[np.int8], Ints]:
         a, channel = self.game.arrays, self.channel
         most = len(sequence) + 4 * len(script.t_value) + 8
@@ -183,7 +184,7 @@ class Offload:
         _, kinds, subjects = self._events(candidate.sequence, script, candidate.chosen, candidate.lead)
         moves: list[Move] = [
             ("drop", flow.tensor_names[flow.value_tensor[v]], MEMORY)
-            for v in np.flatnonzero(self.game.at_start & (script.first == kernel.DEAD)).tolist()
+            for v in np.flatnonzero(self.game.at_start & (script.first == gaps.DEAD)).tolist()
         ]
         shapes = {
             kernel.STORE: ("copy", MEMORY, HOST), kernel.LOAD: ("copy", HOST, MEMORY),
@@ -206,12 +207,12 @@ class Offload:
         placed = [self.place(sequence, script, chosen, lead) for lead in leads]
         return min((c for c in placed if c is not None), key=lambda c: c.merit, default=None)
 
-    def _repair(self, script: kernel.Script, chosen: Bools, lateness: float, noise: float) -> bool:
-        gaps = self.gaps(script)
-        taste = np.exp(noise * self.rng.standard_normal(len(gaps))) if noise else np.ones(len(gaps))
+    def _repair(self, script: gaps.Script, chosen: Bools, lateness: float, noise: float) -> bool:
+        idle = self.idle(script)
+        taste = np.exp(noise * self.rng.standard_normal(len(idle))) if noise else np.ones(len(idle))
         price = self.channel.out + self.channel.into
         return bool(
-            kernel.choose(script, self.game.arrays.size, gaps, chosen, self.capacity, price, lateness, taste)
+            gaps.choose(script, self.game.arrays.size, idle, chosen, self.capacity, price, lateness, taste)
         )  # fmt: skip
 
     # The search -------------------------------------------------------------------------------------------------------

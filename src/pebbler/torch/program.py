@@ -19,8 +19,10 @@ from pebbler.plan import Move
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Phase
 from pebbler.torch.inductor import Interface, Kernel, Kernels
+from pebbler.torch.offload import HOST, MEMORY
 from pebbler.torch.record import Call, Constant, Place, Scalar, TensorRef
 from pebbler.torch.recorder import call_item
+from pebbler.torch.transfer import Transfers, arrive, begin_load, begin_store, end_store
 
 __all__ = ["Program", "build_program", "take_view"]
 
@@ -73,15 +75,31 @@ class Program:
     """A runnable phase: a GraphModule, and what to pass to it.
 
     The inputs are the tensors found at `places`, then the constants, then the learning rates named in `rates`; the outputs are the
-    step's result (flat), then what goes to the places of `binds`.
+    step's result (flat), then what goes to the places of `binds`. `transfers` holds what its copies to the host need.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, places: list[Place], rates: list[str], binds: list[Place]) -> None:
-        self.module, self.places, self.rates, self.binds = module, places, rates, binds
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        places: list[Place],
+        rates: list[str],
+        binds: list[Place],
+        transfers: Transfers | None = None,
+    ) -> None:
+        self.module, self.places, self.rates, self.binds, self.transfers = module, places, rates, binds, transfers
         self._verified = False
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the program; the first time, check what the kernels return."""
+        if self.transfers is None:
+            return self._run(*inputs)
+        try:
+            return self._run(self.transfers, *inputs)
+        except BaseException:
+            self.transfers.settle()
+            raise
+
+    def _run(self, *inputs: Any) -> Any:
         if self._verified:
             return self.module(*inputs)
         outputs = _Verifier(self.module).run(*inputs)
@@ -107,12 +125,17 @@ class _Builder:
         self.ran: set[str] = set()
         self.grad = False
         self.storage_of = {name: s for s, name in phase.storage_names.items()}
+        self.copies: dict[int, torch.fx.Node] = {}  # storage -> its copy on the host
+        self.storing: dict[int, torch.fx.Node] = {}  # the same, while the store may still be under way
+        self.loading: dict[int, torch.fx.Node] = {}  # storage -> the load that nothing has waited for yet
 
     def build(self) -> Program:
         counts: dict[str, int] = {}
         for move in self.moves:
             if move[0] == "compute":
                 counts[move[1]] = counts.get(move[1], 0) + 1
+        copies = any(move[0] == "copy" for move in self.moves)
+        self.transfers = self.graph.placeholder("transfers") if copies else None
         places = self._placeholders()
         self.constants = [self.graph.placeholder(f"constant_{i}") for i in range(len(self.record.constants))]
         rates = sorted(_rates(self.phase))
@@ -121,17 +144,17 @@ class _Builder:
         for move in self.moves:
             if move[0] == "compute":
                 self._run(move[1], again=move[1] in self.ran, repeats=counts[move[1]] > 1)
-            elif move[0] == "drop" and len(move) == 3 and move[1] in self.storage_of:
+            elif move[0] == "drop" and move[1] in self.storage_of:
                 self._drop(self.storage_of[move[1]], move[2])
             elif move[0] == "copy":
-                raise InputError(
-                    f"the plan copies {quoted(move[1])} to {quoted(move[3])}; only one level of memory can be run"
-                )
+                self._copy(move)
+        for storage in [*self.storing, *self.loading]:
+            self._settle(storage)
         results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
         binds = list(self.phase.binds)
         self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
         module = torch.fx.GraphModule(self.modules, self.graph)
-        return Program(module, places, rates, binds)
+        return Program(module, places, rates, binds, Transfers(self.device) if copies else None)
 
     def _placeholders(self) -> list[Place]:
         places = []
@@ -147,6 +170,12 @@ class _Builder:
     def _run(self, op: str, again: bool, repeats: bool) -> None:
         group: Group = self.phase.group(op)
         self.ran.add(op)
+        for storage in sorted(group.reads):
+            self._await(storage)
+        for storage in sorted(group.mutates):
+            # What is copied must not change meanwhile, and the copy is of the old version.
+            self._settle(storage)
+            self.copies.pop(storage, None)
         kernel = None if self.kernels is None else self.kernels.known(self.record, group)
         if kernel is not None:
             self._run_kernel(op, group, kernel)
@@ -216,12 +245,19 @@ class _Builder:
     # Tensors ----------------------------------------------------------------------------------------------------------
 
     def _set_root(self, storage: int, node: torch.fx.Node) -> None:
+        self._settle(storage)
         self.roots[storage] = node
         self.views[storage] = {}
 
     def _tensor(self, number: int) -> torch.fx.Node:
         info = self.record.tensors[number]
         root_info = self.record.tensors[self.record.storages[info.storage].root]
+        self._await(info.storage)
+        if info.storage not in self.roots:
+            name = self.phase.storage_names[info.storage]
+            raise InputError(
+                f"the plan leaves {quoted(name)} on the host; what a step returns must be in {MEMORY} at the end"
+            )
         root, views = self.roots[info.storage], self.views[info.storage]
         if (info.shape, info.stride, info.offset) == (root_info.shape, root_info.stride, root_info.offset):
             return root
@@ -231,8 +267,44 @@ class _Builder:
         return views[number]
 
     def _drop(self, storage: int, level: str) -> None:
+        if level == HOST:
+            self.copies.pop(storage, None)
+            return
+        self._settle(storage)
         self.roots.pop(storage, None)
         self.views.pop(storage, None)
+
+    # Copies -----------------------------------------------------------------------------------------------------------
+
+    def _copy(self, move: Move) -> None:
+        _, name, source, target = move
+        if {source, target} != {MEMORY, HOST} or name not in self.storage_of:
+            raise InputError(
+                f"the plan copies {quoted(name)} from {quoted(source)} to {quoted(target)}; that cannot be run"
+            )
+        storage = self.storage_of[name]
+        self._settle(storage)
+        if target == MEMORY:
+            if storage not in self.copies:
+                raise InputError(
+                    f"the plan starts with {quoted(name)} on the host; the step's own tensors stay where they are"
+                )
+            self.loading[storage] = self.graph.call_function(begin_load, (self.transfers, self.copies[storage]))
+            return
+        self.copies[storage] = self.graph.call_function(begin_store, (self.transfers, self.roots[storage]))
+        self.storing[storage] = self.copies[storage]
+
+    def _await(self, storage: int) -> None:
+        """Have what is being loaded before it is used."""
+        if storage in self.loading:
+            root = self.graph.call_function(arrive, (self.loading.pop(storage),))
+            self.roots[storage], self.views[storage] = root, {}
+
+    def _settle(self, storage: int) -> None:
+        """Wait for the copies of a storage before its memory changes or goes."""
+        self._await(storage)
+        if storage in self.storing:
+            self.graph.call_function(end_store, (self.storing.pop(storage), self.roots[storage]))
 
 
 def _indexed(outputs: Any) -> list[tuple[Any, int]]:
