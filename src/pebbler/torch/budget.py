@@ -1,32 +1,43 @@
-"""One phase of a step within a capacity: the recomputation game, solved and judged like any other."""
+"""One phase of a step within a capacity: values are made again or go to the host, and the referee judges the plan."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from pebbler.graph import Graph
 from pebbler.machine import Level, Machine
-from pebbler.plan import Plan
+from pebbler.plan import Plan, whole
 from pebbler.referee import check
 from pebbler.solve import finish
 from pebbler.solve.problem import Impossible, Problem, Search
 from pebbler.solve.recompute import solve_recompute
 from pebbler.solve.recompute.capacity import LeastCapacity, least_capacity
 from pebbler.solve.recompute.game import Game
-from pebbler.solve.recompute.greedy import fit
+from pebbler.solve.recompute.greedy import fit, frugal_order
 from pebbler.solve.recompute.search import Recipe, improve
+from pebbler.torch.offload import MEMORY, Channel, Offload, machine_with_host
 from pebbler.torch.sizes import shown_bytes
-from pebbler.torch.torch_plan import MEMORY
 
 __all__ = ["least_units", "solve_phase"]
 
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
+_SHARE = 0.25  # of the time, for copies: before the search for a plan without any, and after it
+_SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
+_FREE = Channel(0.0, 0.0, overlap=True)
+Ints = npt.NDArray[np.int64]
 
 
-def least_units(graph: Graph, seconds: float) -> tuple[int, int]:
+def least_units(graph: Graph, seconds: float, *, offload: bool = False) -> tuple[int, int]:
     """Return a capacity below which no plan exists, and the least one for which a plan was found."""
+    if offload:
+        least_with_host = _offload(graph, 1, _FREE, 0).least[0]
+        return least_with_host, least_with_host
     least = _least(Problem.of(graph, _machine(_MOST)), seconds)
     return least.lower, least.upper
 
@@ -65,30 +76,99 @@ def _stop(search: Search) -> None:
         raise _Enough
 
 
-def solve_phase(graph: Graph, capacity: int | None, spare: int, seconds: float, seed: int, *, hasty: bool) -> Plan:
-    """Return the cheapest plan found of a phase; with `hasty`, the first. `spare` is what messages add to a capacity."""
+def solve_phase(
+    graph: Graph,
+    capacity: int | None,
+    spare: int,
+    seconds: float,
+    seed: int,
+    *,
+    hasty: bool,
+    channel: Channel | None = None,
+) -> Plan:
+    """Return the cheapest plan found of a phase; with `hasty`, the first. `spare` is what messages add to a capacity.
+
+    Without a channel values stay in memory. With one they may go to the host; that plan is never dearer than the one without,
+    which gets all of `seconds` for itself before copies replace some of what it makes again.
+    """
+    if channel is not None and capacity is not None:
+        return _solve_with_host(graph, capacity, spare, seconds, seed, hasty, channel)
     endless = Problem.of(graph, _machine(_MOST), seed=seed)
     if capacity is None:
         game = Game.of(endless)
         capacity = int(game.measure(game.program).memory.max()) if graph.ops else 1
-    problem = Problem.of(graph, _machine(capacity), seed=seed)
-    search = Search(problem, seconds, _stop if hasty else None)
-    why = "none was found in the time given"
+    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if hasty else None)
+    why = _recompute(search)
+    if search.best is not None:
+        return finish(search)
+    least = _least(endless, max(_LEAST_SECONDS, seconds))
+    if least.upper <= capacity:
+        return _judged(replace(least.plan, machine=search.problem.machine))
+    with_host = _offload(graph, 1, _FREE, seed).least[0]
+    hint = f"; with offload to the host's memory {with_host + spare:,} would do" if with_host < least.upper else ""
+    raise Impossible(
+        f"no plan within {shown_bytes(capacity + spare)}: {why}; the least budget that is known to work is {least.upper + spare:,} "
+        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}{hint}"
+    )
+
+
+def _recompute(search: Search) -> str:
+    """Search for a plan without copies; return why there is none, if there is none."""
     try:
         solve_recompute(search)
     except _Enough:
         pass
     except Impossible as error:
-        why = str(error)
-    if search.best is not None:
-        return finish(search)
-    least = _least(endless, max(_LEAST_SECONDS, seconds))
-    if least.upper <= capacity:
-        return _judged(replace(least.plan, machine=problem.machine))
-    raise Impossible(
-        f"no plan within {shown_bytes(capacity + spare)}: {why}; the least budget that is known to work is {least.upper + spare:,} "
-        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}"
+        return str(error)
+    return "none was found in the time given"
+
+
+def _solve_with_host(
+    graph: Graph, capacity: int, spare: int, seconds: float, seed: int, hasty: bool, channel: Channel
+) -> Plan:
+    offload = _offload(graph, capacity, channel, seed)
+    least, reason = offload.least
+    if capacity < least:
+        raise Impossible(
+            f"no plan within {shown_bytes(capacity + spare)}: {reason}; the least budget that works is {least + spare:,} bytes "
+            f"({shown_bytes(least + spare)})"
+        )
+    game = offload.game
+    ends = time.monotonic() + _SHARE * seconds
+    best = offload.best_of(_sequences(graph, game, capacity, ends), ends)
+    if not hasty and (best is None or not offload.done(best)):
+        search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds)
+        _recompute(search)
+        if search.best is not None:
+            names = {name: i for i, name in enumerate(game.flow.op_names)}
+            runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
+            found = offload.best_of([runs], time.monotonic() + _SHARE * seconds)
+            best = min((c for c in (best, found) if c is not None), key=lambda c: c.merit, default=None)
+    if best is None:
+        raise Impossible(f"no plan within {shown_bytes(capacity + spare)} was found in the time given; allow more time")
+    machine = machine_with_host(capacity, channel) if best.copied or not offload.done(best) else _machine(capacity)
+    start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
+    made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
+    energy, bound = check(made).energy, min(game.base_cost, best.cost)
+    proof = "every op runs at least once"
+    return replace(
+        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded", proof=proof
     )
+
+
+def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator[Ints]:
+    """Yield sequences that need less and less memory: orders as they are, and with more and more of their values made again."""
+    yield game.program
+    yield frugal_order(game)
+    peak = int(game.measure(game.program).memory.max(initial=capacity))
+    for share in _SHARES:
+        sized = Game.of(Problem.of(graph, _machine(_MOST)), capacity + int(share * (peak - capacity)))
+        yield fit(sized, game.program, ends=ends)
+
+
+def _offload(graph: Graph, capacity: int, channel: Channel, seed: int) -> Offload:
+    movable = {tensor.name for tensor in graph.tensors if tensor.kind in ("temp", "output")}
+    return Offload(Game.of(Problem.of(graph, _machine(_MOST))), capacity, channel, movable, seed)
 
 
 def _judged(plan: Plan) -> Plan:
