@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +21,21 @@ from pebbler.torch.program import take_view
 from pebbler.torch.record import Call, Constant, Record, Scalar, TensorInfo, TensorRef, unique_refs
 from pebbler.torch.scalars import evaluate
 
-__all__ = ["DEVICES", "Cost", "Costs", "Device", "find_device", "profile", "roofline"]
+__all__ = [
+    "DEVICES",
+    "Cost",
+    "Costs",
+    "Device",
+    "Link",
+    "find_device",
+    "find_link",
+    "measure_link",
+    "profile",
+    "roofline",
+]
+
+_LINK_BYTES = 64 * 2**20  # copied to measure a link
+_SLEEP = 2_000_000  # cycles, about a millisecond
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,37 @@ class Cost:
     results: tuple[int, ...] | None = None
 
 
-Costs = list[list[Cost]]  # per phase, per op
+@dataclass(frozen=True)
+class Link:
+    """The way to the host's memory: bytes per second out and in, joules per byte, and whether copies run beside kernels."""
+
+    out: float
+    into: float
+    joules_per_byte: float
+    overlap: bool
+
+
+class Costs(list[list[Cost]]):
+    """What every op costs, per phase, and the link to the host's memory of the same device."""
+
+    def __init__(
+        self,
+        rows: Iterable[list[Cost]],
+        link: Link | None = None,
+        price: Callable[[Phase, Group], Cost] | None = None,
+    ) -> None:
+        super().__init__(rows)
+        self.link, self.price = link, price
+
+
+def find_link(device: str | Device) -> Link:
+    """Return the link of a described device; on a CPU the host is a file, and nothing runs beside a copy to it.
+
+    >>> find_link("h200").overlap, find_link("cpu").overlap
+    (True, False)
+    """
+    known = find_device(device)
+    return Link(known.link, known.link, known.joules_per_link_byte, overlap=known.name != "cpu")
 
 
 def roofline(captured: Captured, device: str | Device) -> Costs:
@@ -85,7 +130,11 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
     [40]
     """
     known = find_device(device)
-    return [[_roofline(phase.record, group, known) for group in phase.groups] for phase in captured.phases]
+    def price(phase: Phase, group: Group) -> Cost:
+        return _roofline(phase.record, group, known)
+
+    rows = ([price(phase, group) for group in phase.groups] for phase in captured.phases)
+    return Costs(rows, find_link(known), price)
 
 
 def _roofline(record: Record, group: Group, device: Device) -> Cost:
@@ -144,24 +193,46 @@ def profile(captured: Captured, *, repeats: int = 3, power: float = 0.0) -> Cost
     (True, True)
     """
     seen: dict[str, Cost] = {}
-    costs = []
-    for phase in captured.phases:
-        row = []
-        for group in phase.groups:
-            key = _likeness(phase.record, group)
-            if key not in seen:
-                seen[key] = _measure(phase, group, captured, repeats, power)
-            row.append(seen[key])
-        costs.append(row)
-    return costs
+
+    def price(phase: Phase, group: Group) -> Cost:
+        key = _likeness(phase.record, group)
+        if key not in seen:
+            seen[key] = _measure(phase, group, captured, repeats, power)
+        return seen[key]
+
+    rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
+    return Costs(rows, measure_link(captured.device), price)
 
 
-def compile_kernels(captured: Captured) -> None:
-    """Compile the kernels of fused ops that have not been compiled yet."""
+def compile_kernels(captured: Captured, groups: Iterable[tuple[Phase, Group]]) -> None:
+    """Compile the kernels of fused groups that have not been compiled yet."""
     if captured.kernels is not None:
-        for phase in captured.phases:
-            for group in phase.groups:
-                captured.kernels.kernel(phase.record, group, lambda s, phase=phase: _made_up_all(phase, [s])[s])
+        for phase, group in groups:
+            captured.kernels.kernel(phase.record, group, lambda s, phase=phase: _made_up_all(phase, [s])[s])
+
+
+def measure_link(device: str) -> Link:
+    """Return the link of the device where a step runs, measured with pinned memory on CUDA, described on a CPU.
+
+    >>> measure_link("cpu").out
+    10000000000.0
+    """
+    if not device.startswith("cuda"):
+        return find_link("cpu")
+    there = torch.empty(_LINK_BYTES, dtype=torch.uint8, device=device)
+    host = torch.empty(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+    return replace(find_link("h200"), out=_rate(host, there, device), into=_rate(there, host, device))
+
+
+def _rate(target: torch.Tensor, source: torch.Tensor, device: str) -> float:
+    """Return the bytes per second of a copy."""
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+
+    copy()
+    seconds = statistics.median(_time(copy, device) for _ in range(5))
+    return float(target.nbytes) / seconds
 
 
 def _likeness(record: Record, group: Group) -> str:
@@ -187,6 +258,18 @@ def _measure(phase: Phase, group: Group, captured: Captured, repeats: int, power
     record, device = phase.record, captured.device
     roots = _made_up_all(phase, sorted(group.reads))
     kernel = None if captured.kernels is None else captured.kernels.kernel(record, group, roots.__getitem__)
+    cost = _run_repeatedly(record, group, roots, kernel, device, repeats)
+    if captured.kernels is not None and kernel is not None and len(group.calls) == 1:
+        plain = _run_repeatedly(record, group, roots, None, device, repeats)
+        if plain.seconds <= cost.seconds:
+            captured.kernels.refuse(record, group)
+            cost = plain
+    return replace(cost, joules=cost.seconds * power)
+
+
+def _run_repeatedly(
+    record: Record, group: Group, roots: dict[int, torch.Tensor], kernel: Kernel | None, device: str, repeats: int
+) -> Cost:
     run_group(record, group, dict(roots), kernel)  # the first run sets kernels up
     results: dict[int, torch.Tensor] = {}
 
@@ -197,14 +280,14 @@ def _measure(phase: Phase, group: Group, captured: Captured, repeats: int, power
     _, peak = measure_peak(run, device=device)
     sizes = tuple(results[s].untyped_storage().nbytes() if s in results else 0 for s in sorted(group.makes))
     made = sum(size for s, size in zip(sorted(group.makes), sizes, strict=True) if record.storages[s].device == device)
-    times = [_time(run, device) for _ in range(repeats)]
-    seconds = statistics.median(times)
-    return Cost(seconds, seconds * power, max(0, peak - made), sizes)
+    seconds = statistics.median(_time(run, device) for _ in range(repeats))
+    return Cost(seconds, 0.0, max(0, peak - made), sizes)
 
 
 def _time(run: Any, device: str) -> float:
     if device.startswith("cuda"):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(_SLEEP)  # while it sleeps everything is queued, so that no time of the CPU is measured
         begin.record()
         run()
         end.record()

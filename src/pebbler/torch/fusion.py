@@ -2,8 +2,8 @@
 
 A matrix product, a convolution or an attention is a kernel of its own. Between them lie elementwise operators, reductions and copies.
 Where such operators make values that only their own neighbours read, one fused op does the work of all of them and those values
-never exist; in the backward pass a reader also joins the op that makes what it reads, so that it is read once. The fused step is a captured step like any other: it
-is planned, judged and run by the same code. What it holds at most is what its plan says, because the fused ops are ops of that plan.
+never exist. The fused step is a captured step like any other: it is planned, judged and run by the same code. What it holds at most is
+what its plan says, because the fused ops are ops of that plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FUSABLE = {
     "slice_backward", "softplus_backward", "stack", "sum", "tril", "triu", "var_mean", "zero_", "zeros",
 }  # fmt: skip
 _MOST_CALLS = 48  # of one fused op: beyond that kernels only get slower to compile
-_NEAR = 12  # other ops between two that join: further away, what they read would be kept for long
+_NEAR = 2  # other ops between those that join: with more, what they read may be kept for long
 
 
 def fuse(captured: Captured, kernels: Kernels | None = None) -> Captured:
@@ -105,37 +105,26 @@ class _Contraction:
 
     def result(self) -> list[Group]:
         """Merge what can be merged, and return the groups in an order that keeps every dependency."""
-        while self._merge_vanishing() or self._merge_readers():
+        while self._merge_vanishing():
             pass
         return [self._merged(self.members[c]) for c in sorted(self.members, key=lambda c: self.rank[c])]
 
     def _merge_vanishing(self) -> bool:
         """Merge the maker and all readers of values that nobody else reads."""
         merged = False
-        for i, group in enumerate(self.groups):
+        for group in self.groups:
             for s in sorted(group.makes):
                 if s not in self.kept and self.record.storages[s].place is None:
-                    merged |= self._merge({self.home[u] for u in self.users[s]}, self._worth_it)
+                    merged |= self._merge({self.home[u] for u in self.users[s]})
         return merged
 
-    def _merge_readers(self) -> bool:
-        """Merge readers in the backward pass with the op that makes what they read."""
-        merged = False
-        for i, group in enumerate(self.groups):
-            if group.calls[0].backward and group.makes | group.mutates:
-                for s in sorted(group.makes | group.mutates):
-                    for u in self.users[s]:
-                        if u > i and self.groups[u].calls[0].backward:
-                            merged |= self._merge({self.home[i], self.home[u]}, self._near)
-        return merged
-
-    def _merge(self, clusters: set[int], wanted: Any) -> bool:
+    def _merge(self, clusters: set[int]) -> bool:
         members = sorted(i for c in clusters for i in self.members[c])
         if len(clusters) < 2 or not all(self.fusable[i] for i in members):
             return False
         if sum(len(self.groups[i].calls) for i in members) > _MOST_CALLS:
             return False
-        if not wanted(members) or not self._is_convex(clusters):
+        if not self._worth_it(members) or not self._is_convex(clusters):
             return False
         first = min(clusters)
         for c in clusters - {first}:
@@ -147,7 +136,7 @@ class _Contraction:
 
     def _worth_it(self, members: list[int]) -> bool:
         """Whether what no longer exists outweighs what is now kept for longer."""
-        if self._between(members) <= 2:
+        if members[-1] - members[0] + 1 - len(members) <= _NEAR:
             return True
         inside, end = set(members), members[-1]
         made = {s for i in members for s in self.groups[i].makes}
@@ -155,12 +144,6 @@ class _Contraction:
         read = {s for i in members for s in self.groups[i].reads} - made
         longer = [s for s in read if self.users[s][-1] <= end and self.record.storages[s].place is None]
         return sum(self._bytes(s) for s in longer) <= gone
-
-    def _near(self, members: list[int]) -> bool:
-        return self._between(members) <= _NEAR
-
-    def _between(self, members: list[int]) -> int:
-        return members[-1] - members[0] + 1 - len(members)
 
     def _bytes(self, storage: int) -> int:
         return self.record.storages[storage].bytes
@@ -201,7 +184,7 @@ class _Contraction:
 
     def _merged(self, members: list[int]) -> Group:
         if len(members) == 1:
-            return self.groups[members[0]]
+            return replace(self.groups[members[0]], fused=self.fusable[members[0]])
         inside = set(members)
         whole = Group([], fused=True)
         for i in members:

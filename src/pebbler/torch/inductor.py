@@ -55,6 +55,10 @@ class Kernels:
             self._known[interface.signature] = _compiled(record, group, interface, made_up)
         return self._known[interface.signature]
 
+    def refuse(self, record: Record, group: Group) -> None:
+        """Run such a group call by call from now on."""
+        self._known[Interface(record, group).signature] = None
+
     def known(self, record: Record, group: Group) -> Kernel | None:
         """Return the kernel of a group that was compiled before."""
         return self._known.get(Interface(record, group).signature) if group.fused else None

@@ -10,11 +10,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.graph import Graph
+from pebbler.referee import check
 from pebbler.solve.problem import Impossible
 from pebbler.torch.budget import least_units, solve_phase
 from pebbler.torch.capture import Captured, Phase, capture
-from pebbler.torch.costs import Cost, Costs, Device, profile, roofline
+from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, profile, roofline
 from pebbler.torch.fusion import fuse
+from pebbler.torch.launches import Launch, plan_launches
+from pebbler.torch.offload import MEMORY, Channel
 from pebbler.torch.sizes import bytes_of, shown_bytes
 from pebbler.torch.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 
@@ -32,6 +35,7 @@ def plan(
     device: str | Device | None = None,
     objective: Objective = "time",
     kernels: KernelChoice = "exact",
+    offload: bool | None = None,
     headroom: str | int | None = None,
     time_limit: float = 30.0,
     seed: int = 0,
@@ -39,9 +43,10 @@ def plan(
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
 
     Costs are measured on the device where the step's tensors are, or, for `device="h200"` and the like, and for fake tensors, come
-    from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those kernels.
-    Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
-    with the least budget that works when this one does not.
+    from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those
+    kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described GPUs, not
+    on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible` with the
+    least budget that works when this one does not.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -67,8 +72,8 @@ def plan(
     else:
         costs = roofline(captured, device or ("h200" if captured.device.startswith("cuda") else "cpu"))
     return plan_captured(
-        captured, costs, budget=budget, objective=objective, headroom=headroom, time_limit=time_limit, seed=seed
-    )
+        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed
+    )  # fmt: skip
 
 
 def plan_captured(
@@ -77,6 +82,7 @@ def plan_captured(
     *,
     budget: str | int | None = None,
     objective: Objective = "time",
+    offload: bool | None = None,
     headroom: str | int | None = None,
     time_limit: float = 30.0,
     seed: int = 0,
@@ -91,11 +97,19 @@ def plan_captured(
     if limit is not None and capacity is not None and capacity <= 0:
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
     # The step that repeats gets the time; the others run once each, and for them any plan that fits will do.
-    phases = [solve_phase(g, capacity, spare, time_limit, seed, hasty=g is not graphs[-1]) for g in graphs]
+    channel = _channel(captured, costs, objective) if _may_offload(captured, costs, offload) else None
+    phases = [
+        solve_phase(g, capacity, spare, time_limit, seed, hasty=g is not graphs[-1], channel=channel) for g in graphs
+    ]
+    launches: list[Launch] = []
+    if captured.kernels is not None and costs.price is not None:
+        room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
+        phases[-1], launches = plan_launches(captured.phases[-1], phases[-1], MEMORY, costs[-1], costs.price, room)
     unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
     return TorchPlan(
         phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned,
-        "exact" if captured.kernels is None else "compiled", captured,
+        "exact" if captured.kernels is None else "compiled", launches,
+        channel is not None and channel.overlap, captured,
     )  # fmt: skip
 
 
@@ -125,6 +139,23 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
     return graph
 
 
+def _link(captured: Captured, costs: Costs) -> Link:
+    known = getattr(costs, "link", None)
+    return known or find_link("h200" if captured.device.startswith("cuda") else "cpu")
+
+
+def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
+    """Whether values may go to the host: as asked, by default where a link leads to another memory."""
+    return (captured.device.startswith("cuda") or _link(captured, costs).overlap) if asked is None else asked
+
+
+def _channel(captured: Captured, costs: Costs, objective: Objective) -> Channel:
+    link, scale = _link(captured, costs), SCALE[objective]
+    if objective == "energy":
+        return Channel(scale * link.joules_per_byte, scale * link.joules_per_byte, overlap=False)  # joules add up
+    return Channel(scale / link.out, scale / link.into, link.overlap)
+
+
 def _default_headroom(captured: Captured) -> int:
     """Return what the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
@@ -134,8 +165,12 @@ def _default_headroom(captured: Captured) -> int:
     return _SMALL + (_GENERATOR * (draws + 1) if draws else 0)
 
 
-def least_budget(captured: Captured, costs: Costs, *, time_limit: float = 10.0) -> tuple[int, int]:
+def least_budget(
+    captured: Captured, costs: Costs, *, offload: bool | None = None, time_limit: float = 10.0
+) -> tuple[int, int]:
     """Return a budget below which no plan exists, and the least one for which a plan was found, headroom included.
+
+    With `offload` (the default is that of `plan`) the two are the same: what one op needs beside the state and the batch.
 
     >>> import torch
     >>> weight = torch.ones(3, requires_grad=True)
@@ -145,5 +180,6 @@ def least_budget(captured: Captured, costs: Costs, *, time_limit: float = 10.0) 
     """
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
     spare = _default_headroom(captured)
-    found = [least_units(graph, time_limit / len(graphs)) for graph in graphs]
+    away = _may_offload(captured, costs, offload)
+    found = [least_units(graph, time_limit / len(graphs), offload=away) for graph in graphs]
     return max(lower for lower, _ in found) + spare, max(upper for _, upper in found) + spare

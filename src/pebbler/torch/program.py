@@ -19,6 +19,7 @@ from pebbler.plan import Move
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Phase
 from pebbler.torch.inductor import Interface, Kernel, Kernels
+from pebbler.torch.launches import launch_group
 from pebbler.torch.offload import HOST, MEMORY
 from pebbler.torch.record import Call, Constant, Place, Scalar, TensorRef
 from pebbler.torch.recorder import call_item
@@ -107,15 +108,29 @@ class Program:
         return outputs
 
 
-def build_program(phase: Phase, moves: Sequence[Move], device: str, kernels: Kernels | None = None) -> Program:
+def build_program(
+    phase: Phase,
+    moves: Sequence[Move],
+    device: str,
+    kernels: Kernels | None = None,
+    launches: Sequence[Sequence[int]] = (),
+) -> Program:
     """Return the program of a plan for a phase; fused ops run call by call without `kernels`."""
-    return _Builder(phase, moves, device, kernels).build()
+    return _Builder(phase, moves, device, kernels, launches).build()
 
 
 class _Builder:
-    def __init__(self, phase: Phase, moves: Sequence[Move], device: str, kernels: Kernels | None) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        moves: Sequence[Move],
+        device: str,
+        kernels: Kernels | None,
+        launches: Sequence[Sequence[int]],
+    ) -> None:
         self.phase, self.record, self.moves, self.device = phase, phase.record, moves, device
         self.kernels = kernels
+        self.launches = {launch[0]: tuple(launch) for launch in launches}
         self.modules = torch.nn.Module()
         self.graph = torch.fx.Graph()
         self.roots: dict[int, torch.fx.Node] = {}
@@ -141,8 +156,15 @@ class _Builder:
         rates = sorted(_rates(self.phase))
         for name in rates:
             self.numbers[name] = self.graph.placeholder(name)
-        for move in self.moves:
-            if move[0] == "compute":
+        done: set[int] = set()
+        for position, move in enumerate(self.moves):
+            if position in self.launches:
+                launch = self.launches[position]
+                done.update(launch)
+                self._launch(launch)
+            elif position in done:
+                continue
+            elif move[0] == "compute":
                 self._run(move[1], again=move[1] in self.ran, repeats=counts[move[1]] > 1)
             elif move[0] == "drop" and move[1] in self.storage_of:
                 self._drop(self.storage_of[move[1]], move[2])
@@ -167,15 +189,27 @@ class _Builder:
 
     # One op -----------------------------------------------------------------------------------------------------------
 
-    def _run(self, op: str, again: bool, repeats: bool) -> None:
-        group: Group = self.phase.group(op)
-        self.ran.add(op)
+    def _launch(self, launch: Sequence[int]) -> None:
+        group = launch_group(self.phase, self.moves, launch)
+        kernel = None if self.kernels is None else self.kernels.known(self.record, group)
+        if kernel is None:
+            raise InputError(f"the plan launches {quoted(group.name)} as one kernel, and it has not been compiled")
+        self.ran.update(self.moves[position][1] for position in launch)
+        self._prepare(group)
+        self._run_kernel(f"launch_{launch[0]}", group, kernel)
+
+    def _prepare(self, group: Group) -> None:
         for storage in sorted(group.reads):
             self._await(storage)
         for storage in sorted(group.mutates):
             # What is copied must not change meanwhile, and the copy is of the old version.
             self._settle(storage)
             self.copies.pop(storage, None)
+
+    def _run(self, op: str, again: bool, repeats: bool) -> None:
+        group: Group = self.phase.group(op)
+        self.ran.add(op)
+        self._prepare(group)
         kernel = None if self.kernels is None else self.kernels.known(self.record, group)
         if kernel is not None:
             self._run_kernel(op, group, kernel)

@@ -14,6 +14,7 @@ from pebbler.referee import require_legal
 from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import compile_kernels
 from pebbler.torch.fusion import fuse
+from pebbler.torch.launches import launch_group
 from pebbler.torch.program import Program, build_program
 from pebbler.torch.record import Place, TensorRef, shown
 from pebbler.torch.scalars import evaluate
@@ -26,11 +27,16 @@ __all__ = ["CompiledStep", "Runner", "compile"]
 class Runner:
     """Runs the phases of a captured step in the order of their plans; call it like the step."""
 
-    def __init__(self, captured: Captured, moves: Sequence[Sequence[Move]]) -> None:
+    def __init__(
+        self, captured: Captured, moves: Sequence[Sequence[Move]], launches: Sequence[Sequence[int]] = ()
+    ) -> None:
         self.captured, self.world = captured, captured.world
-        compile_kernels(captured)
+        *first, last = captured.phases
+        groups = [(phase, group) for phase in captured.phases for group in phase.groups]
+        groups += [(last, launch_group(last, moves[-1], launch)) for launch in launches]
+        compile_kernels(captured, groups)
         self.programs = [
-            build_program(phase, plan, captured.device, captured.kernels)
+            build_program(phase, plan, captured.device, captured.kernels, launches if phase is last else ())
             for phase, plan in zip(captured.phases, moves, strict=True)
         ]
         self._shapes = {
@@ -183,7 +189,7 @@ class CompiledStep:
             )
         for phase in self.plan.phases:
             require_legal(phase)
-        return Runner(captured, [phase.moves for phase in self.plan.phases])
+        return Runner(captured, [phase.moves for phase in self.plan.phases], self.plan.launches)
 
     @property
     def code(self) -> str:

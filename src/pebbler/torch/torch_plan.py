@@ -11,15 +11,15 @@ import msgspec
 
 from pebbler.errors import InputError
 from pebbler.graph import Graph
-from pebbler.plan import Plan, PlanFile
+from pebbler.plan import Plan, PlanFile, Status
 from pebbler.referee import Judgement, check
 from pebbler.torch.capture import Captured
+from pebbler.torch.offload import HOST, MEMORY, predicted_cost
 
-__all__ = ["MEMORY", "SCALE", "KernelChoice", "Objective", "TorchPlan"]
+__all__ = ["SCALE", "KernelChoice", "Objective", "TorchPlan"]
 
 Objective = Literal["time", "energy"]
 KernelChoice = Literal["exact", "compiled"]  # the step's own kernels, one by one, or fused ones
-MEMORY = "memory"  # the level that the budget bounds
 SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds or picojoules
 
 
@@ -38,6 +38,8 @@ class TorchPlan:
     objective: Objective
     unplanned: float  # seconds (or joules) of the same step without any limit
     kernels: KernelChoice = "exact"  # what it was planned for
+    launches: Sequence[Sequence[int]] = ()  # computes of the repeating step that one kernel runs, as positions of moves
+    overlap: bool = False  # whether copies run beside the computation
     captured: Captured | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -52,8 +54,34 @@ class TorchPlan:
 
     @property
     def cost(self) -> float:
-        """Seconds or joules of one step, as the costs predict."""
-        return float(self.plan.energy or 0.0) / SCALE[self.objective]
+        """Seconds or joules of one step, as the costs predict.
+
+        Time is that of the moves beside one another: an op waits for what is loaded for it, and memory for what is stored from it.
+        Joules, and seconds where nothing overlaps, add up, as `plan.energy` does.
+        """
+        cost = predicted_cost(self.plan, self.overlap) if self.overlap else self.plan.energy
+        return float(cost or 0.0) / SCALE[self.objective]
+
+    @property
+    def bound(self) -> float:
+        """Seconds or joules that no plan can do without, as far as that is proven."""
+        return float(self.plan.bound or 0.0) / SCALE[self.objective]
+
+    @property
+    def gap(self) -> float | None:
+        """How far the cost may be above the least possible, as a fraction of the bound; None without a bound."""
+        return max(0.0, self.cost / self.bound - 1) if self.bound > 0 else None
+
+    @property
+    def status(self) -> Status:
+        """What is proven of the cost: `optimal`, `bounded` or `heuristic`."""
+        return "heuristic" if self.bound <= 0 else "optimal" if self.cost <= self.bound * (1 + 1e-12) else "bounded"
+
+    @property
+    def offloaded(self) -> int:
+        """Bytes that go to the host in one step."""
+        sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
+        return sum(sizes[move[1]] for move in self.plan.moves if move[0] == "copy" and move[3] == HOST)
 
     @property
     def recomputed(self) -> int:
@@ -69,7 +97,8 @@ class TorchPlan:
         """Write the plan as JSON: the plan of the repeating step, the others beside it in `meta`."""
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
-            "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels,
+            "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
+            "launches": [list(launch) for launch in self.launches],
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
         replace(self.plan, meta={**self.plan.meta, "torch": about}).save(path)
@@ -94,6 +123,8 @@ class TorchPlan:
             known.objective,
             known.unplanned,
             known.kernels,
+            tuple(map(tuple, known.launches)),
+            known.overlap,
         )
 
 
@@ -106,6 +137,8 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
     unplanned: float
     first: list[Any]
     kernels: KernelChoice = "exact"
+    launches: list[list[int]] = []
+    overlap: bool = False
 
 
 def _plan_of(file: PlanFile) -> Plan:
