@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import tracemalloc
@@ -265,6 +266,19 @@ def test_npy(tmp_path):
         np.save(path, wrong)
         with pytest.raises(InputError, match=message):
             Trace.load(path)
+
+
+def test_npy_with_a_damaged_header(tmp_path):
+    path = tmp_path / "t.npy"
+    np.save(path, np.arange(4))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"}", b" ", 1))
+    with pytest.raises(InputError, match=r"t\.npy: is corrupt"):
+        Trace.load(path)
+    for at in range(whole.index(b"\n")):
+        path.write_bytes(whole[:at] + b"(" + whole[at + 1 :])
+        with contextlib.suppress(InputError):
+            assert Trace.load(path) == Trace.of_addresses(range(4))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import os
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from array import array
@@ -26,6 +27,17 @@ UNNAMED = "-"  # the tensor or op of an access that has none
 _DTYPES: dict[str, type[np.generic]] = {"address": np.int64, "write": np.bool_, "tensor": np.int32, "op": np.int32}
 _NAMES = ("tensor_names", "op_names")
 _LARGEST = 2**63 - 1
+# What zipfile and numpy raise on damaged files; numpy takes NPY headers apart with Python's tokenizer.
+_CORRUPT = (
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+    ValueError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 class Columns(NamedTuple):
@@ -161,7 +173,7 @@ def _blaming(where: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except _CORRUPT as error:
         raise InputError(f"{where}: is corrupt: {error}") from None
 
 
