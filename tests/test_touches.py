@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import pebbler as pb
 from naive_lru import lru_energy
+from pebbler.analysis import analyse
+from pebbler.errors import InputError
 from pebbler.machine import Level, Machine
 from pebbler.touches import touch, trace_of
 
@@ -61,6 +63,9 @@ def test_lru_price_equals_the_line_by_line_twin(
     assert sum(judgement.levels.values()) == pytest.approx(judgement.energy)
     assert sum(judgement.tensors.values()) == pytest.approx(judgement.energy)
     assert sum(judgement.ops.values()) == pytest.approx(judgement.energy)
+    pieces = list(trace_of(graph, order, allocator, line, chunk=data.draw(st.integers(1, 9))))
+    if pieces:  # and `pebbler cache` prices the trace of a plan as `pebbler check` prices the plan
+        assert analyse(pieces, machine=machine, steady=steady).energy == pytest.approx(judgement.energy)
 
 
 @given(programs(), st.integers(1, 3), st.integers(1, 9))
@@ -119,3 +124,12 @@ def test_program_order_of_the_notes_step_costs_what_the_design_says() -> None:
     own = msgspec.structs.replace(pb.machine("notes"), allocator="own")
     judgement = pb.check(pb.Plan.in_order(pb.workloads.mlp(n=20, hidden=1000), own))
     assert judgement.energy == 12_843_490
+
+
+def test_a_trace_that_no_disk_holds_is_refused() -> None:
+    graph = pb.Graph("huge")
+    for i in range(3):
+        graph.tensor(f"x{i}", 2**48, kind="input")
+        graph.op(f"o{i}", reads=[f"x{i}"] * 2**14)
+    with pytest.raises(InputError, match=f"huge: touches {3 * 2**62:,} units one by one"):
+        next(trace_of(graph, range(3)))

@@ -133,19 +133,22 @@ def analyse(
     trace: str | Path | Trace | Iterable[Trace],
     sizes: Sequence[int] | None = None,
     *,
-    line: int = 1,
+    line: int | None = None,
     opt: bool = True,
     machine: Machine | None = None,
     steady: bool = False,
 ) -> CacheAnalysis:
     """Return what caches of the given sizes make of a trace: a file, a trace, or its pieces in order.
 
-    Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule.
+    Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
+    as the referee prices the plan it came from. Lines are the machine's unless `line` says otherwise, or of 1 unit.
 
     >>> found = analyse(Trace.of_addresses([7, 8, 8, 9, 7]), [1, 2])
     >>> found.lru, found.opt, found.mean_distance
     ({1: 4, 2: 4}, {1: 4, 2: 3}, 2.0)
     """
+    if line is None:
+        line = 1 if machine is None else machine.line
     if line < 1:
         raise InputError(f"line must be at least 1 unit, got {line}")
     ladder = np.unique(check_sizes(LADDER if sizes is None else sizes))
@@ -158,6 +161,8 @@ def analyse(
     tensors, ops = _Owners(ladder), _Owners(ladder)
     words: list[npt.NDArray[np.int64]] = []
     writes: list[npt.NDArray[np.bool_]] = []
+    follows: list[npt.NDArray[np.bool_]] = []
+    before: Trace | None = None
     for piece in pieces:
         lines = piece.address // line
         distance = back.feed(lines, piece.write)
@@ -171,6 +176,8 @@ def analyse(
         if keep:
             words.append(lines)
             writes.append(piece.write)
+            follows.append(_follows(piece, line, before))
+            before = piece
     if begin == 0:
         raise InputError("the trace is empty: there is nothing to analyse")
     profile = back.stack.profile()
@@ -183,8 +190,10 @@ def analyse(
             raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
         caps = [level.capacity for level in machine.level]
         prices = [level.read for level in machine.level], [level.write for level in machine.level]
-        units = np.ones(len(whole), np.int64)
-        priced = lru_energy(whole, np.concatenate(writes), caps, *prices, line=line, units=units, steady=steady)
+        starts = np.flatnonzero(~np.concatenate(follows))
+        units = np.diff(np.append(starts, len(whole)))
+        wrote = np.concatenate(writes)[starts]
+        priced = lru_energy(whole[starts], wrote, caps, *prices, line=line, units=units, steady=steady)
     lru = dict(zip(wanted, profile.misses(wanted).tolist(), strict=True))
     best = None if whole is None or not opt else opt_misses(whole, wanted).tolist()
     best_bypass = None if whole is None or not opt else opt_misses(whole, wanted, bypass=True).tolist()
@@ -255,6 +264,24 @@ class _Owners:
                 misses = {int(size): int(held[-1] - held[i]) for i, size in enumerate(self.ladder[:sizes])}
                 result[name] = Share(int(held[-1]), misses)
         return result
+
+
+def _follows(piece: Trace, line: int, before: Trace | None) -> npt.NDArray[np.bool_]:
+    """Return which accesses go on to the next unit of a line: they share one touch of it, priced at one level."""
+    same = np.zeros(len(piece), np.bool_)
+    if line == 1:
+        return same
+    same[1:] = np.diff(piece.address) == 1
+    for column in (piece.write, piece.tensor, piece.op):
+        same[1:] &= column[1:] == column[:-1]
+    if before is not None:  # a chunk may end inside a line
+        one, two = (
+            (t.address[at] - at, t.write[at], t.tensor_names[t.tensor[at]], t.op_names[t.op[at]])
+            for t, at in ((before, -1), (piece, 0))
+        )
+        same[0] = one == two
+    same &= piece.address % line != 0
+    return same
 
 
 def _level_energies(priced: LruEnergy, machine: Machine) -> dict[str, float]:

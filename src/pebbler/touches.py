@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.errors import InputError
 from pebbler.graph import Graph
 from pebbler.hazards import NONE
 from pebbler.trace import CHUNK, Trace
@@ -24,6 +25,9 @@ from pebbler.trace import CHUNK, Trace
 __all__ = ["Touches", "touch", "trace_of"]
 
 Ints = npt.NDArray[np.int64]
+
+# A terabyte at 17 bytes each: beyond, a disk would fill up for hours before it said no.
+MOST_ACCESSES = 1 << 36
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,14 @@ def trace_of(
     steps = np.asarray(order, np.int64)
     tensor_names = tuple(tensor.name for tensor in graph.tensors)
     op_names = tuple(op.name for op in graph.ops)
+    total = sum(touches.units.tolist())  # may be more than 64 bits hold
+    if total > MOST_ACCESSES:
+        raise InputError(
+            f"{graph.name}: touches {total:,} units one by one; a trace holds at most {MOST_ACCESSES:,} "
+            "(`pebbler check` prices a plan without one)"
+        )
     ends = np.cumsum(touches.units)
     begin = 0
-    total = int(ends[-1]) if len(ends) else 0
     while begin < total:
         # A run may be larger than a chunk, so pieces are cut at accesses, not at runs.
         end = min(begin + chunk, total)

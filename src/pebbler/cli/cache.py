@@ -20,7 +20,9 @@ def cache(
             "--sizes", help="Cache sizes in lines, as 64,16384,65536; powers of four by default.", show_default=False
         ),
     ] = None,
-    line: Annotated[int, typer.Option(help="Units of memory per cache line.")] = 1,
+    line: Annotated[
+        int | None, typer.Option(help="Units of memory per cache line; the machine's, or 1.", show_default=False)
+    ] = None,
     machine: Annotated[
         str | None, typer.Option(help="Price the trace on this machine's levels by the lru rule.", show_default=False)
     ] = None,
