@@ -54,6 +54,12 @@ def test_independent_ops_interleave_freely(count):
     assert count_orders(independent(count)) == factorial(count)
 
 
+def test_long_graphs_are_enumerated_without_recursion():
+    assert [len(order) for order in iterate_orders(chain(3000))] == [6001]
+    assert list(next(iterate_orders(independent(5000)))) == list(range(5000))
+    assert list(iterate_orders(Graph("empty"))) == [[]]
+
+
 def test_a_long_chain_has_one_order():
     assert count_orders(chain(3000)) == 1
     assert count_orders(chain(15_000)) == 1  # above the size where reachability is kept

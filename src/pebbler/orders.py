@@ -147,28 +147,33 @@ def iterate_orders(graph: Graph, *, war: bool = True) -> Iterator[Sequence[int]]
         for first in row:
             after[first].append(op)
     order: list[int] = []
-    ready = sorted(op for op, count in enumerate(waiting) if count == 0)
-
-    def extend() -> Iterator[Sequence[int]]:
-        nonlocal ready
+    # Per position: the ops that may stand there, and how many of them have been tried. No recursion: graphs may be long.
+    choices = [sorted(op for op, count in enumerate(waiting) if count == 0)]
+    tried = [0]
+    if not before:
+        yield []
+    while choices:
+        if len(order) == len(choices):  # back from all orders that begin like this: take the last op off
+            for follower in after[order.pop()]:
+                waiting[follower] += 1
+        ready = choices[-1]
+        if tried[-1] == len(ready):
+            choices.pop()
+            tried.pop()
+            continue
+        op = ready[tried[-1]]
+        tried[-1] += 1
+        order.append(op)
+        left = [other for other in ready if other != op]
+        for follower in after[op]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                left.append(follower)
         if len(order) == len(before):
             yield list(order)
-            return
-        for op in list(ready):
-            kept = ready
-            order.append(op)
-            ready = [other for other in ready if other != op]
-            for follower in after[op]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    ready = sorted([*ready, follower])
-            yield from extend()
-            for follower in after[op]:
-                waiting[follower] += 1
-            ready = kept
-            order.pop()
-
-    yield from extend()
+        else:
+            choices.append(sorted(left))
+            tried.append(0)
 
 
 def _bits(mask: int) -> Iterator[int]:
