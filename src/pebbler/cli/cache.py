@@ -24,7 +24,11 @@ def cache(
         int | None, typer.Option(help="Units of memory per cache line; the machine's, or 1.", show_default=False)
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(help="Price the trace on this machine's levels by the lru rule.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Price the trace on this machine's levels by the lru rule; addresses count its unit.",
+            show_default=False,
+        ),
     ] = None,
     steady: Annotated[bool, typer.Option("--steady", help="Price the trace as one round of an endless loop.")] = False,
     opt: Annotated[
