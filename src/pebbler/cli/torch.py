@@ -22,6 +22,14 @@ def torch(
         typer.Option(help="Price ops for this device (h200, a100, cpu) instead of measuring them.", show_default=False),
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
+    offload: Annotated[
+        bool | None,
+        typer.Option(
+            "--offload/--no-offload",
+            help="Let values go to the host's memory; by default on a GPU only.",
+            show_default=False,
+        ),
+    ] = None,
     headroom: Annotated[str | None, typer.Option(help="Bytes kept free for the allocator.", show_default=False)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for the search.")] = 30.0,
     output: Annotated[
@@ -43,21 +51,22 @@ def torch(
     function, args = load_step(step)
     with progress(f"planning {step}"):
         made = plan(
-            function, args, budget=budget, device=device, objective=objective, headroom=headroom, time_limit=time_limit  # type: ignore[arg-type]
+            function, args, budget=budget, device=device, objective=objective, offload=offload, headroom=headroom,  # type: ignore[arg-type]
+            time_limit=time_limit,
         )  # fmt: skip
     if output is not None:
         made.save(output)
     figures = {
         "budget": made.budget, "peak": made.peak, "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
-        "objective": made.objective, "recomputed": made.recomputed, "ops": len(made.plan.graph.ops),
-        "status": made.plan.status, "gap": made.plan.gap, "fingerprint": made.fingerprint,
+        "objective": made.objective, "recomputed": made.recomputed, "offloaded": made.offloaded, "ops": len(made.plan.graph.ops),
+        "status": made.status, "gap": made.gap, "fingerprint": made.fingerprint,
     }  # fmt: skip
     if json:
         emit_json(figures)
         return
     unit = "s" if made.objective == "time" else "J"
     table(
-        f"{step}: {made.plan.status}",
+        f"{step}: {made.status}",
         ["figure", "value"],
         [
             ["budget", "none" if made.budget is None else shown_bytes(made.budget)],
@@ -65,6 +74,7 @@ def torch(
             [f"predicted {made.objective} of one step", f"{made.cost:.4g} {unit}"],
             ["the same without a limit", f"{made.unplanned:.4g} {unit}"],
             ["ops, and runs again", f"{len(made.plan.graph.ops):,}, {made.recomputed:,}"],
+            ["to the host's memory", shown_bytes(made.offloaded)],
         ],
     )
     if output is not None:

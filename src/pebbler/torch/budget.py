@@ -27,7 +27,7 @@ __all__ = ["least_units", "solve_phase"]
 
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
-_SHARE = 0.25  # of the time, for copies: before the search for a plan without any, and after it
+_SHARE = 0.2  # of the time, for copies: before the search for a plan without any, and after it
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
 _FREE = Channel(0.0, 0.0, overlap=True)
 Ints = npt.NDArray[np.int64]
@@ -135,10 +135,15 @@ def _solve_with_host(
         )
     game = offload.game
     ends = time.monotonic() + _SHARE * seconds
-    best = offload.best_of(_sequences(graph, game, capacity, ends), ends)
+    best = (
+        offload.best_of([game.program], 0.0)
+        if hasty
+        else offload.best_of(_sequences(graph, game, capacity, ends), ends)
+    )
     if not hasty and (best is None or not offload.done(best)):
         search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds)
         _recompute(search)
+        offload.cut_off |= search.cut_off
         if search.best is not None:
             names = {name: i for i, name in enumerate(game.flow.op_names)}
             runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
@@ -150,10 +155,10 @@ def _solve_with_host(
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
     made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
     energy, bound = check(made).energy, min(game.base_cost, best.cost)
-    proof = "every op runs at least once"
     return replace(
-        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded", proof=proof
-    )
+        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
+        proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
+    )  # fmt: skip
 
 
 def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator[Ints]:

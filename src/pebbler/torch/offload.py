@@ -115,6 +115,7 @@ class Offload:
         names = set(movable)
         named = np.array([name in names for name in game.flow.tensor_names], np.bool_)
         self.movable: Bools = named[game.flow.value_tensor] & (game.arrays.size > 0) & ~game.at_start
+        self.cut_off = False  # whether time ended something
         self.rng = np.random.default_rng([seed, 17])
 
     # What there is to choose from -------------------------------------------------------------------------------------
@@ -226,14 +227,19 @@ class Offload:
             for lateness in _LATENESS:
                 found = self.choose(sequence, lateness, 0.0, _LEADS)
                 best = found if found is not None and (best is None or found.merit < best.merit) else best
-            if time.monotonic() >= ends:
+            if self._late(ends):
                 break
         return None if best is None else self.improve(best, ends)
+
+    def _late(self, ends: float) -> bool:
+        late = time.monotonic() >= ends
+        self.cut_off |= late
+        return late
 
     def improve(self, best: Candidate, ends: float = np.inf) -> Candidate:
         """Return a candidate that is no worse, after a fixed amount of local search or at `ends` (monotonic time)."""
         for _ in range(_ROUNDS):
-            if self.done(best) or time.monotonic() >= ends:
+            if self.done(best) or self._late(ends):
                 break
             trial = self._neighbour(best)
             if trial is not None and trial.merit <= best.merit:
@@ -295,7 +301,7 @@ class Offload:
         """Return the candidate without gaps that it can do without."""
         script = self.script(here.sequence)
         for i in np.flatnonzero(here.chosen).tolist():
-            if time.monotonic() >= ends:
+            if self._late(ends):
                 break
             chosen = here.chosen.copy()
             chosen[i] = False
