@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["Training", "gpt2", "lstm", "mlp", "resnet"]
+__all__ = ["Training", "gpt2", "lstm", "mlp", "normed", "resnet"]
 
 
 class Training:
@@ -60,6 +60,27 @@ def mlp(depth: int = 6, width: int = 32, batch: int = 512, **options: Any) -> Tr
     model = nn.Sequential(*layers, nn.Linear(width, 4))
     optimizer = torch.optim.SGD(model.parameters(), **{"lr": 0.1, "momentum": 0.9, **options})
     return Training(model, optimizer, _entropy, _classes((batch, width), 4))
+
+
+class _Feed(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.widen, self.narrow = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.narrow(nn.functional.gelu(self.widen(self.norm(x))))
+
+
+def normed(depth: int = 3, width: int = 64, batch: int = 256) -> Training:
+    """A residual network with normalization and a wide head: most of its ops are there to be fused."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(_Feed(width) for _ in range(depth)), nn.LayerNorm(width), nn.Linear(width, 256))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, fused=True)
+    return Training(model, optimizer, _entropy, _classes((batch, width), 256))
 
 
 class _Residual(nn.Module):

@@ -15,12 +15,13 @@ except ImportError as _error:
     raise MissingTorch("pebbler.torch needs PyTorch, which is not installed: pip install 'pebbler[torch]'") from _error
 
 from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
-from pebbler.torch.costs import Cost, Costs, Device, profile, roofline  # noqa: E402
+from pebbler.torch.costs import Cost, Costs, Device, roofline  # noqa: E402
 from pebbler.torch.fusion import fuse  # noqa: E402
 from pebbler.torch.inductor import Kernels, NoCompiler  # noqa: E402
 from pebbler.torch.loading import load_step  # noqa: E402
 from pebbler.torch.memory import measure_peak  # noqa: E402
 from pebbler.torch.plan import least_budget, plan, plan_captured  # noqa: E402
+from pebbler.torch.profiling import profile  # noqa: E402
 from pebbler.torch.runner import CompiledStep, compile  # noqa: E402
 from pebbler.torch.torch_plan import TorchPlan  # noqa: E402
 

@@ -78,13 +78,13 @@ def names_in(call: Call) -> set[str]:
     return {name for name in found if name.startswith("item_")}
 
 
-def rewrite(record: Record, keep: Iterable[int], chunk: int) -> list[Call]:
+def rewrite(record: Record, keep: Iterable[int], chunks: tuple[int, int]) -> list[Call]:
     """Return the calls of a recording with lists split, copies elided and unused calls left out.
 
-    `keep` are tensors that are used after the step; lists are split into pieces of about `chunk` bytes.
+    `keep` are tensors that are used after the step; lists are cut into about four pieces, of a size within `chunks` bytes.
     """
     numbers = list(keep)
-    calls = [piece for call in record.calls for piece in _split(record, call, chunk)]
+    calls = [piece for call in record.calls for piece in _split(record, call, chunks)]
     calls = _elide_copies(record, calls, {record.tensors[n].storage for n in numbers})
     return _drop_unused(record, calls, {record.tensors[n].storage for n in numbers})
 
@@ -132,7 +132,7 @@ def group_calls(record: Record, calls: Sequence[Call]) -> list[Group]:
     return [group for group in groups if group is not None]
 
 
-def _split(record: Record, call: Call, chunk: int) -> list[Call]:
+def _split(record: Record, call: Call, chunks: tuple[int, int]) -> list[Call]:
     """Return a call on lists of tensors as calls on shorter lists."""
     if (
         not call.name.startswith(("_foreach_", "_fused_"))
@@ -145,6 +145,7 @@ def _split(record: Record, call: Call, chunk: int) -> list[Call]:
         max(record.storages[record.tensors[ref.number].storage].bytes for ref in refs)
         for refs in zip(*(a for a in call.args if _is_list(a, count) and isinstance(a[0], TensorRef)), strict=True)
     ]
+    chunk = min(max(sum(sizes) // 4, chunks[0]), chunks[1])
     bounds, held = [0], 0
     for i, size in enumerate(sizes):
         if held and held + size > chunk:

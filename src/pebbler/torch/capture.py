@@ -26,7 +26,8 @@ from pebbler.torch.tracing import World
 
 __all__ = ["Captured", "Phase", "assemble", "capture"]
 
-_CHUNK = 32 * 2**20  # bytes of one tensor list per optimizer call
+# Bytes of one call of an optimizer on a list: short, gradients can go early; long, its kernels are fast.
+_CHUNKS = 32 * 2**20, 128 * 2**20
 _MOST_PHASES = 4
 _CUDA_BLOCK = 512  # the CUDA allocator rounds every request up to this
 
@@ -187,7 +188,7 @@ def _main_device(records: Sequence[Record]) -> str:
 
 def _phase(record: Record, entry: frozenset[Place], read_grads: set[Place], device: str) -> Phase:
     binds = {p: n for p, n in record.binds.items() if p[0] != "grad" or p in read_grads}
-    calls = rewrite(record, [*binds.values(), *unique_refs(record.result)], _CHUNK)
+    calls = rewrite(record, [*binds.values(), *unique_refs(record.result)], _CHUNKS)
     groups = group_calls(record, _protect_statistics(calls))
     numbers = (*binds.values(), *unique_refs(record.result))
     groups = take_over(record, groups, {record.tensors[n].storage for n in numbers})

@@ -1,9 +1,9 @@
 """Fusing groups of calls into larger ones, each of which a compiler turns into a few kernels.
 
-A matrix product, a convolution or an attention is a kernel of its own. Between them lie elementwise operators, reductions and copies.
-Where such operators make values that only their own neighbours read, one fused op does the work of all of them and those values
-never exist. The fused step is a captured step like any other: it is planned, judged and run by the same code. What it holds at most is
-what its plan says, because the fused ops are ops of that plan.
+A matrix product, a convolution or an attention is a kernel of its own. Between them lie elementwise operators, reductions and
+copies. Where such operators make values that only their own neighbours read, one fused op does the work of all of them and
+those values never exist. The fused step is a captured step like any other: it is planned, judged and run by the same code.
+What it holds at most is what its plan says, because the fused ops are ops of that plan.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from pebbler.torch.inductor import Kernels
 from pebbler.torch.record import Call, Record, Scalar, unique_refs
 from pebbler.torch.takeover import take_over_fused
 
-__all__ = ["fuse", "is_fusable"]
+__all__ = ["fuse", "inner_bytes", "is_fusable", "mark_fusable"]
 
 # Reductions, normalizations, losses and copies that Inductor writes kernels for. Elementwise operators carry a tag instead.
 _FUSABLE = {
-    "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "_to_copy", "_unsafe_view", "amax", "amin",
-    "cat", "clone", "copy_", "elu_backward", "embedding", "empty_strided", "fill", "fill_", "full", "gather", "glu", "hardtanh_backward",
-    "leaky_relu_backward", "logsumexp", "mean", "mse_loss", "mse_loss_backward", "native_group_norm", "native_group_norm_backward",
-    "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward", "ones", "select_backward",
-    "slice_backward", "softplus_backward", "stack", "sum", "tril", "triu", "var_mean", "zero_", "zeros",
+    "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "_to_copy", "_unsafe_view", "amax",
+    "amin", "cat", "clone", "copy_", "elu_backward", "embedding", "empty_strided", "fill", "fill_", "full", "gather", "glu",
+    "hardtanh_backward", "leaky_relu_backward", "logsumexp", "mean", "mse_loss", "mse_loss_backward", "native_group_norm",
+    "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward", "nll_loss_backward", "nll_loss_forward",
+    "ones", "select_backward", "slice_backward", "softplus_backward", "stack", "sum", "tril", "triu", "var_mean", "zero_",
+    "zeros",
 }  # fmt: skip
 _MOST_CALLS = 48  # of one fused op: beyond that kernels only get slower to compile
 _NEAR = 2  # other ops between those that join: with more, what they read may be kept for long
@@ -48,6 +49,34 @@ def fuse(captured: Captured, kernels: Kernels | None = None) -> Captured:
     if captured.kernels is not None:
         return captured
     return replace(captured, phases=[_fuse_phase(phase) for phase in captured.phases], kernels=kernels or Kernels())
+
+
+def mark_fusable(captured: Captured) -> Captured:
+    """Return a captured step whose ops are as they were, with those marked that may be launched together as one kernel."""
+    phases = [
+        replace(phase, groups=[replace(g, fused=is_fusable(phase.record, g, phase.device)) for g in phase.groups])
+        for phase in captured.phases
+    ]
+    return replace(captured, phases=phases, kernels=Kernels())
+
+
+def inner_bytes(record: Record, group: Group) -> int:
+    """Return how much the values inside a fused group take at most when its calls run one by one.
+
+    >>> from pebbler.torch.capture import capture
+    >>> phase = fuse(capture(lambda x: x.exp().sum(0, keepdim=True) @ x, torch.ones(3, 3))).phases[0]
+    >>> inner_bytes(phase.record, phase.groups[0])  # the result of exp
+    36
+    """
+    inner = {s for call in group.calls for s in call.makes} - group.makes
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, call in enumerate(group.calls):
+        for s in inner & {*call.reads, *call.makes, *call.mutates}:
+            first.setdefault(s, i)
+            last[s] = i
+    held = [sum(record.storages[s].bytes for s in inner if first[s] <= i <= last[s]) for i in range(len(group.calls))]
+    return max(held, default=0)
 
 
 def _fuse_phase(phase: Phase) -> Phase:

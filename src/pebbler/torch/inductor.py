@@ -1,13 +1,14 @@
 """Fused ops as kernels: each is handed to Inductor, the compiler behind `torch.compile`, as a graph of its own.
 
-The plan has already decided what is kept, made again and sent away, and in which order; the compiler decides how the operators inside
-one op become kernels. So kernels are fused and the plan's promise about memory holds: what a kernel holds besides its results is
-measured, like the scratch memory of any other op. Ops of the same kind share one kernel.
+The plan has already decided what is kept, made again and sent away, and in which order; the compiler decides how the
+operators inside one op become kernels. So kernels are fused and the plan's promise about memory holds: what a kernel holds
+besides its results is measured, like the scratch memory of any other op. Ops of the same kind share one kernel.
 """
 
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -111,17 +112,20 @@ def _compiled(
 
 
 def _compile(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    from torch._inductor import compile as inductor_compile
-    from torch._inductor import config
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler imports parts of torch that torch itself calls deprecated
+        from torch._inductor import compile as inductor_compile
+        from torch._inductor import config
 
-    # Each kind is compiled once and lives as long as the plan; compiling in this process keeps the machine's other cores free.
-    with config.patch(keep_output_stride=True):
-        try:
-            return inductor_compile(module, list(inputs))
-        except Exception as error:
-            if "compiler" in str(error).lower():
-                raise NoCompiler(f"compiled kernels need a working compiler: {str(error).splitlines()[0]}") from error
-            raise
+        with config.patch(keep_output_stride=True):
+            try:
+                run: Callable[..., Any] = inductor_compile(module, list(inputs))
+            except Exception as error:
+                if "compiler" in str(error).lower():
+                    reason = str(error).splitlines()[0]
+                    raise NoCompiler(f"compiled kernels need a working compiler: {reason}") from error
+                raise
+    return run
 
 
 def build_module(record: Record, group: Group, interface: Interface) -> torch.fx.GraphModule:

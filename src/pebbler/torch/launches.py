@@ -1,9 +1,9 @@
 """Launches: ops that a plan runs one right after the other, run as one kernel.
 
-A plan says when each value is made and dropped. Where ops that a compiler can fuse follow one another and share a value, one launch
-does the work of all of them: the value is read once, and what is dropped again before the next op never exists. Such ops are first moved next to
-each other where the referee agrees and the plan's peak does not grow. A launch is only made if it is faster than its parts, and if what
-it holds, measured, stays below that peak; so the promise of the plan holds for it too.
+A plan says when each value is made and dropped. Where ops that a compiler can fuse follow one another and share a value, one
+launch does the work of all of them: the value is read once, and what is dropped again before the next op never exists. Such
+ops are first moved next to each other where the referee agrees and the plan's peak does not grow. A launch is only made if it
+is faster than its parts, and if what it holds, measured, stays below that peak; so the promise of the plan holds for it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pebbler.torch.capture import Phase
 if TYPE_CHECKING:
     from pebbler.torch.costs import Cost
 
-__all__ = ["Launch", "Price", "launch_group", "plan_launches"]
+__all__ = ["Launch", "Price", "held_before", "launch_group", "plan_launches"]
 
 Launch = Sequence[int]  # the computes that it runs, as positions among the plan's moves
 Price = Callable[[Phase, Group], "Cost"]
@@ -116,7 +116,12 @@ class _Launcher:
         """Move a compute to right behind an earlier one if that is legal and pays; True if they now stand together."""
         if _next_compute(self.moves, earlier) == position:
             return True
-        moved = [*self.moves[: earlier + 1], self.moves[position], *self.moves[earlier + 1 : position], *self.moves[position + 1 :]]
+        moved = [
+            *self.moves[: earlier + 1],
+            self.moves[position],
+            *self.moves[earlier + 1 : position],
+            *self.moves[position + 1 :],
+        ]
         candidate = tidy_drops(replace(self.plan, moves=moved))
         judgement = check(replace(self.plan, moves=candidate))
         if not judgement.legal or judgement.peak[self.level] > self.room:
@@ -129,7 +134,7 @@ class _Launcher:
     # Launches ---------------------------------------------------------------------------------------------------------
 
     def _launches(self) -> Iterator[Launch]:
-        held = self._held()
+        held = held_before(replace(self.plan, moves=self.moves), self.level)
         current: tuple[int, ...] = ()
         for position, move in enumerate(self.moves):
             if move[0] == "drop":
@@ -179,30 +184,29 @@ class _Launcher:
         made_here = {s for s in (a.reads | a.makes | a.mutates) if self.phase.record.storages[s].place is None}
         return bool(made_here & (b.reads | b.mutates))
 
-    def _held(self) -> list[int]:
-        """Return how much the level holds before every move."""
-        start = self.plan.start
-        held = {
-            tensor.name
-            for tensor in self.plan.graph.tensors
-            if tensor.kind in ("param", "input") and self.level in _levels(start.get(tensor.name, self.level))
-        }
-        writes = {op.name: op.writes for op in self.plan.graph.ops}
-        total = sum(self.sizes[name] for name in held)
-        before = []
-        for move in self.moves:
-            before.append(total)
-            names = writes[move[1]] if move[0] == "compute" else [move[1]]
-            arrives = move[0] == "compute" or (move[0] == "copy" and move[3] == self.level)
-            if arrives:
-                for name in names:
-                    if name not in held:
-                        held.add(name)
-                        total += self.sizes[name]
-            elif move[0] == "drop" and move[2] == self.level and move[1] in held:
-                held.discard(move[1])
-                total -= self.sizes[move[1]]
-        return before
+
+def held_before(plan: Plan, level: str) -> list[int]:
+    """Return how much a level holds before every move."""
+    sizes = {tensor.name: tensor.size for tensor in plan.graph.tensors}
+    held = {
+        tensor.name
+        for tensor in plan.graph.tensors
+        if tensor.kind in ("param", "input") and level in _levels(plan.start.get(tensor.name, level))
+    }
+    writes = {op.name: op.writes for op in plan.graph.ops}
+    total = sum(sizes[name] for name in held)
+    before = []
+    for move in plan.moves:
+        before.append(total)
+        if move[0] == "compute" or (move[0] == "copy" and move[3] == level):
+            for name in writes[move[1]] if move[0] == "compute" else [move[1]]:
+                if name not in held:
+                    held.add(name)
+                    total += sizes[name]
+        elif move[0] == "drop" and move[2] == level and move[1] in held:
+            held.discard(move[1])
+            total -= sizes[move[1]]
+    return before
 
 
 def _levels(place: str | Sequence[str]) -> Sequence[str]:

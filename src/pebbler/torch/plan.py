@@ -14,10 +14,11 @@ from pebbler.referee import check
 from pebbler.solve.problem import Impossible
 from pebbler.torch.budget import least_units, solve_phase
 from pebbler.torch.capture import Captured, Phase, capture
-from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, profile, roofline
+from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
 from pebbler.torch.fusion import fuse
 from pebbler.torch.launches import Launch, plan_launches
 from pebbler.torch.offload import MEMORY, Channel
+from pebbler.torch.profiling import profile
 from pebbler.torch.sizes import bytes_of, shown_bytes
 from pebbler.torch.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 
@@ -67,10 +68,8 @@ def plan(
     if kernels == "compiled":
         captured = fuse(captured)
     fake = any(isinstance(x, FakeTensor) for x in (*captured.world.leaves, *captured.world.tensors))
-    if device is None and not fake:
-        costs = profile(captured)
-    else:
-        costs = roofline(captured, device or ("h200" if captured.device.startswith("cuda") else "cpu"))
+    measured = device is None and not fake
+    costs = profile(captured) if measured else roofline(captured, device or nearest_device(captured.device))
     return plan_captured(
         captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed
     )  # fmt: skip
@@ -141,7 +140,7 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
 
 def _link(captured: Captured, costs: Costs) -> Link:
     known = getattr(costs, "link", None)
-    return known or find_link("h200" if captured.device.startswith("cuda") else "cpu")
+    return known or find_link(nearest_device(captured.device))
 
 
 def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,13 +13,15 @@ from pebbler.errors import InputError, quoted
 from pebbler.plan import Move
 from pebbler.referee import require_legal
 from pebbler.torch.capture import Captured, Phase, capture
-from pebbler.torch.costs import compile_kernels
-from pebbler.torch.fusion import fuse
-from pebbler.torch.launches import launch_group
+from pebbler.torch.fusion import fuse, inner_bytes, mark_fusable
+from pebbler.torch.launches import held_before, launch_group, plan_launches
+from pebbler.torch.offload import MEMORY
+from pebbler.torch.profiling import compile_kernels, profile
 from pebbler.torch.program import Program, build_program
 from pebbler.torch.record import Place, TensorRef, shown
 from pebbler.torch.scalars import evaluate
-from pebbler.torch.torch_plan import TorchPlan
+from pebbler.torch.sizes import shown_bytes
+from pebbler.torch.torch_plan import KernelChoice, TorchPlan
 from pebbler.torch.tracing import World, is_data, settings
 
 __all__ = ["CompiledStep", "Runner", "compile"]
@@ -31,7 +34,7 @@ class Runner:
         self, captured: Captured, moves: Sequence[Sequence[Move]], launches: Sequence[Sequence[int]] = ()
     ) -> None:
         self.captured, self.world = captured, captured.world
-        *first, last = captured.phases
+        last = captured.phases[-1]
         groups = [(phase, group) for phase in captured.phases for group in phase.groups]
         groups += [(last, launch_group(last, moves[-1], launch)) for launch in launches]
         compile_kernels(captured, groups)
@@ -169,8 +172,10 @@ def bind(world: World, place: Place, tensor: torch.Tensor) -> None:
 class CompiledStep:
     """A planned step as a callable; it captures the step again at its first call if the plan comes from a file."""
 
-    def __init__(self, plan: TorchPlan, step: Callable[..., Any], captured: Captured | None) -> None:
-        self.plan, self.step = plan, step
+    def __init__(
+        self, plan: TorchPlan, step: Callable[..., Any], captured: Captured | None, kernels: KernelChoice
+    ) -> None:
+        self.plan, self.step, self.kernels = plan, step, kernels
         self._runner = None if captured is None else self._make(captured)
 
     def __call__(self, *args: Any) -> Any:
@@ -189,7 +194,18 @@ class CompiledStep:
             )
         for phase in self.plan.phases:
             require_legal(phase)
-        return Runner(captured, [phase.moves for phase in self.plan.phases], self.plan.launches)
+        moves: list[Sequence[Move]] = [phase.moves for phase in self.plan.phases]
+        if self.kernels == self.plan.kernels:
+            return Runner(captured, moves, self.plan.launches)
+        if self.kernels == "exact":
+            _require_room(self.plan, captured)
+            return Runner(replace(captured, kernels=None), moves)
+        captured = mark_fusable(captured)
+        costs = profile(captured)
+        assert costs.price is not None
+        room = self.plan.peak - self.plan.headroom
+        last, launches = plan_launches(captured.phases[-1], self.plan.plan, MEMORY, costs[-1], costs.price, room)
+        return Runner(captured, [*moves[:-1], last.moves], launches)
 
     @property
     def code(self) -> str:
@@ -209,8 +225,30 @@ def _difference(captured: Captured, plan: TorchPlan) -> str:
     return "operators or operands differ"
 
 
-def compile(plan: TorchPlan, step: Callable[..., Any]) -> CompiledStep:
-    """Return a drop-in for `step` that runs the plan: same results bit for bit, within the budget.
+def _require_room(plan: TorchPlan, captured: Captured) -> None:
+    """Refuse to run fused ops call by call where the values inside them would not fit into the budget."""
+    if plan.budget is None:
+        return
+    for phase, moves in zip(captured.phases, plan.phases, strict=True):
+        inner = {op.name: inner_bytes(phase.record, phase.group(op.name)) for op in phase.graph.ops}
+        sizes = {tensor.name: tensor.size for tensor in moves.graph.tensors}
+        writes = {op.name: op.writes for op in moves.graph.ops}
+        for move, held in zip(moves.moves, held_before(moves, MEMORY), strict=True):
+            if move[0] == "compute":
+                need = held + sum(sizes[name] for name in writes[move[1]]) + inner[move[1]] + plan.headroom
+                if need > plan.budget:
+                    raise InputError(
+                        f"the plan is for compiled kernels; run exactly, {quoted(move[1])} would hold up to {shown_bytes(need)}, "
+                        f'more than the budget of {shown_bytes(plan.budget)}; plan with kernels="exact"'
+                    )
+
+
+def compile(plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None) -> CompiledStep:
+    """Return a drop-in for `step` that runs the plan within the budget.
+
+    With `kernels="exact"` the step's own kernels run one by one: same results bit for bit. With "compiled", ops that follow one
+    another are fused and compiled: faster, and as near to the step's results as those of `torch.compile` are. By default it is what
+    the plan was made for; a plan for the other kind runs too, unless it would break the budget.
 
     The step's parameters, buffers and optimizer state are changed in place as before; gradients that the step throws away are not
     kept. The learning rate may change between calls; another shape or setting is refused.
@@ -230,4 +268,6 @@ def compile(plan: TorchPlan, step: Callable[..., Any]) -> CompiledStep:
     True
     """
     captured = plan.captured if plan.captured is not None and plan.captured.world.step == step else None
-    return CompiledStep(plan, step, captured)
+    if kernels not in (None, "exact", "compiled"):
+        raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
+    return CompiledStep(plan, step, captured, kernels or plan.kernels)

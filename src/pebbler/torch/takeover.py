@@ -160,7 +160,7 @@ def _is_dense(info: TensorInfo) -> bool:
 
 
 def _written_over(record: Record, group: Group, made: int, over: int) -> Group:
-    """Return the group with a last call that writes a result over an operand; outside, the result's tensors are views of that one."""
+    """Return the group with a last call that writes a result over an operand, of which the result's tensors then are views."""
     inner = len(record.storages)
     old_root = record.storages[made].root
     record.storages.append(replace(record.storages[made], root=len(record.tensors)))
@@ -194,7 +194,7 @@ def _written_over(record: Record, group: Group, made: int, over: int) -> Group:
                 reads=swapped(call.reads),
                 makes=swapped(call.makes),
                 mutates=swapped(call.mutates),
-            )  # fmt: skip
+            )
         )
     target = len(record.tensors)
     record.tensors.append(replace(record.tensors[old_root], storage=over))
