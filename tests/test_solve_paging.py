@@ -140,6 +140,16 @@ def test_starting_orders_respect_every_hazard(seed: int) -> None:
         assert all(position[a] < position[b] for b, earlier in enumerate(before) for a in earlier)
 
 
+def test_program_order_of_a_long_chain_stores_each_node_once() -> None:
+    """What is thrown out next is found without looking through all of memory: 20,000 nodes wait in the slow level."""
+    length, red = 20_000, machine("red-blue").level[0].capacity
+    moves, _ = program_order_plan(Problem.of(workloads.chain(length), machine("red-blue"))) or ([], {})
+    copied = [move[1:] for move in moves if move[0] == "copy"]
+    stored = [name for name, source, _ in copied if source == "fast"]
+    assert len(set(stored)) == len(stored)
+    assert {f"N{i}" for i in range(1, length - red)} <= set(stored)
+
+
 def test_time_limit_zero_returns_program_order() -> None:
     problem = Problem.of(workloads.mlp(), machine("notes-explicit"))
     search = Search(problem, 0.0)

@@ -8,6 +8,7 @@ in a steady plan a param, goes to the fastest level that has room for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Literal
 
 from pebbler.plan import Move
@@ -63,6 +64,9 @@ class _Runtime:
         self.held: dict[int, set[int]] = {}  # per value that is there: its levels
         self.used = [0] * len(self.names)
         self.touched: dict[int, int] = {}
+        self.victims: list[
+            tuple[tuple[int, ...], int]
+        ] = []  # a heap; entries whose rank has changed since are passed over
         self.moves: list[Move] = []
         self.start: Placement = dict(problem.start)
         # Positions of the reads of every value, last first, so that the next one is popped off the end.
@@ -94,6 +98,7 @@ class _Runtime:
             for value in dict.fromkeys((*self.reads[op], *self.writes[op])):
                 if value in self.held and not self._wanted(value):
                     self._drop(value, sorted(self.held[value]))
+                self._rank_anew(value)
         return self._finish()
 
     def _begin(self) -> bool:
@@ -158,14 +163,9 @@ class _Runtime:
         if limit is None:
             return True
         while self.used[0] + units > limit:
-            victims = [value for value, levels in self.held.items() if 0 in levels and value not in pinned]
-            victims = [value for value in victims if self.sizes[value] > 0]
-            if not victims:
+            value = self._victim(pinned)
+            if value is None:
                 return False
-            if self.evict == "farthest":
-                value = max(victims, key=lambda v: (self._next_use(v), len(self.held[v]) > 1, self.sizes[v], -v))
-            else:
-                value = min(victims, key=lambda v: (self.touched.get(v, -1), v))
             if len(self.held[value]) == 1 and self._wanted(value):
                 if len(self.names) == 1:
                     return False  # nowhere to write it to
@@ -173,8 +173,31 @@ class _Runtime:
             self._drop(value, [0])
         return True
 
-    def _next_use(self, value: int) -> int:
-        return self.uses[value][-1] if self.uses[value] else len(self.order)
+    def _victim(self, pinned: set[int]) -> int | None:
+        """Return what the rule evicts next, if there is anything."""
+        spared = []
+        found = None
+        while self.victims and found is None:
+            rank, value = heappop(self.victims)
+            if 0 in self.held.get(value, ()) and rank == self._rank(value):
+                if value in pinned:
+                    spared.append((rank, value))
+                else:
+                    found = value
+        for entry in spared:
+            heappush(self.victims, entry)
+        return found
+
+    def _rank(self, value: int) -> tuple[int, ...]:
+        if self.evict == "farthest":
+            next_use = self.uses[value][-1] if self.uses[value] else len(self.order)
+            return -next_use, -(len(self.held[value]) > 1), -self.sizes[value]
+        return (self.touched.get(value, -1),)
+
+    def _rank_anew(self, value: int) -> None:
+        """Enter a value among those that may be evicted; older entries of it no longer have its rank, or are the same."""
+        if self.sizes[value] > 0 and 0 in self.held.get(value, ()):
+            heappush(self.victims, (self._rank(value), value))
 
     # Operands anywhere ------------------------------------------------------------------------------------------------
 
@@ -213,12 +236,14 @@ class _Runtime:
         if level not in levels:
             levels.add(level)
             self.used[level] += self.sizes[value]
+            self._rank_anew(value)
 
     def _take(self, value: int, level: int) -> None:
         self.held[value].remove(level)
         self.used[level] -= self.sizes[value]
         if not self.held[value]:
             del self.held[value]
+        self._rank_anew(value)
 
     def _copy(self, value: int, source: int, goal: int) -> None:
         self.moves.append(("copy", self.tensor[value], self.names[source], self.names[goal]))
