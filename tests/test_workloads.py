@@ -98,6 +98,7 @@ def test_specs():
         ("mlp:n=0", "n must be a whole number from 1 to"),
         ("mlp:n=-3", "n must be a whole number from 1 to"),
         ("chain:length=99999999999999999999", "length must be a whole number from 1 to"),
+        ("chain:length=1000001", "length must be a whole number from 1 to 1,000,000"),
         ("note-mlp:n=3", "is no parameter"),
         ("x" * 5000, "no built-in workload"),
         ("missing.json", "missing.json: cannot be read: No such file"),

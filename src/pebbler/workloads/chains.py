@@ -7,6 +7,9 @@ from pebbler.workloads.sizes import require_whole
 
 __all__ = ["chain"]
 
+# As a graph, a layer takes some 4 KB; `pebbler chain` streams longer ones.
+MOST_LAYERS = 1_000_000
+
 
 def chain(length: int = 100) -> Graph:
     """A chain of `length` layers, forward and backward: the pebble game of note 001.
@@ -17,7 +20,7 @@ def chain(length: int = 100) -> Graph:
     >>> [op.name for op in chain(2).ops]
     ['c1', 'c2', 'b2', 'b1', 'b0']
     """
-    require_whole("chain", 10_000_000, length=length)
+    require_whole("chain", MOST_LAYERS, length=length)
     graph = Graph(f"chain:length={length}", unit="pebble")
     graph.tensor("N0", 1, kind="input")
     for i in range(1, length + 1):
