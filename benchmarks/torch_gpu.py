@@ -3,8 +3,8 @@
 A GPT-style training step (16 blocks of width 1024, sequence 1024, batch 16, vocabulary 32,000, bf16, fused AdamW). Every variant
 runs in this process, one after the other, and prints its row as soon as it is measured. `--smoke` runs a tiny size on a CPU.
 
-    python benchmarks/torch_gpu.py --output gpu.json
-    python benchmarks/torch_gpu.py --variants eager,pebbler:8GiB,pebbler:least --time-limit 60
+    python benchmarks/torch_gpu.py --output gpu.json --plot gpu.svg
+    python benchmarks/torch_gpu.py --variants eager,exact:8GiB,compiled:least --time-limit 60
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Size:
 
 
 SMALL = Size(width=32, depth=3, heads=2, length=16, words=64, batch=4)
-DEFAULT = (
-    "eager,checkpoint,compile,compile:0.7,compile:0.5,compile:0.3,compile:0.15,compile:0.05,"
-    "pebbler:none,pebbler:10.68GiB,pebbler:8.56GiB,pebbler:8.17GiB,pebbler:7.99GiB,pebbler:7.76GiB,pebbler:7.37GiB,"
-    "pebbler:7.24GiB,pebbler:least"
+PEERS = "eager,checkpoint," + ",".join(f"torch.compile:{share}" for share in (1, 0.7, 0.5, 0.3, 0.15, 0.05))
+OURS = "exact:none,exact:8.17GiB,exact:least," + ",".join(
+    f"compiled:{budget}" for budget in ("none", "8.56GiB", "8.17GiB", "7.24GiB", "6GiB", "5GiB", "4GiB", "least")
 )
+DEFAULT = f"{PEERS},{OURS}"
 
 
 class Block(nn.Module):
@@ -147,18 +147,19 @@ class Bench:
         about: dict[str, Any] = {}
         if kind in ("eager", "checkpoint"):
             model, step, batch = make(self.size, self.device, checkpointed=kind == "checkpoint")
-        elif kind == "compile":
+        elif kind == "torch.compile":
             import torch._functorch.config as functorch
 
             torch._dynamo.reset()
             functorch.activation_memory_budget = float(option) if option else 1.0
             model, step, batch = make(self.size, self.device, wrap=torch.compile)
-        elif kind in ("pebbler", "fused"):
+        elif kind in ("exact", "compiled"):
             model, plain, batch = make(self.size, self.device)
-            step, about = self.plan(plain, batch, option, fused=kind == "fused")
+            step, about = self.plan(plain, batch, option, compiled=kind == "compiled")
         else:
             raise SystemExit(
-                f"unknown variant {variant}: eager, checkpoint, compile[:share], pebbler:budget|none|least, fused:..."
+                f"unknown variant {variant}: eager, checkpoint, torch.compile[:share], exact:BUDGET or compiled:BUDGET, where BUDGET "
+                "is bytes, none or least"
             )
         figures = measure(step, batch, self.device, self.steps, 4)
         figures |= {
@@ -167,14 +168,14 @@ class Bench:
         }
         return {"variant": variant, **figures, **about}
 
-    def plan(self, step: Any, batch: Any, option: str, fused: bool) -> tuple[Any, dict[str, Any]]:
+    def plan(self, step: Any, batch: Any, option: str, compiled: bool) -> tuple[Any, dict[str, Any]]:
         """Return the planned step, and what the plan says of itself."""
         captured = pt.capture(step, *batch)
-        if fused:
+        if compiled:
             captured = pt.fuse(captured, self.kernels)
-        if fused not in self.costs:
-            self.costs[fused] = pt.profile(captured)
-        costs = self.costs[fused]
+        if compiled not in self.costs:
+            self.costs[compiled] = pt.profile(captured)
+        costs = self.costs[compiled]
         if option == "least":
             _, least = pt.least_budget(captured, costs, time_limit=self.time_limit)
             option = str(least)
@@ -200,6 +201,32 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
+def plot(rows: list[dict[str, Any]], path: Path, device: str) -> None:
+    """Draw peak against time per step, a line for each way to save memory."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ways = {
+        "eager": "eager",
+        "checkpoint": "checkpoint per block",
+        "torch.compile": "torch.compile, activation_memory_budget",
+        "exact": "pebbler, exact",
+        "compiled": "pebbler, compiled",
+    }
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), layout="constrained")
+    for marker, (kind, label) in zip("sD^ov", ways.items(), strict=True):
+        points = sorted((r["peak"] / 2**30, r["ms"]) for r in rows if r["variant"].split(":")[0] == kind and "ms" in r)
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=marker, label=label)
+    axes.set(xlabel="peak memory, GiB", ylabel="ms per step", title=f"One training step on an {device}")
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)
+
+
 def main() -> None:
     """Run the variants and write what was measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -207,16 +234,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of planning per budget")
     parser.add_argument("--output", type=Path, help="write the rows as JSON")
+    parser.add_argument("--plot", type=Path, help="draw the rows as a picture (SVG or PNG)")
+    parser.add_argument("--redraw", type=Path, metavar="JSON", help="measure nothing; draw what --output wrote before")
     parser.add_argument("--smoke", action="store_true", help="a tiny size, on a CPU if there is no GPU")
     options = parser.parse_args()
+    if options.redraw is not None:
+        known = json.loads(options.redraw.read_text())
+        plot(known["rows"], options.plot or options.redraw.with_suffix(".svg"), known["device"])
+        return
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not options.smoke:
         sys.exit("no CUDA device; --smoke runs a tiny size on the CPU")
     torch.set_float32_matmul_precision("high")
     variants = (
-        "eager,checkpoint,pebbler:none,pebbler:least"
-        if options.smoke and options.variants == DEFAULT
-        else options.variants
+        "eager,checkpoint,exact:none,exact:least" if options.smoke and options.variants == DEFAULT else options.variants
     )
     bench = Bench(
         SMALL if options.smoke else Size(), device, options.steps, 2.0 if options.smoke else options.time_limit
@@ -243,6 +274,8 @@ def main() -> None:
         gc.collect()
         if device != "cpu":
             torch.cuda.empty_cache()
+    if options.plot is not None:
+        plot(rows, options.plot, name)
 
 
 if __name__ == "__main__":

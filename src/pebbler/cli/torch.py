@@ -22,6 +22,9 @@ def torch(
         typer.Option(help="Price ops for this device (h200, a100, cpu) instead of measuring them.", show_default=False),
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
+    kernels: Annotated[
+        str, typer.Option(help="exact: the step's own kernels, same bits; compiled: fused ones, faster.")
+    ] = "exact",
     offload: Annotated[
         bool | None,
         typer.Option(
@@ -51,14 +54,15 @@ def torch(
     function, args = load_step(step)
     with progress(f"planning {step}"):
         made = plan(
-            function, args, budget=budget, device=device, objective=objective, offload=offload, headroom=headroom,  # type: ignore[arg-type]
-            time_limit=time_limit,
+            function, args, budget=budget, device=device, objective=objective, kernels=kernels, offload=offload,  # type: ignore[arg-type]
+            headroom=headroom, time_limit=time_limit,
         )  # fmt: skip
     if output is not None:
         made.save(output)
     figures = {
         "budget": made.budget, "peak": made.peak, "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
-        "objective": made.objective, "recomputed": made.recomputed, "offloaded": made.offloaded, "ops": len(made.plan.graph.ops),
+        "objective": made.objective, "kernels": made.kernels, "recomputed": made.recomputed, "offloaded": made.offloaded,
+        "ops": len(made.plan.graph.ops),
         "status": made.status, "gap": made.gap, "fingerprint": made.fingerprint,
     }  # fmt: skip
     if json:

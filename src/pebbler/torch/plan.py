@@ -12,7 +12,7 @@ from pebbler.errors import InputError, quoted
 from pebbler.graph import Graph
 from pebbler.referee import check
 from pebbler.solve.problem import Impossible
-from pebbler.torch.budget import least_units, solve_phase
+from pebbler.torch.budget import least_units, solve_phases
 from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
 from pebbler.torch.fusion import fuse
@@ -95,11 +95,8 @@ def plan_captured(
     capacity = None if limit is None else limit - spare
     if limit is not None and capacity is not None and capacity <= 0:
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
-    # The step that repeats gets the time; the others run once each, and for them any plan that fits will do.
     channel = _channel(captured, costs, objective) if _may_offload(captured, costs, offload) else None
-    phases = [
-        solve_phase(g, capacity, spare, time_limit, seed, hasty=g is not graphs[-1], channel=channel) for g in graphs
-    ]
+    phases = solve_phases(graphs, capacity, spare, time_limit, seed, channel)
     launches: list[Launch] = []
     if captured.kernels is not None and costs.price is not None:
         room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
@@ -107,7 +104,7 @@ def plan_captured(
     unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
     return TorchPlan(
         phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned,
-        "exact" if captured.kernels is None else "compiled", launches,
+        "exact" if captured.kernels is None else "compiled", tuple(map(tuple, launches)),
         channel is not None and channel.overlap, captured,
     )  # fmt: skip
 
