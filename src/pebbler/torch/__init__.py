@@ -15,7 +15,7 @@ except ImportError as _error:
     raise MissingTorch("pebbler.torch needs PyTorch, which is not installed: pip install 'pebbler[torch]'") from _error
 
 from pebbler.torch.capture import Captured, Phase, capture  # noqa: E402
-from pebbler.torch.costs import Cost, Costs, Device, roofline  # noqa: E402
+from pebbler.torch.costs import Cost, Costs, Device, Link, roofline  # noqa: E402
 from pebbler.torch.fusion import fuse  # noqa: E402
 from pebbler.torch.inductor import Kernels, NoCompiler  # noqa: E402
 from pebbler.torch.loading import load_step  # noqa: E402
@@ -32,6 +32,7 @@ __all__ = [
     "Costs",
     "Device",
     "Kernels",
+    "Link",
     "MissingTorch",
     "NoCompiler",
     "Phase",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ from pebbler.solve.recompute.search import Recipe, improve
 from pebbler.torch.offload import MEMORY, Channel, Offload, machine_with_host
 from pebbler.torch.sizes import shown_bytes
 
-__all__ = ["least_units", "solve_phase"]
+__all__ = ["least_units", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
@@ -76,39 +76,56 @@ def _stop(search: Search) -> None:
         raise _Enough
 
 
-def solve_phase(
-    graph: Graph,
-    capacity: int | None,
-    spare: int,
-    seconds: float,
-    seed: int,
-    *,
-    hasty: bool,
-    channel: Channel | None = None,
-) -> Plan:
-    """Return the cheapest plan found of a phase; with `hasty`, the first. `spare` is what messages add to a capacity.
+def solve_phases(
+    graphs: Sequence[Graph], capacity: int | None, spare: int, seconds: float, seed: int, channel: Channel | None = None
+) -> list[Plan]:
+    """Return the cheapest plan found of every phase; `spare` is what messages add to a capacity (None: no limit).
 
-    Without a channel values stay in memory. With one they may go to the host; that plan is never dearer than the one without,
-    which gets all of `seconds` for itself before copies replace some of what it makes again.
+    The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
+    channel values stay in memory. With one they may go to the host; that plan is never dearer than the one without, which gets
+    all of `seconds` for itself before copies replace some of what it makes again.
+
+    >>> graph = Graph("one", unit="byte")
+    >>> _ = graph.tensor("a", 4), graph.tensor("b", 4, kind="output")
+    >>> _ = graph.op("make", [], ["a"], cost=1), graph.op("use", ["a"], ["b"], cost=1)
+    >>> [plan.energy for plan in solve_phases([graph], 8, 0, 1.0, 0)]
+    [2]
     """
-    if channel is not None and capacity is not None:
-        return _solve_with_host(graph, capacity, spare, seconds, seed, hasty, channel)
-    endless = Problem.of(graph, _machine(_MOST), seed=seed)
     if capacity is None:
-        game = Game.of(endless)
-        capacity = int(game.measure(game.program).memory.max()) if graph.ops else 1
+        return [_solve(graph, _program_peak(graph), spare, seconds, seed, hasty=False) for graph in graphs]
+    needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
+    least, reason = max(needs, key=lambda need: need[0])
+    if channel is not None and capacity < least:
+        raise Impossible(
+            f"no plan within {shown_bytes(capacity + spare)}: {reason}; the least budget that works is {least + spare:,} bytes "
+            f"({shown_bytes(least + spare)})"
+        )
+    if channel is not None:
+        return [_solve_with_host(g, capacity, seconds, seed, g is not graphs[-1], channel) for g in graphs]
+    try:
+        return [_solve(graph, capacity, spare, seconds, seed, hasty=graph is not graphs[-1]) for graph in graphs]
+    except Impossible as error:
+        hint = f"; with offload to the host's memory {least + spare:,} would do" if least <= capacity else ""
+        raise Impossible(f"{error}{hint}") from None
+
+
+def _program_peak(graph: Graph) -> int:
+    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    return int(game.measure(game.program).memory.max(initial=1))
+
+
+def _solve(graph: Graph, capacity: int, spare: int, seconds: float, seed: int, hasty: bool) -> Plan:
+    """Return the cheapest plan found without copies; with `hasty`, the first."""
     search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if hasty else None)
     why = _recompute(search)
     if search.best is not None:
         return finish(search)
-    least = _least(endless, max(_LEAST_SECONDS, seconds))
+    least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
     if least.upper <= capacity:
         return _judged(replace(least.plan, machine=search.problem.machine))
-    with_host = _offload(graph, 1, _FREE, seed).least[0]
-    hint = f"; with offload to the host's memory {with_host + spare:,} would do" if with_host < least.upper else ""
     raise Impossible(
         f"no plan within {shown_bytes(capacity + spare)}: {why}; the least budget that is known to work is {least.upper + spare:,} "
-        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}{hint}"
+        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}"
     )
 
 
@@ -123,16 +140,8 @@ def _recompute(search: Search) -> str:
     return "none was found in the time given"
 
 
-def _solve_with_host(
-    graph: Graph, capacity: int, spare: int, seconds: float, seed: int, hasty: bool, channel: Channel
-) -> Plan:
+def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, hasty: bool, channel: Channel) -> Plan:
     offload = _offload(graph, capacity, channel, seed)
-    least, reason = offload.least
-    if capacity < least:
-        raise Impossible(
-            f"no plan within {shown_bytes(capacity + spare)}: {reason}; the least budget that works is {least + spare:,} bytes "
-            f"({shown_bytes(least + spare)})"
-        )
     game = offload.game
     ends = time.monotonic() + _SHARE * seconds
     best = (
@@ -149,8 +158,7 @@ def _solve_with_host(
             runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
             found = offload.best_of([runs], time.monotonic() + _SHARE * seconds)
             best = min((c for c in (best, found) if c is not None), key=lambda c: c.merit, default=None)
-    if best is None:
-        raise Impossible(f"no plan within {shown_bytes(capacity + spare)} was found in the time given; allow more time")
+    assert best is not None, "with everything away program order needs no more than the least"
     machine = machine_with_host(capacity, channel) if best.copied or not offload.done(best) else _machine(capacity)
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
     made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
