@@ -208,6 +208,12 @@ class CompiledStep:
         return Runner(captured, [*moves[:-1], last.moves], launches)
 
     @property
+    def host_bytes(self) -> int:
+        """Bytes of the host's memory that its copies keep from step to step."""
+        programs = [] if self._runner is None else self._runner.programs
+        return sum(program.transfers.bytes for program in programs if program.transfers is not None)
+
+    @property
     def code(self) -> str:
         """The program that runs in the repeating step, as Python."""
         return "" if self._runner is None else str(self._runner.programs[-1].module.code)
