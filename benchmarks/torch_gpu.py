@@ -158,8 +158,8 @@ class Bench:
             step, about = self.plan(plain, batch, option, compiled=kind == "compiled")
         else:
             raise SystemExit(
-                f"unknown variant {variant}: eager, checkpoint, torch.compile[:share], exact:BUDGET or compiled:BUDGET, where BUDGET "
-                "is bytes, none or least"
+                f"unknown variant {variant}: eager, checkpoint, torch.compile[:share], exact:BUDGET or compiled:BUDGET "
+                "(BUDGET: bytes, none or least)"
             )
         figures = measure(step, batch, self.device, self.steps, 4)
         figures |= {

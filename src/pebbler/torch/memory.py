@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["measure_peak"]
+__all__ = ["foreign_bytes", "measure_peak"]
 
 
 def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") -> tuple[Any, int]:
@@ -46,6 +47,19 @@ def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") 
             held += event.nbytes()
             most = max(most, held)
     return result, most
+
+
+def foreign_bytes(tensors: Iterable[torch.Tensor], device: str) -> int:
+    """Return how many bytes a CUDA device holds besides these tensors: workspaces of libraries, and whatever else there is.
+
+    >>> foreign_bytes([torch.ones(3)], "cpu")
+    0
+    """
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return 0
+    there = [t.untyped_storage() for t in tensors if str(t.device) == device and not isinstance(t, FakeTensor)]
+    own = sum({storage.data_ptr(): storage.nbytes() for storage in there}.values())
+    return max(0, int(torch.cuda.memory_allocated(device)) - own)
 
 
 @contextmanager

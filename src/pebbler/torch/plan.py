@@ -17,6 +17,7 @@ from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
 from pebbler.torch.fusion import fuse
 from pebbler.torch.launches import Launch, plan_launches
+from pebbler.torch.memory import foreign_bytes
 from pebbler.torch.offload import MEMORY, Channel
 from pebbler.torch.profiling import profile
 from pebbler.torch.sizes import bytes_of, shown_bytes
@@ -156,8 +157,8 @@ def _default_headroom(captured: Captured) -> int:
     """Return what the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
     if captured.device.startswith("cuda"):
-        # A large block is handed out whole when less than 1 MiB of it would remain, and kernels keep workspaces.
-        return 64 * 2**20
+        # A large block is handed out whole when less than 1 MiB of it would remain, and libraries keep workspaces for good.
+        return max(64 * 2**20, foreign_bytes(captured.world.lasting_tensors(), captured.device) + 16 * 2**20)
     return _SMALL + (_GENERATOR * (draws + 1) if draws else 0)
 
 

@@ -70,6 +70,14 @@ class World:
         groups = enumerate(optimizer.param_groups)
         return [(g, i, param) for g, group in groups for i, param in enumerate(group["params"])]
 
+    def lasting_tensors(self) -> list[torch.Tensor]:
+        """Return every tensor that the step finds when it begins, gradients included."""
+        states = [
+            value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values()
+        ]
+        grads = [tensor.grad for tensor in self.tensors if tensor.is_leaf]
+        return [value for value in (*self.leaves, *self.tensors, *grads, *states) if isinstance(value, torch.Tensor)]
+
     # Recording --------------------------------------------------------------------------------------------------------
 
     def record(self, seed: int) -> tuple[Record, Scalars]:
