@@ -42,6 +42,10 @@ class Runner:
             build_program(phase, plan, captured.device, captured.kernels, launches if phase is last else ())
             for phase, plan in zip(captured.phases, moves, strict=True)
         ]
+        # Phases never run at the same time, so one set of buffers serves all of them.
+        with_copies = [program for program in self.programs if program.transfers is not None]
+        for program in with_copies:
+            program.transfers = with_copies[0].transfers
         self._shapes = {
             storage.place[1]: phase.record.tensors[storage.root]
             for phase in captured.phases
@@ -211,7 +215,7 @@ class CompiledStep:
     def host_bytes(self) -> int:
         """Bytes of the host's memory that its copies keep from step to step."""
         programs = [] if self._runner is None else self._runner.programs
-        return sum(program.transfers.bytes for program in programs if program.transfers is not None)
+        return max((program.transfers.bytes for program in programs if program.transfers is not None), default=0)
 
     @property
     def code(self) -> str:
