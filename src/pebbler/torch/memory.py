@@ -58,7 +58,7 @@ def foreign_bytes(tensors: Iterable[torch.Tensor], device: str) -> int:
     if not device.startswith("cuda") or not torch.cuda.is_available():
         return 0
     there = [t.untyped_storage() for t in tensors if str(t.device) == device and not isinstance(t, FakeTensor)]
-    own = sum({storage.data_ptr(): storage.nbytes() for storage in there}.values())
+    own: int = sum({storage.data_ptr(): storage.nbytes() for storage in there}.values())
     return max(0, int(torch.cuda.memory_allocated(device)) - own)
 
 
