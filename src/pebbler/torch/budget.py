@@ -20,14 +20,14 @@ from pebbler.solve.recompute.capacity import LeastCapacity, least_capacity
 from pebbler.solve.recompute.game import Game
 from pebbler.solve.recompute.greedy import fit, frugal_order
 from pebbler.solve.recompute.search import Recipe, improve
-from pebbler.torch.offload import MEMORY, Channel, Offload, machine_with_host
+from pebbler.torch.offload import MEMORY, Candidate, Channel, Offload, machine_with_host
 from pebbler.torch.sizes import shown_bytes
 
 __all__ = ["least_units", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
-_SHARE = 0.2  # of the time, for copies: before the search for a plan without any, and after it
+_BEFORE, _RELIEVED, _AFTER = 0.1, 0.2, 0.05  # of the time, for plans with copies: besides all of it for one without
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
 _FREE = Channel(0.0, 0.0, overlap=True)
 Ints = npt.NDArray[np.int64]
@@ -143,22 +143,19 @@ def _recompute(search: Search) -> str:
 def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, hasty: bool, channel: Channel) -> Plan:
     offload = _offload(graph, capacity, channel, seed)
     game = offload.game
-    ends = time.monotonic() + _SHARE * seconds
+    ends = time.monotonic() + _BEFORE * seconds
     best = (
         offload.best_of([game.program], 0.0)
         if hasty
         else offload.best_of(_sequences(graph, game, capacity, ends), ends)
     )
-    if not hasty and (best is None or not offload.done(best)):
-        search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds)
-        _recompute(search)
-        offload.cut_off |= search.cut_off
-        if search.best is not None:
-            names = {name: i for i, name in enumerate(game.flow.op_names)}
-            runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
-            found = offload.best_of([runs], time.monotonic() + _SHARE * seconds)
-            best = min((c for c in (best, found) if c is not None), key=lambda c: c.merit, default=None)
     assert best is not None, "with everything away program order needs no more than the least"
+    if not hasty:
+        # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
+        relieved = int(game.measure(best.sequence).memory.max(initial=0))
+        for room, share in ((max(relieved, capacity), _RELIEVED), (capacity, 1.0)):
+            if not offload.done(best):
+                best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
     machine = machine_with_host(capacity, channel) if best.copied or not offload.done(best) else _machine(capacity)
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
     made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
@@ -167,6 +164,26 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
         made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
         proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
     )  # fmt: skip
+
+
+def _from_recomputation(
+    offload: Offload, graph: Graph, room: int, seconds: float, after: float, seed: int, best: Candidate
+) -> Candidate:
+    """Return the best candidate after a search without copies for `room`, and one from there with them."""
+
+    def stop(search: Search) -> None:
+        if search.bound >= best.cost:
+            raise _Enough  # nothing that fits into this room without copies is any cheaper
+
+    search = Search(Problem.of(graph, _machine(room), seed=seed), seconds, stop)
+    _recompute(search)
+    offload.cut_off |= search.cut_off
+    if search.best is None:
+        return best
+    names = {name: i for i, name in enumerate(offload.game.flow.op_names)}
+    runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
+    found = offload.best_of([runs], time.monotonic() + after)
+    return best if found is None or best.merit <= found.merit else found
 
 
 def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator[Ints]:
