@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 from dataclasses import replace
@@ -16,6 +17,7 @@ import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
 from pebbler.referee import check  # noqa: E402
+from pebbler.torch.costs import Cost, Costs  # noqa: E402
 from pebbler.torch.inductor import view  # noqa: E402
 from pebbler.torch.launches import held_before, launch_group, tidy_drops  # noqa: E402
 from pebbler.torch.offload import MEMORY  # noqa: E402
@@ -242,3 +244,47 @@ def test_a_compiled_plan_that_would_not_fit_exactly_says_so():
         pt.compile(plan, training.step, kernels="fast")
     with pytest.raises(InputError, match="kernels must be exact or compiled"):
         pt.plan(training.step, training.batches[0], kernels="fast")
+
+
+@pytest.mark.parametrize("name", ["normed", "gpt2"])
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_any_choice_of_launches_computes_the_same_bits(name, data):
+    if name == "gpt2" and importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed: pip install transformers")
+    training, captured, base, least, most, losses = known_training(name)
+    chosen: dict[str, Cost] = {}
+    pays = data.draw(st.randoms(use_true_random=False))
+
+    def price(phase, group):
+        key = " ".join(phase.record.describe(call) for call in group.calls)
+        return chosen.setdefault(key, Cost(0.0 if pays.random() < 0.6 else 1e3, 0.0, 0))
+
+    budget = data.draw(st.none() | st.integers(least, most))
+    costs = Costs(base, base.link, price)
+    plan = pt.plan_captured(captured, costs, budget=budget, offload=False, time_limit=0.2)
+    step = Runner(replace(captured, kernels=None), [phase.moves for phase in plan.phases], plan.launches)
+    training.reset()
+    assert [step(*batch).item() for batch in training.batches] == losses
+
+
+@functools.cache
+def known_training(name):
+    """Return a training, its fused step, costs, least and greatest budget, and eager's losses."""
+    training = getattr(models, name)()
+    training.reset()
+    losses = [training.step(*batch).item() for batch in training.batches]
+    training.reset()
+    captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
+    costs = pt.roofline(captured, "h200")
+    _, least = pt.least_budget(captured, costs, offload=False, time_limit=1)
+    return training, captured, costs, least, pt.plan_captured(captured, costs, offload=False).peak, losses
+
+
+def test_planning_and_compiling_leave_the_random_numbers_of_a_training_loop_alone():
+    training = models.normed(depth=1)
+    torch.manual_seed(3)
+    wanted = torch.rand(1)
+    torch.manual_seed(3)
+    pt.profile(pt.capture(training.step, *training.batches[0]), repeats=1)
+    assert torch.equal(torch.rand(1), wanted)

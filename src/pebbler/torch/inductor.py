@@ -66,7 +66,10 @@ class Kernels:
 
 
 class Interface:
-    """How a kernel is called: `reads` and `makes` are storages in order of appearance, `constants` numbers of constants."""
+    """How a kernel is called: `reads` and `makes` are storages in order of appearance, `constants` numbers of constants.
+
+    `reads` is all that must be there before, what is only written included.
+    """
 
     def __init__(self, record: Record, group: Group) -> None:
         order: dict[int, int] = {}
@@ -83,7 +86,8 @@ class Interface:
                     parts.append(f"constant {constants.setdefault(leaf.number, len(constants))}")
                 else:
                     parts.append(repr(leaf))
-        self.reads = [s for s in order if s in group.reads]
+        inside = {s for call in group.calls for s in call.makes}
+        self.reads = [s for s in order if s not in inside]
         self.makes = [s for s in order if s in group.makes]
         self.constants = list(constants)
         for s in (*self.reads, *self.makes):

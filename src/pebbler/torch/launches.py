@@ -58,9 +58,13 @@ def launch_group(phase: Phase, moves: Sequence[Move], launch: Launch) -> Group:
     for position in launch:
         for call in phase.group(moves[position][1]).calls:
             whole.take(call)
-    made = {s for position in launch for s in phase.group(moves[position][1]).makes}
-    gone = {move[1] for move in moves[launch[0] : _next_compute(moves, launch[-1])] if move[0] == "drop"}
-    whole.makes = {s for s in made if phase.storage_names[s] not in gone}
+    made: set[str] = set()
+    for move in moves[launch[0] : _next_compute(moves, launch[-1])]:
+        if move[0] == "drop":
+            made.discard(move[1])
+        else:
+            made |= {phase.storage_names[s] for s in phase.group(move[1]).makes}
+    whole.makes = {s for s in whole.makes if phase.storage_names.get(s) in made}
     return whole
 
 
@@ -164,7 +168,7 @@ class _Launcher:
     def _gain(self, moves: Sequence[Move], launch: Launch) -> Cost | None:
         """Return what a launch costs if that is less than its parts do."""
         group = launch_group(self.phase, moves, launch)
-        if len(group.calls) > _MOST_CALLS:
+        if len(group.calls) > _MOST_CALLS or self._makes_again(moves, launch):
             return None
         parts = sum(self.costs[self.phase.graph.op_index(moves[position][1])].seconds for position in launch)
         if len(launch) > 2:  # the parts have been joined before
@@ -175,6 +179,16 @@ class _Launcher:
             parts += before.seconds
         cost = self.price(self.phase, group)
         return cost if cost.seconds < (1 - _LEAST_GAIN) * parts else None
+
+    def _makes_again(self, moves: Sequence[Move], launch: Launch) -> bool:
+        """Whether an op makes what an earlier one of the same launch has used: one kernel cannot hold both."""
+        touched: set[int] = set()
+        for position in launch:
+            group = self.phase.group(moves[position][1])
+            if group.makes & touched:
+                return True
+            touched |= group.reads | group.mutates | group.makes
+        return False
 
     def _is_fusable(self, position: int) -> bool:
         move = self.moves[position]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,7 +47,8 @@ def profile(captured: Captured, *, repeats: int = 3, power: float | None = None)
     def price(phase: Phase, group: Group) -> Cost:
         key = _likeness(phase.record, group)
         if key not in seen:
-            cost = _measure(phase, group, kernels, device, repeats)
+            with _own_random_numbers(device):
+                cost = _measure(phase, group, kernels, device, repeats)
             described = estimate(phase.record, group, nearest_device(device)).joules
             seen[key] = replace(cost, joules=described if power is None else cost.seconds * power)
         return seen[key]
@@ -58,8 +60,15 @@ def profile(captured: Captured, *, repeats: int = 3, power: float | None = None)
 def compile_kernels(captured: Captured, groups: Iterable[tuple[Phase, Group]]) -> None:
     """Compile the kernels of fused groups that have not been compiled yet."""
     if captured.kernels is not None:
-        for phase, group in groups:
-            captured.kernels.kernel(phase.record, group, partial(_made_up_one, phase))
+        with _own_random_numbers(captured.device):
+            for phase, group in groups:
+                captured.kernels.kernel(phase.record, group, partial(_made_up_one, phase))
+
+
+def _own_random_numbers(device: str) -> AbstractContextManager[None]:
+    """Keep made-up operands and trial runs from moving on the generators that a training loop has seeded."""
+    place = torch.device(device)
+    return torch.random.fork_rng([place] if place.type == "cuda" else [])  # type: ignore[no-any-return]
 
 
 def measure_link(device: str) -> Link:
@@ -107,7 +116,7 @@ def _measure(phase: Phase, group: Group, kernels: Kernels | None, device: str, r
     if all(call.scalar is not None for call in group.calls):
         return Cost(1e-6, 0.0, 0)
     record = phase.record
-    roots = _made_up_all(phase, sorted(group.reads))
+    roots = _made_up_all(phase, sorted(Interface(record, group).reads))
     kernel = None if kernels is None else kernels.kernel(record, group, roots.__getitem__)
     cost = _run_repeatedly(record, group, roots, kernel, device, repeats)
     if kernels is not None and kernel is not None and len(group.calls) == 1:
@@ -157,7 +166,7 @@ def _made_up_all(phase: Phase, storages: list[int]) -> dict[int, torch.Tensor]:
         opaque = not record.tensors[record.storages[s].root].dtype.is_floating_point
         maker = next((g for g in phase.groups if s in g.makes and len(g.makes) > 1), None) if opaque else None
         if maker is not None and s not in made:
-            made.update(run_group(record, maker, _made_up_all(phase, sorted(maker.reads))))
+            made.update(run_group(record, maker, _made_up_all(phase, sorted(Interface(record, maker).reads))))
     return {s: made[s] if s in made else _made_up(record, s) for s in storages}
 
 

@@ -192,11 +192,13 @@ class _Builder:
     def _launch(self, launch: Sequence[int]) -> None:
         group = launch_group(self.phase, self.moves, launch)
         kernel = None if self.kernels is None else self.kernels.known(self.record, group)
-        if kernel is None:
-            raise InputError(f"the plan launches {quoted(group.name)} as one kernel, and it has not been compiled")
         self.ran.update(self.moves[position][1] for position in launch)
         self._prepare(group)
-        self._run_kernel(f"launch_{launch[0]}", group, kernel)
+        if kernel is not None:
+            self._run_kernel(f"launch_{launch[0]}", group, kernel)
+        else:
+            for call in group.calls:
+                self._call(call, again=False)
 
     def _prepare(self, group: Group) -> None:
         for storage in sorted(group.reads):
