@@ -27,8 +27,9 @@ __all__ = ["least_units", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
 _LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
-_BEFORE, _RELIEVED, _AFTER = 0.1, 0.2, 0.05  # of the time, for plans with copies: besides all of it for one without
+_BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copies: besides all of it for one without
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
+_HIDDEN = 0.85  # of what the link could move until the peak and after it
 _FREE = Channel(0.0, 0.0, overlap=True)
 Ints = npt.NDArray[np.int64]
 
@@ -150,10 +151,10 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
         else offload.best_of(_sequences(graph, game, capacity, ends), ends)
     )
     assert best is not None, "with everything away program order needs no more than the least"
-    if not hasty:
+    if not hasty and not offload.done(best):
         # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
-        relieved = int(game.measure(best.sequence).memory.max(initial=0))
-        for room, share in ((max(relieved, capacity), _RELIEVED), (capacity, 1.0)):
+        relieved = capacity + _relief(offload, best)
+        for room, share in ((relieved, _RELIEVED), (capacity, 1.0)):
             if not offload.done(best):
                 best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
     machine = machine_with_host(capacity, channel) if best.copied or not offload.done(best) else _machine(capacity)
@@ -164,6 +165,22 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
         made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
         proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
     )  # fmt: skip
+
+
+def _relief(offload: Offload, best: Candidate) -> int:
+    """Return how many bytes copies can take off a plan's peak: those that the link moves in time, or what `best` relies on."""
+    memory = offload.game.measure(best.sequence).memory
+    most = max(0, int(memory.max(initial=0)) - offload.capacity)
+    channel = offload.channel
+    if not channel.overlap or not channel.out + channel.into:
+        return most
+    script = offload.script(offload.game.program)
+    peak = int(np.argmax(script.memory))
+    before, total = float(script.began[peak]), offload.game.base_cost
+    moved = min(
+        before / channel.out if channel.out else np.inf, (total - before) / channel.into if channel.into else np.inf
+    )
+    return min(int(_HIDDEN * moved), max(0, int(script.memory.max()) - offload.capacity))
 
 
 def _from_recomputation(
