@@ -43,9 +43,9 @@ def torch(
     """Plan a PyTorch training step so that it never holds more than a budget, and say what that costs.
 
     The named function takes nothing and returns the step and its arguments, as in examples/train_in_budget.py. Needs
-    pebbler[torch]. Exit status 1: no plan keeps the budget, and the message says which would do.
+    PyTorch, the extra "torch". Exit status 1: no plan keeps the budget, and the message says which would do.
 
-    Example: pebbler torch examples.train_in_budget:training --budget 2MiB -o plan.json
+    Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json
     """
     from pebbler.cli.output import emit_json, progress, table, tell
     from pebbler.torch import load_step, plan
