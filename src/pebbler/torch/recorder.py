@@ -5,6 +5,7 @@ Which tensors share memory is read off the storages of the fake tensors, what is
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -50,6 +51,12 @@ _REFUSED = {"set_", "resize_", "resize_as_", "resize_output_"}
 def call_item(tensor: torch.Tensor) -> float:
     """Return the number in a tensor of one element."""
     return float(tensor.item())
+
+
+@functools.cache
+def _returns_several(func: Any) -> bool:
+    returns = func._schema.returns
+    return len(returns) != 1 or str(returns[0].type) != "Tensor"
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -135,6 +142,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if name in _REFUSED or func is aten._local_scalar_dense.default:
             raise InputError(_refusal(name))
         args, kwargs = tree_map(lambda x: self.enter(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        # The cache of fake results forgets which of several results share memory; for one result it is right, and fast.
+        self.fakes.cache_enabled = not _returns_several(func)
         try:
             with self.fakes:
                 result = func(*args, **kwargs)

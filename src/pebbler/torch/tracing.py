@@ -33,8 +33,6 @@ class World:
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
         self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
-        # The cache of fake results forgets which results of an operator share memory.
-        self.fakes.cache_enabled = False
         # A parameter among the arguments is always the same one; other tensors are new in every step.
         self._args = {id(leaf): ("arg", i) for i, leaf in enumerate(self.leaves) if is_data(leaf)}
         self._tensor_index: dict[int, int] = {}
