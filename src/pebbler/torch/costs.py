@@ -101,16 +101,20 @@ class Link:
 
 
 class Costs(list[list[Cost]]):
-    """What every op costs, per phase, and the link to the host's memory of the same device."""
+    """What every op costs, per phase; the link to the host's memory of the same device; what else was on the device when measured.
+
+    `price` tells the cost of any other group of calls, such as ops that run as one kernel.
+    """
 
     def __init__(
         self,
         rows: Iterable[list[Cost]],
         link: Link | None = None,
         price: Callable[[Phase, Group], Cost] | None = None,
+        foreign: int = 0,
     ) -> None:
         super().__init__(rows)
-        self.link, self.price = link, price
+        self.link, self.price, self.foreign = link, price, foreign
 
 
 def find_link(device: str | Device) -> Link:

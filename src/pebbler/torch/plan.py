@@ -17,7 +17,6 @@ from pebbler.torch.capture import Captured, Phase, capture
 from pebbler.torch.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
 from pebbler.torch.fusion import fuse
 from pebbler.torch.launches import Launch, plan_launches
-from pebbler.torch.memory import foreign_bytes
 from pebbler.torch.offload import MEMORY, Channel
 from pebbler.torch.profiling import profile
 from pebbler.torch.sizes import bytes_of, shown_bytes
@@ -92,7 +91,7 @@ def plan_captured(
         raise InputError(f"objective must be time or energy, got {quoted(objective)}")
     limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
-    spare = _default_headroom(captured) if headroom is None else bytes_of(headroom) if headroom else 0
+    spare = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
     capacity = None if limit is None else limit - spare
     if limit is not None and capacity is not None and capacity <= 0:
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
@@ -153,12 +152,12 @@ def _channel(captured: Captured, costs: Costs, objective: Objective) -> Channel:
     return Channel(scale / link.out, scale / link.into, link.overlap)
 
 
-def _default_headroom(captured: Captured) -> int:
+def _default_headroom(captured: Captured, costs: Costs) -> int:
     """Return what the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
     if captured.device.startswith("cuda"):
         # A large block is handed out whole when less than 1 MiB of it would remain, and libraries keep workspaces for good.
-        return max(64 * 2**20, foreign_bytes(captured.world.lasting_tensors(), captured.device) + 16 * 2**20)
+        return max(64 * 2**20, costs.foreign + 16 * 2**20)
     return _SMALL + (_GENERATOR * (draws + 1) if draws else 0)
 
 
@@ -176,7 +175,7 @@ def least_budget(
     (4132, 4132)
     """
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
-    spare = _default_headroom(captured)
+    spare = _default_headroom(captured, costs)
     away = _may_offload(captured, costs, offload)
     found = [least_units(graph, time_limit / len(graphs), offload=away) for graph in graphs]
     return max(lower for lower, _ in found) + spare, max(upper for _, upper in found) + spare

@@ -17,7 +17,7 @@ from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Captured, Phase
 from pebbler.torch.costs import Cost, Costs, Link, estimate, find_link, nearest_device
 from pebbler.torch.inductor import Interface, Kernel, Kernels
-from pebbler.torch.memory import measure_peak
+from pebbler.torch.memory import foreign_bytes, measure_peak
 from pebbler.torch.program import take_view
 from pebbler.torch.record import Constant, Record, Scalar, TensorRef
 from pebbler.torch.scalars import evaluate
@@ -54,7 +54,8 @@ def profile(captured: Captured, *, repeats: int = 3, power: float | None = None)
         return seen[key]
 
     rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
-    return Costs(rows, measure_link(captured.device), price)
+    foreign = foreign_bytes(captured.world.lasting_tensors(), device)
+    return Costs(rows, measure_link(device), price, foreign)
 
 
 def compile_kernels(captured: Captured, groups: Iterable[tuple[Phase, Group]]) -> None:
