@@ -34,7 +34,8 @@ def test_general_levels_with_equal_sizes(steps, red, adjoint, thorough):
     wanted = naive_levels([0, *steps], red, adjoint)
     prefix = np.concatenate([[0.0], np.cumsum(steps)])
     sizes = np.ones(n + 1, np.int64)
-    drop, keep, _, _ = general.general_levels(sizes, prefix, red, adjoint, True, thorough, 1e-9, True)
+    leaves = general.plain_leaves(sizes, prefix, red, adjoint)
+    drop, keep, _, _ = general.general_levels(sizes, prefix, leaves, red, adjoint, True, thorough, 1e-9, True)
     for name, found in (("drop", drop), ("keep", keep)):
         assert found.tolist() == [wanted.get((name, red, s, t), np.inf) for t in range(n) for s in range(t + 1)]
 
@@ -69,9 +70,19 @@ def test_blue_bases_agree_with_uniform_chains(steps, red, store, load):
     n, step = len(steps), float(steps[0])
     prefix = step * np.arange(n + 1.0)
     sizes = np.ones(n + 1, np.int64)
-    drop, keep, _, _ = general.general_levels(sizes, prefix, red, False, True, True, 1e-9, True)
+    leaves = general.plain_leaves(sizes, prefix, red, False)
+    drop, keep, _, _ = general.general_levels(sizes, prefix, leaves, red, False, True, True, 1e-9, True)
     found, _, _ = general.blue_bases(
-        sizes, prefix, red, False, np.full(n + 1, float(store)), np.full(n + 1, float(load)), drop, keep
+        sizes,
+        prefix,
+        leaves[1],
+        red,
+        False,
+        np.full(n + 1, float(store)),
+        np.full(n + 1, float(load)),
+        drop,
+        keep,
+        True,
     )
     uniform_drop, uniform_keep, _, _ = uniform.uniform_levels(n, red, False)
     segment, _ = uniform.blue_segments(step, float(load), uniform_drop, uniform_keep, red >= 3)
@@ -81,7 +92,9 @@ def test_blue_bases_agree_with_uniform_chains(steps, red, store, load):
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=8), st.integers(0, 14), st.booleans())
 def test_reach_table(sizes, memory, with_base):
-    table = general.reach_table(np.array(sizes, np.int64), memory, with_base)
+    size = np.array(sizes, np.int64)
+    width = size[:-1] + size[1:]
+    table = general.reach_table(size, width, width, memory, with_base)
     for s, m in np.ndindex(table.shape):
         z = s
         while z + 1 < len(sizes):

@@ -16,6 +16,10 @@ from pebbler import check
 from pebbler.errors import InputError
 from pebbler.solve.chain import Chain, solve_chain, solve_general
 from pebbler.solve.chain.general import is_exact
+from pebbler.solve.chain.moves import stream, tally
+from pebbler.solve.chain.selection import select_nodes
+
+general = sys.modules["pebbler.solve.chain.general"]  # `pebbler.solve` is also the name of the function
 
 
 def verify(solved):
@@ -156,6 +160,41 @@ def test_longer_general_chains_are_legal_and_bounded(largest, adjoint):
         judgement = check(solved.plan())
         assert judgement.legal, judgement.error
         assert judgement.energy == pytest.approx(solved.energy)
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+@settings(max_examples=30, deadline=None)
+@given(st.integers(3, 24), st.integers(2, 26), st.integers(1, 24), st.integers(0, 2**32))
+def test_chosen_nodes_give_legal_schedules_and_all_of_them_the_best(adjoint, n, count, band, seed):
+    rng = np.random.default_rng(seed)
+    chain = random_chain(n, rng, 4, 16, adjoint, io=int(rng.integers(1, 30)))
+    sizes, memory, _ = general.grains(chain)
+    best, _ = general._solve_all(chain, sizes, memory, True)
+    nodes = select_nodes(sizes, count)
+    apart = int(np.diff(nodes).max())
+    energy, splits = general._solve_chosen(chain, sizes, memory, nodes, max(band, apart))
+    assert energy >= best - 1e-9
+    if not math.isinf(energy):
+        assert play(chain, list(stream(chain, splits))) == pytest.approx(energy + chain.backward_total)
+    assert general._solve_chosen(chain, sizes, memory, nodes, n)[0] == pytest.approx(best)  # all short segments
+
+
+def test_long_chains_of_uneven_nodes_use_their_memory():
+    """In grains so coarse that all of them fit, the nodes of this chain would all count as large as the largest."""
+    n, fast = 1500, 40
+    chain = random_chain(n, np.random.default_rng(1), 4, fast, io=math.inf)
+    energy, splits = general.solve_general_chain(chain)
+    moves = list(stream(chain, splits))
+    assert play(chain, moves) == energy + chain.backward_total
+    assert tally(chain, moves).peak > 36
+    large, _ = solve_general_chain_of_size(chain, fast // 4)
+    assert energy < 0.7 * large
+
+
+def solve_general_chain_of_size(chain, red):
+    """The same chain with nodes of one size."""
+    one = (1,) * len(chain.sizes)
+    return general.solve_general_chain(Chain(one, chain.forward, chain.backward, chain.store, chain.load, red))
 
 
 def test_coarse_grains_still_fit():

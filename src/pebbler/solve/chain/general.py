@@ -13,15 +13,21 @@ from pebbler.kernels import chain_general as kernel
 from pebbler.kernels import chain_search
 from pebbler.solve.chain.model import GENERAL_LENGTH, Chain
 from pebbler.solve.chain.moves import Kind, Recorded
+from pebbler.solve.chain.selection import BandSplits, select_nodes
 
 __all__ = ["GeneralSplits", "come_back", "general_bound", "is_exact", "search_small", "solve_general_chain"]
 
 Longs = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
 # Chains up to this length are searched completely where no recurrence is proven: half a second at most.
 SEARCHED, SEARCHED_ADJOINT = 9, 8
 # Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
 NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
+# Of the bound: segments x pebbles.
+EXACT = 200_000_000
+# Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
+SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
 _KINDS: dict[int, Kind] = {
     chain_search.COMPUTE: "compute",
     chain_search.LOAD: "load",
@@ -63,10 +69,10 @@ class GeneralSplits:
         return int(self.how[base, t])
 
 
-def grains(chain: Chain) -> tuple[Longs, int, bool]:
+def grains(chain: Chain, most: int | None = None) -> tuple[Longs, int, bool]:
     """Return the sizes and the fast memory in grains, and whether nothing was lost by that.
 
-    Large memories are counted in coarser grains, sizes rounded up, so that the tables stay within bounds.
+    Large memories are counted in coarser grains (`most` of them, or as many as the tables have room for), sizes rounded up.
 
     >>> sizes, memory, exact = grains(Chain((2, 4, 2), (0, 1, 1), (1, 1, 1), (9, 9, 9), (9, 9, 9), fast=7))
     >>> sizes.tolist(), memory, exact
@@ -82,7 +88,7 @@ def grains(chain: Chain) -> tuple[Longs, int, bool]:
     if (sizes == 1).all():
         most = max(4, CELLS // (n * n))
         return sizes, min(memory, most), memory <= most
-    most = max(4, min(FINEST, NARROW // (n * n)))
+    most = most or max(4, min(FINEST, NARROW // (n * n)))
     coarse, exact, step = sizes, True, 1
     whole = memory
     while memory > most:
@@ -112,37 +118,78 @@ def is_exact(chain: Chain) -> bool:
     return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
 
 
-def solve_general_chain(chain: Chain) -> tuple[float, GeneralSplits]:
+def solve_general_chain(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
     n = chain.length
     if n > GENERAL_LENGTH:
         raise InputError(
             f"a general chain may have {GENERAL_LENGTH} nodes at most, got {n}; only uniform chains go further"
         )
-    sizes, memory, _ = grains(chain)
-    prefix = chain.prefix()
+    sizes, memory, exact = grains(chain)
+    uneven = len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1
+    thorough = uneven and n**3 // 6 * memory <= THOROUGH
+    found: list[tuple[float, GeneralSplits | BandSplits]] = []
+    if uneven and not (exact and thorough):
+        fine, room, _ = grains(chain, SELECTED)
+        count = min(n, max(8, math.isqrt(SELECTED_CELLS // room)))
+        apart = 2 * -(-n // count)  # at most, between two chosen nodes
+        band = max(apart, min(LONGEST_BAND, math.isqrt(BAND_CELLS // (n * room))))
+        found.append(_solve_chosen(chain, fine, room, select_nodes(fine, count), band))
+    if not found or math.isinf(found[0][0]):
+        found.append(_solve_all(chain, sizes, memory, thorough))
+    energy, splits = min(found, key=lambda answer: answer[0])
+    return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+
+
+def _solve_all(chain: Chain, sizes: Longs, memory: int, thorough: bool) -> tuple[float, GeneralSplits]:
+    """Solve over all nodes; with different sizes and unless `thorough`, by the narrow search."""
+    n, prefix = chain.length, chain.prefix()
     equal = bool((sizes == 1).all())
-    thorough = n**3 // 6 * memory <= THOROUGH and not equal
     tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    leaves = kernel.plain_leaves(sizes, prefix, memory, chain.adjoint)
     drop, keep, drop_split, keep_split = kernel.general_levels(
-        sizes, prefix, memory, chain.adjoint, equal, thorough, tolerance, True
+        sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, True
     )
+    splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
+    return _first_sweep(chain, splits, np.arange(n + 1), leaves[1], drop, keep), splits
+
+
+def _solve_chosen(chain: Chain, sizes: Longs, memory: int, nodes: Longs, band: int) -> tuple[float, BandSplits]:
+    """Solve long segments over chosen nodes, those of at most `band` steps over all."""
+    prefix = chain.prefix()
+    leaves, band_drop, band_keep = kernel.band_leaves(sizes, prefix, memory, chain.adjoint, nodes, band)
+    drop, keep, drop_split, keep_split = kernel.general_levels(
+        sizes[nodes], prefix[nodes], leaves, memory, chain.adjoint, False, False, 0.0, True
+    )
+    unstored = np.zeros((0, 0), np.int16)
+    splits = BandSplits(sizes, nodes, memory, drop_split, keep_split, band, band_drop, band_keep, unstored)
+    return _first_sweep(chain, splits, nodes, leaves[1], drop, keep), splits
+
+
+def _first_sweep(
+    chain: Chain, splits: GeneralSplits | BandSplits, nodes: Longs, width: Longs, drop: Floats, keep: Floats
+) -> float:
+    """Choose what the first sweep stores and where it begins to leave red nodes; return the energy, and note it in the splits."""
     highest = keep if chain.adjoint else drop
+    n = len(nodes) - 1
     column = (n - 1) * n // 2
     energy = float(highest[column])
-    splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
     store, load = np.array(chain.store), np.array(chain.load)
     store[0] = chain.store_of_first
-    total, lowest, how = kernel.blue_bases(sizes, prefix, memory, chain.adjoint, store, load, drop, keep)
+    prefix = chain.prefix()[nodes]
+    sizes, equal = splits.sizes[nodes], bool((splits.sizes == 1).all())
+    total, lowest, how = kernel.blue_bases(
+        sizes, prefix, width, splits.room, chain.adjoint, store[nodes], load[nodes], drop, keep, equal
+    )
     z = np.arange(1, n)
     costs = prefix[z] + highest[column + z] + total[z]
     if costs.size and costs.min() < energy:
-        energy, splits.how, splits.top = float(costs.min()), how, int(z[np.argmin(costs)])
-        t = splits.top
+        energy, splits.how, t = float(costs.min()), how, int(z[np.argmin(costs)])
+        splits.top = int(nodes[t])
         while t > 0:
             t = int(lowest[t])
-            splits.bases.insert(0, t)
-    return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+            splits.bases.insert(0, int(nodes[t]))
+    return energy
 
 
 def general_bound(chain: Chain) -> tuple[float, str]:
@@ -211,12 +258,13 @@ def _least(chain: Chain) -> float:
     n, prefix = chain.length, chain.prefix()
     sizes = np.ones(n + 1, np.int64)
     fast = min(chain.fast, n + 1)
-    if fast * n * n > 2 * NARROW:
+    if fast * n * n > EXACT:
         return float(prefix[chain.last])
     tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
-    drop, keep, _, _ = kernel.general_levels(sizes, prefix, fast, chain.adjoint, True, False, tolerance, False)
+    leaves = kernel.plain_leaves(sizes, prefix, fast, chain.adjoint)
+    drop, keep, _, _ = kernel.general_levels(sizes, prefix, leaves, fast, chain.adjoint, True, False, tolerance, False)
     total, _, _ = kernel.blue_bases(
-        sizes, prefix, fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep
+        sizes, prefix, leaves[1], fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep, True
     )
     highest, column = keep if chain.adjoint else drop, (n - 1) * n // 2
     z = np.arange(1, n)
