@@ -64,6 +64,14 @@ def test_without_tiling_the_graph_stays_as_it_is() -> None:
     assert search.bound <= search.energy
 
 
+@pytest.mark.parametrize("name", ["notes", "notes-explicit"])
+def test_where_nothing_can_be_cut_things_can_still_be_fused(name: str) -> None:
+    plan = pb.solve("mlp:n=1,hidden=1", name, time_limit=5)
+    assert pb.check(plan).legal
+    assert plan.source is not None
+    assert len(plan.graph.ops) < len(plan.source.ops)
+
+
 def test_the_same_seed_gives_the_same_plan() -> None:
     first, second = (solved("mlp:n=2,hidden=6", "notes", None) for _ in range(2))
     assert not first.cut_off

@@ -183,7 +183,7 @@ class Tastings:
         groups = [[axis] for axis in axes]
         groups += [[axis for axis in axes if axes[axis] == extent] for extent in sorted(set(axes.values()))]
         groups.append(list(axes))
-        for group in {tuple(group): None for group in groups}:
+        for group in dict.fromkeys(tuple(group) for group in groups if group):
             size = max(axes[axis] for axis in group)
             lowest, worse = float("inf"), 0
             # Finer graphs take longer to price, so a group is left once halving its tiles has cost more twice in a row.
