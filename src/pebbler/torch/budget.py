@@ -214,8 +214,13 @@ def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator
 
 
 def _offload(graph: Graph, capacity: int, channel: Channel, seed: int) -> Offload:
-    movable = {tensor.name for tensor in graph.tensors if tensor.kind in ("temp", "output")}
-    return Offload(Game.of(Problem.of(graph, _machine(_MOST))), capacity, channel, movable, seed)
+    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    movable = [tensor for tensor in graph.tensors if tensor.kind in ("temp", "output")]
+    large = {tensor.name for tensor in movable if tensor.size >= channel.least}
+    search = Offload(game, capacity, channel, large, seed)
+    if len(large) == len(movable) or search.least[0] <= capacity:
+        return search
+    return Offload(game, capacity, channel, {tensor.name for tensor in movable}, seed)
 
 
 def _judged(plan: Plan) -> Plan:

@@ -36,11 +36,16 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Channel:
-    """What a byte to the host and back costs, in the unit of the ops' costs, and whether copies run beside the computation."""
+    """What a byte to the host and back costs, in the unit of the ops' costs, and whether copies run beside the computation.
+
+    Values of fewer than `least` bytes stay, unless nothing else keeps the capacity: only the bytes of a copy are priced, and small
+    ones cost more than that.
+    """
 
     out: float
     into: float
     overlap: bool
+    least: int = 0
 
 
 def machine_with_host(capacity: int, channel: Channel) -> Machine:

@@ -25,6 +25,7 @@ from pebbler.torch.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 __all__ = ["Objective", "TorchPlan", "bytes_of", "least_budget", "plan", "plan_captured"]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
+_LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
 
 
@@ -149,7 +150,7 @@ def _channel(captured: Captured, costs: Costs, objective: Objective) -> Channel:
     link, scale = _link(captured, costs), SCALE[objective]
     if objective == "energy":
         return Channel(scale * link.joules_per_byte, scale * link.joules_per_byte, overlap=False)  # joules add up
-    return Channel(scale / link.out, scale / link.into, link.overlap)
+    return Channel(scale / link.out, scale / link.into, link.overlap, _LEAST_COPY if link.overlap else 0)
 
 
 def _default_headroom(captured: Captured, costs: Costs) -> int:
