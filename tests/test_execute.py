@@ -14,6 +14,7 @@ from pebbler.graph import Graph
 from pebbler.machine import Level, Machine, machine
 from pebbler.plan import Plan
 from pebbler.referee import check
+from pebbler.transform import fuse
 from pebbler.workloads import deep_mlp, mlp, note_mlp, note_order
 from strategies import (
     generators,
@@ -179,3 +180,14 @@ def test_caches_and_memories_run_an_order_alike(rng):
     expected = execute(Plan.in_order(graph, memory, order))
     for management in ("lru", "recency"):
         assert execute(Plan.in_order(graph, random_cache_machine(rng, management), order)) == expected
+
+
+def test_fused_ops_without_kernels_are_not_taken_for_numbers():
+    graph = Graph("plain")
+    for name, kind in (("x", "input"), ("h", "temp"), ("y", "output")):
+        graph.tensor(name, 4, kind=kind, axes=[("i", 4)])
+    graph.op("a", reads=["x"], writes=["h"], pointwise=True)
+    graph.op("b", reads=["h"], writes=["y"], pointwise=True)
+    plan = Plan.in_order(fuse(graph, "h"), machine("notes"))
+    with pytest.raises(InputError, match="no numpy kernels"):
+        execute(plan, {"x": [0.0] * 4})

@@ -131,9 +131,13 @@ def has_kernels(graph: Graph) -> bool:
     >>> has_kernels(mlp()), has_kernels(chain())
     (True, False)
     """
-    return all(op.meta.keys() & {"kernel", "parts", "gather"} for op in graph.ops) and all(
-        tensor.axes is not None for tensor in graph.tensors
-    )
+    return all(_names_kernel(op.meta) for op in graph.ops) and all(tensor.axes is not None for tensor in graph.tensors)
+
+
+def _names_kernel(meta: Mapping[str, Any]) -> bool:
+    """Whether an op, and every op that was fused or gathered into it, names a kernel."""
+    inner = [*meta.get("parts", ()), *([meta["gather"]["op"]] if "gather" in meta else [])]
+    return all(_names_kernel(part.get("meta", {})) for part in inner) if inner else "kernel" in meta
 
 
 def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
