@@ -41,7 +41,8 @@ def find_least_capacity(
         return LeastMemory(found.upper, found.lower, found.reason)
     need = needs(problem)
     if need is None:
-        return LeastMemory(1, 1, "operands may be anywhere, so no op needs room in the fastest level")
+        why = "operands may be anywhere, so no op needs room" if graph.ops else "there is no op that needs room"
+        return LeastMemory(1, 1, f"{why} in the fastest level")
     return LeastMemory(
         need.units, need.units, f"{need.op} needs {need.units:,} units at once, and the rest can be elsewhere"
     )

@@ -197,7 +197,7 @@ def chain_machine(chain: Chain, capacity: int) -> Machine:
         if len(rates) != 1:
             raise InputError(
                 f"a machine has one price per unit, but this chain's {name} costs are not in proportion to its sizes; "
-                "its schedule is still there as moves()"
+                "so it has no plan file (leave out --output), but its schedule is there as moves()"
             )
         prices.append(rates.pop())
     write, read = prices
