@@ -223,7 +223,7 @@ def plot(rows: list[dict[str, Any]], path: Path, device: str) -> None:
     axes.set(xlabel="peak memory, GiB", ylabel="ms per step", title=f"One training step on an {device}")
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path)
 
 

@@ -6,9 +6,7 @@ import importlib.util
 
 import pytest
 
-collect_ignore = (
-    [] if importlib.util.find_spec("torch") else ["test_training.py", "test_refusals.py", "test_command.py"]
-)
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 
 @pytest.fixture(autouse=True)
