@@ -209,6 +209,7 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     assert loaded == plan
     again = pt.compile(loaded, training.step)
     assert [again(*training.batches[i % 4]).item() for i in range(12)] == pytest.approx(eager, rel=1e-4)
+    assert again.code == step.code  # the same kernels, and no others
     free = pt.plan_captured(captured, costs)
     training.reset()
     exact = pt.compile(free, training.step, kernels="exact")

@@ -88,6 +88,7 @@ class Cost:
     joules: float
     scratch: int
     results: tuple[int, ...] | None = None
+    compiled: bool = False  # whether this is what a compiled kernel costs
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,8 @@ def estimate(record: Record, group: Group, device: Device) -> Cost:
         flops = sum(_flops(record, call) for call in group.calls)
         moved = sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates))
         seconds = max(device.launch, moved / device.bandwidth, flops / device.flops)
-        return Cost(seconds, moved * device.joules_per_byte + flops * device.joules_per_flop, 0)
+        joules = moved * device.joules_per_byte + flops * device.joules_per_flop
+        return Cost(seconds, joules, 0, compiled=len(group.calls) > 1)
     for call in group.calls:
         if call.scalar is not None:
             continue

@@ -82,13 +82,13 @@ def inner_bytes(record: Record, group: Group) -> int:
 def _fuse_phase(phase: Phase) -> Phase:
     record = replace(phase.record, tensors=list(phase.record.tensors), storages=list(phase.record.storages))
     kept = {record.tensors[n].storage for n in (*phase.binds.values(), *unique_refs(record.result))}
-    groups = _Contraction(record, phase.groups, kept).result()
+    groups = _Contraction(record, phase.groups, kept, phase.device).result()
     groups = take_over_fused(record, groups, kept)
     return assemble(record, groups, phase.entry, phase.binds, phase.device)
 
 
 def is_fusable(record: Record, group: Group, device: str) -> bool:
-    """Whether every call of a group may become part of a compiled kernel: no random numbers, no lists, no numbers that change."""
+    """Whether every call of a group may be part of a compiled kernel: no random numbers, nothing that changes between steps."""
     return all(_is_plain(record, call, device) for call in group.calls)
 
 
@@ -111,14 +111,9 @@ def _is_elementwise(func: Any) -> bool:
 class _Contraction:
     """Groups merged step by step; `home[i]` is the cluster of group `i`, named after its first member."""
 
-    def __init__(self, record: Record, groups: Sequence[Group], kept: set[int]) -> None:
+    def __init__(self, record: Record, groups: Sequence[Group], kept: set[int], device: str) -> None:
         self.record, self.groups, self.kept = record, groups, kept
-        device = max(
-            (record.storages[s] for group in groups for s in group.makes | group.mutates),
-            key=lambda storage: storage.bytes,
-            default=None,
-        )
-        self.fusable = [device is not None and is_fusable(record, group, device.device) for group in groups]
+        self.fusable = [is_fusable(record, group, device) for group in groups]
         self.home = list(range(len(groups)))
         self.members = {i: [i] for i in range(len(groups))}
         self.after = _dependencies(groups)

@@ -120,6 +120,8 @@ class _Launcher:
         """Move a compute to right behind an earlier one if that is legal and pays; True if they now stand together."""
         if _next_compute(self.moves, earlier) == position:
             return True
+        if self._is_bound(earlier, position):
+            return False  # the referee would say so too, but takes longer
         moved = [
             *self.moves[: earlier + 1],
             self.moves[position],
@@ -134,6 +136,14 @@ class _Launcher:
             return False
         self.moves = candidate
         return True
+
+    def _is_bound(self, earlier: int, position: int) -> bool:
+        """Whether an op between two computes keeps the second from moving up to the first."""
+        group = self.phase.group(self.moves[position][1])
+        uses, writes = group.reads | group.mutates, group.makes | group.mutates
+        between = (move[1] for move in self.moves[earlier + 1 : position] if move[0] == "compute")
+        others = map(self.phase.group, between)
+        return any((other.makes | other.mutates) & uses or other.reads & writes for other in others)
 
     # Launches ---------------------------------------------------------------------------------------------------------
 

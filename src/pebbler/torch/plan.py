@@ -132,7 +132,8 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
             writes = (*writes, f"{op.name}.scratch")
         price = cost.seconds if objective == "time" else cost.joules
         whole = max(1, round(price * SCALE[objective]))
-        graph.op(op.name, op.reads, writes, cost=whole, once=op.once, meta=op.meta)
+        meta = op.meta | {"compiled": True} if cost.compiled else op.meta
+        graph.op(op.name, op.reads, writes, cost=whole, once=op.once, meta=meta)
     return graph
 
 

@@ -125,7 +125,7 @@ def _measure(phase: Phase, group: Group, kernels: Kernels | None, device: str, r
         if plain.seconds <= cost.seconds:
             kernels.refuse(record, group)
             return plain
-    return cost
+    return replace(cost, compiled=kernel is not None)
 
 
 def _run_repeatedly(

@@ -200,6 +200,7 @@ class CompiledStep:
             require_legal(phase)
         moves: list[Sequence[Move]] = [phase.moves for phase in self.plan.phases]
         if self.kernels == self.plan.kernels:
+            _refuse_others(self.plan, captured)
             return Runner(captured, moves, self.plan.launches)
         if self.kernels == "exact":
             _require_room(self.plan, captured)
@@ -233,6 +234,15 @@ def _difference(captured: Captured, plan: TorchPlan) -> str:
         if other.meta != tensor.meta:
             return f"{quoted(tensor.name)} is {tensor.meta.get('type')} here and {other.meta.get('type')} in the plan"
     return "operators or operands differ"
+
+
+def _refuse_others(plan: TorchPlan, captured: Captured) -> None:
+    """Compile only what the plan was made for: another kernel may hold more."""
+    if captured.kernels is not None:
+        for phase, known in zip(captured.phases, plan.phases, strict=True):
+            for op in known.graph.ops:
+                if not op.meta.get("compiled"):
+                    captured.kernels.refuse(phase.record, phase.group(op.name))
 
 
 def _require_room(plan: TorchPlan, captured: Captured) -> None:
