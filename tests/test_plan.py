@@ -152,3 +152,10 @@ def test_wrong_plan_files_are_refused_with_the_place(tmp_path, change, message):
     with pytest.raises(InputError, match=message) as caught:
         Plan.load(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_a_plan_says_what_its_costs_are_counted_in():
+    assert small().energy_unit == "units"
+    assert small(meta={"cost_unit": "ns"}).energy_unit == "ns"
+    assert small(meta={"cost_unit": 7}).energy_unit == "units"
+    assert Plan.in_order(note_mlp(), machine("notes-recency")).energy_unit == "pJ"

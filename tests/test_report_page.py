@@ -307,4 +307,4 @@ def random_case(seed: int) -> tuple[GraphData, PlanData] | None:
         order = random_order(rng, graph, war=rng.random() < 0.8)
         plan = Plan.in_order(graph, cached, [graph.ops[op].name for op in order])
     plan = replace(plan, steady=rng.random() < 0.5)
-    return GraphData.of(graph), PlanData.of(plan, "random", 0, baseline=True)
+    return GraphData.of(graph, plan.energy_unit), PlanData.of(plan, "random", 0, baseline=True)

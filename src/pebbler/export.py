@@ -16,7 +16,6 @@ import msgspec
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import write_bytes
 from pebbler.hazards import NONE
-from pebbler.machine import energy_unit
 from pebbler.plan import COMPUTE, COPY, KINDS, Plan, whole
 from pebbler.referee import Judgement, check
 
@@ -163,7 +162,7 @@ def trace_events(plan: Plan, clock: Clock = "move") -> dict[str, Any]:
                 "name": "energy so far",
                 "pid": 0,
                 "ts": when[i + 1],
-                "args": {energy_unit(plan.graph.unit): whole(running[i + 1])},
+                "args": {plan.energy_unit: whole(running[i + 1])},
             }
         )
     events += _memory_events(plan, when)
@@ -173,7 +172,7 @@ def trace_events(plan: Plan, clock: Clock = "move") -> dict[str, Any]:
         "otherData": {
             "graph": plan.graph.name,
             "machine": machine.name,
-            "clock": "1 us is 1 move" if clock == "move" else f"1 us is 1 {energy_unit(plan.graph.unit)}",
+            "clock": "1 us is 1 move" if clock == "move" else f"1 us is 1 {plan.energy_unit}",
             "energy": judgement.energy,
             "legal": judgement.legal,
         },

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pebbler.errors import InputError, quoted
 from pebbler.files import read_bytes, read_json, write_bytes
 from pebbler.graph import Graph, GraphFile
-from pebbler.machine import Machine
+from pebbler.machine import Machine, energy_unit
 from pebbler.workloads import load
 
 __all__ = [
@@ -115,6 +115,12 @@ class Plan:
         if self.energy <= self.bound:
             return 0.0
         return math.inf if self.bound <= 0 else self.energy / self.bound - 1
+
+    @property
+    def energy_unit(self) -> str:
+        """What its costs are counted in: pJ, plain units for pebbles, or what the plan's `meta` says, such as ns for time."""
+        said = self.meta.get("cost_unit")
+        return said if isinstance(said, str) else energy_unit(self.graph.unit)
 
     # Names to numbers -------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ def check(
     from pebbler.cli.output import emit_json, energy, number, table, tell
     from pebbler.errors import InputError, quoted
     from pebbler.execute import verify
-    from pebbler.machine import energy_unit
     from pebbler.plan import Plan
 
     loaded = Plan.load(plan)
@@ -39,7 +38,7 @@ def check(
         comparison = verify(loaded) if execute and judgement.legal else None
     except InputError as error:
         raise InputError(f"{plan}: {error}") from None
-    unit = energy_unit(loaded.graph.unit)
+    unit = loaded.energy_unit
     if (
         judgement.legal
         and loaded.energy is not None

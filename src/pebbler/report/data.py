@@ -12,7 +12,7 @@ from pebbler import pricing
 from pebbler.errors import InputError
 from pebbler.graph import Graph
 from pebbler.hazards import NONE, Rows
-from pebbler.machine import Machine, energy_unit
+from pebbler.machine import Machine
 from pebbler.plan import COMPUTE, Plan
 from pebbler.referee import check
 from pebbler.report.landscape import Landscape, survey
@@ -66,13 +66,13 @@ class GraphData:
     readers: RowsData
 
     @classmethod
-    def of(cls, graph: Graph) -> GraphData:
-        """Return a graph as lists."""
+    def of(cls, graph: Graph, unit: str) -> GraphData:
+        """Return a graph as lists, its costs counted in a unit."""
         flow = graph.dataflow
         return cls(
             name=graph.name,
             unit=graph.unit,
-            energy_unit=energy_unit(graph.unit),
+            energy_unit=unit,
             tensor_name=flow.tensor_names,
             tensor_size=[tensor.size for tensor in graph.tensors],
             tensor_kind=[tensor.kind for tensor in graph.tensors],
@@ -218,14 +218,17 @@ def gather(plans: Sequence[Plan], names: Sequence[str] | None = None, title: str
         shown.append(base)
         labels.append(BASELINE if BASELINE not in labels else f"{BASELINE} (made here)")
     graphs: list[Graph] = []
+    units: list[str] = []
     data = []
     for plan, label in zip(shown, labels, strict=True):
         if not any(plan.graph is graph or plan.graph == graph for graph in graphs):
             graphs.append(plan.graph)
+            units.append(plan.energy_unit)
         index = next(i for i, graph in enumerate(graphs) if plan.graph is graph or plan.graph == graph)
         data.append(PlanData.of(plan, label, index, baseline=plan is base))
     heading = title or f"{plans[0].graph.name} on {plans[0].machine.name}"
-    return ReportData(heading, __version__, [GraphData.of(graph) for graph in graphs], data, survey(shown, labels))
+    listed = [GraphData.of(graph, unit) for graph, unit in zip(graphs, units, strict=True)]
+    return ReportData(heading, __version__, listed, data, survey(shown, labels))
 
 
 def program_order(plan: Plan) -> Plan | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -98,6 +99,8 @@ def plan_captured(
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
     channel = _channel(captured, costs, objective) if _may_offload(captured, costs, offload) else None
     phases = solve_phases(graphs, capacity, spare, time_limit, seed, channel)
+    if objective == "time":
+        phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
     launches: list[Launch] = []
     if captured.kernels is not None and costs.price is not None:
         room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
