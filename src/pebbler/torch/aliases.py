@@ -17,9 +17,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten
 
 from pebbler.torch.record import Call, Record, Scalar, TensorRef, unique_refs
+from pebbler.torch.scalars import inputs_of
 
 __all__ = ["Group", "group_calls", "names_in", "rewrite"]
 
@@ -60,22 +61,8 @@ class Group:
 
 def names_in(call: Call) -> set[str]:
     """Return the names of the numbers read from tensors that a call's operands are computed from."""
-    found: set[str] = set()
-
-    def walk(expression: Any) -> None:
-        if expression[0] == "input":
-            found.add(expression[1])
-        elif expression[0] != "constant":
-            for part in expression[1:]:
-                walk(part)
-
-    def look(leaf: Any) -> Any:
-        if isinstance(leaf, Scalar):
-            walk(leaf.expression)
-        return leaf
-
-    tree_map(look, (call.args, call.kwargs))
-    return {name for name in found if name.startswith("item_")}
+    scalars = [leaf for leaf in tree_flatten((call.args, call.kwargs))[0] if isinstance(leaf, Scalar)]
+    return {name for scalar in scalars for name in inputs_of(scalar.expression) if name.startswith("item_")}
 
 
 def rewrite(record: Record, keep: Iterable[int], chunks: tuple[int, int]) -> list[Call]:

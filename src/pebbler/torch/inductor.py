@@ -154,14 +154,8 @@ def build_module(record: Record, group: Group, interface: Interface) -> torch.fx
     for call in group.calls:
         args, kwargs = tree_map(operand, (call.args, call.kwargs))
         node = graph.call_function(call.func, args, kwargs)
-        single = isinstance(call.outputs, TensorRef)
-        leaves = [(call.outputs, None)] if single else [(ref, i) for i, ref in enumerate(call.outputs or [])]
-        for ref, index in leaves:
-            if not isinstance(ref, TensorRef):
-                continue
-            storage = record.tensors[ref.number].storage
-            if storage in call.makes and storage not in roots:
-                roots[storage] = node if index is None else graph.call_function(operator.getitem, (node, index))
+        for storage, _, index in record.results(call):
+            roots[storage] = node if index is None else graph.call_function(operator.getitem, (node, index))
     graph.output(tuple(roots[s] for s in interface.makes))
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 

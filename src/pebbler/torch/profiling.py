@@ -212,11 +212,8 @@ def run_group(
         with torch.set_grad_enabled(call.grad), torch._C._AutoDispatchBelowAutograd():
             args, kwargs = tree_map(operand, (call.args, call.kwargs))
             result = call.func(*args, **kwargs)
-        refs = [call.outputs] if isinstance(call.outputs, TensorRef) else call.outputs or []
-        values = [result] if isinstance(call.outputs, TensorRef) else result or []
-        for ref, value in zip(refs, values, strict=True):
-            if value is not None and isinstance(ref, TensorRef) and record.tensors[ref.number].storage in call.makes:
-                made.setdefault(record.tensors[ref.number].storage, value)
+        for storage, _, index in record.results(call):
+            made[storage] = result if index is None else result[index]
     return {s: tensor for s, tensor in made.items() if s in group.makes}
 
 

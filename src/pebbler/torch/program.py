@@ -23,6 +23,7 @@ from pebbler.torch.launches import launch_group
 from pebbler.torch.offload import HOST, MEMORY
 from pebbler.torch.record import Call, Constant, Place, Scalar, TensorRef
 from pebbler.torch.recorder import call_item
+from pebbler.torch.scalars import inputs_of
 from pebbler.torch.transfer import Transfers, arrive, begin_load, begin_store, end_store
 
 __all__ = ["Program", "build_program", "take_view"]
@@ -260,15 +261,10 @@ class _Builder:
             self.grad = call.grad
             self.graph.call_function(torch._C._set_grad_enabled, (self.grad,))
         node = self.graph.call_function(call.func, args, kwargs)
-        made = set(call.makes)
-        leaves = [(call.outputs, None)] if isinstance(call.outputs, TensorRef) else _indexed(call.outputs)
-        for ref, index in leaves:
-            if isinstance(ref, TensorRef) and self.record.tensors[ref.number].storage in made:
-                root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
-                storage = self.record.tensors[ref.number].storage
-                made.discard(storage)  # a second tensor of the same storage is a view of the first
-                root.meta["made"] = self.record.tensors[ref.number]
-                self._set_root(storage, root)
+        for storage, ref, index in self.record.results(call):
+            root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
+            root.meta["made"] = self.record.tensors[ref.number]
+            self._set_root(storage, root)
 
     def _expression(self, expression: Any) -> Any:
         kind, *rest = expression
@@ -343,28 +339,13 @@ class _Builder:
             self.graph.call_function(end_store, (self.storing.pop(storage), self.roots[storage]))
 
 
-def _indexed(outputs: Any) -> list[tuple[Any, int]]:
-    return [(ref, i) for i, ref in enumerate(outputs)] if isinstance(outputs, list | tuple) else []
-
-
 def _result_refs(result: Any) -> list[TensorRef]:
     return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, TensorRef)]
 
 
 def _rates(phase: Phase) -> set[str]:
     """Return the names of the learning rates that some operand follows from."""
-    found: set[str] = set()
-
-    def walk(expression: Any) -> None:
-        if expression[0] == "input":
-            found.add(expression[1])
-        elif expression[0] != "constant":
-            for part in expression[1:]:
-                walk(part)
-
-    for group in phase.groups:
-        for call in group.calls:
-            for leaf in phase.record.leaves(call):
-                if isinstance(leaf, Scalar):
-                    walk(leaf.expression)
-    return {name for name in found if name.startswith("lr_")}
+    calls = (call for group in phase.groups for call in group.calls)
+    leaves = (leaf for call in calls for leaf in phase.record.leaves(call))
+    names = {name for leaf in leaves if isinstance(leaf, Scalar) for name in inputs_of(leaf.expression)}
+    return {name for name in names if name.startswith("lr_")}

@@ -110,6 +110,16 @@ class Record:
         """Yield the operands of a call, structures taken apart."""
         yield from tree_flatten((call.args, call.kwargs))[0]
 
+    def results(self, call: Call) -> Iterator[tuple[int, TensorRef, int | None]]:
+        """Yield the storages that a call makes, the first tensor on each, and where in the result that is (None: all of it)."""
+        alone = isinstance(call.outputs, TensorRef)
+        seen: set[int] = set()
+        for i, ref in enumerate([call.outputs] if alone else call.outputs or []):
+            storage = self.tensors[ref.number].storage if isinstance(ref, TensorRef) else -1
+            if storage in call.makes and storage not in seen:
+                seen.add(storage)  # a second tensor on the same storage is a view of the first
+                yield storage, ref, None if alone else i
+
     def describe(self, call: Call) -> str:
         """Return a call as text that two recordings of the same step share."""
         parts = []

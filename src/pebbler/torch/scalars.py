@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["Expression", "Scalars", "TracedFloat", "evaluate"]
+__all__ = ["Expression", "Scalars", "TracedFloat", "evaluate", "inputs_of"]
 
 # ("input", name) | ("constant", value) | (operator name, operand, ...)
 Expression = tuple[Any, ...]
@@ -35,6 +35,18 @@ def evaluate(expression: Expression, inputs: Mapping[str, float]) -> Any:
     if kind == "constant":
         return rest[0]
     return _OPERATORS[kind](*(evaluate(part, inputs) for part in rest))
+
+
+def inputs_of(expression: Expression) -> set[str]:
+    """Return the names that an expression is computed from.
+
+    >>> sorted(inputs_of(("mul", ("input", "lr"), ("add", ("input", "t"), ("constant", 1.0)))))
+    ['lr', 't']
+    """
+    kind, *rest = expression
+    if kind == "input":
+        return {rest[0]}
+    return set() if kind == "constant" else set().union(*map(inputs_of, rest))
 
 
 class Scalars:
