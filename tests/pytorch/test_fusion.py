@@ -47,8 +47,9 @@ def test_fused_ops_run_call_by_call_compute_the_same_bits(name):
     costs = pt.roofline(captured, "cpu")
     whole = pt.plan_captured(captured, costs)
     assert len(captured.graph.ops) < len(pt.capture(training.step, *training.batches[0]).graph.ops)
-    _, least = pt.least_budget(captured, costs, time_limit=1)
-    for plan in (whole, pt.plan_captured(captured, costs, budget=int(0.4 * whole.peak + 0.6 * least), time_limit=1)):
+    _, least = pt.least_budget(captured, costs, time_limit=0.5)
+    tight = pt.plan_captured(captured, costs, budget=int(0.4 * whole.peak + 0.6 * least), time_limit=0.5)
+    for plan in (whole, tight):
         assert all(judgement.legal for judgement in plan.judge())
         training.reset()
         step = call_by_call(captured, plan)
@@ -180,7 +181,7 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
 
 @needs_compiler
 def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
-    training = models.normed()
+    training = models.normed(depth=2)
     training.reset()
     eager = [training.step(*training.batches[i % 4]).item() for i in range(12)]
     training.reset()
@@ -189,7 +190,7 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     most = pt.plan_captured(captured, costs).peak
     _, least = pt.least_budget(captured, costs, time_limit=1)
     peaks = []
-    for budget in (None, (most + least) // 2, least):
+    for budget in (None, (most + least) // 2):
         plan = pt.plan_captured(captured, costs, budget=budget, time_limit=1)
         assert budget is None or plan.peak <= budget
         training.reset()
@@ -216,8 +217,20 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     assert [exact(*training.batches[i % 4]).item() for i in range(12)] == eager
 
 
+def measured_memory(captured):
+    """Costs with measured memory and described times: by those every launch pays, by measured ones that depends on the machine."""
+    memory, times = pt.profile(captured, repeats=1), pt.roofline(captured, "h200")
+
+    def price(phase, group):
+        return replace(memory.price(phase, group), seconds=times.price(phase, group).seconds)
+
+    rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
+    return Costs(rows, memory.link, price)
+
+
 @needs_compiler
-def test_an_exact_plan_runs_compiled_within_the_same_peak():
+def test_an_exact_plan_runs_compiled_within_the_same_peak(monkeypatch):
+    monkeypatch.setattr("pebbler.torch.runner.profile", measured_memory)
     training = models.normed(depth=2)
     training.reset()
     eager = [training.step(*batch).item() for batch in training.batches]
@@ -248,7 +261,7 @@ def test_a_compiled_plan_that_would_not_fit_exactly_says_so():
 
 
 @pytest.mark.parametrize("name", ["normed", "gpt2"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_any_choice_of_launches_computes_the_same_bits(name, data):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:

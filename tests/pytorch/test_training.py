@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
+from torch import nn  # noqa: E402
+
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.solve.problem import Impossible  # noqa: E402
@@ -85,6 +87,26 @@ def same_as_eager(training):
     planned_losses, planned_state, _ = train(training, pt.compile(plan, training.step), 12)
     assert planned_losses == losses
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
+
+
+def test_batch_norm_and_dropout_under_autocast():
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.Dropout2d(0.1),
+        nn.Flatten(),
+        nn.Linear(512, 4),
+    ]
+    model = nn.Sequential(*layers)
+
+    def loss(model, x, y):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return nn.functional.cross_entropy(model(x), y)
+
+    batches = [(torch.randn(4, 3, 8, 8), torch.randint(4, (4,))) for _ in range(2)]
+    same_as_eager(models.Training(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, batches))
 
 
 def test_a_fused_lstm_counts_the_workspace_that_no_shape_tells():

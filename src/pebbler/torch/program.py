@@ -67,8 +67,8 @@ class _Verifier(torch.fx.Interpreter):  # type: ignore[misc]
         known = [(size, step) for size, step in zip(info.shape, info.stride, strict=True) if size > 1]
         if (tuple(result.shape), steps, result.dtype) != (info.shape, known, info.dtype):
             raise InputError(
-                f"{n.target} made a tensor of shape {tuple(result.shape)}, strides {result.stride()}; its shape function said "
-                f"{info.shape}, {info.stride}, so the captured views would be wrong"
+                f"{n.target} made a {result.dtype} tensor of shape {tuple(result.shape)}, strides {result.stride()}; its shape "
+                f"function said {info.dtype}, {info.shape}, {info.stride}, so the captured views would be wrong"
             )
         return result
 

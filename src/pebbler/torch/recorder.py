@@ -39,6 +39,11 @@ _STATISTICS = {
     "_native_batch_norm_legit": (3, 4, 5),
     "_batch_norm_with_update": (3, 4, None),
 }
+# Normalizations and their gradients: positions of the input and of the weights.
+_NORMS = {
+    "native_batch_norm": (0, 1), "native_batch_norm_backward": (1, 2), "native_group_norm": (0, 1),
+    "native_group_norm_backward": (1, 4), "native_layer_norm": (0, 2), "native_layer_norm_backward": (1, 5),
+}  # fmt: skip
 # Made from the shape of their operand alone; recorded without it, so that nothing is kept alive for them.
 _SHAPED = {"empty_like": None, "zeros_like": 0, "ones_like": 1, "full_like": "value", "new_empty": None, "new_zeros": 0,
            "new_ones": 1, "new_full": "value", "new_empty_strided": None}  # fmt: skip
@@ -163,8 +168,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise InputError(
                 f"{_user_line()}: operator {func} has no shape function (fake implementation); register one to plan it"
             ) from None
+        result = self._corrected(name, args, result)
         self._note(func, name, args, kwargs, result)
         return result
+
+    def _corrected(self, name: str, args: Any, result: Any) -> Any:
+        """Return a fake result as the kernel makes it where torch's shape function is wrong.
+
+        On a CPU the statistics of a normalization and the gradients of its weights have the weights' dtype, and the first result
+        has that of the input.
+        """
+        if name not in _NORMS:
+            return result
+        like, weight = (args[i] for i in _NORMS[name])
+        if like.device.type != "cpu" or weight is None or weight.dtype == like.dtype:
+            return result
+        dtypes = (like.dtype, weight.dtype, weight.dtype)
+        with self.fakes:
+            return tuple(
+                x if x is None or x.dtype == dtype else torch.empty_like(x, dtype=dtype)
+                for x, dtype in zip(result, dtypes, strict=True)
+            )
 
     def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
         position = len(self.record.calls)
