@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pebbler.plan import Move, Plan
-from pebbler.referee import check
+from pebbler.referee import check, require_legal
 from pebbler.torch.aliases import Group
 from pebbler.torch.capture import Phase
 
@@ -26,7 +26,7 @@ Launch = Sequence[int]  # the computes that it runs, as positions among the plan
 Price = Callable[[Phase, Group], "Cost"]
 _WINDOW = 12  # computes to look back for one to join
 _LEAST_GAIN = 0.02  # of the time of the parts
-_MOST_CALLS = 48
+_MOST_CALLS = 48  # of one launch
 
 
 def plan_launches(
@@ -84,13 +84,15 @@ class _Launcher:
     price: Price
     room: int
 
-    def result(self) -> tuple[Plan, list[Launch]]:
+    def __post_init__(self) -> None:
         self.sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
         self.moves = tidy_drops(self.plan)
+
+    def result(self) -> tuple[Plan, list[Launch]]:
+        """Return the plan with its moves put together, and the launches."""
         self._gather()
         plan = replace(self.plan, moves=self.moves)
-        judgement = check(plan)
-        assert judgement.legal, judgement.error
+        require_legal(plan)
         return plan, list(self._launches())
 
     # Moving ops next to each other ------------------------------------------------------------------------------------
