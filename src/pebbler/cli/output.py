@@ -17,7 +17,10 @@ from rich.text import Text
 
 __all__ = ["emit_json", "energy", "number", "progress", "say", "table", "tell"]
 
-_SCALES = ((1e12, "J"), (1e9, "mJ"), (1e6, "uJ"), (1e3, "nJ"), (1.0, "pJ"))
+_SCALES = {
+    "pJ": ((1e12, "J"), (1e9, "mJ"), (1e6, "uJ"), (1e3, "nJ"), (1.0, "pJ")),
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")),
+}
 
 
 def emit_json(value: Any) -> None:
@@ -51,20 +54,20 @@ def number(value: float | None) -> str:
 
 
 def energy(value: float | None, unit: str) -> str:
-    """Return an energy with its unit, scaled where the unit is pJ.
+    """Return an energy (or a time, where a plan's costs are that) with its unit, scaled where the unit has prefixes.
 
-    >>> energy(10764315, "pJ"), energy(336, "units")
-    ('10.764 uJ', '336 units')
+    >>> energy(10764315, "pJ"), energy(336, "units"), energy(1691684.2, "ns")
+    ('10.764 uJ', '336 units', '1.692 ms')
     """
     if value is None:
         return "-"
-    if unit != "pJ":
+    if unit not in _SCALES:
         return f"{number(value)} {unit}"
-    for factor, name in _SCALES:
+    for factor, name in _SCALES[unit]:
         if abs(value) >= factor:
             scaled = value / factor
-            return f"{scaled:,.0f} pJ" if name == "pJ" and float(scaled).is_integer() else f"{scaled:,.3f} {name}"
-    return f"{value:g} pJ"
+            return f"{scaled:,.0f} {unit}" if name == unit and float(scaled).is_integer() else f"{scaled:,.3f} {name}"
+    return f"{value:g} {unit}"
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

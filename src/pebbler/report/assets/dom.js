@@ -54,18 +54,23 @@ function brief(n) {
 }
 const trim = (n) => String(Number(n.toPrecision(3)));
 
-const SCALES = [
-  [1e12, "J"],
-  [1e9, "mJ"],
-  [1e6, "µJ"],
-  [1e3, "nJ"],
-  [1, "pJ"],
-];
+const SCALES = {
+  pJ: [
+    [1e12, "J"],
+    [1e9, "mJ"],
+    [1e6, "µJ"],
+    [1e3, "nJ"],
+  ],
+  ns: [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ],
+};
 
 /** The factor and name of the unit in which energies up to `most` read best. */
 function energyScale(most, unit) {
-  if (unit !== "pJ") return { factor: 1, name: unit };
-  const [factor, name] = SCALES.find(([limit]) => Math.abs(most) >= limit) || [1, "pJ"];
+  const [factor, name] = (SCALES[unit] || []).find(([limit]) => Math.abs(most) >= limit) || [1, unit];
   return { factor, name };
 }
 
