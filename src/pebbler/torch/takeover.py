@@ -36,6 +36,7 @@ _TAKERS: dict[Any, tuple[Any, tuple[int, ...]]] = {
     aten._log_softmax_backward_data.default: (aten._log_softmax_backward_data.out, (0,)),
     aten._softmax_backward_data.default: (aten._softmax_backward_data.out, (0,)),
 }
+_LEAST_BYTES = 4096  # of a fused op's result: less is not worth a call
 _BEFORE = 4  # groups before the backward pass that count as its beginning: the loss
 
 
@@ -115,14 +116,8 @@ def take_over_fused(record: Record, groups: list[Group], kept: set[int]) -> list
         group = _renamed(group, moved)
         if len(group.calls) > 1 and any(call.backward for call in group.calls):
             for made in sorted(group.makes - kept):
-                over = next(
-                    (
-                        s
-                        for s in sorted(group.reads - group.mutates, reverse=True)
-                        if _may_take(record, s, made, last[s] == i)
-                    ),
-                    None,
-                )
+                dead = [s for s in sorted(group.reads - group.mutates, reverse=True) if last[s] == i]
+                over = next((s for s in dead if _may_take(record, s, made)), None)
                 if over is not None:
                     last[over] = last[made]
                     moved[made] = over
@@ -131,22 +126,12 @@ def take_over_fused(record: Record, groups: list[Group], kept: set[int]) -> list
     return result
 
 
-def _may_take(record: Record, over: int, made: int, dead: bool) -> bool:
+def _may_take(record: Record, over: int, made: int) -> bool:
     source, target = record.storages[over], record.storages[made]
-    if (
-        not dead
-        or source.place is not None
-        or source.maker is None
-        or source.bytes != target.bytes
-        or source.bytes < 2**12
-    ):
+    if source.place is not None or source.maker is None or source.bytes != target.bytes or source.bytes < _LEAST_BYTES:
         return False
     a, b = record.tensors[source.root], record.tensors[target.root]
-    return a.dtype == b.dtype and _is_dense(a) and _is_dense(b) and _offset_free(a, b)
-
-
-def _offset_free(a: TensorInfo, b: TensorInfo) -> bool:
-    return a.offset == b.offset == 0
+    return a.dtype == b.dtype and a.offset == b.offset == 0 and _is_dense(a) and _is_dense(b)
 
 
 def _is_dense(info: TensorInfo) -> bool:
