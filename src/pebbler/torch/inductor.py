@@ -103,15 +103,17 @@ def _compiled(
     inputs = [made_up(s) for s in interface.reads] + [record.constants[n] for n in interface.constants]
     with torch.no_grad():
         run = _compile(module, inputs)
-        # What Inductor returns must look as the recording says, or later views of it would be wrong.
+        # What Inductor returns must look as the recording says, or later views of it would be wrong, and be memory of its own.
         results = run(*inputs)
     held = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     for s, result in zip(interface.makes, results, strict=True):
         info = record.tensors[record.storages[s].root]
         if (tuple(result.shape), result.stride(), result.dtype) != (info.shape, info.stride, info.dtype):
             return None
-        if result.untyped_storage().data_ptr() in held and result.numel():
+        memory = result.untyped_storage().data_ptr()
+        if memory in held and result.numel():
             return None
+        held.add(memory)
     return Kernel(run, len(interface.reads))
 
 
