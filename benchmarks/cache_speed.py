@@ -24,8 +24,8 @@ import cachesim
 import libcachesim
 import numpy as np
 
-from pebbler.cache import hierarchy, opt_misses
-from pebbler.reuse import Packer, profile, reuse_distances
+from pebbler.trace.caches import hierarchy, opt_misses
+from pebbler.trace.distances import Packer, profile, reuse_distances
 
 ROUNDS = 4
 SIZE = 8192
@@ -219,8 +219,8 @@ def compare(name: str, trace: np.ndarray, writes: np.ndarray, folder: Path) -> d
 COLD_START = """
 import time
 start = time.perf_counter()
-from pebbler.cache import lru_energy, opt_misses
-from pebbler.reuse import profile
+from pebbler.trace.caches import lru_energy, opt_misses
+from pebbler.trace.distances import profile
 imported = time.perf_counter()
 trace = [1, 2, 3] * 10
 profile(trace), opt_misses(trace, [2]), lru_energy(trace, [False] * 30, [2, None], [1, 2], [1, 2])

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pebbler.solve.chain import Chain, solve_chain, solve_general
+from pebbler.solver.chain import Chain, solve_chain, solve_general
 
 __all__ = ["main", "priced"]
 

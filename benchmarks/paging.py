@@ -11,14 +11,14 @@ import statistics
 import sys
 
 from pebbler import machine, workloads
-from pebbler.graph import Graph
-from pebbler.machine import Level, Machine
-from pebbler.plan import Plan
-from pebbler.referee import check
-from pebbler.solve.paging import program_order_plan, solve_paging
-from pebbler.solve.paging.greedy import demand_plan
-from pebbler.solve.problem import Impossible, Problem, Search
-from pebbler.transform import tile
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
+from pebbler.referee.judgement import check
+from pebbler.solver.paging import program_order_plan, solve_paging
+from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.problem import Impossible, Problem, Search
 
 
 def two_levels(graph: Graph, fraction: float = 0.8) -> Machine:

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.recompute_graphs import layered, resnet, unet
-from pebbler.graph import Graph
-from pebbler.machine import Level, Machine
-from pebbler.solve.problem import Impossible, Problem, Search
-from pebbler.solve.recompute import solve_recompute
-from pebbler.solve.recompute.game import Game
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.recompute import solve_recompute
+from pebbler.solver.recompute.game import Game
 
 # (graph, fraction): cost (None: no plan found) and seconds, of Moccasin.
 MOCCASIN: dict[tuple[str, float], tuple[float | None, float | None]] = {

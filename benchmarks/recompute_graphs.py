@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 
 __all__ = ["Node", "layered", "resnet", "training", "unet"]
 

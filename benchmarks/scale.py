@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pebbler.graph import Graph
-from pebbler.machine import Level, Machine
-from pebbler.plan import Move, Plan
-from pebbler.referee import check
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Move, Plan
+from pebbler.referee.judgement import check
 from pebbler.workloads import chain
 
 __all__ = ["LIMITS", "long_plan", "main", "wide_graph"]

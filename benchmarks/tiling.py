@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 
 from pebbler import machine, workloads
-from pebbler.execute import verify
-from pebbler.solve.methods import program_order_energy
-from pebbler.solve.problem import Problem, Search
-from pebbler.solve.tiling import solve_tiled
+from pebbler.run.numbers import verify
+from pebbler.solver.methods import program_order_energy
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling import solve_tiled
 
 CASES = [
     ("mlp:n=20,hidden=1000", "notes"),

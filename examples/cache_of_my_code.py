@@ -7,7 +7,7 @@ import numpy as np
 import pebbler as pb
 
 
-def blur(image: pb.Tracked, by_rows: bool) -> None:
+def blur(image: pb.trace.Tracked, by_rows: bool) -> None:
     """Average each line with the next one, in place."""
     lines = image if by_rows else image.T
     for i in range(lines.shape[0] - 1):
@@ -17,17 +17,17 @@ def blur(image: pb.Tracked, by_rows: bool) -> None:
 def main() -> None:
     sizes = [16, 64, 256, 1024]
     for by_rows in (True, False):
-        with pb.record() as recorder:
-            image = pb.tracked(np.ones((64, 64)), "image")
+        with pb.trace.record() as recorder:
+            image = pb.trace.tracked(np.ones((64, 64)), "image")
             with recorder.op("blur"):
                 blur(image, by_rows)
         touched = recorder.trace()
         # Only the image: temps live in registers here. A line holds 16 floats.
-        trace = pb.Trace.of_addresses(
+        trace = pb.trace.Trace.of_addresses(
             touched.address[touched.tensor == touched.tensor_names.index("image")],
             touched.write[touched.tensor == touched.tensor_names.index("image")],
         )
-        found = pb.analyse(trace, sizes, line=16)
+        found = pb.trace.analyse(trace, sizes, line=16)
         print("by rows:   " if by_rows else "by columns:", f"{found.accesses:,} accesses to {found.distinct} lines")
         for size in sizes:
             print(f"  {size:>5,} lines: LRU misses {found.lru[size]:>6,}, the best possible {found.opt[size]:>6,}")

@@ -10,7 +10,7 @@ import heapq
 import numpy as np
 from numba import njit
 
-from pebbler.solve.chain import Chain
+from pebbler.solver.chain import Chain
 
 
 def naive_energy(chain: Chain) -> float:

@@ -17,8 +17,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pebbler.graph import Graph
-from pebbler.machine import Level, Machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
 
 INFINITY = float("inf")
 

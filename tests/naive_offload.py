@@ -1,8 +1,8 @@
-"""Copies beside the computation, event by event: the slow twin of `pebbler.kernels.offload.time_moves`."""
+"""Copies beside the computation, event by event: the slow twin of `pebbler.run.torch.kernels.offload_timing.time_moves`."""
 
 from __future__ import annotations
 
-from pebbler.plan import Plan
+from pebbler.game.plan import Plan
 
 
 def ends_at(plan: Plan, overlap: bool) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pebbler as pb
-from pebbler.orders import iterate_orders
-from pebbler.referee import check
+from pebbler.game.orders import iterate_orders
+from pebbler.referee.judgement import check
 
 
 def cheapest_order(graph: pb.Graph, machine: pb.Machine, steady: bool) -> float:

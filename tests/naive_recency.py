@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pebbler.graph import Graph
-from pebbler.machine import Machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
 
 __all__ = ["price"]
 

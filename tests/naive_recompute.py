@@ -1,10 +1,10 @@
-"""A sequence of ops on one level, played forward with sets: the slow twin of `pebbler.kernels.recompute.measure`."""
+"""A sequence of ops on one level, played forward with sets: the slow twin of `pebbler.solver.recompute.kernels.measure`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 
 
 def memory_of(graph: Graph, sequence: Sequence[int]) -> list[int] | None:

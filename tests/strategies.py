@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from pebbler.graph import Graph
-from pebbler.machine import Level, Machine
-from pebbler.plan import Move, Plan
-from pebbler.referee import check
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Move, Plan
+from pebbler.referee.judgement import check
 
 __all__ = [
     "cache_machines",

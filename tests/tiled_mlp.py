@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 
 
 def tiled_mlp(n: int, hidden: int, tile: int) -> Graph:

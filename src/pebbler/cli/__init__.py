@@ -37,9 +37,9 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from pebbler import __version__
+        from pebbler.version import VERSION
 
-        typer.echo(f"pebbler {__version__}")
+        typer.echo(f"pebbler {VERSION}")
         raise typer.Exit
 
 

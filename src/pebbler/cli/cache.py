@@ -43,11 +43,11 @@ def cache(
 
     Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
     """
-    from pebbler.analysis import analyse, parse_sizes
     from pebbler.cli.output import emit_json, energy, number, progress, table
-    from pebbler.machine import energy_unit
-    from pebbler.machine import machine as find_machine
-    from pebbler.plots import draw_misses
+    from pebbler.game.machine import energy_unit
+    from pebbler.game.machine import machine as find_machine
+    from pebbler.show.plots import draw_misses
+    from pebbler.trace.analysis import analyse, parse_sizes
 
     priced = None if machine is None else find_machine(machine)
     with progress(f"reading {trace}"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pebbler.solve.chain import Chain, ChainPlan
+    from pebbler.solver.chain import Chain, ChainPlan
 
 __all__ = ["chain"]
 
@@ -58,7 +58,7 @@ def chain(
 
     from pebbler.cli.output import emit_json, tell
     from pebbler.errors import InputError
-    from pebbler.solve.chain import read_chain, solve_chain, solve_general
+    from pebbler.solver.chain import read_chain, solve_chain, solve_general
 
     began = time.monotonic()
     curve = curve or plot is not None
@@ -84,7 +84,7 @@ def chain(
     if curve:
         more["curve"] = _curve(solved, red, compute, io)
     if plot is not None:
-        from pebbler.plots import draw_chain
+        from pebbler.show.plots import draw_chain
 
         draw_chain(more["curve"]["red"], plot, title=f"chain of length {solved.chain.length}, load or store {io:g}")
     figures = {
@@ -109,7 +109,7 @@ def chain(
 def _compare(solved: ChainPlan, red: int, compute: float, io: float) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from pebbler.solve.chain.compare import compare_strategies
+    from pebbler.solver.chain.compare import compare_strategies
 
     return [asdict(row) for row in compare_strategies(solved.chain.length, red, compute, io)]
 
@@ -117,7 +117,7 @@ def _compare(solved: ChainPlan, red: int, compute: float, io: float) -> list[dic
 def _curve(solved: ChainPlan, red: int, compute: float, io: float) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from pebbler.solve.chain.curve import default_reds, io_curve, red_curve
+    from pebbler.solver.chain.curve import default_reds, io_curve, red_curve
 
     length = solved.chain.length
     reds = red_curve(length, default_reds(length, red), compute, io)

@@ -26,11 +26,11 @@ def check(
 
     Example: pebbler check plan.json --execute
     """
-    from pebbler import referee
     from pebbler.cli.output import emit_json, energy, number, table, tell
     from pebbler.errors import InputError, quoted
-    from pebbler.execute import verify
-    from pebbler.plan import Plan
+    from pebbler.game.plan import Plan
+    from pebbler.referee import judgement as referee
+    from pebbler.run.numbers import verify
 
     loaded = Plan.load(plan)
     try:

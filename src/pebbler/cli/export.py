@@ -25,7 +25,7 @@ def export(
     Example: pebbler export plan.json -o plan.trace.json
     """
     from pebbler.cli.output import emit_json, tell
-    from pebbler.export import export as write
+    from pebbler.show.export import export as write
 
     write(plan, output, table=table, clock=clock)  # type: ignore[arg-type]
     if json:

@@ -23,9 +23,9 @@ def graph(
     Example: pebbler graph note-mlp --hazards
     """
     from pebbler.cli.output import emit_json, number, say, table, tell
-    from pebbler.drawing import save_graph
     from pebbler.errors import quoted
-    from pebbler.summary import summarise
+    from pebbler.game.summary import summarise
+    from pebbler.show.drawing import save_graph
     from pebbler.workloads import load
 
     loaded = load(graph)

@@ -19,7 +19,7 @@ def machines(
     """
     from pebbler.cli.output import emit_json, table
     from pebbler.errors import quoted
-    from pebbler.machine import builtin_machines, machine, machine_text
+    from pebbler.game.machine import builtin_machines, machine, machine_text
 
     if name is not None:
         # A file of one's own shows as well, so that it can be checked.

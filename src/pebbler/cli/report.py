@@ -23,7 +23,7 @@ def report(
     Example: pebbler report plan.json other.json -o report.html
     """
     from pebbler.cli.output import emit_json, progress, tell
-    from pebbler.report import report as write
+    from pebbler.show.report import report as write
 
     with progress("gathering what the page shows"):
         data = write(list(plans), output, title=title)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pebbler.solve.problem import Search
+    from pebbler.solver.problem import Search
 
 __all__ = ["solve"]
 
@@ -52,12 +52,12 @@ def solve(
     Example: pebbler solve mlp:n=20,hidden=1000 --machine notes --time-limit 60 -o plan.json
     """
     from pebbler.cli.output import emit_json, energy, number, progress, say, table, tell
-    from pebbler.machine import energy_unit
-    from pebbler.machine import machine as find_machine
-    from pebbler.solve import finish, solve_search
-    from pebbler.solve.capacity import find_least_capacity
-    from pebbler.solve.methods import program_order_energy
-    from pebbler.solve.problem import Impossible
+    from pebbler.game.machine import energy_unit
+    from pebbler.game.machine import machine as find_machine
+    from pebbler.solver import finish, solve_search
+    from pebbler.solver.capacity import find_least_capacity
+    from pebbler.solver.methods import program_order_energy
+    from pebbler.solver.problem import Impossible
     from pebbler.workloads import load
 
     loaded = load(graph)
@@ -89,19 +89,19 @@ def solve(
     base = program_order_energy(search.problem)
     rows = []
     if compare:
-        from pebbler.solve.comparison import compare as compare_steps
+        from pebbler.solver.comparison import compare as compare_steps
 
         with progress("comparing") as update:
             rows = compare_steps(search, tile, lambda name: update(f"comparing: {name}", None))
     if output is not None:
         plan.save(output)
     if report is not None:
-        from pebbler.report import report as write_report
+        from pebbler.show.report import report as write_report
 
         with progress("gathering what the page shows"):
             write_report(plan, report)
     if plot is not None:
-        from pebbler.plots import draw_steps
+        from pebbler.show.plots import draw_steps
 
         steps = [(row.name, row.energy) for row in rows[:-1]] or [("program order", base), ("pebbler", plan.energy)]
         scale, scaled = (1e6, "uJ") if unit == "pJ" else (1.0, unit)

@@ -29,11 +29,11 @@ def trace(
 
     Example: pebbler trace mlp:n=20,hidden=1000 -o step.npz
     """
-    from pebbler.analysis import trace_plan
     from pebbler.cli.output import emit_json, progress, tell
     from pebbler.errors import InputError
-    from pebbler.plan import load_subject
-    from pebbler.trace import Trace
+    from pebbler.game.plan import load_subject
+    from pebbler.trace.analysis import trace_plan
+    from pebbler.trace.traces import Trace
 
     if output.suffix.lower() != ".npz":
         raise InputError(f"{output}: a trace file must end in .npz")

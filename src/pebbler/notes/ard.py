@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from pebbler.clock import Events
 from pebbler.notes.events import VARIANTS, step
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Verdict, compare, show, table
 from pebbler.notes.parity import Config, draw_data
 from pebbler.notes.tiles import FLOATS_PER_KB, Tiled, steady_lru
 from pebbler.notes.training import margins, train
+from pebbler.trace.buffer_events import Events
 
 __all__ = ["run"]
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pebbler.machine import Machine, machine
+from pebbler.game.machine import Machine, machine
+from pebbler.game.plan import Move, Plan
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Value, Verdict, compare, show, table
-from pebbler.plan import Move, Plan
-from pebbler.referee import check, require_legal
-from pebbler.solve.chain import ChainPlan, solve_chain
+from pebbler.referee.judgement import check, require_legal
+from pebbler.solver.chain import ChainPlan, solve_chain
 from pebbler.workloads import chain
 
 __all__ = ["note_program", "optimum", "run"]

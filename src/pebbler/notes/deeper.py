@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pebbler.graph import Graph
-from pebbler.machine import Machine, machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine, machine
+from pebbler.game.plan import Plan
 from pebbler.notes.experiment import Question, Value, show, table
 from pebbler.notes.orders import all_orders, recency_energies
 from pebbler.notes.savings import NEEDS_SOLVER, PJ_PER_UJ, Solver
-from pebbler.plan import Plan
-from pebbler.referee import check, require_legal
+from pebbler.referee.judgement import check, require_legal
 from pebbler.workloads import deep_mlp, mlp, note_order
 
 __all__ = ["batch_question", "depth_question", "eager_order", "hazard_question", "recompute_question"]

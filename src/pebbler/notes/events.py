@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pebbler.clock import Events
 from pebbler.errors import InputError, near_matches, quoted
+from pebbler.trace.buffer_events import Events
 
 __all__ = ["PARAMS", "VARIANTS", "batch_step", "play", "sizes_of", "step"]
 

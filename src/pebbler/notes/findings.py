@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from pebbler import __version__
 from pebbler.files import write_bytes, write_json, write_text
 from pebbler.notes import plots
 from pebbler.notes.experiment import Experiment, Row, Value, show
+from pebbler.version import VERSION
 
 __all__ = ["markdown", "results", "versions", "write_findings"]
 
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
     >>> sorted(versions())[-3:]
     ['numpy', 'pebbler', 'python']
     """
-    found = {"pebbler": __version__, "python": platform.python_version()}
+    found = {"pebbler": VERSION, "python": platform.python_version()}
     found |= {name: version(name) for name in ("numpy", "numba", "matplotlib")}
     commit = _commit()
     return found if commit is None else found | {"commit": commit}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pebbler.clock import Events, buffer_lru
 from pebbler.notes.experiment import Plot, Question, Series, show, table
 from pebbler.notes.tiles import FLOATS_PER_KB, Schedule, Tiled
 from pebbler.notes.traffic import Batched, Loads, Singles, parameter_loads
+from pebbler.trace.buffer_events import Events, buffer_lru
 
 __all__ = [
     "BATCH",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from pebbler.clock import Events, buffer_lru
 from pebbler.notes.events import PARAMS, batch_step, step
 from pebbler.notes.experiment import Experiment, Row, Verdict, compare, show
 from pebbler.notes.loads import (
@@ -22,6 +21,7 @@ from pebbler.notes.loads import (
 from pebbler.notes.parity import Config, draw_data, draw_params
 from pebbler.notes.tiles import FLOATS_PER_KB
 from pebbler.notes.training import firing, margins
+from pebbler.trace.buffer_events import Events, buffer_lru
 
 __all__ = ["run"]
 

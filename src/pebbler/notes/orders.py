@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.clock import Events
-from pebbler.graph import Graph
-from pebbler.hazards import NONE
-from pebbler.kernels import recency
-from pebbler.machine import Machine
-from pebbler.orders import iterate_orders
-from pebbler.pricing import capacities, prices
+from pebbler.game.dataflow import NONE
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.orders import iterate_orders
+from pebbler.referee.books import capacities, prices
+from pebbler.referee.kernels import recency_rank as recency
+from pebbler.trace.buffer_events import Events
 
 __all__ = ["all_orders", "hazard_free", "order_ards", "order_events", "recency_energies"]
 

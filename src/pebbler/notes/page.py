@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from pebbler.look import base_style
 from pebbler.notes.experiment import Experiment, Question, Row, Value, show
 from pebbler.notes.plots import inline_svg
+from pebbler.show.style import base_style
 
 __all__ = ["page"]
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from pebbler.graph import Graph
-from pebbler.machine import Machine, machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine, machine
 from pebbler.notes.deeper import batch_question, depth_question, hazard_question, recompute_question
 from pebbler.notes.experiment import Experiment, Plot, Row, Series, Verdict, compare, show
 from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.parity import Config
 from pebbler.notes.savings import PJ_PER_UJ, Solver, savings
 from pebbler.notes.training import train
-from pebbler.pricing import price_recency
+from pebbler.referee.books import price_recency
 from pebbler.workloads import note_mlp, note_order
 
 __all__ = ["run"]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from pebbler.notes.experiment import Plot
-from pebbler.plots import PALETTE
+from pebbler.show.plots import PALETTE
 
 __all__ = ["inline_svg", "png", "svg"]
 

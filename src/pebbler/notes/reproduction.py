@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import write_text
-from pebbler.graph import Graph
-from pebbler.machine import Machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
 from pebbler.notes.experiment import Experiment
 from pebbler.notes.savings import Solver
-from pebbler.plan import Plan
-from pebbler.solve import solve as solve_graph
+from pebbler.solver import solve as solve_graph
 
 __all__ = ["EXPERIMENTS", "REPORT", "plan_quickly", "reproduce"]
 

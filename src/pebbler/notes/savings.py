@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from pebbler.execute import verify
-from pebbler.graph import Graph
-from pebbler.machine import Machine, machine
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine, machine
+from pebbler.game.plan import Plan
+from pebbler.game.transform import fuse, tile
 from pebbler.notes.experiment import Question, Value, Verdict, show, table
-from pebbler.plan import Plan
-from pebbler.referee import require_legal
-from pebbler.transform import fuse, tile
+from pebbler.referee.judgement import require_legal
+from pebbler.run.numbers import verify
 from pebbler.workloads import mlp, note_order
 
 __all__ = ["NEEDS_SOLVER", "PJ_PER_UJ", "Solver", "savings", "tile_by_tile"]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pebbler.clock import Events, buffer_lru
 from pebbler.errors import InputError
 from pebbler.notes.events import play, sizes_of
+from pebbler.trace.buffer_events import Events, buffer_lru
 
 __all__ = ["FLOATS_PER_KB", "Pipelined", "Schedule", "Steady", "Tiled", "steady_lru", "tile_spans"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pebbler.clock import Events
 from pebbler.notes.events import step
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Table, Verdict, compare, show, table
 from pebbler.notes.parity import Config, draw_data, draw_params
 from pebbler.notes.pipeline import same_as_plain
 from pebbler.notes.tiles import FLOATS_PER_KB, Pipelined, Schedule, Steady, Tiled, steady_lru
 from pebbler.notes.training import margins, tiled_order, train
+from pebbler.trace.buffer_events import Events
 
 __all__ = ["run"]
 

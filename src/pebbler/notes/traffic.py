@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pebbler.clock import Events
-from pebbler.kernels import retention
 from pebbler.notes.events import PARAMS, batch_step, play, sizes_of, step
+from pebbler.notes.kernels import retention
 from pebbler.notes.tiles import Schedule
-from pebbler.reuse import reuse_distances
+from pebbler.trace.buffer_events import Events
+from pebbler.trace.distances import reuse_distances
 
 __all__ = ["LINE", "Batched", "Loads", "Singles", "parameter_loads"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.kernels import training as kernel
+from pebbler.notes.kernels import training as kernel
 from pebbler.notes.parity import Config, Data, Params, draw_data, draw_params
 
 __all__ = ["ORDERS", "Instruction", "Run", "firing", "margins", "order_named", "tiled_order", "train"]

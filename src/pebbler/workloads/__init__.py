@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import is_file
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
 from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import InputError, quoted
-from pebbler.graph import Graph, Op
+from pebbler.game.graph import Graph, Op
 
 __all__ = ["KERNELS", "Named", "has_kernels", "initial_values", "run_op"]
 
@@ -141,7 +141,7 @@ def _names_kernel(meta: Mapping[str, Any]) -> bool:
 
 
 def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
-    """Return the results of one op on arrays; pieces of tiled and fused graphs run as `pebbler.transform` marks them."""
+    """Return the results of one op on arrays; pieces of tiled and fused graphs run as `pebbler.game.transform` marks them."""
     axes = {name: tuple(axis for axis, _ in graph.tensor_named(name).axes or ()) for name in (*op.reads, *op.writes)}
     try:
         return _evaluate(op, reads, axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pebbler.errors import InputError
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 from pebbler.workloads.sizes import require_whole
 
 __all__ = ["attention"]

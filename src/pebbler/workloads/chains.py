@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 from pebbler.workloads.sizes import require_whole
 
 __all__ = ["chain"]

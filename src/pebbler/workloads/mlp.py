@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.graph import Graph
+from pebbler.game.graph import Graph
 from pebbler.workloads.sizes import require_whole
 
 __all__ = ["NOTE_ORDERS", "deep_mlp", "mlp", "note_mlp", "note_order"]

@@ -1,0 +1,159 @@
+"""Compiled kernels, kept on disk under a key made from their sources.
+
+numba's own cache looks at the time stamp of one file, so it misses an edit in a kernel that another file calls, and it has
+nowhere to write when the package and the home folder are read-only. Here the key of a kernel is a hash of its module's source
+and of the sources of all modules of this package that it imports, so equal sources share compiled code wherever they are
+installed, and any edit makes a new key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+__all__ = ["cache_folder", "kernel", "source_key"]
+
+_PACKAGE = __name__.partition(".")[0]
+_IMPORT = re.compile(
+    rf"^\s*(?:from\s+({_PACKAGE}[\w.]*)\s+import\s+(\([^)]*\)|[^\n#]*)|import\s+({_PACKAGE}[\w.]*))", re.M
+)
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function on first use, without Python objects, and keep the machine code on disk.
+
+    `options` are numba's.
+
+    >>> @kernel
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(21)
+    42
+    """
+    if function is None:
+        return lambda function: kernel(function, **options)
+    dispatcher = njit(**options)(function)
+    if not os.path.isfile(function.__code__.co_filename):
+        return dispatcher  # typed into a session: there is no source to make a key from
+    dispatcher._cache = _KernelCache(function)
+    return dispatcher
+
+
+@cache
+def source_key(module: str) -> str:
+    """Return the hash of a module's source and of all modules of this package that it imports, itself included.
+
+    >>> source_key("pebbler.errors") == source_key("pebbler.files")
+    False
+    """
+    sources: dict[str, bytes] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in sources:
+            continue
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            continue
+        sources[name] = Path(spec.origin).read_bytes()
+        pending += _imported(sources[name].decode("utf-8"))
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + sources[name] + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def _imported(source: str) -> list[str]:
+    """Return the modules of this package that a source imports."""
+    found = []
+    for match in _IMPORT.finditer(source):
+        if match[3]:
+            found.append(match[3])
+            continue
+        found.append(match[1])
+        for item in match[2].strip("()").split(","):
+            name = f"{match[1]}.{item.strip().partition(' ')[0]}"
+            if _is_module(name):
+                found.append(name)
+    return [name for name in found if name != _PACKAGE]
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of compiled kernels: `NUMBA_CACHE_DIR`, the user's cache folder, or one in the temporary folder.
+
+    Compiled code is loaded from there, so a folder that belongs to another user, or that others may write to, is passed over.
+    """
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    homes = [Path(named)] if named else []
+    if os.environ.get("XDG_CACHE_HOME"):
+        homes.append(Path(os.environ["XDG_CACHE_HOME"]) / _PACKAGE)
+    with suppress(RuntimeError):  # there may be no home folder
+        homes.append(Path.home() / ".cache" / _PACKAGE)
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    homes.append(Path(tempfile.gettempdir()) / f"{_PACKAGE}-{user}")
+    for home in homes:
+        if _usable(home / "kernels"):
+            return home / "kernels"
+    return Path(tempfile.mkdtemp(prefix=f"{_PACKAGE}-")) / "kernels"
+
+
+def _usable(folder: Path) -> bool:
+    """Return whether a folder is there or can be made, is ours alone to write to, and can be written to."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        about = folder.stat()
+    except OSError:
+        return False
+    ours = not hasattr(os, "getuid") or about.st_uid == os.getuid()
+    return ours and not about.st_mode & stat.S_IWOTH
+
+
+class _SourceLocator(_CacheLocator):  # type: ignore[misc]
+    """Tells numba where a kernel's compiled code is kept, and when it is out of date."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = str(function.__code__.co_firstlineno)
+        self._key = source_key(function.__module__)
+        self._path = cache_folder() / f"{function.__module__}-{self._key}"
+
+    def get_cache_path(self) -> str:
+        return str(self._path)
+
+    def get_source_stamp(self) -> str:
+        return self._key
+
+    def get_disambiguator(self) -> str:
+        return self._line
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _SourceLocator:
+        return cls(py_func)
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_SourceLocator,)
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _KernelCacheImpl

@@ -1,0 +1,1 @@
+"""What is played: graphs, their values and hazards, machines, moves, plans, transforms."""

@@ -1,0 +1,270 @@
+"""A training step as a graph: tensors, and ops in program order.
+
+The program order is the meaning. Versions and hazards follow from it (`pebbler.game.dataflow`) and are never declared by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.files import read_json, write_bytes
+from pebbler.game.dataflow import Dataflow, derive
+
+__all__ = ["FORMAT", "Graph", "GraphFile", "Kind", "Op", "Tensor"]
+
+FORMAT: Literal["pebbler-graph-1"] = "pebbler-graph-1"
+T = TypeVar("T")
+Kind = Literal["input", "param", "temp", "output"]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+# Sums of sizes are kept in 64-bit integers and energies in doubles; this leaves room for both.
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
+
+# Larger than any real cost or price, and small enough that no sum of them overflows.
+MOST_COST = 1e30
+
+
+class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """A named buffer of `size` units."""
+
+    name: Name
+    size: Size
+    kind: Kind
+    axes: tuple[tuple[Name, Annotated[int, msgspec.Meta(ge=1)]], ...] | None = None
+    overwrites: Name | None = None
+    meta: dict[str, Any] = {}
+
+
+class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """An operation: reads tensors, writes tensors, has a compute cost."""
+
+    name: Name
+    reads: tuple[Name, ...] = ()
+    writes: tuple[Name, ...] = ()
+    cost: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    once: bool = False
+    whole: tuple[Name, ...] = ()
+    pointwise: bool = False
+    meta: dict[str, Any] = {}
+
+
+class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The JSON form of a graph."""
+
+    format: Literal["pebbler-graph-1"]
+    name: str
+    unit: Name
+    tensors: list[Tensor]
+    ops: list[Op]
+    meta: dict[str, Any] = {}
+
+
+class Graph:
+    """Tensors and ops in program order.
+
+    >>> g = Graph("sgd", unit="float32")
+    >>> _ = g.tensor("W", 20, kind="param"), g.tensor("x", 20, kind="input"), g.tensor("dW", 20)
+    >>> _ = g.op("grad", reads=["W", "x"], writes=["dW"]), g.op("upd", reads=["W", "dW"], writes=["W"])
+    >>> [hazard.kind for hazard in g.dataflow.hazards()]
+    ['WAR', 'RAW']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        unit: str = "float32",
+        tensors: Iterable[Tensor] = (),
+        ops: Iterable[Op] = (),
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.unit = unit
+        self.meta: dict[str, Any] = dict(meta or {})
+        self.tensors: list[Tensor] = []
+        self.ops: list[Op] = []
+        self._tensor_index: dict[str, int] = {}
+        self._op_index: dict[str, int] = {}
+        for tensor in tensors:
+            self._add_tensor(tensor)
+        for op in ops:
+            self._add_op(op)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, unit={self.unit!r}, {len(self.tensors)} tensors, {len(self.ops)} ops)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self.to_file() == other.to_file()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # Building ---------------------------------------------------------------------------------------------------------
+
+    def tensor(
+        self,
+        name: str,
+        size: int,
+        kind: Kind = "temp",
+        *,
+        axes: Sequence[tuple[str, int]] | None = None,
+        overwrites: str | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Tensor:
+        """Declare a tensor and return it; `size` is in the graph's unit."""
+        fields = {"name": name, "size": size, "kind": kind, "axes": axes, "overwrites": overwrites, "meta": meta or {}}
+        tensor = _convert(fields, Tensor, "tensor")
+        self._add_tensor(tensor)
+        return tensor
+
+    def op(
+        self,
+        name: str,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        cost: float = 0.0,
+        *,
+        once: bool = False,
+        whole: Sequence[str] = (),
+        pointwise: bool = False,
+        meta: dict[str, Any] | None = None,
+    ) -> Op:
+        """Append an op to the program and return it."""
+        for field, names in (("reads", reads), ("writes", writes)):
+            if isinstance(names, str):
+                raise InputError(f"op {quoted(name)}: {field} must be a list of tensor names, got the string {names!r}")
+        fields = {"name": name, "reads": reads, "writes": writes, "cost": cost, "once": once}
+        op = _convert(fields | {"whole": whole, "pointwise": pointwise, "meta": meta or {}}, Op, "op")
+        self._add_op(op)
+        return op
+
+    def _add_tensor(self, tensor: Tensor) -> None:
+        wrong = None
+        if tensor.name in self._tensor_index:
+            wrong = f"the name is taken by tensors[{self._tensor_index[tensor.name]}]"
+        elif not tensor.name.isascii() and _has_surrogate(tensor.name):
+            wrong = "the name is not valid Unicode"
+        elif tensor.axes is not None:
+            product = math.prod(extent for _, extent in tensor.axes)
+            if product != tensor.size:
+                wrong = f"axes multiply to {product}, but size is {tensor.size}"
+            elif len({axis for axis, _ in tensor.axes}) != len(tensor.axes):
+                wrong = "an axis is named twice"
+        if wrong is not None:
+            raise InputError(f"tensors[{len(self.tensors)}] ({quoted(tensor.name)}): {wrong}")
+        self._tensor_index[tensor.name] = len(self.tensors)
+        self.tensors.append(tensor)
+        self._forget()
+
+    def _add_op(self, op: Op) -> None:
+        wrong = None
+        known = self._tensor_index
+        if op.name in self._op_index:
+            wrong = f"the name is taken by ops[{self._op_index[op.name]}]"
+        elif not op.name.isascii() and _has_surrogate(op.name):
+            wrong = "the name is not valid Unicode"
+        elif not 0 <= op.cost <= MOST_COST:
+            wrong = f"cost must be a number from 0 to {MOST_COST:g}, got {op.cost}"
+        elif not op.reads and not op.writes:
+            wrong = "reads and writes nothing"
+        elif len(op.writes) > 1 and len(set(op.writes)) != len(op.writes):
+            wrong = "writes the same tensor twice"
+        else:
+            for verb, names in (("reads", op.reads), ("writes", op.writes)):
+                for name in names:
+                    if name not in known and wrong is None:
+                        wrong = f"{verb} {quoted(name)}, which no tensor declares{near_matches(name, known)}"
+        if wrong is not None:
+            raise InputError(f"ops[{len(self.ops)}] ({quoted(op.name)}): {wrong}")
+        self._op_index[op.name] = len(self.ops)
+        self.ops.append(op)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.__dict__.pop("dataflow", None)
+
+    # Looking ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def dataflow(self) -> Dataflow:
+        """Versions and hazards, derived from program order; refuses a program that reads what is not there."""
+        return derive(self.tensors, self.ops)
+
+    def tensor_index(self, name: str) -> int:
+        """Return the position of a tensor, or say which names are near."""
+        index = self._tensor_index.get(name)
+        if index is None:
+            hint = near_matches(name, self._tensor_index)
+            raise InputError(f"graph {quoted(self.name)} has no tensor {quoted(name)}{hint}")
+        return index
+
+    def op_index(self, name: str) -> int:
+        """Return the position of an op in program order, or say which names are near."""
+        index = self._op_index.get(name)
+        if index is None:
+            hint = near_matches(name, self._op_index)
+            raise InputError(f"graph {quoted(self.name)} has no op {quoted(name)}{hint}")
+        return index
+
+    def tensor_named(self, name: str) -> Tensor:
+        """Return a tensor by name."""
+        return self.tensors[self.tensor_index(name)]
+
+    def op_named(self, name: str) -> Op:
+        """Return an op by name."""
+        return self.ops[self.op_index(name)]
+
+    @property
+    def updates_params(self) -> bool:
+        """Whether some op overwrites a param, so that a step can be repeated for ever (the steady default)."""
+        flow = self.dataflow
+        return any(
+            self.tensors[flow.value_tensor[value]].kind == "param" and flow.value_version[value] == 0
+            for value in flow.destroyed_values()
+        )
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def to_file(self) -> GraphFile:
+        """Return the JSON form, for embedding in other files."""
+        return GraphFile(FORMAT, self.name, self.unit, self.tensors, self.ops, self.meta)
+
+    @classmethod
+    def from_file(cls, file: GraphFile) -> Graph:
+        """Return the graph of a JSON form, fully checked."""
+        graph = cls(file.name, file.unit, file.tensors, file.ops, file.meta)
+        _ = graph.dataflow
+        return graph
+
+    def to_json(self) -> bytes:
+        """Return the graph as JSON text."""
+        return msgspec.json.encode(self.to_file())
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph as JSON, whole or not at all."""
+        write_bytes(path, msgspec.json.format(self.to_json(), indent=1) + b"\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Graph:
+        """Return the graph in a JSON file; a wrong file is refused with the place and what was expected."""
+        file = read_json(path, GraphFile)
+        try:
+            return cls.from_file(file)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+
+def _has_surrogate(name: str) -> bool:
+    """Return whether a name holds half a surrogate pair, which no UTF-8 file can."""
+    return any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _convert(fields: dict[str, Any], type_: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(fields, type_)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{what} {quoted(fields['name'])}: {error}") from None

@@ -1,0 +1,153 @@
+"""A machine as data: levels of memory with sizes and prices.
+
+The built-in machines are TOML files in `pebbler/machines/`, each citing where its figures come from.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.files import is_file, read_toml
+
+__all__ = ["Level", "Machine", "builtin_machines", "energy_unit", "machine", "machine_text"]
+
+UNIT_BYTES = {"byte": 1, "float32": 4}
+# Sums of capacities are 64-bit integers, and no sum of prices may overflow a double.
+_MOST_UNITS = 2**56
+_MOST_PRICE = 1e30
+Price = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One memory: how many units it holds (None: unbounded) and what reading and writing a unit costs."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    read: Price
+    write: Price
+    capacity: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Levels of memory, fastest first, and the rules under which they are used.
+
+    >>> m = Machine("two", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 100, 100)))
+    >>> m.management, m.operands, m.level[0].capacity
+    ('explicit', 'fastest', 3)
+    """
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    unit: Annotated[str, msgspec.Meta(min_length=1)]
+    level: tuple[Level, ...]
+    management: Literal["explicit", "lru", "recency"] = "explicit"
+    operands: Literal["fastest", "any"] = "fastest"
+    allocator: Literal["own", "reuse"] = "reuse"
+    line: Annotated[int, msgspec.Meta(ge=1)] = 1
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        place = f"machine {quoted(self.name)}"
+        if not self.level:
+            raise InputError(f"{place}: needs at least one level")
+        if len(self.level) > 32:
+            raise InputError(f"{place}: has {len(self.level)} levels; at most 32 are supported")
+        names = [level.name for level in self.level]
+        for i, level in enumerate(self.level):
+            here = f"{place}: level[{i}] ({quoted(level.name)})"
+            if level.name in names[:i]:
+                raise InputError(f"{here}: the name is taken")
+            for field, price in (("read", level.read), ("write", level.write)):
+                if not 0 <= price <= _MOST_PRICE:
+                    raise InputError(f"{here}: {field} must be a finite price from 0 to {_MOST_PRICE:g}, got {price}")
+            room = level.capacity
+            if room is not None and not (isinstance(room, int) and 1 <= room <= _MOST_UNITS):
+                raise InputError(f"{here}: capacity must be a whole number from 1 to {_MOST_UNITS:,}, got {room}")
+            last = i == len(self.level) - 1
+            if level.capacity is None and not last:
+                raise InputError(f"{here}: only the last level may be unbounded; give it a capacity")
+            if level.capacity is not None and last and len(self.level) > 1:
+                raise InputError(f"{here}: the last of several levels is unbounded; leave out its capacity")
+        if self.management != "explicit" and self.level[-1].capacity is not None:
+            raise InputError(f"{place}: management {self.management!r} needs an unbounded last level")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the levels, fastest first."""
+        return [level.name for level in self.level]
+
+    def level_index(self, name: str) -> int:
+        """Return the position of a level (0 is the fastest), or say which levels there are."""
+        for i, level in enumerate(self.level):
+            if level.name == name:
+                return i
+        raise InputError(f"machine {quoted(self.name)} has no level {quoted(name)}{near_matches(name, self.names)}")
+
+    def in_unit(self, unit: str) -> Machine:
+        """Return the same machine with capacities, lines and prices per `unit`; only float32 and byte convert.
+
+        >>> machine("notes").in_unit("byte").level[1].capacity
+        65536
+        """
+        if unit == self.unit:
+            return self
+        if unit not in UNIT_BYTES or self.unit not in UNIT_BYTES:
+            raise InputError(
+                f"the graph is in {quoted(unit)}, machine {quoted(self.name)} in {quoted(self.unit)}: "
+                "they must agree (only float32 and byte convert)"
+            )
+        old, new = UNIT_BYTES[self.unit], UNIT_BYTES[unit]
+        levels = tuple(
+            msgspec.structs.replace(
+                level,
+                capacity=None if level.capacity is None else level.capacity * old // new,
+                read=level.read * new / old,
+                write=level.write * new / old,
+            )
+            for level in self.level
+        )
+        return msgspec.structs.replace(self, unit=unit, level=levels, line=max(1, self.line * old // new))
+
+
+def energy_unit(unit: str) -> str:
+    """Return what energies are counted in for graphs of this unit: pJ, or plain units for pebbles."""
+    return "pJ" if unit in UNIT_BYTES else "units"
+
+
+def builtin_machines() -> list[str]:
+    """Return the names of the built-in machines.
+
+    >>> "red-blue" in builtin_machines()
+    True
+    """
+    files = resources.files("pebbler.game.machines").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def machine_text(name: str) -> str:
+    """Return the TOML text of a built-in machine, sources and all: a start for one's own."""
+    if name not in builtin_machines():
+        raise InputError(f"no built-in machine {quoted(name)}{near_matches(name, builtin_machines())}")
+    return resources.files("pebbler.game.machines").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def machine(name: str | Path | Machine) -> Machine:
+    """Return a built-in machine by name, or the one in a TOML file.
+
+    >>> machine("red-blue").level[0].capacity
+    11
+    """
+    if isinstance(name, Machine):
+        return name
+    text = str(name)
+    if text in builtin_machines():
+        with resources.as_file(resources.files("pebbler.game.machines").joinpath(f"{text}.toml")) as path:
+            return read_toml(path, Machine)
+    if text.endswith(".toml") or is_file(text):
+        return read_toml(text, Machine)
+    raise InputError(
+        f"no built-in machine {quoted(text)}{near_matches(text, builtin_machines())}; a machine file must end in .toml"
+    )

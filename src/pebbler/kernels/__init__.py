@@ -1,1 +1,0 @@
-"""numba kernels on flat arrays; they know nothing of graphs."""

@@ -1,0 +1,1 @@
+"""Who judges: whether a plan is legal, and what it costs."""

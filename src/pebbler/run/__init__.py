@@ -1,0 +1,1 @@
+"""Plans on real numbers and on real PyTorch models."""

@@ -1,0 +1,200 @@
+"""Run a plan on real numbers, storage by storage, and compare with program order.
+
+The runner trusts no analysis: it has levels of storage and obeys the moves. A plan that overwrites a parameter too early therefore
+computes with the new one, as a real machine would. Graphs without numpy kernels run on fingerprints: every op mixes all that
+it reads into a 64-bit number, so that one stale value anywhere changes the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError, quoted
+from pebbler.game.graph import Graph, Op, Tensor
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Plan
+from pebbler.workloads import arithmetic
+
+__all__ = ["Comparison", "execute", "verify"]
+
+Values = dict[str, Any]
+_MOST_NUMBERS = 2**29  # 4 GiB of doubles
+Interpreter = Callable[[Op, Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far the results of a plan are from those of program order."""
+
+    identical: bool  # bit for bit
+    largest_difference: float  # relative; 0 when identical
+    compared: tuple[str, ...]
+    numbers: bool  # False: the graph has no kernels, so fingerprints were compared
+
+
+def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, seed: int = 0) -> Values:
+    """Return the final value of every param and output after running the plan's moves.
+
+    `values` gives inputs and params; without it they are drawn from `seed`. A plan with a source takes and returns the source's
+    tensors, whatever tiles it works on. Illegal plans run too, as far as data allows.
+
+    >>> from pebbler import workloads, machine, Plan
+    >>> plan = Plan.in_order(workloads.mlp(n=3, hidden=4), machine("notes"))
+    >>> sorted(execute(plan))
+    ['W1', 'W2', 'b1', 'b2']
+    """
+    graph = plan.graph
+    plan.encode()  # refuses moves that name what does not exist
+    interpret, start = _interpreter(plan, values, seed)
+    root = _storage_names(graph)
+    slowest = len(plan.machine.level) - 1
+    cached = plan.machine.management != "explicit"
+    levels: list[dict[str, Any]] = [{} for _ in plan.machine.level]
+    for tensor, places in plan.start_levels().items():
+        name = graph.tensors[tensor].name
+        for level in [slowest] if cached else places:
+            levels[level][root[name]] = start[name]
+
+    def find(name: str, op: str) -> Any:
+        for level in levels:
+            if root[name] in level:
+                return level[root[name]]
+        raise InputError(f"{op}: {quoted(name)} is in no level")
+
+    number = {name: i for i, name in enumerate(plan.machine.names)}
+    ran: set[str] = set()
+    for move in plan.moves:
+        if move[0] == "compute":
+            op = graph.op_named(move[1])
+            results = interpret(op, [find(name, f"op {quoted(op.name)}") for name in op.reads])
+            level = number[move[2]] if len(move) == 3 and not cached else 0
+            for name, result in zip(op.writes, results, strict=True):
+                if op.name not in ran:
+                    for other in levels:
+                        other.pop(root[name], None)
+                levels[level][root[name]] = result
+            ran.add(op.name)
+        elif move[0] == "copy":
+            held = levels[number[move[2]]]
+            if root[move[1]] not in held:
+                raise InputError(f"copy: {quoted(move[1])} is not in {quoted(move[2])}")
+            levels[number[move[3]]][root[move[1]]] = held[root[move[1]]]
+        else:
+            levels[number[move[2]]].pop(root[move[1]], None)
+    kept = [tensor.name for tensor in graph.tensors if tensor.kind in ("param", "output")]
+    final = {name: find(name, "the end") for name in kept}
+    return final if plan.source is None else _assembled(graph, plan.source, final)
+
+
+def verify(plan: Plan, *, seed: int = 0) -> Comparison:
+    """Return how the plan's params and outputs compare with those of program order, from the same start.
+
+    >>> from pebbler import workloads, machine, Plan
+    >>> broken = Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("fused"))
+    >>> verify(broken).identical
+    False
+    """
+    program = plan.graph if plan.source is None else plan.source
+    # Program order is run as on a machine that holds everything, whatever the plan's levels are.
+    memory = Machine("memory", program.unit, (Level("memory", 0, 0),), operands="any")
+    reference = execute(Plan.in_order(program, memory), seed=seed)
+    result = execute(plan, seed=seed)
+    numbers = arithmetic.has_kernels(plan.graph)
+    worst, identical = 0.0, True
+    for name, expected in reference.items():
+        if name not in result:
+            raise InputError(f"no tile of the plan's graph holds {quoted(name)} of its source")
+        got, expected = np.asarray(result[name]), np.asarray(expected)
+        if got.tobytes() != expected.tobytes():
+            identical = False
+            worst = max(worst, _difference(got, expected) if numbers else 1.0)
+    return Comparison(identical, worst, tuple(reference), numbers)
+
+
+def _difference(got: npt.NDArray[np.float64], expected: npt.NDArray[np.float64]) -> float:
+    """Return how far `got` is from `expected`, relative to the largest number in it; 1 where either is no number."""
+    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+    difference = float(np.max(np.abs(got - expected), initial=0.0)) / scale
+    return difference if np.isfinite(difference) else 1.0
+
+
+def _storage_names(graph: Graph) -> dict[str, str]:
+    names = {}
+    for tensor in graph.tensors:
+        here = tensor
+        while here.overwrites is not None:
+            here = graph.tensor_named(here.overwrites)
+        names[tensor.name] = here.name
+    return names
+
+
+def _interpreter(
+    plan: Plan, values: Mapping[str, npt.ArrayLike] | None, seed: int
+) -> tuple[Interpreter, dict[str, Any]]:
+    """Return how to run an op, and the start values to run it on: arrays where there are kernels, else fingerprints."""
+    graph, program = plan.graph, plan.graph if plan.source is None else plan.source
+    if not arithmetic.has_kernels(graph):
+        if values is not None or plan.source is not None:
+            raise InputError(f"graph {quoted(graph.name)} has no numpy kernels, so it cannot run on numbers")
+        names = [tensor.name for tensor in graph.tensors if tensor.kind in ("input", "param")]
+        return _fingerprint, {name: _mix(str(seed), name) for name in names}
+    if sum(tensor.size for tensor in (*graph.tensors, *program.tensors)) > _MOST_NUMBERS:
+        raise InputError(f"graph {quoted(graph.name)} has more than {_MOST_NUMBERS:,} numbers: too many to run here")
+    start: dict[str, Any] = arithmetic.initial_values(program, seed)
+    for name, value in (values or {}).items():
+        if name not in start:
+            raise InputError(f"{quoted(name)} is no input or param of graph {quoted(program.name)}")
+        array = np.asarray(value, np.float64)
+        if array.shape != start[name].shape:
+            raise InputError(f"{quoted(name)} must have shape {start[name].shape}, got {array.shape}")
+        start[name] = array
+    if plan.source is not None:
+        pieces = [(tensor, *_part(tensor, program)) for tensor in graph.tensors if tensor.kind in ("input", "param")]
+        if stranger := next((whole for _, whole, _ in pieces if whole not in start), None):
+            raise InputError(f"source: {quoted(stranger)} is neither input nor param, but a tile of it is")
+        start = {tensor.name: start[whole][part] for tensor, whole, part in pieces}
+    return lambda op, reads: arithmetic.run_op(graph, op, reads), start
+
+
+class _Tile(msgspec.Struct):
+    of: str
+    at: dict[str, tuple[int, int]] = {}
+
+
+def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
+    """Return which tensor of the source this is a tile of, and which part of it."""
+    try:
+        tile = msgspec.convert(tensor.meta.get("tile", {"of": tensor.name}), _Tile)
+    except msgspec.ValidationError as error:
+        raise InputError(f"tensor {quoted(tensor.name)}: meta tile: {error}") from None
+    whole = source.tensor_named(tile.of)
+    return whole.name, tuple(slice(*tile.at.get(axis, (0, extent))) for axis, extent in whole.axes or ())
+
+
+def _assembled(graph: Graph, source: Graph, results: Values) -> Values:
+    whole: Values = {}
+    for name, result in results.items():
+        tensor = graph.tensor_named(name)
+        goal, part = _part(tensor, source)
+        shape = tuple(extent for _, extent in source.tensor_named(goal).axes or ())
+        try:
+            whole.setdefault(goal, np.full(shape, np.nan))[part] = result
+        except ValueError as error:
+            raise InputError(f"tensor {quoted(name)}: does not fit as a tile of {quoted(goal)}: {error}") from None
+    return whole
+
+
+def _fingerprint(op: Op, reads: Sequence[Any]) -> list[Any]:
+    return [_mix(op.name, name, *(str(int(read)) for read in reads)) for name in op.writes]
+
+
+def _mix(*words: str) -> np.uint64:
+    digest = hashlib.blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest))

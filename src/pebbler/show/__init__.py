@@ -1,0 +1,1 @@
+"""Plans for people: the report page, plots, drawings, tables."""

@@ -1,0 +1,118 @@
+"""Plots for papers, in one colour-blind-safe style; the file name says which format."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pebbler.errors import InputError
+from pebbler.files import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pebbler.trace.analysis import CacheAnalysis
+
+__all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "save_figure"]
+
+# Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ by marker and dash as well.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+FORMATS = (".png", ".svg", ".pdf")
+_SETTINGS: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pebbler",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+
+
+def new_figure(title: str, x_label: str, y_label: str) -> tuple[Figure, Any]:
+    """Return an empty figure in the house style, and its axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_prop_cycle(color=PALETTE)
+        axes.set_title(title)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+    return figure, axes
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as .png, .svg or .pdf, whole or not at all; the same figure gives the same bytes."""
+    import matplotlib
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(f"{path}: a plot is written as {', '.join(FORMATS)}")
+    buffer = io.BytesIO()
+    dates = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[suffix]
+    with matplotlib.rc_context(_SETTINGS):
+        figure.savefig(buffer, format=suffix[1:], dpi=160, metadata=dates)
+    write_bytes(path, buffer.getvalue())
+
+
+def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
+    """Draw the miss ratio against the cache size: LRU at every size, OPT at the sizes analysed."""
+    import numpy as np
+
+    figure, axes = new_figure(
+        title, "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)", "miss ratio"
+    )
+    hits = found.profile.cdf()
+    sizes = np.arange(1, len(hits))
+    changes = np.flatnonzero(np.diff(hits[1:], prepend=-1.0)) if len(sizes) else sizes
+    if len(changes):
+        axes.step(
+            np.append(sizes[changes], len(hits)), 1 - np.append(hits[1:][changes], hits[-1]), where="post", label="LRU"
+        )
+    if found.opt is not None:
+        points: Sequence[tuple[int, int]] = sorted(found.opt.items())
+        ratios = [count / found.accesses for _, count in points]
+        axes.plot([size for size, _ in points], ratios, "D", color=PALETTE[1], label="OPT (Belady)")
+    axes.axhline(found.cold / found.accesses, color="#777777", linestyle=":", label="first touches")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def draw_chain(points: Sequence[Mapping[str, Any]], path: str | Path, title: str) -> None:
+    """Draw the optimum against the number of red pebbles, one marker per strategy."""
+    figure, axes = new_figure(title, "red pebbles (units of fast memory)", "least energy (units)")
+    axes.plot([p["red"] for p in points], [p["energy"] for p in points], color="#999999", linewidth=1, zorder=1)
+    for i, strategy in enumerate(dict.fromkeys(p["strategy"] for p in points)):
+        chosen = [p for p in points if p["strategy"] == strategy]
+        axes.plot(
+            [p["red"] for p in chosen], [p["energy"] for p in chosen], "osD^"[i % 4], color=PALETTE[i], label=strategy
+        )
+    axes.set_yscale("log")
+    axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def draw_steps(rows: Sequence[tuple[str, float]], bound: float | None, unit: str, path: str | Path, title: str) -> None:
+    """Draw energies as labelled bars, first row on top, with the lower bound as a line."""
+    figure, axes = new_figure(title, f"energy ({unit})", "")
+    places = range(len(rows), 0, -1)
+    axes.barh(list(places), [energy for _, energy in rows], color=PALETTE[0], height=0.62)
+    axes.set_yticks(list(places), [name for name, _ in rows])
+    for place, (_, energy) in zip(places, rows, strict=True):
+        axes.annotate(
+            f"{energy:,.4g}", (energy, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    if bound:
+        axes.axvline(bound, color=PALETTE[1], linestyle="--", label="lower bound")
+        axes.legend(frameon=False, loc="lower right")
+    axes.grid(visible=False, axis="y")
+    axes.margins(x=0.12)
+    save_figure(figure, path)

@@ -1,0 +1,56 @@
+"""One self-contained page about plans: `report(plans, path)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pebbler.game.plan import Plan
+
+if TYPE_CHECKING:
+    from pebbler.show.report.data import ReportData
+
+__all__ = ["report"]
+
+
+def report(
+    plans: Plan | str | Path | Sequence[Plan | str | Path],
+    path: str | Path,
+    *,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> ReportData:
+    """Write a page that shows plans, or plan files, and return what is on it.
+
+    The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
+    landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
+    plans' names on the page; files are called by their own.
+
+    >>> import tempfile
+    >>> from pebbler import machine, workloads
+    >>> plan = Plan.in_order(workloads.note_mlp(), machine("notes-recency"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = report(plan, Path(folder, "report.html"))
+    ...     Path(folder, "report.html").stat().st_size < 5_000_000
+    True
+    """
+    from pebbler.errors import InputError
+    from pebbler.files import write_text
+    from pebbler.show.report.data import gather
+    from pebbler.show.report.page import page
+
+    given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
+    loaded = []
+    labels = []
+    for i, one in enumerate(given):
+        labels.append(("plan" if len(given) == 1 else f"plan {i + 1}") if isinstance(one, Plan) else Path(one).stem)
+        loaded.append(one if isinstance(one, Plan) else Plan.load(one))
+        if not isinstance(one, Plan):
+            try:
+                loaded[-1].encode()
+            except InputError as error:
+                raise InputError(f"{one}: {error}") from None
+    data = gather(loaded, names if names is not None else labels, title)
+    write_text(path, page(data))
+    return data

@@ -1,0 +1,280 @@
+"""What a report page shows, gathered from plans as plain lists that become JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from pebbler.errors import InputError
+from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.plan import COMPUTE, Plan
+from pebbler.referee import books as pricing
+from pebbler.referee.judgement import check
+from pebbler.show.report.landscape import Landscape, survey
+from pebbler.show.report.locality import Locality, measure
+from pebbler.solver.paging.greedy import program_order_plan
+from pebbler.solver.problem import Problem
+
+__all__ = ["GraphData", "PlanData", "ReportData", "gather", "program_order"]
+
+# A page holds every move; beyond this a browser is the wrong place to look at them.
+MOST_MOVES = 200_000
+BASELINE = "program order"
+
+
+@dataclass(frozen=True)
+class RowsData:
+    """`pebbler.game.dataflow.Rows` as lists."""
+
+    start: list[int]
+    items: list[int]
+
+    @classmethod
+    def of(cls, rows: Rows) -> RowsData:
+        """Return the lists of flat rows."""
+        return cls(rows.start.tolist(), rows.items.tolist())
+
+
+@dataclass(frozen=True)
+class GraphData:
+    """A graph and its derived values, numbered as `Graph.dataflow` numbers them."""
+
+    name: str
+    unit: str
+    energy_unit: str
+    tensor_name: list[str]
+    tensor_size: list[int]
+    tensor_kind: list[str]
+    tensor_overwrites: list[str | None]
+    storage: list[int]
+    op_name: list[str]
+    op_cost: list[float]
+    op_once: list[bool]
+    value_tensor: list[int]
+    value_version: list[int]
+    value_maker: list[int]
+    value_destroyer: list[int]
+    value_survives: list[bool]
+    reads: RowsData
+    writes: RowsData
+    destroys: RowsData
+    readers: RowsData
+
+    @classmethod
+    def of(cls, graph: Graph, unit: str) -> GraphData:
+        """Return a graph as lists, its costs counted in a unit."""
+        flow = graph.dataflow
+        return cls(
+            name=graph.name,
+            unit=graph.unit,
+            energy_unit=unit,
+            tensor_name=flow.tensor_names,
+            tensor_size=[tensor.size for tensor in graph.tensors],
+            tensor_kind=[tensor.kind for tensor in graph.tensors],
+            tensor_overwrites=[tensor.overwrites for tensor in graph.tensors],
+            storage=flow.storage.tolist(),
+            op_name=flow.op_names,
+            op_cost=flow.op_cost.tolist(),
+            op_once=flow.op_once.tolist(),
+            value_tensor=flow.value_tensor.tolist(),
+            value_version=flow.value_version.tolist(),
+            value_maker=flow.value_maker.tolist(),
+            value_destroyer=flow.value_destroyer.tolist(),
+            value_survives=flow.value_must_survive.tolist(),
+            reads=RowsData.of(flow.op_reads),
+            writes=RowsData.of(flow.op_writes),
+            destroys=RowsData.of(flow.op_destroys),
+            readers=RowsData.of(flow.value_readers),
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The referee's judgement; lists follow the numbering of levels, tensors, ops and kinds of move."""
+
+    legal: bool
+    energy: float
+    error: str | None
+    move: int | None
+    peak: list[int]
+    levels: list[float]
+    tensors: list[float]
+    ops: list[float]
+    kinds: list[float]
+    steps: list[float]
+
+
+@dataclass(frozen=True)
+class PlanData:
+    """One plan: its moves as flat lists, the referee's verdict, and how its memory behaves."""
+
+    name: str
+    graph: int  # in ReportData.graphs
+    machine: Machine  # in the graph's unit
+    capacity: list[int]
+    steady: bool
+    baseline: bool  # made here for comparison, not given by the user
+    claimed: float | None
+    bound: float | None
+    gap: float | None
+    status: str | None
+    proof: str
+    source: str | None
+    program_order: float | None
+    kind: list[int]
+    subject: list[int]
+    level: list[int]
+    to: list[int]
+    start: list[int]  # per value: the levels that hold it at the start, as bits
+    verdict: Verdict
+    locality: Locality | None
+
+    @classmethod
+    def of(cls, plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:
+        """Return a plan as lists; a baseline needs no comparison with program order."""
+        flow = plan.graph.dataflow
+        machine = plan.machine.in_unit(plan.graph.unit)
+        judgement = check(plan)
+        moves = plan.encode()
+        start = np.zeros(flow.values, np.int64)
+        for tensor, levels in plan.start_levels().items():
+            start[flow.start_value[tensor]] = sum(1 << level for level in levels)
+        if machine.management != "explicit":
+            start = np.where(flow.value_maker == NONE, 1 << len(machine.level) - 1, 0)
+        base = None if baseline else program_order(plan)
+        judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
+        order = moves.subject[moves.kind == COMPUTE]
+        return cls(
+            name=name,
+            graph=graph,
+            machine=machine,
+            capacity=pricing.capacities(machine).tolist(),
+            steady=bool(plan.steady),
+            baseline=baseline,
+            claimed=plan.energy,
+            bound=plan.bound,
+            gap=None if judged.gap is None or judged.gap == float("inf") else judged.gap,
+            status=plan.status,
+            proof=plan.proof,
+            source=None if plan.source is None else plan.source.name,
+            program_order=None if base is None else check(base).energy,
+            kind=moves.kind.tolist(),
+            subject=moves.subject.tolist(),
+            level=moves.level.tolist(),
+            to=moves.to.tolist(),
+            start=start.tolist(),
+            verdict=Verdict(
+                legal=judgement.legal,
+                energy=judgement.energy,
+                error=judgement.error,
+                move=judgement.move,
+                peak=list(judgement.peak.values()),
+                levels=list(judgement.levels.values()),
+                tensors=list(judgement.tensors.values()),
+                ops=list(judgement.ops.values()),
+                kinds=list(judgement.moves.values()),
+                steps=judgement.step_energy.tolist(),
+            ),
+            locality=measure(plan.graph, order, machine),
+        )
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything on the page."""
+
+    title: str
+    version: str
+    graphs: list[GraphData]
+    plans: list[PlanData]
+    landscape: Landscape | None
+
+
+def gather(plans: Sequence[Plan], names: Sequence[str] | None = None, title: str | None = None) -> ReportData:
+    """Return what the page shows of some plans; a plan in program order joins them for comparison.
+
+    >>> from pebbler import machine, workloads
+    >>> plan = Plan.in_order(workloads.note_mlp(), machine("notes-recency"), workloads.note_order("optimal"))
+    >>> [(one.name, one.verdict.energy) for one in gather([plan]).plans]
+    [('plan', 10764315), ('program order', 11004490)]
+    """
+    from pebbler.version import VERSION
+
+    if not plans:
+        raise InputError("a report needs at least one plan")
+    moves = sum(len(plan.moves) for plan in plans)
+    if moves > MOST_MOVES:
+        raise InputError(f"{moves:,} moves are too many for one page (at most {MOST_MOVES:,})")
+    labels = _labels(names, len(plans))
+    shown = list(plans)
+    base = program_order(plans[0])
+    known = base is None or any(_same_schedule(base, plan) for plan in shown)
+    if base is not None and not known:
+        shown.append(base)
+        labels.append(BASELINE if BASELINE not in labels else f"{BASELINE} (made here)")
+    graphs: list[Graph] = []
+    units: list[str] = []
+    data = []
+    for plan, label in zip(shown, labels, strict=True):
+        if not any(plan.graph is graph or plan.graph == graph for graph in graphs):
+            graphs.append(plan.graph)
+            units.append(plan.energy_unit)
+        index = next(i for i, graph in enumerate(graphs) if plan.graph is graph or plan.graph == graph)
+        data.append(PlanData.of(plan, label, index, baseline=plan is base))
+    heading = title or f"{plans[0].graph.name} on {plans[0].machine.name}"
+    listed = [GraphData.of(graph, unit) for graph, unit in zip(graphs, units, strict=True)]
+    return ReportData(heading, VERSION, listed, data, survey(shown, labels))
+
+
+def program_order(plan: Plan) -> Plan | None:
+    """Return the plan's source in program order, run on its machine in a straightforward way; None if that does not fit.
+
+    >>> from pebbler import machine, workloads
+    >>> base = program_order(Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("optimal")))
+    >>> base.moves[-1]
+    ('compute', 'upd_b2')
+    """
+    graph = plan.graph if plan.source is None else plan.source
+    if plan.machine.management != "explicit":
+        return Plan.in_order(graph, plan.machine, steady=plan.steady)
+    names = {tensor.name for tensor in graph.tensors}
+    start = {} if plan.steady else {name: where for name, where in plan.start.items() if name in names}
+    problem = Problem.of(graph, plan.machine, steady=plan.steady, start=start)
+    answer = program_order_plan(problem)
+    if answer is None:
+        return None
+    found = problem.plan(*answer)
+    return found if check(found).legal else None
+
+
+def _labels(names: Sequence[str] | None, count: int) -> list[str]:
+    if names is not None and len(names) != count:
+        raise InputError(f"names must match the plans: got {len(names)} for {count} plans")
+    wanted = list(names) if names is not None else ["plan"] if count == 1 else [f"plan {i + 1}" for i in range(count)]
+    labels: list[str] = []
+    for name in wanted:
+        fresh, number = name, 1
+        while fresh in labels:
+            number += 1
+            fresh = f"{name} ({number})"
+        labels.append(fresh)
+    return labels
+
+
+def _same_schedule(one: Plan, other: Plan) -> bool:
+    return (
+        list(map(tuple, one.moves)) == list(map(tuple, other.moves))
+        and one.machine == other.machine
+        and one.steady == other.steady
+        and one.graph == other.graph
+    )
+
+
+def to_json(data: ReportData) -> bytes:
+    """Return the data as JSON."""
+    return msgspec.json.encode(data)

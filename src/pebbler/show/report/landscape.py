@@ -1,0 +1,174 @@
+"""Where a plan stands among the other orders of its graph, and what more or less fast memory would do to it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.orders import count_orders, iterate_orders
+from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
+from pebbler.show.report.sweep import Front, fronts
+from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.cache_order import touching_of
+from pebbler.solver.tiling.kernels import cache_order
+from pebbler.workloads import note_mlp
+from pebbler.workloads.mlp import NOTE_ORDERS
+
+__all__ = ["Landscape", "Mark", "survey"]
+
+Order = Sequence[int] | npt.NDArray[np.int64]
+BINS = 60
+MOST_STEPS = {True: 150_000, False: 12_000}  # ops run over all orders: compiled for caches, a Python runtime otherwise
+MOST_SAMPLED = {True: 2_000, False: 200}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A named order on the landscape."""
+
+    name: str
+    energy: float
+    legal: bool
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Energies of all orders of the first plan's graph, or of a sample, in bins; and energy against memory."""
+
+    rule: str
+    orders: str | None  # how many legal ones there are, in words; None when that is too much to count
+    complete: bool
+    seen: int
+    misfits: int  # orders that do not fit into the memory by this rule
+    low: float
+    high: float
+    counts: list[int]
+    marks: list[Mark]
+    fronts: list[Front]
+
+
+def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Landscape | None:
+    """Return the landscape of the first plan's graph on its machine, with every plan on the same two marked; None without ops.
+
+    >>> from pebbler import machine, workloads
+    >>> found = survey([Plan.in_order(workloads.note_mlp(), machine("notes-recency"))], ["mine"])
+    >>> found.orders, found.complete, found.low
+    ('7,290', True, 10764315.0)
+    """
+    graph, steady = plans[0].graph, bool(plans[0].steady)
+    machine = plans[0].machine.in_unit(graph.unit)
+    ops = len(graph.ops)
+    if ops == 0:
+        return None
+    cached = machine.management != "explicit"
+    pricer, rule = _pricer(plans[0], machine)
+    total = count_orders(graph)
+    complete = total is not None and (total == 1 or (ops <= 200 and total * ops <= MOST_STEPS[cached]))
+    sample = max(10, min(MOST_SAMPLED[cached], MOST_STEPS[cached] // ops))
+    # A single order needs no listing, which would recurse as deep as the graph is long.
+    orders = (
+        iterate_orders(graph)
+        if complete and total != 1
+        else islice(_random_orders(graph, seed), 1 if total == 1 else sample)
+    )
+    energies: list[float] = []
+    seen = 0
+    for order in orders:
+        seen += 1
+        energy = pricer(np.asarray(order, np.int64))
+        if energy is not None:
+            energies.append(energy)
+    bins = int(min(BINS, max(8, 1.5 * len(energies) ** 0.5)))
+    counts, edges = np.histogram(energies, bins) if energies else (np.zeros(0, np.int64), np.zeros(2))
+    same = [
+        (plan, name)
+        for plan, name in zip(plans, names, strict=True)
+        if plan.machine == plans[0].machine and bool(plan.steady) == steady
+    ]
+    return Landscape(
+        rule=rule,
+        orders=None if total is None else _in_words(total),
+        complete=complete,
+        seen=seen,
+        misfits=seen - len(energies),
+        low=min(energies, default=0.0),
+        high=max(energies, default=0.0),
+        counts=counts.tolist() if energies and edges[-1] > edges[0] else [len(energies)],
+        marks=_marks(same, graph, machine, steady),
+        fronts=fronts(same),
+    )
+
+
+def _in_words(count: int) -> str:
+    """Return a count as people read it; some have more digits than a float can hold."""
+    return f"{count:,}" if count < 10**15 else f"about 10^{int((count.bit_length() - 1) * math.log10(2))}"
+
+
+def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int64]], float | None], str]:
+    """Return what prices an order, and in words how."""
+    steady = bool(plan.steady)
+    if machine.management != "explicit":
+        step: Any = touching_of(plan.graph, machine, steady=steady)
+        price: Any = cache_order.price
+        rule = "as hardware LRU caches" if machine.management == "lru" else "by recency rank, note 000's rule"
+        return lambda order: float(price(step, order)), f"priced {rule}"
+    problem = Problem.of(plan.graph, machine, steady=steady, start=plan.start)
+
+    def run(order: npt.NDArray[np.int64]) -> float | None:
+        answer = demand_plan(problem, order.tolist(), "farthest")
+        return None if answer is None else check(problem.plan(*answer)).energy
+
+    return run, "run without recomputation, evicting what is needed last (Belady)"
+
+
+def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
+    """Yield random legal orders: at every step any op that is ready, all alike. Not uniform over orders."""
+    rng = random.Random(seed)
+    before = graph.dataflow.predecessors()
+    after: list[list[int]] = [[] for _ in before]
+    for op, row in enumerate(before):
+        for first in row:
+            after[first].append(op)
+    while True:
+        waiting = [len(row) for row in before]
+        ready = [op for op, count in enumerate(waiting) if count == 0]
+        order: list[int] = []
+        while ready:
+            pick = rng.randrange(len(ready))
+            ready[pick], ready[-1] = ready[-1], ready[pick]
+            op = ready.pop()
+            order.append(op)
+            for follower in after[op]:
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    ready.append(follower)
+        yield order
+
+
+def _marks(same: Sequence[tuple[Plan, str]], graph: Graph, machine: Machine, steady: bool) -> list[Mark]:
+    marks = []
+    for plan, label in same:
+        judgement = check(plan)
+        name = label if plan.graph == graph else f"{label} (another graph)"
+        if not judgement.legal and machine.management != "explicit":
+            judgement = check(plan, ignore_war=True)
+            if judgement.legal:
+                marks.append(Mark(name, judgement.energy, False))
+        elif judgement.legal:
+            marks.append(Mark(name, judgement.energy, True))
+    if machine.management != "explicit" and graph == note_mlp():
+        for name, order in NOTE_ORDERS.items():
+            plan = Plan.in_order(graph, machine, order, steady=steady)
+            marks.append(Mark(f"note: {name}", check(plan, ignore_war=True).energy, check(plan).legal))
+    return marks

@@ -1,0 +1,81 @@
+"""The report page: data, scripts and styles in one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib import resources
+from string import Template
+
+from pebbler.errors import one_line
+from pebbler.show.report.data import ReportData, to_json
+from pebbler.show.style import base_style
+
+__all__ = ["page"]
+
+LIBRARIES = ("d3-7.9.2", "plot-0.6.17", "dagre-1.1.8")
+# In the order in which they need one another; together they are one function's body.
+SCRIPTS = (
+    "dom",
+    "rules",
+    "caches",
+    "timeline",
+    "layout",
+    "graphview",
+    "schedule",
+    "running",
+    "planfile",
+    "player",
+    "lifetimes",
+    "charts",
+    "landscape",
+    "diff",
+    "summary",
+    "main",
+)
+
+
+def page(data: ReportData) -> str:
+    """Return the page as HTML.
+
+    Data goes in as JSON in which no tag can end or begin, and the policy lets only the scripts written here run: by their hashes.
+
+    >>> from pebbler import Plan, machine, workloads
+    >>> from pebbler.show.report.data import gather
+    >>> page(gather([Plan.in_order(workloads.chain(2), machine("red-blue"), start={"N0": "fast"})])).startswith("<!doctype html>")
+    True
+    """
+    scripts = [asset(f"vendor/{name}.min.js") for name in LIBRARIES]
+    scripts.append("(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "\n})();")
+    assert not any("</script" in script or "<!--" in script for script in scripts), "would end the element it is in"
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    # Plot writes style elements into its drawings, so styles cannot go by hash.
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    licences = "".join(
+        f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in LIBRARIES
+    )
+    return Template(asset("page.html")).substitute(
+        policy=policy,
+        version=escape(data.version),
+        title=escape(one_line(data.title)),
+        style=base_style() + asset("report.css"),
+        licences=licences,
+        data=embedded(to_json(data)),
+        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+    )
+
+
+def embedded(json: bytes) -> str:
+    """Return JSON that can stand in a script element: whatever is in its strings, no markup is.
+
+    >>> embedded(b'["</script>&"]')
+    '["\\\\u003c/script\\\\u003e\\\\u0026"]'
+    """
+    text = json.decode()
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def asset(name: str) -> str:
+    """Return the text of a file in `report/assets`."""
+    return resources.files("pebbler.show.report").joinpath("assets", *name.split("/")).read_text(encoding="utf-8")

@@ -1,0 +1,131 @@
+"""Energy of plans against the size of a memory level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pebbler.errors import PebblerError
+from pebbler.game.machine import Machine
+from pebbler.game.plan import COMPUTE, Plan
+from pebbler.referee import books as pricing
+from pebbler.referee.judgement import check
+from pebbler.solver.chain import solve_chain_problem
+from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling.cache_order import touching_of
+from pebbler.solver.tiling.kernels import cache_order
+
+__all__ = ["Front", "fronts"]
+
+SOLVED = "solved anew at each size"
+# Sizes tried per level, and the ops that all of them together may run.
+POINTS, MOST_STEPS = {True: 25, False: 16}, {True: 60_000, False: 30_000}
+
+
+@dataclass(frozen=True)
+class Front:
+    """One plan's energy for several capacities of one level; the plan's own is where `own` says."""
+
+    plan: str
+    level: int
+    rule: str
+    capacity: list[int]
+    energy: list[float]
+    own: int
+
+
+def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
+    """Return the fronts of named plans on one machine: caches re-price the same moves, explicit memories re-plan the same order.
+
+    >>> from pebbler import machine, workloads
+    >>> fronts([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
+    [1, 2, 3]
+    """
+    found: list[Front] = []
+    for plan, name in plans:
+        if not check(plan).legal:
+            continue
+        cached = plan.machine.management != "explicit"
+        bounded = [i for i, level in enumerate(plan.machine.level) if level.capacity is not None]
+        for level in bounded if cached else bounded[:1]:
+            budget = MOST_STEPS[cached] // max(1, len(plan.moves) * len(plans))
+            points = min(POINTS[cached], budget)
+            if points >= 4 and not cached and not any(front.rule == SOLVED for front in found):
+                found += _solved_front(plan, name, points)
+            if points >= 4:
+                found.append(_cache_front(plan, name, level, points) if cached else _explicit_front(plan, name, points))
+    kept: list[Front] = []
+    for front in found:
+        same = [
+            one for one in kept if (one.level, one.capacity, one.energy) == (front.level, front.capacity, front.energy)
+        ]
+        if front.capacity and not same:
+            kept.append(front)
+    return kept
+
+
+def _solved_front(plan: Plan, name: str, points: int) -> list[Front]:
+    """Return the optimum at every capacity where that is quick: on chains, which have a solver of their own."""
+    capacities, energies = [], []
+    for room in _ladder(plan, 0, points):
+        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        problem = Problem.of(plan.graph, machine, steady=plan.steady, start=plan.start)
+        search = Search(problem)
+        try:
+            if not solve_chain_problem(search):
+                continue  # no chain, or too little memory to be played as one
+        except PebblerError:
+            continue  # too little memory for any plan
+        capacities.append(room)
+        energies.append(search.energy)
+    return [Front(name, 0, SOLVED, capacities, energies, plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0)]
+
+
+def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:
+    capacities = _ladder(plan, level, points)
+    machine = plan.machine.in_unit(plan.graph.unit)
+    step: Any = touching_of(plan.graph, machine, steady=bool(plan.steady))
+    price: Any = cache_order.price
+    order = plan.encode().subject
+    energies = []
+    for room in capacities:
+        sizes = pricing.capacities(_resized(machine, level, room))
+        changed = {"reach": np.cumsum(sizes[:-1]) // machine.line, "capacity": sizes}
+        resized = step._replace(**{name: changed[name] for name in changed if name in step._fields})
+        energies.append(float(price(resized, order)))
+    own = machine.level[level].capacity or 0
+    return Front(name, level, "same order, priced anew", capacities, energies, own)
+
+
+def _explicit_front(plan: Plan, name: str, points: int) -> Front:
+    order = list(dict.fromkeys(plan.encode().subject[plan.encode().kind == COMPUTE].tolist()))
+    capacities, energies = [], []
+    for room in _ladder(plan, 0, points):
+        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        problem = Problem.of(plan.graph, machine, steady=plan.steady, start={} if plan.steady else plan.start)
+        answer = demand_plan(problem, order, "farthest")
+        judgement = None if answer is None else check(problem.plan(*answer))
+        if judgement is not None and judgement.legal:
+            capacities.append(room)
+            energies.append(judgement.energy)
+    own = plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0
+    return Front(name, 0, "same order, evicting what is needed last", capacities, energies, own)
+
+
+def _ladder(plan: Plan, level: int, points: int) -> list[int]:
+    """Return capacities from 1 to what holds everything, the machine's own among them."""
+    own = plan.machine.in_unit(plan.graph.unit).level[level].capacity or 1
+    most = max(int(plan.graph.dataflow.value_size.sum()), own, 2)
+    ladder = np.geomspace(1, most, points - 1).round().astype(np.int64).tolist()
+    return sorted({*ladder, own})
+
+
+def _resized(machine: Machine, level: int, capacity: int) -> Machine:
+    levels = list(machine.level)
+    levels[level] = msgspec.structs.replace(levels[level], capacity=capacity)
+    return msgspec.structs.replace(machine, level=tuple(levels))

@@ -1,0 +1,16 @@
+"""The look that all of pebbler's pages share."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+__all__ = ["base_style"]
+
+
+def base_style() -> str:
+    """Return the style sheet for any page: type, tables, tiles and colours, light and dark.
+
+    >>> "--level-0" in base_style()
+    True
+    """
+    return resources.files("pebbler").joinpath("style.css").read_text(encoding="utf-8")

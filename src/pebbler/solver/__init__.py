@@ -1,0 +1,101 @@
+"""One front door to every solving method: `solve(graph, machine)` returns the best plan found and how good it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pebbler.errors import InputError, quoted
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.machine import machine as find_machine
+
+if TYPE_CHECKING:
+    from pebbler.game.plan import Plan
+    from pebbler.solver.problem import Search, Start
+
+__all__ = ["Tile", "solve", "solve_search"]
+
+Tile = Literal["auto", "none"]
+
+
+def solve(
+    graph: Graph | str | Path,
+    machine: Machine | str | Path = "notes",
+    *,
+    steady: bool | None = None,
+    start: Start | None = None,
+    tile: Tile = "auto",
+    time_limit: float | None = 30.0,
+    threads: int | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    report: Callable[[Search], None] | None = None,
+) -> Plan:
+    """Return the cheapest plan found, with its energy, a lower bound, and a status that says what is proven.
+
+    The method follows from the problem: chains have their own exact solver, small games are searched completely, caches get a
+    search over orders, tilings and fusions, explicit memories one over order, residency and recomputation. It runs until the
+    plan is proven optimal or `time_limit` seconds are over (None: no limit); Ctrl-C ends it with the best plan so far. The
+    same call gives the same plan unless time cut it off, and then `plan.meta["cut_off"]` says so. `report` is called with the
+    running search whenever the best plan or the bound improves. `quick` stops the search for tilings after a small, fixed amount
+    of work, so that it ends within seconds and yet gives the same plan every time.
+
+    >>> from pebbler.workloads import chain
+    >>> plan = solve(chain(10), "red-blue", start={"N0": "fast"})
+    >>> plan.energy, plan.status
+    (21, 'optimal')
+    """
+    return finish(solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick))
+
+
+def solve_search(
+    graph: Graph | str | Path,
+    machine: Machine | str | Path = "notes",
+    steady: bool | None = None,
+    start: Start | None = None,
+    tile: Tile = "auto",
+    time_limit: float | None = 30.0,
+    threads: int | None = None,
+    seed: int = 0,
+    report: Callable[[Search], None] | None = None,
+    quick: bool = False,
+) -> Search:
+    """Return the finished search behind `solve`, for callers that want more than the plan."""
+    from pebbler.solver.methods import run
+    from pebbler.solver.problem import Problem, Search
+    from pebbler.workloads import load
+
+    if tile not in ("auto", "none"):
+        raise InputError(f"tile must be auto or none, got {quoted(tile)}")
+    threads = (os.cpu_count() or 1) if threads is None else threads
+    if threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}")
+    loaded = graph if isinstance(graph, Graph) else load(graph)
+    problem = Problem.of(loaded, find_machine(machine), steady=steady, start=start, seed=seed, threads=threads)
+    search = Search(problem, time_limit, report)
+    search.quick = quick
+    run(search, tile)
+    return search
+
+
+def finish(search: Search) -> Plan:
+    """Return the best plan of a search, with energy, bound, status and proof filled in."""
+    from pebbler.game.plan import whole
+    from pebbler.solver.problem import Impossible
+
+    if search.best is None:
+        raise Impossible("no legal plan was found in the time given; a longer time limit may find one")
+    bound = min(search.bound, search.energy)
+    status: Literal["optimal", "bounded", "heuristic"] = (
+        "optimal" if search.done else "bounded" if bound > 0 else "heuristic"
+    )
+    if status == "optimal":
+        bound = search.energy
+    meta = {"cut_off": True} if search.cut_off and status != "optimal" else {}
+    return replace(
+        search.best, energy=whole(search.energy), bound=whole(bound), status=status, proof=search.proof, meta=meta
+    )

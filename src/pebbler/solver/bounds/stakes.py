@@ -1,0 +1,131 @@
+"""What it costs a value not to be in the fast levels at one moment, over and above its compulsory traffic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pebbler.game.dataflow import NONE
+from pebbler.solver.bounds.traffic import Prices
+from pebbler.solver.problem import Problem
+
+__all__ = ["Stake", "stakes_of"]
+
+
+@dataclass(frozen=True)
+class Stake:
+    """A value that is alive once an op of `since` has run (0: always) and until all of `until` have (0: always).
+
+    If it is alive and not in the fast levels, the plan pays `cost` more than the compulsory traffic.
+    """
+
+    value: int
+    size: int
+    cost: float
+    since: int
+    until: int
+
+    def alive(self, ran: int, waiting: int) -> bool:
+        """Return whether it is alive whenever the ops of `ran` have run and those of `waiting` have not."""
+        return (self.since == 0 or self.since & ran != 0) and (self.until == 0 or self.until & waiting != 0)
+
+
+def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
+    """Return the stakes for the levels up to `level`, taken together as the fast ones.
+
+    >>> from pebbler import machine, workloads
+    >>> problem = Problem.of(workloads.chain(3), machine("red-blue"), start={"N0": "fast"})
+    >>> [(stake.value, stake.cost) for stake in stakes_of(problem, Prices.of(problem), 0)][:2]
+    [(0, 200.0), (1, 1.0)]
+    """
+    flow = problem.graph.dataflow
+    readers = [sum(1 << op for op in row.tolist()) for row in flow.value_readers]
+    params = {}
+    if problem.steady:
+        for tensor, entry in enumerate(problem.graph.tensors):
+            if entry.kind == "param":
+                params[int(flow.start_value[tensor])] = int(flow.final_value[tensor])
+    # A param's final value that is not fast goes round the loop too, if the next step reads it.
+    looped = {final: first for first, final in params.items() if final != first and readers[first]}
+    found = []
+    for value, size in enumerate(flow.value_size.tolist()):
+        if size == 0:
+            continue
+        maker = int(flow.value_maker[value])
+        survives = bool(flow.value_must_survive[value])
+        if not readers[value] and not survives:
+            continue
+        since = 0 if maker == NONE else 1 << maker
+        until = 0 if survives else readers[value]
+        if value in params:
+            final = params[value]
+            price = _param(prices, value, final, level, (size, int(flow.value_size[final])))
+            until = 0 if final == value else readers[value]
+            if not readers[value]:
+                continue
+        elif maker == NONE:
+            price = _start(prices, value, level, size)
+            if prices.fastest:
+                # What starts elsewhere is loaded anyway; it is paid for twice only if it was read before and will be again.
+                since = 0 if 0 in (prices.start[value] or []) else readers[value]
+                until = readers[value]
+                if not until:
+                    continue
+        elif value in looped and prices.fastest:
+            price = min(size, int(flow.value_size[looped[value]])) * _around(prices, 0)
+        else:
+            price = _made(prices, value, level, size, survives)
+        if price > 0:
+            found.append(Stake(value, size, price, since, until))
+    return found
+
+
+def _around(prices: Prices, level: int) -> float:
+    """Return the least price of a copy out of the fast levels and one back in."""
+    slow = range(level + 1, len(prices.read))
+    back = min(prices.write[at] + prices.read[at] for at in slow)
+    return min(prices.read[: level + 1]) + back + min(prices.write[: level + 1])
+
+
+def _into(prices: Prices, level: int) -> float:
+    """Return the least price of a copy into the fast levels."""
+    return min(prices.read[level + 1 :]) + min(prices.write[: level + 1])
+
+
+def _start(prices: Prices, value: int, level: int, size: int) -> float:
+    start, count = prices.start[value] or [], int(prices.reads[value])
+    if prices.fastest:
+        return size * (_around(prices, 0) if start == [0] else _into(prices, 0))
+    out = min(prices.read[at] for at in start)
+    best = min(prices.read[at] for at in prices.fits[value])
+    if all(at <= level for at in start):
+        least = out + min(prices.write) + count * best  # it has been copied out
+    elif all(at > level for at in start):
+        slow = [out + prices.write[at] + count * prices.read[at] for at in prices.fits[value] if at > level]
+        # In no fast level ever, or copied in.
+        least = min(count * out, *slow, out + min(prices.write[: level + 1]) + count * best)
+    else:
+        return 0.0
+    return max(0.0, size * (least - prices.base(value, made=False)))
+
+
+def _made(prices: Prices, value: int, level: int, size: int, survives: bool) -> float:
+    again, count = prices.again[value], int(prices.reads[value])
+    if prices.fastest:
+        out = prices.read[0] + min(prices.write[1:])
+        return min(again, size * (out if survives else _around(prices, 0)))
+    floor_read, floor_write = min(prices.read), min(prices.write)
+    slow = [prices.write[at] + count * prices.read[at] for at in prices.fits[value] if at > level]
+    # In no fast level ever; or written to both kinds of levels, the second time by a copy or by its maker.
+    twice = size * (2 * floor_write + count * floor_read) + min(size * floor_read, again)
+    return max(0.0, min(size * min(slow, default=math.inf), twice) - size * prices.base(value, made=True))
+
+
+def _param(prices: Prices, value: int, final: int, level: int, sizes: tuple[int, int]) -> float:
+    """Return the price of a steady step's param not being fast: it is copied around the loop, or never fast when read."""
+    size, common, count = sizes[0], min(sizes), int(prices.reads[value])
+    if prices.fastest:
+        return size * _into(prices, 0) if final == value else common * _around(prices, 0)
+    slow = min((prices.read[at] for at in prices.fits[value] if at > level), default=math.inf)
+    fast = min(prices.read[at] for at in prices.fits[value])
+    return min(size * count * (slow - fast), common * (min(prices.read) + min(prices.write)))

@@ -1,0 +1,210 @@
+"""Known strategies for note 001's game, played by the referee beside the optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pebbler.errors import InputError
+from pebbler.game.plan import Plan, whole
+from pebbler.referee.judgement import check
+from pebbler.solver.chain import solve_chain
+from pebbler.solver.chain.kernels.uniform_table import uniform_levels
+from pebbler.solver.chain.model import Chain, chain_graph, chain_machine
+from pebbler.solver.chain.moves import ChainMove
+from pebbler.solver.chain.plan import plan_moves
+
+__all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "note_moves", "spent"]
+
+# The referee takes moves as a list; a comparison of longer chains than this would be millions of them.
+LONGEST = 20_000
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """What a strategy costs, and what it breaks: `error` is the referee's word on its first illegal move, number `move`."""
+
+    name: str
+    energy: float  # what its moves cost, legal or not
+    moves: int
+    computes: int
+    loads: int
+    stores: int
+    peak_red: int
+    legal: bool
+    error: str | None
+    move: int | None
+
+
+def note_moves(length: int = 100, red: int = 11, interval: int = 10) -> Iterator[ChainMove]:
+    """Yield the moves of note 001's own program: a checkpoint stored every `interval` nodes.
+
+    It is followed to the letter, faults included: it counts its pebbles after putting one down, deletes by age only, and never
+    deletes in the backward pass.
+
+    >>> moves = list(note_moves())
+    >>> len(moves), spent(moves), moves[11]
+    (381, 2082, ('compute', 11))
+    """
+    reds, blues = {0}, set[int]()
+    checkpoints = range(0, length + 1, interval)
+    for i in range(1, length + 1):
+        yield "compute", i
+        reds.add(i)
+        oldest = i - red
+        if len(reds) > red and oldest not in checkpoints and oldest in reds:
+            yield "drop", oldest
+            reds.remove(oldest)
+        if i in checkpoints:
+            yield "store", i
+            blues.add(i)
+    for i in range(length, -1, -1):
+        if i not in reds:
+            for checkpoint in reversed(checkpoints):
+                if checkpoint <= i and checkpoint in blues:
+                    yield "load", checkpoint
+                    reds.add(checkpoint)
+                    for j in range(checkpoint + 1, i + 1):
+                        yield "compute", j
+                        reds.add(j)
+                    break
+        if i < length and i + 1 not in reds:
+            yield "compute", i + 1
+            reds.add(i + 1)
+        yield "backward", i
+
+
+def spent(moves: list[ChainMove], compute: float = 1, io: float = 100) -> float:
+    """Return what moves of a uniform chain cost, legal or not."""
+    prices = {"compute": compute, "backward": compute, "load": io, "store": io}
+    return sum(prices.get(kind, 0) for kind, _ in moves)
+
+
+def every_k_moves(length: int, every: int, stored: bool) -> Iterator[ChainMove]:
+    """Yield checkpointing every k nodes: each segment is computed again, whole, before its backward steps.
+
+    The checkpoints are kept red, or with `stored` go to slow memory and are loaded one by one.
+
+    >>> list(every_k_moves(2, 2, stored=False))[:4]
+    [('compute', 1), ('compute', 2), ('backward', 2), ('backward', 1)]
+    """
+    if every < 1:
+        raise InputError(f"a checkpoint every k nodes takes k >= 1, got {every}")
+    bottom = (length - 1) // every * every
+    for k in range(1, length + 1):
+        if stored and (k - 1) % every == 0 and k - 1 < bottom:
+            yield "store", k - 1
+        yield "compute", k
+        if k - 1 < bottom and (stored or (k - 1) % every):
+            yield "drop", k - 1
+    yield "backward", length
+    for base in range(bottom, -1, -every):
+        top = min(base + every, length)
+        if base < bottom:
+            if stored:
+                yield "load", base
+            for k in range(base + 1, top):
+                yield "compute", k
+        for i in range(top - 1, base - 1, -1):
+            yield "backward", i
+            yield "drop", i + 1
+
+
+def binomial_moves(length: int, red: int) -> Iterator[ChainMove]:
+    """Yield revolve's schedule (Griewank and Walther 2000): `red` - 2 checkpoints, two pebbles for the running step.
+
+    As in revolve, each backward step makes its own N_{i+1} again, even where it is still red from the step before.
+
+    >>> sum(kind == "compute" for kind, _ in binomial_moves(100, 12))
+    322
+    """
+    snaps = min(red - 2, length)
+    if snaps < 1:
+        raise InputError(
+            f"revolve needs at least 3 red pebbles here: a checkpoint and two for the running step; got {red}"
+        )
+    splits = uniform_levels(length, snaps, True)[3]
+    stack = [(0, length - 1, snaps)]
+    while stack:
+        s, t, room = stack.pop()
+        if t < s:  # the segment above s is done
+            yield "drop", s
+        elif s == t:
+            yield "compute", t + 1
+            if t + 1 == length:
+                yield "backward", length
+            yield "backward", t
+            yield "drop", t + 1
+        else:
+            z = s + int(splits[room, t - s])
+            for k in range(s + 1, z + 1):
+                yield "compute", k
+                if k - 1 > s:
+                    yield "drop", k - 1
+            stack += [(s, z - 1, room), (z, -1, 0), (z, t, room - 1)]
+
+
+def compare_strategies(length: int = 100, red: int = 11, compute: float = 1, io: float = 100) -> list[StrategyResult]:
+    """Return note 001's strategy, checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
+
+    >>> [(row.name, row.energy, row.legal) for row in compare_strategies()][0]
+    ("note 001's program", 2082, False)
+    """
+    if length > LONGEST:
+        raise InputError(f"strategies are compared on chains of up to {LONGEST} nodes, got {length}")
+    solved = solve_chain(length, red, compute, io)
+    rows = [judge("note 001's program", length, red, compute, io, note_moves(length, red))]
+    root = max(1, math.isqrt(length))
+    rows.append(judge(f"red checkpoint every {root}", length, red, compute, io, every_k_moves(length, root, False)))
+    if math.isfinite(io):
+        every = min(range(1, red), key=lambda k: _stored_cost(length, k, compute, io))
+        name = f"stored checkpoint every {every}"
+        rows.append(judge(name, length, red, compute, io, every_k_moves(length, every, True)))
+    rows.append(judge("binomial (revolve)", length, red, compute, io, binomial_moves(length, red)))
+    rows.append(judge(f"{solved.status}", length, red, compute, io, solved.moves()))
+    return rows
+
+
+def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
+    segments = (length - 1) // every
+    return segments * (2 * io + compute * (every - 1))
+
+
+def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterator[ChainMove]) -> StrategyResult:
+    """Return a strategy's figures and the referee's verdict on it."""
+    chain = Chain.uniform(length, red, compute, io)
+    played = list(moves)
+    plan = Plan(chain_graph(chain), chain_machine(chain, red), list(plan_moves(chain, iter(played))), {"N0": "fast"})
+    error, move = None, None
+    try:
+        judgement = check(plan)
+        error, move = judgement.error, judgement.move
+    except InputError as refused:  # a store where there is no slow memory
+        error = str(refused)
+    counts = {kind: sum(1 for move in played if move[0] == kind) for kind in ("compute", "load", "store")}
+    energy = whole(spent(played, compute, io)) or 0
+    peak = _peak(played)
+    return StrategyResult(
+        name,
+        energy,
+        len(played),
+        counts["compute"],
+        counts["load"],
+        counts["store"],
+        peak,
+        error is None,
+        error,
+        move,
+    )
+
+
+def _peak(moves: list[ChainMove]) -> int:
+    reds, peak = {0}, 1
+    for kind, node in moves:
+        if kind in ("compute", "load"):
+            reds.add(node)
+        elif kind == "drop":
+            reds.discard(node)
+        peak = max(peak, len(reds))
+    return peak

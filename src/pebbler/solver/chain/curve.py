@@ -1,0 +1,141 @@
+"""What a chain costs against the number of red pebbles and against the price of slow memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pebbler.errors import InputError
+from pebbler.game.plan import Status
+from pebbler.solver.chain import solve_chain, tidy
+from pebbler.solver.chain.plan import ChainPlan
+
+__all__ = ["CurvePoint", "Piece", "default_reds", "io_curve", "red_curve"]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The optimum for one number of red pebbles; `strategy` is what it lives from."""
+
+    red: int
+    energy: float
+    computes: int
+    loads: int
+    stores: int
+    status: Status
+    strategy: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A range of prices over which one schedule stays the best: energy = fixed + transfers x io."""
+
+    low: float
+    high: float
+    fixed: float
+    loads: int
+    stores: int
+
+    @property
+    def transfers(self) -> int:
+        """Loads and stores together."""
+        return self.loads + self.stores
+
+
+def red_curve(length: int, reds: Iterable[int], compute: float = 1.0, io: float = 100.0) -> list[CurvePoint]:
+    """Return the optimum for each number of red pebbles.
+
+    >>> [(point.red, point.energy, point.strategy) for point in red_curve(100, [3, 11, 101])]
+    [(3, 1814, 'stores and recomputes'), (11, 336, 'recomputes'), (101, 201, 'keeps all')]
+    """
+    points = []
+    for red in reds:
+        solved = solve_chain(length, red, compute, io)
+        points.append(
+            CurvePoint(
+                red, solved.energy, solved.computes, solved.loads, solved.stores, solved.status, _strategy(solved)
+            )
+        )
+    return points
+
+
+def default_reds(length: int, red: int) -> list[int]:
+    """Return the numbers of red pebbles worth a look: 3 to 16, powers of two, `red` and its neighbours, and all that are of use.
+
+    >>> default_reds(30, 11)
+    [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 31]
+    """
+    most = length + 1
+    powers = [2**k for k in range(5, 24)]
+    return sorted(
+        {max(2 if length == 1 else 3, min(most, r)) for r in [*range(3, 17), *powers, red - 1, red, red + 1, most]}
+    )
+
+
+def _strategy(solved: ChainPlan) -> str:
+    recomputes = solved.computes > solved.chain.length
+    if solved.stores:
+        return "stores and recomputes" if recomputes else "stores"
+    return "recomputes" if recomputes else "keeps all"
+
+
+def io_curve(
+    length: int, red: int, compute: float = 1.0, low: float | None = None, high: float = math.inf
+) -> list[Piece]:
+    """Return the ranges of the load/store price with the best schedule in each, from `low` (default `compute`) to `high`.
+
+    The optimum is the lower envelope of lines (computes fixed, transfers times the price), so every breakpoint is where two
+    neighbouring lines meet; they are found by solving at these meeting points until no new line shows up. The last piece,
+    without transfers, begins where storing ceases to pay.
+
+    >>> [(piece.low, piece.high, piece.transfers) for piece in io_curve(9, 4)]
+    [(1, 2.5, 2), (2.5, inf, 0)]
+    """
+    low = compute if low is None else low
+    if not 0 < low <= high:
+        raise InputError(f"prices must be in order, 0 < low <= high, got {low} and {high}")
+    first, last = _line(length, red, compute, low), _line(length, red, compute, high)
+    lines = [first, *_between(length, red, compute, first, last), last]
+    pieces: list[Piece] = []
+    at = low
+    for i, line in enumerate(lines):
+        if i + 1 < len(lines) and lines[i + 1][1:] == line[1:]:
+            continue
+        end = high if i + 1 == len(lines) else _meeting(line, lines[i + 1])
+        if end > at or not pieces:
+            pieces.append(Piece(tidy(at), tidy(end) if math.isfinite(end) else end, tidy(line[0]), line[1], line[2]))
+            at = end
+    return pieces
+
+
+Line = tuple[float, int, int]
+
+
+def _line(length: int, red: int, compute: float, io: float) -> Line:
+    solved = solve_chain(length, red, compute, io)
+    if solved.status != "optimal":
+        raise InputError(
+            f"the optimum at io {io:g} is not proven, so no curve can be drawn through it; start from io {compute:g}"
+        )
+    return solved.computes * compute + solved.chain.backward_total, solved.loads, solved.stores
+
+
+def _meeting(left: Line, right: Line) -> float:
+    """The price at which two schedules cost the same; the left one has more transfers."""
+    return (right[0] - left[0]) / (left[1] + left[2] - right[1] - right[2])
+
+
+def _between(length: int, red: int, compute: float, left: Line, right: Line) -> list[Line]:
+    if left[1] + left[2] <= right[1] + right[2]:
+        return []
+    price = _meeting(left, right)
+    middle = _line(length, red, compute, price)
+    cost = left[0] + (left[1] + left[2]) * price
+    if middle[0] + (middle[1] + middle[2]) * price >= cost - 1e-9 * max(1.0, cost):
+        return []
+    return [
+        *_between(length, red, compute, left, middle),
+        middle,
+        *_between(length, red, compute, middle, right),
+    ]

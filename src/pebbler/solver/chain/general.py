@@ -1,0 +1,299 @@
+"""Chains whose nodes differ: exact where the recurrence is proven or the chain is short, otherwise a schedule and a bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError
+from pebbler.solver.chain.kernels import general_search as chain_search
+from pebbler.solver.chain.kernels import general_table as kernel
+from pebbler.solver.chain.model import GENERAL_LENGTH, Chain
+from pebbler.solver.chain.moves import Kind, Recorded
+from pebbler.solver.chain.selection import BandSplits, select_nodes
+
+__all__ = ["GeneralSplits", "come_back", "general_bound", "is_exact", "search_small", "solve_general_chain"]
+
+Longs = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
+# Chains up to this length are searched completely where no recurrence is proven: half a second at most.
+SEARCHED, SEARCHED_ADJOINT = 9, 8
+# Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
+NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
+# Of the bound: segments x pebbles.
+EXACT = 200_000_000
+# Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
+SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
+_KINDS: dict[int, Kind] = {
+    chain_search.COMPUTE: "compute",
+    chain_search.LOAD: "load",
+    chain_search.STORE: "store",
+    chain_search.DROP: "drop",
+    chain_search.BACKWARD: "backward",
+    chain_search.SNAP: "snap",
+    chain_search.RESTORE: "restore",
+}
+
+
+@dataclass
+class GeneralSplits:
+    """The splits of a general chain, by segment and memory in grains."""
+
+    sizes: Longs  # in grains, rounded up
+    room: int  # in grains
+    drop: Shorts
+    keep: Shorts
+    how: Shorts
+    top: int = 0
+    bases: list[int] = field(default_factory=list)
+
+    def inside(self, s: int, room: int) -> int:
+        """See `Splits.inside`."""
+        return room - int(self.sizes[s])
+
+    def split(self, s: int, t: int, room: int, keep: bool) -> int:
+        """See `Splits.split`."""
+        splits = self.keep if keep else self.drop
+        return abs(int(splits[room, t * (t + 1) // 2 + s]))
+
+    def keeps(self, s: int, t: int, room: int) -> bool:
+        """See `Splits.keeps`."""
+        return bool(self.keep[room, t * (t + 1) // 2 + s] >= 0)
+
+    def carry(self, base: int, t: int) -> int:
+        """See `Splits.carry`."""
+        return int(self.how[base, t])
+
+
+def grains(chain: Chain, most: int | None = None) -> tuple[Longs, int, bool]:
+    """Return the sizes and the fast memory in grains, and whether nothing was lost by that.
+
+    Large memories are counted in coarser grains (`most` of them, or as many as the tables have room for), sizes rounded up.
+
+    >>> sizes, memory, exact = grains(Chain((2, 4, 2), (0, 1, 1), (1, 1, 1), (9, 9, 9), (9, 9, 9), fast=7))
+    >>> sizes.tolist(), memory, exact
+    ([1, 2, 1], 3, True)
+    """
+    n = chain.length
+    sizes = np.array(chain.sizes, np.int64)
+    if chain.adjoint:
+        sizes[n] = sizes[0]
+    grain = int(np.gcd.reduce(sizes))
+    sizes //= grain
+    memory = min(chain.fast // grain, int(sizes.sum()))
+    if (sizes == 1).all():
+        most = max(4, CELLS // (n * n))
+        return sizes, min(memory, most), memory <= most
+    most = most or max(4, min(FINEST, NARROW // (n * n)))
+    coarse, exact, step = sizes, True, 1
+    whole = memory
+    while memory > most:
+        step += max(1, step // 8)
+        rounded = -(-sizes // step)
+        if not chain.adjoint and int((rounded[1:] + rounded[:-1]).max()) > whole // step:
+            break
+        coarse, memory, exact = rounded, min(whole // step, int(rounded.sum())), False
+    return coarse, memory, exact
+
+
+def is_exact(chain: Chain) -> bool:
+    """Say whether the recurrence is proven to find the optimum of this chain (docs/chains.md).
+
+    >>> is_exact(Chain((1, 1, 1), (0, 1, 2), (1, 1, 1), (9, 9, 9), (9, 9, 9), fast=3))
+    True
+    """
+    n = chain.length
+    if len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1 or not grains(chain)[2]:
+        return False
+    stores, loads = set(chain.store[1:n]), set(chain.load[:n])
+    if all(math.isinf(store + load) for store, load in zip(chain.store[:n], chain.load[:n], strict=True)):
+        return True
+    if len(loads) != 1 or len(stores) > 1 or chain.store_of_first > min(stores, default=math.inf):
+        return False
+    dearest = max(chain.forward[1:])
+    return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
+
+
+def solve_general_chain(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]:
+    """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
+    n = chain.length
+    if n > GENERAL_LENGTH:
+        raise InputError(
+            f"a general chain may have {GENERAL_LENGTH} nodes at most, got {n}; only uniform chains go further"
+        )
+    sizes, memory, exact = grains(chain)
+    uneven = len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1
+    thorough = uneven and n**3 // 6 * memory <= THOROUGH
+    found: list[tuple[float, GeneralSplits | BandSplits]] = []
+    if uneven and not (exact and thorough):
+        fine, room, _ = grains(chain, SELECTED)
+        count = min(n, max(8, math.isqrt(SELECTED_CELLS // room)))
+        apart = 2 * -(-n // count)  # at most, between two chosen nodes
+        band = max(apart, min(LONGEST_BAND, math.isqrt(BAND_CELLS // (n * room))))
+        found.append(_solve_chosen(chain, fine, room, select_nodes(fine, count), band))
+    if not found or math.isinf(found[0][0]):
+        found.append(_solve_all(chain, sizes, memory, thorough))
+    energy, splits = min(found, key=lambda answer: answer[0])
+    return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+
+
+def _solve_all(chain: Chain, sizes: Longs, memory: int, thorough: bool) -> tuple[float, GeneralSplits]:
+    """Solve over all nodes; with different sizes and unless `thorough`, by the narrow search."""
+    n, prefix = chain.length, chain.prefix()
+    equal = bool((sizes == 1).all())
+    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    leaves = kernel.plain_leaves(sizes, prefix, memory, chain.adjoint)
+    drop, keep, drop_split, keep_split = kernel.general_levels(
+        sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, True
+    )
+    splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
+    return _first_sweep(chain, splits, np.arange(n + 1), leaves[1], drop, keep), splits
+
+
+def _solve_chosen(chain: Chain, sizes: Longs, memory: int, nodes: Longs, band: int) -> tuple[float, BandSplits]:
+    """Solve long segments over chosen nodes, those of at most `band` steps over all."""
+    prefix = chain.prefix()
+    leaves, band_drop, band_keep = kernel.band_leaves(sizes, prefix, memory, chain.adjoint, nodes, band)
+    drop, keep, drop_split, keep_split = kernel.general_levels(
+        sizes[nodes], prefix[nodes], leaves, memory, chain.adjoint, False, False, 0.0, True
+    )
+    unstored = np.zeros((0, 0), np.int16)
+    splits = BandSplits(sizes, nodes, memory, drop_split, keep_split, band, band_drop, band_keep, unstored)
+    return _first_sweep(chain, splits, nodes, leaves[1], drop, keep), splits
+
+
+def _first_sweep(
+    chain: Chain, splits: GeneralSplits | BandSplits, nodes: Longs, width: Longs, drop: Floats, keep: Floats
+) -> float:
+    """Choose what the first sweep stores and where it begins to leave red nodes; return the energy, and note it in the splits."""
+    highest = keep if chain.adjoint else drop
+    n = len(nodes) - 1
+    column = (n - 1) * n // 2
+    energy = float(highest[column])
+    store, load = np.array(chain.store), np.array(chain.load)
+    store[0] = chain.store_of_first
+    prefix = chain.prefix()[nodes]
+    sizes, equal = splits.sizes[nodes], bool((splits.sizes == 1).all())
+    total, lowest, how = kernel.blue_bases(
+        sizes, prefix, width, splits.room, chain.adjoint, store[nodes], load[nodes], drop, keep, equal
+    )
+    z = np.arange(1, n)
+    costs = prefix[z] + highest[column + z] + total[z]
+    if costs.size and costs.min() < energy:
+        energy, splits.how, t = float(costs.min()), how, int(z[np.argmin(costs)])
+        splits.top = int(nodes[t])
+        while t > 0:
+            t = int(lowest[t])
+            splits.bases.insert(0, int(nodes[t]))
+    return energy
+
+
+def general_bound(chain: Chain) -> tuple[float, str]:
+    """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
+
+    Every schedule stays legal when nodes shrink and prices fall. So take as many nodes as can ever be red together, the cheapest
+    store and load for all, and forward steps no dearer than these: that chain the recurrence solves exactly.
+    """
+    n = chain.length
+    counted = chain.sizes[:n] if chain.adjoint else chain.sizes
+    together = int(np.searchsorted(np.cumsum(np.sort(np.array(counted))), chain.fast, side="right"))
+    store = min(chain.store[1:n], default=math.inf)
+    load = min(chain.load[:n])
+    forward = list(chain.forward)
+    if not chain.adjoint:
+        forward = [min(cost, store, load) for cost in forward]
+    first = min(chain.store_of_first, store)
+    relaxed = Chain(
+        (1,) * (n + 1),
+        tuple(forward),
+        (0.0,) * (n + 1),
+        (first, *(store,) * n),
+        (load,) * (n + 1),
+        max(together, 0 if chain.adjoint else 2),
+        chain.adjoint,
+    )
+    saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
+    if relaxed.is_uniform:
+        from pebbler.solver.chain.uniform import solve_uniform
+
+        least = solve_uniform(relaxed)[0]
+    else:
+        least = _least(relaxed)
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    once = math.fsum(chain.forward[1 : chain.last + 1]) + come_back(chain)
+    if once > saved + least:
+        return once + start, "every node that does not stay in fast memory comes back at least once (docs/chains.md)"
+    proof = "nodes as small and prices as low as the least of them, solved exactly (docs/chains.md)"
+    return saved + least + start, proof
+
+
+def come_back(chain: Chain) -> float:
+    """Return the least cost of making or loading again the nodes that cannot all wait in fast memory.
+
+    When the last node is first computed, the others that are in fast memory fit there; each one that is not comes back at least
+    once. Which ones to leave out at the least cost is a knapsack; filling it by cost per unit, the last one in part, bounds it.
+
+    >>> come_back(Chain.uniform(9, red=4, compute=1, io=5))
+    6.0
+    """
+    last = chain.last
+    sizes = np.array(chain.sizes[:last], float)
+    moved = np.array(chain.store[:last]) + np.array(chain.load[:last])
+    worth = np.minimum(np.array(chain.forward[:last], float), moved)
+    worth[:1] = chain.store_of_first + chain.load[0]
+    if np.isinf(worth[:1]).any():
+        worth[0], sizes[0] = 0.0, 0.0  # N_0 cannot come back, so it stays; that is no cost
+    room = chain.fast - (0 if chain.adjoint else chain.sizes[last])
+    order = np.argsort(-worth / np.maximum(sizes, 1e-9), kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(sizes[order])])[: len(order)]
+    part = np.clip((room - before) / np.maximum(sizes[order], 1e-9), 0.0, 1.0)
+    return float(np.sum(worth[order] * (1.0 - part)))
+
+
+def _least(chain: Chain) -> float:
+    n, prefix = chain.length, chain.prefix()
+    sizes = np.ones(n + 1, np.int64)
+    fast = min(chain.fast, n + 1)
+    if fast * n * n > EXACT:
+        return float(prefix[chain.last])
+    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    leaves = kernel.plain_leaves(sizes, prefix, fast, chain.adjoint)
+    drop, keep, _, _ = kernel.general_levels(sizes, prefix, leaves, fast, chain.adjoint, True, False, tolerance, False)
+    total, _, _ = kernel.blue_bases(
+        sizes, prefix, leaves[1], fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep, True
+    )
+    highest, column = keep if chain.adjoint else drop, (n - 1) * n // 2
+    z = np.arange(1, n)
+    return min(float(highest[column]), float(np.min(prefix[z] + highest[column + z] + total[z], initial=np.inf)))
+
+
+def search_small(chain: Chain, limit: float) -> tuple[float, Recorded] | None:
+    """Return the optimum of a short chain, backward steps counted, and its moves; None if the chain is too long.
+
+    Schedules of `limit` or more are not looked for; if there is no cheaper one, the energy is infinity.
+    """
+    if chain.length > (SEARCHED_ADJOINT if chain.adjoint else SEARCHED):
+        return None
+    store, load = np.array(chain.store), np.array(chain.load)
+    store[0] = chain.store_of_first
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    least, kinds, nodes = chain_search.search(
+        np.array(chain.sizes, np.int64),
+        np.array(chain.forward),
+        np.array(chain.backward),
+        store,
+        load,
+        chain.fast,
+        chain.adjoint,
+        limit - start,
+    )
+    moves = [(_KINDS[kind], node) for kind, node in zip(kinds.tolist(), nodes.tolist(), strict=True)]
+    if chain.start != "fast":
+        moves = [move for move in moves if move != ("store", 0)]
+    if chain.start == "slow":
+        moves.insert(0, ("load", 0))
+    return float(least) + start, Recorded(tuple(moves))

@@ -1,0 +1,123 @@
+"""The answer for a chain: what it costs, what is proven about it, and its moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pebbler.game.plan import Move, Plan, Status, whole
+from pebbler.solver.chain.model import Chain, chain_graph, chain_machine
+from pebbler.solver.chain.moves import ChainMove, Recorded, Splits, stream
+
+__all__ = ["ChainPlan", "plan_moves"]
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """A schedule of a chain. `count` is the number of moves, -1 where they are too many to be counted.
+
+    `peak_red` is the most fast memory in use, in units (checkpoints only, in the adjoint convention).
+    """
+
+    chain: Chain
+    energy: float
+    bound: float
+    status: Status
+    proof: str
+    computes: int
+    loads: int
+    stores: int
+    peak_red: int
+    count: int
+    splits: Splits | Recorded = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """How far the energy may be above the optimum, as a fraction of the bound."""
+        return 0.0 if self.energy <= self.bound else self.energy / self.bound - 1 if self.bound else float("inf")
+
+    def moves(self) -> Iterator[ChainMove]:
+        """Yield the moves, one at a time: ("compute", 5), ("store", 5), ("load", 5), ("drop", 5), ("backward", 5).
+
+        >>> from pebbler.solver.chain import solve_chain
+        >>> list(solve_chain(1, red=2).moves())
+        [('compute', 1), ('backward', 1), ('backward', 0), ('drop', 1)]
+        """
+        return stream(self.chain, self.splits)
+
+    def plan(self) -> Plan:
+        """Return the schedule as a plan that the referee can check.
+
+        An adjoint schedule gets a machine with room for its checkpoints and for the two states of a running sweep; in the
+        referee's game that room could be used better, so such a plan claims no more than a bound.
+
+        >>> from pebbler import check
+        >>> from pebbler.solver.chain import solve_chain
+        >>> judgement = check(solve_chain(100, red=11).plan())
+        >>> judgement.legal, judgement.energy, judgement.peak["fast"]
+        (True, 336, 11)
+        """
+        chain = self.chain
+        capacity, bound, status, proof = chain.fast, self.bound, self.status, self.proof
+        if chain.adjoint:
+            most = max(a + b for a, b in zip(chain.sizes, (*chain.sizes[1:-1], 0), strict=False))
+            capacity += most
+            bound = sum(chain.forward[1 : chain.length]) + chain.backward_total
+            status = "optimal" if self.energy <= bound else "bounded"
+            proof = "every op runs once"
+        machine = chain_machine(chain, capacity)
+        start = {"fast": "fast", "slow": "slow", "both": ["fast", "slow"]}[chain.start]
+        return Plan(
+            chain_graph(chain),
+            machine,
+            list(plan_moves(chain, self.moves())),
+            {"N0": start},
+            False,
+            whole(self.energy),
+            whole(bound),
+            status,
+            proof,
+        )
+
+
+def plan_moves(chain: Chain, moves: Iterator[ChainMove]) -> Iterator[Move]:
+    """Yield the moves of a chain in the words of `pebbler.game.plan`.
+
+    >>> list(plan_moves(Chain.uniform(1, red=2), iter([("compute", 1), ("drop", 1)])))
+    [('compute', 'c1'), ('drop', 'N1', 'fast')]
+    """
+    if chain.adjoint:
+        moves = _with_room_for_sweeps(moves)
+    for kind, node in moves:
+        if kind == "compute":
+            yield "compute", f"c{node}"
+        elif kind == "backward":
+            yield "compute", f"b{node}"
+        elif kind == "store":
+            yield "copy", f"N{node}", "fast", "slow"
+        elif kind == "load":
+            yield "copy", f"N{node}", "slow", "fast"
+        else:
+            yield "drop", f"N{node}", "fast"
+
+
+def _with_room_for_sweeps(moves: Iterator[ChainMove]) -> Iterator[ChainMove]:
+    """Play the running state as one more pebble: it is put down by each step and taken up when the next one leaves it."""
+    running, kept = 0, set[int]()
+    for kind, node in moves:
+        if kind == "snap":
+            kept.add(node)
+        elif kind == "drop":
+            kept.discard(node)
+            if node != running:
+                yield "drop", node
+        elif kind == "restore" or kind == "load" or kind == "compute":
+            if kind == "load" and running not in kept:
+                yield "drop", running
+            if kind != "restore":
+                yield kind, node
+            if kind != "load" and running != node and running not in kept:
+                yield "drop", running
+            running = node
+        else:
+            yield kind, node

@@ -1,0 +1,239 @@
+"""A* over the states of the explicit game: the open list, the nodes found, and the search itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.compiled import kernel
+from pebbler.solver.exact.kernels.astar_estimate import (
+    PLACING,
+    Game,
+    estimate,
+    finished,
+    inner,
+    total_size,
+    useful_values,
+)
+from pebbler.solver.exact.kernels.astar_moves import PLACE, drop_sets, list_moves, make, room
+
+__all__ = ["COUNTERS", "EXHAUSTED", "FOUND", "FULL", "PAUSED", "TOO_WIDE", "Pool", "rehash", "search"]
+
+Array = npt.NDArray  # of int64 unless said otherwise
+FOUND, EXHAUSTED, PAUSED, FULL, TOO_WIDE = 0, 1, 2, 3, 4
+COUNTERS = 5  # nodes in use, heap entries in use, goal node, whether the incumbent cut anything off, whether the pool overflowed
+
+
+class Pool(NamedTuple):
+    """The nodes found so far, a hash table over their states, and the open list as a binary heap."""
+
+    rows: Array
+    spent: Array  # float64
+    links: Array  # per node: its parent, the move from there, the values dropped at the target level just before it
+    table: Array  # int32
+    heap_f: Array  # float64
+    heap_g: Array  # float64
+    heap_node: Array  # int32
+    counters: Array
+    moves: Array  # room for the moves of one state
+    sets: Array  # room for the sets of drops of one move
+
+
+@inner
+def _before(heap_f: Array, heap_g: Array, a: int, b: int) -> bool:
+    """Whether heap entry a comes before b: least f first, then the one that has paid most."""
+    if heap_f[a] != heap_f[b]:
+        return bool(heap_f[a] < heap_f[b])
+    return bool(heap_g[a] > heap_g[b])
+
+
+@inner
+def _swap(heap_f: Array, heap_g: Array, heap_node: Array, a: int, b: int) -> None:
+    f, g, node = heap_f[a], heap_g[a], heap_node[a]
+    heap_f[a], heap_g[a], heap_node[a] = heap_f[b], heap_g[b], heap_node[b]
+    heap_f[b], heap_g[b], heap_node[b] = f, g, node
+
+
+@inner
+def _push(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array, f: float, g: float, node: int) -> None:
+    i = counters[1]
+    counters[1] += 1
+    heap_f[i], heap_g[i], heap_node[i] = f, g, node
+    while i > 0 and _before(heap_f, heap_g, i, (i - 1) >> 1):
+        _swap(heap_f, heap_g, heap_node, i, (i - 1) >> 1)
+        i = (i - 1) >> 1
+
+
+@inner
+def _remove_first(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array) -> None:
+    counters[1] -= 1
+    last = counters[1]
+    i = np.int64(0)
+    _swap(heap_f, heap_g, heap_node, i, last)
+    while True:
+        child = 2 * i + 1
+        if child >= last:
+            return
+        if child + 1 < last and _before(heap_f, heap_g, child + 1, child):
+            child += 1
+        if not _before(heap_f, heap_g, child, i):
+            return
+        _swap(heap_f, heap_g, heap_node, child, i)
+        i = child
+
+
+@inner
+def _assign(row: Array, other: Array) -> None:
+    for word in range(len(row)):
+        row[word] = other[word]
+
+
+@inner
+def _hash(row: Array) -> int:
+    mixed = np.int64(0)
+    for word in range(len(row)):
+        mixed = (mixed ^ row[word]) * np.int64(-7046029254386353131)
+        mixed ^= (mixed >> 29) & 0x7FFFFFFFF
+    return int(mixed)
+
+
+@kernel
+def rehash(pool: Pool) -> None:
+    """Enter every node into the pool's empty table."""
+    mask = len(pool.table) - 1
+    for node in range(pool.counters[0]):
+        slot = _hash(pool.rows[node]) & mask
+        while pool.table[slot] >= 0:
+            slot = (slot + 1) & mask
+        pool.table[slot] = node
+
+
+@inner
+def _reach(game: Game, pool: Pool, row: Array, spent: float, parent: int, move: int, drops: int, cutoff: float) -> None:
+    """Enter a state reached at cost `spent`, unless it is known to be reached as cheaply or cannot lead to a better plan."""
+    if row[0] >> 32 != PLACING:
+        useful = useful_values(game, row[0] & 0xFFFFFFFF)
+        for word in range(2, len(row)):
+            row[word] &= useful
+    mask = len(pool.table) - 1
+    slot = _hash(row) & mask
+    while True:
+        node = np.int64(pool.table[slot])
+        if node < 0:
+            break
+        same = True
+        for word in range(len(row)):
+            if pool.rows[node, word] != row[word]:
+                same = False
+                break
+        if same:
+            if spent >= pool.spent[node] - 1e-12 * (1 + pool.spent[node]):
+                return
+            break
+        slot = (slot + 1) & mask
+    f = spent + estimate(game, row)
+    if f >= cutoff:
+        if f < np.inf:
+            pool.counters[3] = 1
+        return
+    if pool.counters[0] == len(pool.spent) or pool.counters[1] + 1 == len(pool.heap_f):
+        pool.counters[4] = 1
+        return
+    if node < 0:
+        node = pool.counters[0]
+        pool.counters[0] += 1
+        pool.table[slot] = node
+        for word in range(len(row)):
+            pool.rows[node, word] = row[word]
+    pool.spent[node] = spent
+    pool.links[node, 0] = parent
+    pool.links[node, 1] = move
+    pool.links[node, 2] = drops
+    _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+
+
+@inner
+def _expand(game: Game, pool: Pool, node: int, row: Array, child: Array, cutoff: float) -> bool:
+    """Enter all the states that one move leads to; False when there was not enough room for it."""
+    if row[0] >> 32 == PLACING:
+        count = (1 << len(game.capacity)) - 1
+    else:
+        count = list_moves(game, row, pool.moves)
+        if count < 0:
+            return False
+    for i in range(count):
+        sets = 1
+        if row[0] >> 32 == PLACING:
+            pool.moves[i] = PLACE
+            pool.sets[0] = 0
+        else:
+            need, able = room(game, row, pool.moves[i])
+            sets = drop_sets(game, able, need, pool.sets)
+            if sets < 0:
+                return False
+        for k in range(sets):
+            _assign(child, row)
+            paid = 0.0
+            if pool.moves[i] == PLACE:
+                if not _place(game, child, i + 1):
+                    continue
+            else:
+                paid = make(game, child, pool.moves[i], pool.sets[k])
+            _reach(game, pool, child, pool.spent[node] + paid, node, pool.moves[i], pool.sets[k], cutoff)
+    return True
+
+
+@inner
+def _place(game: Game, row: Array, where: int) -> bool:
+    """Choose the start levels of the next param of a steady step; return whether it fits there."""
+    levels = len(game.capacity)
+    p = 0
+    while row[1] >> (p * levels) & ((1 << levels) - 1):
+        p += 1
+    row[1] |= where << (p * levels)
+    for level in range(levels):
+        if where >> level & 1:
+            row[2 + level] |= 1 << game.params[0, p]
+            if total_size(row[2 + level], game.size) > game.capacity[level]:
+                return False
+    if p == game.params.shape[1] - 1:
+        row[0] = 0
+    return True
+
+
+@kernel
+def search(game: Game, pool: Pool, first: npt.NDArray, pops: int, cutoff: float) -> int:
+    """Look at up to `pops` states, best first, beginning with the row `first` when the pool is empty; return why it stopped.
+
+    FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.
+    """
+    row = np.empty(pool.rows.shape[1], np.int64)
+    child = np.empty(pool.rows.shape[1], np.int64)
+    start = np.int64(-1)
+    node = start
+    for _ in range(pops):
+        if pool.counters[0] == 0:
+            _assign(child, first)
+            _reach(game, pool, child, 0.0, start, np.int64(PLACE), np.int64(0), cutoff)
+        if pool.counters[1] == 0:
+            return EXHAUSTED
+        node = np.int64(pool.heap_node[0])
+        f, g = pool.heap_f[0], pool.heap_g[0]
+        if g > pool.spent[node] or f >= cutoff:
+            _remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+            if f >= cutoff:
+                pool.counters[3] = 1
+            continue
+        _assign(row, pool.rows[node])
+        if finished(game, row):
+            pool.counters[2] = node
+            return FOUND
+        _remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+        enough = _expand(game, pool, node, row, child, cutoff)
+        if not enough or pool.counters[4]:
+            # Expanding it again in a larger pool finds again what was entered, and the rest. (Its own entry left room for this.)
+            _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
+            return FULL if enough else TOO_WIDE
+    return PAUSED

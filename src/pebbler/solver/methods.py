@@ -1,0 +1,199 @@
+"""Which methods a problem gets, in which order, and how they share the time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
+from pebbler.solver.problem import Impossible, Problem, Search
+
+__all__ = ["can_tile", "program_order_energy", "run"]
+
+# States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
+_QUICK_STATES = 400_000
+_ALL_STATES = 3_000_000
+
+
+def run(search: Search, tile: str) -> None:
+    """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
+    with _interruptible(search):
+        if search.problem.machine.management == "explicit":
+            _run_explicit(search, tile)
+        else:
+            _run_cache(search, tile)
+
+
+@contextmanager
+def _interruptible(search: Search) -> Iterator[None]:
+    """Let Ctrl-C end the search with what it has; a second one, or one before there is any plan, ends the program.
+
+    An exception must not be thrown into compiled code, so the signal only stops the search's clock.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        if search.interrupted or search.best is None:
+            raise KeyboardInterrupt
+        search.interrupted = search.cut_off = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def can_tile(problem: Problem, tile: str) -> bool:
+    """Return whether plans may be of the graph in another form: tiled, or with temps fused away.
+
+    >>> from pebbler import machine, workloads
+    >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
+    True
+    """
+    from pebbler.solver.tiling.recipe import Kitchen
+
+    kitchen = Kitchen(problem.graph)
+    return tile != "none" and problem.machine.management != "recency" and bool(kitchen.axes or kitchen.temps)
+
+
+def program_order_energy(problem: Problem) -> float | None:
+    """Return what program order costs with the plainest memory management there is, or None where it does not fit.
+
+    On an explicit machine that is: load on demand, throw out what was used longest ago, write it back if it must be kept.
+
+    >>> from pebbler import machine, workloads
+    >>> program_order_energy(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    11004490
+    """
+    if problem.machine.management != "explicit":
+        return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
+    from pebbler.solver.paging.greedy import program_order_plan
+
+    answer = program_order_plan(problem)
+    return None if answer is None else check(problem.plan(*answer)).energy
+
+
+def _run_cache(search: Search, tile: str) -> None:
+    from pebbler.solver.tiling import solve_tiled
+
+    search.offer([("compute", op.name) for op in search.problem.graph.ops])
+    if search.time_limit == 0:
+        search.cut_off = True
+    else:  # however short the time, the bound comes first
+        solve_tiled(search, tile="none" if tile == "none" else "auto")
+
+
+def _run_explicit(search: Search, tile: str) -> None:
+    from pebbler.solver.chain import solve_chain_problem
+    from pebbler.solver.paging import require_room
+    from pebbler.solver.tiling import solve_tiled
+
+    problem = search.problem
+    if not can_tile(problem, tile):
+        require_room(problem)
+        if not solve_chain_problem(search):
+            _run_as_it_is(search)
+        return
+    if search.quick:
+        _offer_program_order(search)
+        solve_tiled(search, tile="auto")
+        return
+    # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
+    limit = None if search.time_limit is None else 0.3 * search.time_limit
+    whole = search.part(limit, lambda inner: _pass_on(inner, search))
+    try:
+        require_room(problem)
+        _run_as_it_is(whole)
+    except Impossible:
+        if search.remaining == 0:
+            raise
+    if search.remaining > 0:
+        solve_tiled(search, tile="auto")
+    if search.best is not None and search.best.source is None:
+        search.raise_bound(whole.bound, whole.proof)
+    search.cut_off |= whole.cut_off
+
+
+def _pass_on(inner: Search, outer: Search) -> None:
+    if inner.best is not None and inner.energy < outer.energy:
+        outer.offer(inner.best.moves, inner.best.start)
+
+
+def _run_as_it_is(search: Search) -> None:
+    """Solve an explicit game without changing the graph."""
+    from pebbler.solver.bounds import CUTS, bounds
+    from pebbler.solver.exact import fits_exact, solve_exact
+    from pebbler.solver.paging import solve_paging
+    from pebbler.solver.recompute import solve_recompute
+
+    problem = search.problem
+    _offer_program_order(search)
+    if search.time_limit == 0:
+        search.cut_off = True
+        return
+    # Compulsory costs first: they are known at once, whatever else the time allows.
+    for cuts in (0, CUTS):
+        for bound in bounds(problem, cuts):
+            search.raise_bound(bound.value, bound.proof)
+        if search.done:
+            return
+        if search.remaining == 0:
+            search.cut_off = True
+            return
+    small = fits_exact(problem)
+    if small:
+        solve_exact(search, _QUICK_STATES)
+    if search.done:
+        return
+    if len(problem.machine.level) == 1:
+        solve_recompute(search)
+    else:
+        if problem.machine.operands == "fastest" and not problem.steady:
+            _recompute_without_paging(search)
+        if not search.done:
+            solve_paging(search)
+    if small and not search.done and search.remaining > 0:
+        solve_exact(search, _ALL_STATES)
+
+
+def _offer_program_order(search: Search) -> None:
+    from pebbler.solver.paging.greedy import program_order_plan
+
+    answer = program_order_plan(search.problem)
+    if answer is not None:
+        search.offer(*answer)
+
+
+def _recompute_without_paging(search: Search) -> None:
+    """Offer the best plan that loads the inputs once and then never leaves the fastest level: paging goes on from there."""
+    from pebbler.solver.recompute import solve_recompute
+
+    problem = search.problem
+    fast = problem.machine.names[0]
+    loads = [
+        ("copy", problem.graph.tensors[tensor].name, problem.machine.names[levels[0]], fast)
+        for tensor, levels in problem.plan([]).start_levels().items()
+        if levels[0] != 0
+    ]
+    one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
+    limit = None if search.time_limit is None else 0.35 * search.remaining
+    inner = search.part(limit, problem=replace(problem, machine=one, start={}))
+    try:
+        solve_recompute(inner)
+    except Impossible:
+        return
+    if inner.best is None:
+        return
+    # What starts below is copied up first and stays below as well, where nothing needs room.
+    lifted = problem.plan([*loads, *inner.best.moves])
+    if check(lifted).legal:
+        search.offer(lifted.moves)

@@ -1,0 +1,264 @@
+"""Plans in a given order by simple rules: what a straightforward runtime would do, and the classic farthest-next-use.
+
+Under operands "fastest" the runtime loads on demand, evicts the least recently used (or the value whose next use is farthest)
+and writes back what has no other copy. Under "any" nothing is ever copied: reads happen where the value is, and a result, or
+in a steady plan a param, goes to the fastest level that has room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Literal
+
+from pebbler.game.plan import Move
+from pebbler.solver.paging.game import chain_of_values
+from pebbler.solver.problem import Problem
+
+__all__ = ["Answer", "demand_plan", "program_order_plan"]
+
+Placement = dict[str, str | Sequence[str]]
+Answer = tuple[list[Move], Placement]
+
+
+def program_order_plan(problem: Problem) -> Answer | None:
+    """Return the moves and start of program order as a straightforward runtime would run it; None if no plan in that order fits.
+
+    >>> from pebbler import machine, workloads
+    >>> moves, start = program_order_plan(Problem.of(workloads.chain(1), machine("red-blue")))
+    >>> [" ".join(move) for move in moves if move[0] != "drop"]
+    ['copy N0 slow fast', 'compute c1', 'compute b1', 'compute b0']
+    """
+    return demand_plan(problem, range(len(problem.graph.ops)), evict="least recent")
+
+
+def demand_plan(problem: Problem, order: Sequence[int], evict: Literal["least recent", "farthest"]) -> Answer | None:
+    """Return the moves and start of an order without recomputation by one of two eviction rules; None if the order does not fit.
+
+    `farthest` is Belady's rule (IBM Systems Journal 5, 1966), ties going to what needs no write-back. Under "any" nothing is
+    evicted.
+
+    >>> from pebbler import machine, workloads
+    >>> problem = Problem.of(workloads.chain(12), machine("red-blue"))
+    >>> moves, _ = demand_plan(problem, range(25), "farthest")
+    >>> sum(move[0] == "copy" for move in moves)  # N0 twice; one store and its load
+    4
+    """
+    answer = _Runtime(problem, order, evict).run()
+    if answer is None and problem.machine.operands == "any" and len(problem.machine.level) > 1:
+        answer = _Runtime(problem, order, evict, all_in_slowest=True).run()
+    return answer
+
+
+class _Runtime:
+    """The memory as it is while the order runs."""
+
+    def __init__(self, problem: Problem, order: Sequence[int], evict: str, all_in_slowest: bool = False) -> None:
+        self.flow = flow = problem.graph.dataflow
+        self.all_in_slowest = all_in_slowest
+        self.problem, self.order, self.evict = problem, list(order), evict
+        self.names = problem.machine.names
+        self.capacity = [level.capacity for level in problem.machine.level]
+        self.sizes = flow.value_size.tolist()
+        self.tensor = [flow.tensor_names[tensor] for tensor in flow.value_tensor]
+        self.held: dict[int, set[int]] = {}  # per value that is there: its levels
+        self.used = [0] * len(self.names)
+        self.touched: dict[int, int] = {}
+        self.victims: list[
+            tuple[tuple[int, ...], int]
+        ] = []  # a heap; entries whose rank has changed since are passed over
+        self.moves: list[Move] = []
+        self.start: Placement = dict(problem.start)
+        # Positions of the reads of every value, last first, so that the next one is popped off the end.
+        self.uses: list[list[int]] = [[] for _ in range(flow.values)]
+        for position in range(len(self.order) - 1, -1, -1):
+            for value in dict.fromkeys(flow.op_reads.row(self.order[position]).tolist()):
+                self.uses[value].append(position)
+        self.reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
+        self.writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
+        self.destroys = [flow.op_destroys.row(op).tolist() for op in range(flow.ops)]
+        self.storage = chain_of_values(problem.graph).tolist()
+        self.room: dict[int, int] = {}  # per storage: the most that it ever needs, for its versions may differ in size
+        for value, storage in enumerate(self.storage):
+            self.room[storage] = max(self.room.get(storage, 0), self.sizes[value])
+        self.homes: dict[int, int] = {}  # per storage of a steady param: the level where it starts and ends
+
+    def run(self) -> Answer | None:
+        if not self._begin():
+            return None
+        fastest = self.problem.machine.operands == "fastest"
+        for position, op in enumerate(self.order):
+            done = self._run_in_fastest(position, op) if fastest else self._run_anywhere(op)
+            if not done:
+                return None
+            for value in (*self.reads[op], *self.writes[op]):
+                self.touched[value] = position
+                if self.uses[value] and self.uses[value][-1] == position:
+                    self.uses[value].pop()
+            for value in dict.fromkeys((*self.reads[op], *self.writes[op])):
+                if value in self.held and not self._wanted(value):
+                    self._drop(value, sorted(self.held[value]))
+                self._rank_anew(value)
+        return self._finish()
+
+    def _begin(self) -> bool:
+        """Put the start values in place; steady params go where they will be at the end as well."""
+        problem, slowest = self.problem, len(self.names) - 1
+        for tensor, levels in problem.plan([]).start_levels().items():
+            value = int(self.flow.start_value[tensor])
+            kind = problem.graph.tensors[tensor].kind
+            if problem.steady and kind == "input":
+                levels = [slowest]
+                self.start.pop(self.tensor[value], None)
+            if problem.steady and kind == "param":
+                home = slowest
+                if problem.machine.operands == "any":
+                    home = min(slowest, self._first_with_room(self.room[self.storage[value]]))
+                levels, self.homes[self.storage[value]] = [home], home
+                self.start[self.tensor[value]] = self.names[home]
+            for level in levels:
+                self._put(value, level)
+        if any(limit is not None and used > limit for used, limit in zip(self.used, self.capacity, strict=True)):
+            return False
+        for value in sorted(self.held):
+            if not self._wanted(value):
+                self._drop(value, sorted(self.held[value]))
+        return True
+
+    def _finish(self) -> Answer | None:
+        """Bring steady params back to where they started."""
+        if not self.problem.steady:
+            return self.moves, self.start
+        for tensor, what in enumerate(self.problem.graph.tensors):
+            if what.kind != "param":
+                continue
+            value = int(self.flow.final_value[tensor])
+            home = self.homes[self.storage[value]]
+            if home not in self.held[value]:
+                limit = self.capacity[home]
+                if limit is not None and self.used[home] + self.sizes[value] > limit:
+                    return None
+                self._copy(value, min(self.held[value]), home)
+            self._drop(value, sorted(self.held[value] - {home}))
+        return self.moves, self.start
+
+    # Operands in the fastest level ------------------------------------------------------------------------------------
+
+    def _run_in_fastest(self, position: int, op: int) -> bool:
+        reads = list(dict.fromkeys(self.reads[op]))
+        pinned = set(reads)
+        if not self._make_room(sum(self.sizes[value] for value in reads if 0 not in self.held[value]), pinned):
+            return False
+        for value in reads:
+            if 0 not in self.held[value]:
+                self._copy(value, min(self.held[value]), 0)
+        freed = sum(self.sizes[value] for value in self.destroys[op] if value in self.held and 0 in self.held[value])
+        if not self._make_room(sum(self.sizes[value] for value in self.writes[op]) - freed, pinned):
+            return False
+        self._compute(op, 0)
+        return True
+
+    def _make_room(self, units: int, pinned: set[int]) -> bool:
+        limit = self.capacity[0]
+        if limit is None:
+            return True
+        while self.used[0] + units > limit:
+            value = self._victim(pinned)
+            if value is None:
+                return False
+            if len(self.held[value]) == 1 and self._wanted(value):
+                if len(self.names) == 1:
+                    return False  # nowhere to write it to
+                self._copy(value, 0, len(self.names) - 1)
+            self._drop(value, [0])
+        return True
+
+    def _victim(self, pinned: set[int]) -> int | None:
+        """Return what the rule evicts next, if there is anything."""
+        spared = []
+        found = None
+        while self.victims and found is None:
+            rank, value = heappop(self.victims)
+            if 0 in self.held.get(value, ()) and rank == self._rank(value):
+                if value in pinned:
+                    spared.append((rank, value))
+                else:
+                    found = value
+        for entry in spared:
+            heappush(self.victims, entry)
+        return found
+
+    def _rank(self, value: int) -> tuple[int, ...]:
+        if self.evict == "farthest":
+            next_use = self.uses[value][-1] if self.uses[value] else len(self.order)
+            return -next_use, -(len(self.held[value]) > 1), -self.sizes[value]
+        return (self.touched.get(value, -1),)
+
+    def _rank_anew(self, value: int) -> None:
+        """Enter a value among those that may be evicted; older entries of it no longer have its rank, or are the same."""
+        if self.sizes[value] > 0 and 0 in self.held.get(value, ()):
+            heappush(self.victims, (self._rank(value), value))
+
+    # Operands anywhere ------------------------------------------------------------------------------------------------
+
+    def _run_anywhere(self, op: int) -> bool:
+        freed = [0] * len(self.names)
+        for value in self.destroys[op]:
+            for level in self.held.get(value, ()):
+                freed[level] += self.sizes[value]
+        units = sum(self.sizes[value] for value in self.writes[op])
+        level = self._first_with_room(units, freed)
+        if len(self.writes[op]) == 1:  # an updated param goes back to where it was
+            level = self.homes.get(self.storage[self.writes[op][0]], level)
+        if level >= len(self.names):
+            return False
+        self._compute(op, level)
+        return True
+
+    def _first_with_room(self, units: int, freed: Sequence[int] | None = None) -> int:
+        for level, limit in enumerate(self.capacity):
+            if self.all_in_slowest and level < len(self.capacity) - 1:
+                continue
+            if limit is None or self.used[level] - (freed[level] if freed else 0) + units <= limit:
+                return level
+        return len(self.names)
+
+    # Moves ------------------------------------------------------------------------------------------------------------
+
+    def _wanted(self, value: int) -> bool:
+        if self.uses[value] or self.flow.value_must_survive[value]:
+            return True
+        # Under "any" a steady param never leaves its home, so that its room there is its own.
+        return self.problem.machine.operands == "any" and self.storage[value] in self.homes
+
+    def _put(self, value: int, level: int) -> None:
+        levels = self.held.setdefault(value, set())
+        if level not in levels:
+            levels.add(level)
+            self.used[level] += self.sizes[value]
+            self._rank_anew(value)
+
+    def _take(self, value: int, level: int) -> None:
+        self.held[value].remove(level)
+        self.used[level] -= self.sizes[value]
+        if not self.held[value]:
+            del self.held[value]
+        self._rank_anew(value)
+
+    def _copy(self, value: int, source: int, goal: int) -> None:
+        self.moves.append(("copy", self.tensor[value], self.names[source], self.names[goal]))
+        self._put(value, goal)
+
+    def _drop(self, value: int, levels: list[int]) -> None:
+        for level in levels:
+            self.moves.append(("drop", self.tensor[value], self.names[level]))
+            self._take(value, level)
+
+    def _compute(self, op: int, level: int) -> None:
+        name = self.flow.op_names[op]
+        self.moves.append(("compute", name) if level == 0 else ("compute", name, self.names[level]))
+        for value in self.destroys[op]:
+            for at in sorted(self.held.get(value, ())):
+                self._take(value, at)
+        for value in self.writes[op]:
+            self._put(value, level)

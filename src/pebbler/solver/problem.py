@@ -1,0 +1,154 @@
+"""What every solving method gets and gives: a problem, a running search, and the best plan so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pebbler.errors import InputError, PebblerError
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Move, Plan
+from pebbler.referee.judgement import check
+
+__all__ = ["Impossible", "Problem", "Search"]
+
+Start = Mapping[str, str | Sequence[str]]
+
+
+class Impossible(PebblerError):
+    """No legal plan exists, and the message says why and what would do. Commands exit with status 1."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph to be scheduled on a machine; the machine is already in the graph's unit."""
+
+    graph: Graph
+    machine: Machine
+    steady: bool
+    start: Start = field(default_factory=dict)  # steady: the solver may place params elsewhere
+    seed: int = 0
+    threads: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        machine: Machine,
+        *,
+        steady: bool | None = None,
+        start: Start | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> Problem:
+        """Return the problem with defaults filled in and units agreed."""
+        steady = graph.updates_params if steady is None else steady
+        return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
+
+    def plan(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
+        """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
+        start = dict(self.start if start is None else start)
+        if graph is None or graph is self.graph:
+            return Plan(self.graph, self.machine, moves, start, self.steady)
+        return Plan(graph, self.machine, moves, start, self.steady, source=self.graph)
+
+    def transformed(self, graph: Graph) -> Problem:
+        """Return the problem for a tiled or fused form of its graph: pieces start where their whole does."""
+        start = {}
+        for tensor in graph.tensors:
+            whole = tensor.meta.get("tile", {"of": tensor.name})["of"]
+            if whole in self.start:
+                start[tensor.name] = self.start[whole]
+        return replace(self, graph=graph, start=start)
+
+
+class Search:
+    """A running search: the best plan so far, the best bound so far, and the clock.
+
+    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called after every change.
+    """
+
+    def __init__(
+        self, problem: Problem, time_limit: float | None = None, report: Callable[[Search], None] | None = None
+    ) -> None:
+        if time_limit is not None and not time_limit >= 0:
+            raise InputError(f"the time limit must be a number of seconds >= 0, got {time_limit}")
+        self.problem = problem
+        self.began = time.monotonic()
+        self.time_limit = time_limit
+        self.best: Plan | None = None
+        self.energy = float("inf")
+        self.bound = 0.0
+        self.proof = "no energy is negative"
+        self.cut_off = False  # set when time, not proof, ended some method
+        self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
+        self.interrupted = False  # set to end the search as if its time were over
+        self._report = report
+        self._outer: Search | None = None
+
+    def part(
+        self,
+        time_limit: float | None,
+        report: Callable[[Search], None] | None = None,
+        problem: Problem | None = None,
+    ) -> Search:
+        """Return a search with books of its own that ends when this one is interrupted."""
+        inner = Search(problem or self.problem, time_limit, report)
+        inner._outer = self
+        return inner
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self.began
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left; infinite without a limit, never negative, and 0 once the search is interrupted."""
+        if self.interrupted or (self._outer is not None and self._outer.interrupted):
+            return 0.0
+        return float("inf") if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the time limit is over, for progress bars; None without a limit."""
+        return None if not self.time_limit else min(1.0, self.elapsed / self.time_limit)
+
+    @property
+    def gap(self) -> float | None:
+        """How far the best plan may be above the optimum, as a fraction of the bound."""
+        if self.best is None or self.bound <= 0:
+            return None
+        return max(0.0, self.energy / self.bound - 1)
+
+    @property
+    def done(self) -> bool:
+        """Whether the best plan is proven optimal."""
+        return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
+
+    def offer(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> bool:
+        """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken.
+
+        `graph` is the problem's graph in a transformed form, when the moves are for that.
+        """
+        plan = self.problem.plan(moves, start, graph)
+        judgement = check(plan)
+        if not judgement.legal:
+            raise AssertionError(f"a solver offered an illegal plan: {judgement.error}")
+        if judgement.energy >= self.energy:
+            return False
+        self.best, self.energy = plan, judgement.energy
+        self._tell()
+        return True
+
+    def raise_bound(self, bound: float, proof: str) -> None:
+        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far."""
+        if bound > self.bound:
+            self.bound, self.proof = bound, proof
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._report is not None:
+            self._report(self)

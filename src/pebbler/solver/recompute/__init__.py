@@ -1,0 +1,155 @@
+"""The recomputation game: one level of memory, and what does not fit is made again.
+
+A greedy pass fits a sequence of ops into the memory, annealing makes it cheaper (`search`), and relaxations
+(`model`) bound every legal plan, whatever its order and however often an op runs. They take turns in rounds of fixed
+work, so the answer depends on the seed alone, not on the number of threads, unless time cuts it off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.solver.problem import Impossible, Search
+from pebbler.solver.recompute.capacity import require_room
+from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.model import Answer
+from pebbler.solver.recompute.proof import Job, Prover
+from pebbler.solver.recompute.search import Recipe, improve
+
+__all__ = ["solve_recompute"]
+
+Ints = npt.NDArray[np.int64]
+_ANNEALINGS = 3  # per round
+_PATIENCE = 40  # rounds without progress before a search without a time limit gives up
+
+
+def solve_recompute(search: Search) -> None:
+    """Search the plans of a one-level machine until one is proven optimal or time is up.
+
+    Raises `Impossible` when no plan is legal.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.solver.problem import Problem
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
+    >>> search = Search(Problem.of(chain(6), one), time_limit=20)
+    >>> solve_recompute(search)
+    >>> search.energy, search.done
+    (16, True)
+    """
+    game = Game.of(search.problem)
+    require_room(search.problem, game)
+    search.raise_bound(game.base_cost, "every op runs at least once")
+    hunt = _Hunt(search, game)
+    hunt.offer(game.program)
+    if search.done or (search.time_limit is not None and search.remaining <= 0):
+        search.cut_off = search.cut_off or not search.done
+        return
+    for order in hunt.orders():
+        if not search.done:
+            hunt.offer(order)
+            hunt.offer(fit(game, order, ends=hunt.ends))
+    if not search.done:
+        with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
+            hunt.run(pool)
+
+
+class _Hunt:
+    """One search: the best sequence so far, and what to try next."""
+
+    def __init__(self, search: Search, game: Game) -> None:
+        self.search, self.game = search, game
+        self.best: Ints = game.program
+        self.merit = (float("inf"), float("inf"))  # units above capacity, cost
+        self.recipes = 0
+        self.lines: list[Ints] = []
+        self.ends = search.began + (math.inf if search.time_limit is None else search.time_limit)
+
+    def orders(self) -> Iterator[Ints]:
+        """Yield orders without recomputation, from which some annealings keep starting anew."""
+        self.lines = [self.game.program]
+        yield self.lines[0]
+        self.lines.append(frugal_order(self.game))
+        yield self.lines[1]
+
+    def offer(self, sequence: Ints) -> bool:
+        """Take a sequence if it is the best so far: nearest to fitting, then cheapest."""
+        measured = self.game.measure(sequence)
+        merit = (float(measured.over), measured.cost)
+        if not measured.legal or merit >= self.merit:
+            return False
+        self.best, self.merit = sequence, merit
+        if measured.fits:
+            self.search.offer(self.game.moves(sequence))
+        return True
+
+    def run(self, pool: ThreadPoolExecutor) -> None:
+        """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
+        search, prover, idle = self.search, Prover(self.game), 0
+        hints: list[Ints] = []
+        endless = search.time_limit is None
+        while not search.done and not (endless and idle >= _PATIENCE):
+            if search.remaining <= 0:
+                search.cut_off = True
+                return
+            job = prover.next_job()
+            relaxed = None if job is None else pool.submit(self._solve, prover, job, search.energy)
+            # The longer the relaxation may take, the more there is to do beside it.
+            count = _ANNEALINGS if job is None else max(1, round(_ANNEALINGS * job.effort))
+            starts = [*self.lines, *hints, *[self.best] * count]
+            annealed = [pool.submit(self._improve, start, self._recipe()) for start in starts]
+            hints, before = [], (self.merit, search.bound)
+            found = [future.result() for future in annealed]
+            self.lines = found[: len(self.lines)]
+            for sequence in found:
+                self.offer(sequence)
+            if self.merit != before[0] and self.merit[0] == 0:
+                self.lines = [line for line in self.lines if self._promising(line)]
+            if job is not None and relaxed is not None:
+                answer = relaxed.result()
+                hints = self._take(prover, job, answer)
+            idle = idle + 1 if (self.merit, search.bound) == before and job is None else 0
+
+    def _promising(self, line: Ints) -> bool:
+        """Whether a line of its own is still worth going on with: it does not fit yet, but costs less than the best."""
+        measured = self.game.measure(line)
+        return measured.over > 0 and measured.cost < self.merit[1]
+
+    def _recipe(self) -> Recipe:
+        self.recipes += 1
+        return Recipe.of(self.recipes, self.search.problem.seed)
+
+    def _improve(self, start: Ints, recipe: Recipe) -> Ints:
+        return start if self.search.remaining <= 0 else improve(self.game, start, recipe)
+
+    def _solve(self, prover: Prover, job: Job, cheaper_than: float) -> Answer:
+        seconds = self.search.remaining
+        return prover.relaxation.solve(
+            job.milestones, cheaper_than=cheaper_than, seconds=seconds, effort=job.effort, seed=self.search.problem.seed
+        )
+
+    def _take(self, prover: Prover, job: Job, answer: Answer) -> list[Ints]:
+        """Use the answer of a relaxation; return sequences worth annealing."""
+        names = [self.game.flow.op_names[op] for op in job.milestones]
+        place = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"
+        if answer.impossible:
+            raise Impossible(
+                f"no plan is legal: at {place} what must be kept does not fit; "
+                f"{self.game.level} holds {self.game.capacity:,} units"
+            )
+        self.search.raise_bound(answer.bound, f"what must be made again around {place} (relaxation over all orders)")
+        prover.take(job, answer)
+        if answer.sequence is None:
+            return []
+        spread = np.array(answer.sequence, np.int64)
+        if not self.game.measure(spread).legal:
+            return []
+        fitted = fit(self.game, spread, ends=self.ends)
+        self.offer(fitted)
+        return [spread, fitted]

@@ -1,0 +1,226 @@
+"""How little memory a graph can do with when values may be made again, and saying so when it is too little."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import quoted
+from pebbler.game.plan import Plan
+from pebbler.solver.problem import Impossible, Problem
+from pebbler.solver.recompute.game import ENDLESS, Game
+from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.search import Recipe, improve
+
+__all__ = ["LeastCapacity", "least_capacity", "require_room"]
+
+Ints = npt.NDArray[np.int64]
+_SMALL = 12  # ops up to which every state of the game is looked at
+_STATES = 200_000
+_ROUNDS = 4  # of annealing per capacity tried
+_HASTE = 2.0  # seconds spent on what would do when something is impossible
+
+
+@dataclass(frozen=True)
+class LeastCapacity:
+    """The least capacity that works lies from `lower` to `upper`; `plan` works with `upper`."""
+
+    lower: int
+    upper: int
+    plan: Plan
+    reason: str  # why less than `lower` cannot work
+
+
+def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
+    """Return the least capacity of the one level with which some plan is legal; exact for small graphs, else bounds.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=40),))
+    >>> least = least_capacity(Problem.of(chain(6), one))
+    >>> least.lower, least.upper
+    (3, 3)
+    """
+    ends = time.monotonic() + time_limit
+    endless = Game.of(problem, ENDLESS)
+    lower, reason = _floor(endless)
+    best = min((endless.program, frugal_order(endless)), key=lambda order: _peak(endless, order))
+    if endless.ops <= _SMALL and lower < _peak(endless, best):
+        exact = _least_of_all_states(endless)
+        if exact is not None:
+            best, lower, reason = exact, _peak(endless, exact), "every way to play with less was looked at"
+    upper, failed = _peak(endless, best), lower - 1
+    while upper > lower and failed + 1 < upper and time.monotonic() < ends:
+        # A failure proves nothing, so `failed` only steers.
+        tried = lower if failed < lower else (failed + upper) // 2
+        found = _fits_in(Game.of(problem, tried), best, problem.seed, ends)
+        if found is None:
+            failed = tried
+        else:
+            best, upper = found, _peak(endless, found)
+    level = msgspec.structs.replace(problem.machine.level[0], capacity=max(upper, 1))
+    sized = replace(problem, machine=msgspec.structs.replace(problem.machine, level=(level,)))
+    return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
+
+
+def require_room(problem: Problem, game: Game) -> None:
+    """Raise `Impossible`, with the reason and what would do, when the capacity is below what is plainly needed.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.workloads import chain
+    >>> tiny = Problem.of(chain(1), Machine("one", "pebble", (Level("fast", 0, 0, capacity=1),)))
+    >>> require_room(tiny, Game.of(tiny))
+    Traceback (most recent call last):
+    pebbler.solver.problem.Impossible: c1 needs 2 units at once; fast holds 1; the least that works is 2
+    """
+    lower, reason = _floor(game)
+    if lower > game.capacity:
+        least = least_capacity(problem, _HASTE)
+        exact = least.lower == least.upper
+        works = f"{least.upper:,}" if exact else f"between {least.lower:,} and {least.upper:,}"
+        name = quoted(game.level)
+        raise Impossible(f"{reason}; {name} holds {game.capacity:,}; the least that works is {works}")
+
+
+def _floor(game: Game) -> tuple[int, str]:
+    """Return a capacity below which nothing is legal, and why."""
+    flow, size = game.flow, game.arrays.size
+    forced = game.needs.copy()
+    # A value that cannot be made again lies there from its making to its last first reader.
+    fixed = game.at_start.copy()
+    fixed[~fixed] = ~game.arrays.again[flow.value_maker[~fixed]]
+    held: list[int] = np.flatnonzero(fixed & (size > 0)).tolist()
+    if held:
+        _add_forced(game, held, forced)
+    op = int(np.argmax(forced)) if game.ops else 0
+    extra = "" if not game.ops or forced[op] == game.needs[op] else ", with what must be kept for later,"
+    floor = [(int(forced[op]) if game.ops else 0, f"{quoted(flow.op_names[op]) if game.ops else ''}{extra} needs")]
+    floor.append((int(size[game.at_start].sum()), "what is there at the start needs"))
+    floor.append((int(size[game.arrays.survive].sum()), "what must be there at the end needs"))
+    units, what = max(floor, key=lambda item: item[0])
+    return units, f"{what} {units:,} units at once"
+
+
+def _add_forced(game: Game, held: list[int], forced: Ints) -> None:
+    """Add to every op's need the values of `held` that are there at its first run in every legal plan."""
+    flow, ops = game.flow, game.ops
+    words = np.zeros((ops, (len(held) + 63) // 64), np.uint64)
+    made, needed = words, words.copy()  # one bit per held value: made before the op, needed after it
+    bit = {v: (i // 64, np.uint64(1) << np.uint64(i % 64)) for i, v in enumerate(held)}
+    predecessors = game.predecessors
+    start = np.zeros(words.shape[1], np.uint64)
+    for v in held:
+        word, mask = bit[v]
+        if game.at_start[v]:
+            start[word] |= mask
+    for op in range(ops):
+        made[op] |= start
+        for other in predecessors[op]:
+            made[op] |= made[other]
+            for v in flow.op_writes.row(other).tolist():
+                if v in bit:
+                    made[op, bit[v][0]] |= bit[v][1]
+    end = np.zeros(words.shape[1], np.uint64)
+    for v in held:
+        if flow.value_must_survive[v]:
+            end[bit[v][0]] |= bit[v][1]
+    for op in range(ops - 1, -1, -1):
+        needed[op] |= end
+        for other in predecessors[op]:
+            needed[other] |= needed[op]
+            for v in game.reads.row(op).tolist():
+                if v in bit:
+                    needed[other, bit[v][0]] |= bit[v][1]
+    both = made & needed
+    for op in range(ops):
+        own = {*game.reads.row(op).tolist(), *flow.op_writes.row(op).tolist()}
+        for v in held if both[op].any() else ():
+            word, mask = bit[v]
+            if both[op, word] & mask and v not in own and flow.value_destroyer[v] != op:
+                forced[op] += game.arrays.size[v]
+
+
+def _peak(game: Game, sequence: Ints) -> int:
+    held = int(game.measure(sequence).memory.max()) if len(sequence) else 0
+    return max(held, int(game.arrays.size[game.at_start].sum()), 1)
+
+
+def _fits_in(game: Game, best: Ints, seed: int, ends: float) -> Ints | None:
+    """Return a sequence that fits, if the greedy pass and some annealing find one."""
+    for start in (best, game.program):
+        here = fit(game, start)
+        for number in range(_ROUNDS):
+            if not game.measure(here).over or time.monotonic() >= ends:
+                break
+            here = improve(game, here, Recipe.of(number, seed))
+        if game.measure(here).fits:
+            return here
+    return None
+
+
+def _least_of_all_states(game: Game) -> Ints | None:
+    """Return a sequence whose peak is the least of all, by best-first search over (ran, there); None when too large."""
+    flow, size = game.flow, [int(units) for units in game.arrays.size]
+    bits = [1 << v for v in range(flow.values)]
+
+    def mask(values: Ints) -> int:
+        return sum(bits[v] for v in values.tolist())
+
+    reads = [mask(row) for row in game.reads]
+    writes = [mask(row) for row in flow.op_writes]
+    destroys = [mask(row) for row in flow.op_destroys]
+    destroyers = [sum(1 << int(d) for d in set(flow.value_destroyer[row].tolist()) if d >= 0) for row in flow.op_writes]
+    before = [sum(1 << other for other in others) for others in game.predecessors]
+    goal, survive = (1 << game.ops) - 1, mask(np.flatnonzero(game.arrays.survive))
+
+    def units(there: int) -> int:
+        return sum(size[v] for v in range(flow.values) if there & bits[v])
+
+    first = (0, mask(np.flatnonzero(game.at_start)))
+    came: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {first: None}
+    done: set[tuple[int, int]] = set()
+    heap = [(units(first[1]), 0, first, None)]
+    pushed = 0
+    best_peak = {first: heap[0][0]}
+    while heap:
+        peak, _, state, _ = heapq.heappop(heap)
+        if state in done:
+            continue
+        done.add(state)
+        ran, there = state
+        if ran == goal and there & survive == survive:
+            return _walk_back(came, state)
+        if len(done) > _STATES:
+            return None
+        steps: list[tuple[tuple[int, int], int]] = [((ran, there & ~bit), -1) for bit in bits if there & bit]
+        for op in range(game.ops):
+            again = bool(ran >> op & 1)
+            if there & reads[op] != reads[op] or (again and not game.arrays.again[op]) or destroyers[op] & ran:
+                continue
+            if not again and before[op] & ~ran:
+                continue
+            steps.append(((ran | 1 << op, there & ~destroys[op] | writes[op]), op))
+        for step, op in steps:
+            height = max(peak, units(step[1]))
+            if step not in done and height < best_peak.get(step, ENDLESS):
+                best_peak[step] = height
+                came[step] = (state, op)
+                pushed += 1
+                heapq.heappush(heap, (height, -pushed, step, None))
+    return None
+
+
+def _walk_back(came: dict[tuple[int, int], tuple[tuple[int, int], int] | None], state: tuple[int, int]) -> Ints:
+    sequence = []
+    link = came[state]
+    while link is not None:
+        state, op = link
+        if op >= 0:
+            sequence.append(op)
+        link = came[state]
+    return np.array(sequence[::-1], np.int64)

@@ -1,0 +1,180 @@
+"""The recomputation game of one problem: sequences of ops in, moves out.
+
+A machine of one level cannot store anything away, so a plan is a sequence of ops (`pebbler.solver.recompute.kernels`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError
+from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.game.plan import Move
+from pebbler.solver.problem import Problem
+from pebbler.solver.recompute import kernels as kernel
+
+__all__ = ["ENDLESS", "Game", "Measure"]
+
+ENDLESS = 2**62
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a sequence of ops costs and needs."""
+
+    cost: float
+    legal: bool  # apart from room
+    over: int  # units above capacity, summed over the runs
+    memory: Ints  # units held at every run
+
+    @property
+    def fits(self) -> bool:
+        """Whether the sequence can be played as it is."""
+        return self.legal and self.over == 0
+
+
+@dataclass(frozen=True)
+class Game:
+    """The flat form of a one-level problem.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
+    >>> game = Game.of(Problem.of(chain(2), one))
+    >>> game.measure(game.program).memory.tolist()
+    [2, 3, 3, 3, 2]
+    """
+
+    flow: Dataflow
+    arrays: kernel.Arrays
+    level: str
+
+    @classmethod
+    def of(cls, problem: Problem, capacity: int | None = None) -> Game:
+        """Return the game of a problem whose machine has one level, or of the same with another capacity."""
+        levels = problem.machine.level
+        if len(levels) != 1:
+            raise InputError(f"the recomputation game has one level of memory, machine has {len(levels)}")
+        flow = problem.graph.dataflow
+        reads = _distinct(flow.op_reads)
+        writes = flow.op_writes
+        cost = flow.op_cost.copy()
+        if problem.machine.operands == "any":
+            # Reads are priced each time they are named, as the referee does.
+            cost += levels[0].read * _sums(flow.op_reads, flow.value_size)
+            cost += levels[0].write * _sums(writes, flow.value_size)
+        if capacity is None:
+            capacity = ENDLESS if levels[0].capacity is None else levels[0].capacity
+        arrays = kernel.Arrays(
+            np.int64(capacity), flow.value_size, flow.value_maker, flow.value_destroyer, flow.value_must_survive,
+            cost, ~(flow.op_once | flow.op_in_place),
+            reads.start, reads.items, writes.start, writes.items, flow.op_destroys.start, flow.op_destroys.items,
+        )  # fmt: skip
+        return cls(flow, arrays, levels[0].name)
+
+    @property
+    def capacity(self) -> int:
+        """Units that fit."""
+        return int(self.arrays.capacity)
+
+    @property
+    def ops(self) -> int:
+        """The number of ops."""
+        return self.flow.ops
+
+    @property
+    def program(self) -> Ints:
+        """Program order as a sequence."""
+        return np.arange(self.ops, dtype=np.int64)
+
+    @cached_property
+    def base_cost(self) -> float:
+        """What every op costs together, run once each."""
+        return float(self.arrays.cost.sum())
+
+    @cached_property
+    def at_start(self) -> npt.NDArray[np.bool_]:
+        """Per value: whether it is there at the start."""
+        return np.equal(self.flow.value_maker, NONE)
+
+    @cached_property
+    def reads(self) -> Rows:
+        """The values that each op reads, each once."""
+        return Rows(self.arrays.r_start, self.arrays.r_items)
+
+    @cached_property
+    def needs(self) -> Ints:
+        """Per op: the units that its reads and results take together."""
+        size = self.arrays.size
+        kept = _sums(self.reads, size) + _sums(self.flow.op_writes, size)
+        for op in np.flatnonzero(self.flow.op_in_place).tolist():
+            gone = np.intersect1d(self.reads.row(op), self.flow.op_destroys.row(op))
+            kept[op] -= size[gone].sum()
+        return kept
+
+    @cached_property
+    def predecessors(self) -> list[list[int]]:
+        """Per op: the ops whose first run must come before its first run."""
+        return self.flow.predecessors()
+
+    def measure(self, sequence: Sequence[int] | Ints) -> Measure:
+        """Return what a sequence costs and needs."""
+        runs = np.ascontiguousarray(sequence, np.int64)
+        memory = np.zeros(len(runs), np.int64)
+        counts = np.bincount(runs, minlength=self.ops)
+        legal = bool(np.all(counts >= 1)) and bool(np.all(self.arrays.again | (counts <= 1)))
+        over = kernel.measure(
+            self.arrays, runs, 0, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_), ENDLESS, memory,
+            np.zeros(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_),
+        )  # fmt: skip
+        return Measure(float(self.arrays.cost[runs].sum()), legal and over >= 0, int(over), memory)
+
+    def moves(self, sequence: Sequence[int] | Ints) -> list[Move]:
+        """Return a legal sequence as moves: every value is dropped as soon as no run reads it before it is made again."""
+        flow, runs = self.flow, [int(op) for op in sequence]
+        alive = self.arrays.survive.copy()
+        drops: list[list[int]] = [[] for _ in runs]
+        for p in range(len(runs) - 1, -1, -1):
+            op = runs[p]
+            for w in flow.op_writes.row(op):
+                if not alive[w]:
+                    drops[p].append(int(w))
+                alive[w] = False
+            for v in self.reads.row(op):
+                if not alive[v]:
+                    alive[v] = True
+                    if flow.value_destroyer[v] != op:
+                        drops[p].append(int(v))
+        present = np.zeros(flow.values, np.bool_)
+        present[self.at_start] = True
+        moves: list[Move] = []
+
+        def drop(value: int) -> None:
+            if present[value]:
+                present[value] = False
+                moves.append(("drop", flow.tensor_names[flow.value_tensor[value]], self.level))
+
+        for value in np.flatnonzero(self.at_start & ~alive).tolist():
+            drop(value)
+        for p, op in enumerate(runs):
+            moves.append(("compute", flow.op_names[op]))
+            present[flow.op_destroys.row(op)] = False
+            present[flow.op_writes.row(op)] = True
+            for value in sorted(drops[p]):
+                drop(value)
+        return moves
+
+
+def _distinct(rows: Rows) -> Rows:
+    return Rows.of([list(dict.fromkeys(row.tolist())) for row in rows])
+
+
+def _sums(rows: Rows, weight: Ints) -> Ints:
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(weight[rows.items])])
+    return np.asarray(total[rows.start[1:]] - total[rows.start[:-1]], np.int64)

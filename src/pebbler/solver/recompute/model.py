@@ -1,0 +1,306 @@
+"""A relaxation of the recomputation game that bounds every legal plan, solved by CP-SAT.
+
+Pick *milestones*: ops of which each must first run after the one before. Their first runs cut any plan, of any order and with any
+number of runs, into stages. Two facts per stage are enough for a bound: which ops run in it at least once, and which values
+are there at the milestone that ends it. What a milestone finds must fit; what is there came from the stage or was there at the
+last milestone; what a run reads likewise; and what lies through a whole stage shares the memory with every run in it. The
+order inside a stage is left out, so the cheapest such summary costs no more than the cheapest plan. Checkmate (Jain et al.,
+MLSys 2020) plans with one stage per op of a fixed order; here the stages are few and the order is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ortools.sat.python import cp_model
+
+from pebbler.game.dataflow import NONE
+from pebbler.solver.recompute.game import Game
+
+__all__ = ["Answer", "Relaxation", "Stages"]
+
+Term = Any  # a CP-SAT variable, or 0 or 1; ortools' own types are not followed
+_MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses far less than the referee's tolerance
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the relaxation says for some milestones."""
+
+    bound: float  # no legal plan costs less
+    sequence: list[int] | None  # the summary spread out as a sequence, which may be too large for the memory
+    solved: bool  # proven, not cut off
+    impossible: bool = False  # no plan is legal at all
+    none_cheaper: bool = False  # no legal plan costs less than the cutoff
+
+
+class Relaxation:
+    """The relaxations of one game, for any milestones.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.solver.problem import Problem
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
+    >>> relaxation = Relaxation(Game.of(Problem.of(chain(6), one)))
+    >>> relaxation.game.base_cost, relaxation.solve([6]).bound
+    (13.0, 16.0)
+    """
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        size = game.arrays.size
+        unit = math.gcd(*size.tolist()) or 1
+        # Sums that fit still fit when every size and the capacity are rounded down.
+        unit *= max(1, -(-int(size.sum()) // unit // 2**40))
+        self.size = (size // unit).tolist()
+        self.capacity = game.capacity // unit
+        self.needs = [sum(self.size[v] for v in self.held(op)) for op in range(game.ops)]
+        self.cost, self.scale, self.exact = _whole(game.arrays.cost)
+
+    def held(self, op: int) -> list[int]:
+        """Return the values that are there when an op runs: its reads and results, less what it overwrites."""
+        flow = self.game.flow
+        gone = set(flow.op_destroys.row(op).tolist())
+        return sorted(({*self.game.reads.row(op).tolist()} | {*flow.op_writes.row(op).tolist()}) - gone)
+
+    @cached_property
+    def ancestors(self) -> npt.NDArray[np.bool_]:
+        """`ancestors[a, b]`: whether b must first run before a does."""
+        matrix = np.zeros((self.game.ops, self.game.ops), np.bool_)
+        for op, before in enumerate(self.game.predecessors):
+            for other in before:
+                matrix[op] |= matrix[other]
+                matrix[op, other] = True
+        return matrix
+
+    @cached_property
+    def crossing(self) -> npt.NDArray[np.int64]:
+        """Per op: the units that would be there at its first run if nothing were ever made again."""
+        game, flow = self.game, self.game.flow
+        total = game.needs.copy()
+        for value in range(flow.values):
+            maker = int(flow.value_maker[value])
+            made = np.ones(game.ops, np.bool_) if maker == NONE else self.ancestors[:, maker].copy()
+            readers = flow.value_readers.row(value)
+            if flow.value_must_survive[value]:
+                needed = made.copy()
+            else:
+                needed = made & self.ancestors[readers].any(axis=0) if len(readers) else np.zeros(game.ops, np.bool_)
+            # Already in `needs`, or gone by the time the op is done.
+            needed[readers] = False
+            if maker != NONE:
+                needed[maker] = False
+            total[needed] += flow.value_size[value]
+        return total
+
+    def tight(self) -> list[int]:
+        """Return the ops at which something must be made again, the tightest first."""
+        over = np.flatnonzero(self.crossing > self.game.capacity)
+        return [int(op) for op in sorted(over, key=lambda op: (-self.crossing[op], op))]
+
+    def chained(self, milestones: Sequence[int], op: int) -> list[int] | None:
+        """Return the milestones with one more in its place, or None if it has no fixed place among them."""
+        if op in milestones:
+            return None
+        before = [other for other in milestones if self.ancestors[op, other]]
+        after = [other for other in milestones if self.ancestors[other, op]]
+        return [*before, op, *after] if len(before) + len(after) == len(milestones) else None
+
+    def solve(
+        self,
+        milestones: Sequence[int],
+        *,
+        cheaper_than: float = math.inf,
+        seconds: float = math.inf,
+        effort: float = math.inf,
+        seed: int = 0,
+    ) -> Answer:
+        """Return the bound for some milestones, each of which must come after the one before.
+
+        Only summaries that cost less than `cheaper_than` are looked for; `effort` limits the work in CP-SAT's deterministic time.
+        """
+        stages = Stages(self, milestones)
+        cutoff = math.isfinite(cheaper_than)
+        if cutoff:
+            most = (cheaper_than - self.game.base_cost) * self.scale
+            stages.model.add(
+                stages.extra <= (math.ceil(most * (1 - 1e-14) - 1e-6) - 1 if self.exact else math.floor(most))
+            )
+        stages.model.minimize(stages.extra)
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
+        solver.parameters.random_seed = seed
+        if math.isfinite(seconds):
+            solver.parameters.max_time_in_seconds = seconds
+        if math.isfinite(effort):
+            solver.parameters.max_deterministic_time = effort
+        status = solver.solve(stages.model)
+        if status == cp_model.INFEASIBLE:
+            return Answer(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
+        extra = max(0, math.ceil(solver.best_objective_bound - 1e-6))
+        bound = min(self.game.base_cost + extra / self.scale, cheaper_than)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Answer(bound, None, False)
+        return Answer(bound, stages.spread(solver), status == cp_model.OPTIMAL)
+
+
+class Stages:
+    """The CP-SAT model for one list of milestones; stage j ends with milestone j, the last one with the plan."""
+
+    def __init__(self, relaxation: Relaxation, milestones: Sequence[int]) -> None:
+        self.relaxation, self.game = relaxation, relaxation.game
+        self.milestones = list(milestones)
+        self.last = len(self.milestones)
+        self.model = cp_model.CpModel()
+        self.runs: list[dict[int, Term]] = [self._stage_runs(stage) for stage in range(self.last + 1)]
+        self.there: list[dict[int, Term]] = [self._milestone_values(stage) for stage in range(self.last + 1)]
+        self._every_op_runs()
+        self._everything_comes_from_somewhere()
+        self._everything_fits()
+        self._overwriting()
+        cost = relaxation.cost
+        runs = sum(cost[op] * run for stage in self.runs for op, run in stage.items() if cost[op])
+        self.extra = runs - sum(cost)
+
+    def _stage_runs(self, stage: int) -> dict[int, Term]:
+        """Return a variable per op that can run in a stage."""
+        ancestors, again = self.relaxation.ancestors, self.game.arrays.again
+        runs: dict[int, Term] = {}
+        for op in range(self.game.ops):
+            if stage < self.last and (ancestors[op, self.milestones[stage]] or op in self.milestones[stage + 1 :]):
+                continue
+            done = self.milestones[stage - 1] if stage else None
+            if not again[op] and done is not None and (op == done or ancestors[done, op]):
+                continue
+            first = stage < self.last and op == self.milestones[stage]
+            runs[op] = 1 if first else self.model.new_bool_var("")
+        return runs
+
+    def _milestone_values(self, stage: int) -> dict[int, Term]:
+        """Return a variable per value that can be there when a stage ends."""
+        flow, survive = self.game.flow, self.game.arrays.survive
+        if stage == self.last:
+            return {int(v): 1 for v in np.flatnonzero(survive)}
+        there: dict[int, Term] = {}
+        for value, maker in enumerate(flow.value_maker.tolist()):
+            if maker == NONE or any(maker in self.runs[i] for i in range(stage + 1)):
+                there[value] = self.model.new_bool_var("")
+        there.update(dict.fromkeys(self.relaxation.held(self.milestones[stage]), 1))
+        for value in flow.op_destroys.row(self.milestones[stage]).tolist():
+            there.pop(value, None)
+        return there
+
+    def _before(self, stage: int, value: int) -> Term:
+        if stage == 0:
+            return int(self.game.flow.value_maker[value] == NONE)
+        return self.there[stage - 1].get(value, 0)
+
+    def _made(self, stage: int, value: int) -> Term:
+        return self.runs[stage].get(int(self.game.flow.value_maker[value]), 0)
+
+    def _every_op_runs(self) -> None:
+        for op in range(self.game.ops):
+            runs = [stage[op] for stage in self.runs if op in stage]
+            self.model.add(sum(runs) >= 1)
+            if not self.game.arrays.again[op]:
+                self.model.add(sum(runs) <= 1)
+            for stage, milestone in enumerate(self.milestones):
+                if self.relaxation.ancestors[milestone, op]:
+                    self.model.add(sum(self.runs[i].get(op, 0) for i in range(stage + 1)) >= 1)
+                    break
+
+    def _everything_comes_from_somewhere(self) -> None:
+        for stage, runs in enumerate(self.runs):
+            for op, run in runs.items():
+                for value in self.game.reads.row(op).tolist():
+                    self.model.add(run <= self._before(stage, value) + self._made(stage, value))
+            for value, there in self.there[stage].items():
+                self.model.add(there <= self._before(stage, value) + self._made(stage, value))
+
+    def _everything_fits(self) -> None:
+        size, capacity = self.relaxation.size, self.relaxation.capacity
+        for stage, runs in enumerate(self.runs):
+            self.model.add(sum(size[v] * there for v, there in self.there[stage].items()) <= capacity)
+            through: dict[int, Term] = {}
+            for value, there in self.there[stage].items():
+                before = self._before(stage, value)
+                if size[value] and not (isinstance(before, int) and before == 0):
+                    lies = self.model.new_bool_var("")
+                    self.model.add(lies >= before + there - 1 - self._made(stage, value))
+                    through[value] = lies
+            total = sum(size[v] for v in through)
+            for op, run in runs.items():
+                if stage < self.last and op == self.milestones[stage]:
+                    continue
+                own = {*self.relaxation.held(op), *self.game.flow.op_destroys.row(op).tolist()}
+                need = self.relaxation.needs[op]
+                if need + total - sum(size[v] for v in own if v in through) > capacity:
+                    others = sum(size[v] * lies for v, lies in through.items() if v not in own)
+                    self.model.add(others + (need * run) <= capacity).only_enforce_if(run)
+
+    def _overwriting(self) -> None:
+        flow = self.game.flow
+        for value in flow.destroyed_values().tolist():
+            destroyer, maker = int(flow.value_destroyer[value]), int(flow.value_maker[value])
+            for stage in range(self.last + 1):
+                gone = sum(self.runs[i].get(destroyer, 0) for i in range(stage))
+                now = self.runs[stage].get(destroyer, 0)
+                if value in self.there[stage]:
+                    self.model.add(self.there[stage][value] + gone + now <= 1)
+                for op in [maker, *flow.value_readers.row(value).tolist()]:
+                    if op in self.runs[stage] and op != destroyer:
+                        self.model.add(self.runs[stage][op] + gone <= 1)
+
+    def spread(self, solver: cp_model.CpSolver) -> list[int]:
+        """Return the summary as a sequence: first runs in program order, reruns right before what needs them."""
+        sequence: list[int] = []
+        ran: set[int] = set()
+        for stage, runs in enumerate(self.runs):
+            pending = {op for op, run in runs.items() if (run if isinstance(run, int) else solver.boolean_value(run))}
+            milestone = self.milestones[stage] if stage < self.last else None
+            fresh = sorted(pending - ran - {milestone})
+
+            def emit(op: int, pending: set[int] = pending) -> None:
+                stack = [(op, False)]
+                while stack:
+                    here, ready = stack.pop()
+                    if ready:
+                        sequence.append(here)
+                    elif here in pending:
+                        pending.discard(here)
+                        stack.append((here, True))
+                        makers = self.game.flow.value_maker[self.game.reads.row(here)].tolist()
+                        stack.extend((maker, False) for maker in reversed(makers))
+
+            for op in fresh:
+                emit(op)
+            for op in sorted(pending - {milestone}):
+                emit(op)
+            if milestone is not None:
+                emit(milestone)
+            ran.update(sequence)
+        return sequence
+
+
+def _whole(cost: npt.NDArray[np.float64]) -> tuple[list[int], float, bool]:
+    """Return costs as whole numbers, how many of them make one unit of cost, and whether none had to be rounded (down).
+
+    >>> _whole(np.array([4.0, 6.0])), _whole(np.array([1 / 3, 0.25]))
+    (([2, 3], 0.5, True), ([4, 3], 12.0, True))
+    """
+    parts = [Fraction(c).limit_denominator(10**6) for c in cost.tolist()]
+    close = all(abs(float(part) - c) <= 1e-15 * c for part, c in zip(parts, cost.tolist(), strict=True))
+    scale = math.lcm(*(part.denominator for part in parts)) if close else 0
+    whole = [int(part * scale) for part in parts]
+    unit = math.gcd(*whole) or 1
+    if close and sum(whole) // unit <= _MOST_COST:
+        return [c // unit for c in whole], scale / unit, True
+    ratio = _MOST_COST / float(cost.sum())
+    return [math.floor(c * ratio) for c in cost.tolist()], ratio, False

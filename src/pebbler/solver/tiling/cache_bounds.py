@@ -1,0 +1,140 @@
+"""A lower bound for one graph on caches that holds for every order and any recomputation.
+
+Before an op runs for the first time, what it reads was last touched by some other op that does not depend on it, or lies where it
+was at the start. What that op touched afterwards and what this op has read already lies above it in the stack. The cheapest of the
+possible last touches gives a price that the read cannot fall below.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.dataflow import NONE
+from pebbler.referee import books as pricing
+from pebbler.solver.problem import Problem
+
+__all__ = ["order_bound"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_OPS = 4_000  # which ops depend on which is kept as bits
+
+
+def order_bound(problem: Problem) -> float:
+    """Return an energy that no plan of this graph on this cache falls below; tilings of it may.
+
+    >>> from pebbler import machine, workloads
+    >>> order_bound(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    10764315.0
+    """
+    return _Bound(problem).total()
+
+
+class _Bound:
+    """One graph on one cache."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.flow, self.machine = problem, problem.graph.dataflow, problem.machine
+        self.ranked = self.machine.management == "recency"
+        self.read, self.store = pricing.prices(self.machine, "read"), pricing.prices(self.machine, "write")
+        self.capacity = pricing.capacities(self.machine)
+        self.line = 1 if self.ranked else self.machine.line  # ranks are of whole tensors, in units
+        self.reach = np.cumsum(self.capacity[:-1]) // self.line
+        self.cheapest = np.minimum.accumulate(self.read[::-1])[::-1]
+        flow = self.flow
+        self.sizes = np.array([tensor.size for tensor in problem.graph.tensors], np.int64)
+        self.starts = flow.start_value != NONE
+        # What lies in the stack: tensors by rank, storages in lines on caches.
+        self.place = np.arange(len(self.sizes)) if self.ranked else flow.storage
+        self.lines = -(-self.sizes // self.line)
+        self.least = np.full(len(self.sizes), pricing.UNBOUNDED, np.int64)
+        np.minimum.at(self.least, self.place, self.lines)
+        fixed = self.starts if self.ranked or self.machine.allocator == "reuse" else np.ones(len(self.sizes), np.bool_)
+        self.fixed = np.zeros(len(self.sizes), np.bool_)  # by place: always at the same address, or always live
+        self.fixed[self.place[fixed]] = True
+
+    def total(self) -> float:
+        flow = self.flow
+        energy = float(flow.op_cost.sum())
+        for op in range(flow.ops):
+            values = flow.op_reads.row(op).tolist()
+            for position, value in enumerate(values):
+                energy += self._read_price(op, values[:position], value)
+            for value in flow.op_writes.row(op).tolist():
+                energy += self._write_price(value)
+        return energy
+
+    def _read_price(self, op: int, earlier: list[int], value: int) -> float:
+        flow, tensor = self.flow, int(self.flow.value_tensor[value])
+        size = float(self.sizes[tensor])
+        if value in earlier:
+            level = self._level(int(self.least[self.place[tensor]])) if self.ranked else 0
+            return size * float(self.cheapest[level])
+        above = [int(self.place[flow.value_tensor[other]]) for other in earlier]
+        best = np.inf
+        if flow.value_maker[value] == NONE:
+            if not self.ranked and not self.problem.steady:
+                best = float(self.read[-1])  # never touched
+            else:
+                before = np.flatnonzero(self.starts[:tensor]).tolist() if self.ranked else []
+                best = self._price_at(tensor, above, before)
+        candidates = {int(flow.value_maker[value]), *flow.value_readers.row(value).tolist()} - {NONE, op}
+        for other in sorted(candidates):
+            if not self.descendants[op] >> other & 1:
+                best = min(best, self._price_at(tensor, above, self._touched_after(other, value)))
+        return size * best
+
+    def _touched_after(self, op: int, value: int) -> list[int]:
+        """Return the places that are above a value once an op that touches it has run."""
+        flow, tensor = self.flow, int(self.flow.value_tensor[value])
+        touched = [*flow.op_reads.row(op).tolist(), *flow.op_writes.row(op).tolist()]
+        tensors = flow.value_tensor[touched].tolist()
+        if self.ranked:
+            # All touched in one step tie, and ties go to what was there first: of what is always there, the start values.
+            return [t for t in tensors if self.starts[t] and t != tensor and (not self.starts[tensor] or t < tensor)]
+        last = max(i for i, other in enumerate(touched) if other == value)
+        return [int(self.place[t]) for t in tensors[last + 1 :]]
+
+    def _price_at(self, tensor: int, above: list[int], before: list[int]) -> float:
+        """Return the price of reading a tensor with these places above it; temps of the two lists may share addresses."""
+        own = int(self.place[tensor])
+        first, second = set(above) - {own}, set(before) - {own}
+        if self.ranked:
+            depth = sum(int(self.lines[t]) for t in first | second)
+        else:
+            always = {place for place in first | second if self.fixed[place]}
+            depth = sum(int(self.least[place]) for place in always)
+            depth += max(sum(int(self.least[place]) for place in places - always) for places in (first, second))
+        return float(self.cheapest[self._level(depth + int(self.least[own]))])
+
+    def _level(self, depth: int) -> int:
+        return int(np.searchsorted(self.reach, depth, "left"))
+
+    def _write_price(self, value: int) -> float:
+        flow, tensor = self.flow, int(self.flow.value_tensor[value])
+        size = int(self.sizes[tensor])
+        if self.ranked:
+            fits = [level for level, room in enumerate(self.capacity.tolist()) if size <= room]
+            return size * float(self.store[fits[0] if fits else -1])
+        energy = size * float(self.store[0])
+        stays = self.problem.steady and value == flow.final_value[tensor] and self.starts[flow.storage[tensor]]
+        if len(flow.value_readers.row(value)) or stays:
+            # The next touch finds it under all of itself, so it has been written back that far.
+            own = int(self.least[self.place[tensor]])
+            energy += own * self.line * float(self.store[1 : self._level(own) + 1].sum())
+        return energy
+
+    @cached_property
+    def descendants(self) -> list[int]:
+        """Per op: the ops that must wait for it, as bits."""
+        flow = self.flow
+        below = [0] * flow.ops
+        if flow.ops > _MOST_OPS:
+            return below
+        before = flow.predecessors()
+        for op in range(flow.ops - 1, -1, -1):
+            for first in before[op]:
+                below[first] |= below[op] | 1 << op
+        return below

@@ -1,0 +1,193 @@
+"""Orders on caches (`lru` and `recency`): a graph as the cache sees it, and all orders of a small one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.referee import books as pricing
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.kernels.cache_exact import DONE, all_orders
+from pebbler.solver.tiling.kernels.cache_order import Ranking, Touching, price
+from pebbler.solver.tiling.locality import nearest_first, program_of
+
+__all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_MOST_BITS = 21  # of the table of states met: 48 MiB
+_FIRST_SHARE = 2_500  # prefixes of the first attempt; each further one gets four times as many
+
+
+@dataclass(frozen=True)
+class BestOrder:
+    """The cheapest order found; `proven` when no order that runs every op once is cheaper."""
+
+    order: Ints
+    energy: float
+    proven: bool
+    prefixes: int
+
+
+def best_order(
+    problem: Problem,
+    *,
+    enough: float = 0.0,
+    limit: int = 2_000_000,
+    clock: Callable[[], float] = lambda: float("inf"),
+) -> BestOrder:
+    """Return the cheapest order that runs every op once, searching all of them as far as `limit` prefixes or the clock allow.
+
+    An order that costs no more than `enough`, a bound, ends the search; `clock` says how many seconds are left.
+
+    >>> from pebbler import machine, workloads
+    >>> best = best_order(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    >>> best.energy, best.proven
+    (10764315.0, True)
+    """
+    graph, machine, flow = problem.graph, problem.machine, problem.graph.dataflow
+    touching = touching_of(graph, machine, steady=problem.steady)
+    program = program_of(graph)
+    assert program is not None
+    candidates = [np.arange(flow.ops, dtype=np.int64)]
+    candidates += [program.order(nearest_first(program, machine, by_price=by_price)) for by_price in (False, True)]
+    energy, pick = min((float(price(touching, order)), i) for i, order in enumerate(candidates))
+    best = candidates[pick].copy()
+    before = flow.predecessors()
+    after: list[list[int]] = [[] for _ in before]
+    for op, earlier in enumerate(before):
+        for other in earlier:
+            after[other].append(op)
+    rows, waits = Rows.of(after), np.array([len(row) for row in before], np.int64)
+    floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
+    # The search starts anew with a larger share, so that the clock is looked at now and then; a better order prunes more.
+    while reason != DONE and energy > enough and share <= limit and clock() > 0:
+        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
+        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
+        energy, reason, count = all_orders(
+            touching, waits, rows.start, rows.items, floors, best, energy, share, *tables
+        )
+        prefixes += count
+        share *= 4
+    return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)
+
+
+def op_floors(graph: Graph, machine: Machine) -> Floats:
+    """Return a price that each op cannot fall below on a cache, whatever runs before it.
+
+    A value is always touched whole, so each of its lines has at least its own number of lines above it, itself included.
+
+    >>> from pebbler import machine, workloads
+    >>> op_floors(workloads.note_mlp(), machine("notes-recency"))[:2].tolist()  # W1 alone is larger than L1
+    [2040100.0, 40000.0]
+    """
+    flow = graph.dataflow
+    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
+    capacity = pricing.capacities(machine)
+    ranked = machine.management == "recency"
+    line = 1 if ranked else machine.line  # ranks are of whole tensors, in units
+    reach = np.cumsum(capacity[:-1]) // line
+    depth = -(-sizes // line)
+    if not ranked:
+        # Tensors of one storage may differ in size; then a touch of the smallest is all that is known.
+        least = np.full(len(sizes), pricing.UNBOUNDED, np.int64)
+        np.minimum.at(least, flow.storage, depth)
+        depth = least[flow.storage]
+    # The deeper the dearer as a rule, but not on every machine.
+    cheapest = np.minimum.accumulate(read[::-1])[::-1]
+    read_price = cheapest[np.searchsorted(reach, depth, "left")]
+    single = np.array(
+        [next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes]
+    )
+    write_price = write[single] if ranked else np.full(len(sizes), write[0])
+    floors = flow.op_cost.copy()
+    for op in range(flow.ops):
+        reads, writes = flow.value_tensor[flow.op_reads.row(op)], flow.value_tensor[flow.op_writes.row(op)]
+        seen: set[int] = set()
+        for tensor in reads.tolist():
+            # A value that is read twice is found on top the second time.
+            again = tensor in seen
+            seen.add(tensor)
+            floors[op] += sizes[tensor] * (read_price[tensor] if not again or ranked else read.min())
+        floors[op] += (sizes[writes] * write_price[writes]).sum()
+    return floors
+
+
+def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching | Ranking:
+    """Return the graph as the machine's rule sees it; the machine is in the graph's unit.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.solver.tiling.kernels.cache_order import lru_price
+    >>> step = touching_of(workloads.mlp(), machine("notes"), steady=True)
+    >>> lru_price(step, np.arange(15))
+    12743390.0
+    """
+    flow, line = graph.dataflow, machine.line
+    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    if machine.management == "recency":
+        return _ranking_of(graph, machine)
+    room = -(-sizes // line)
+    start, storage, tensor, write, fresh = [0], [], [], [], []
+    owner, root = flow.value_tensor.tolist(), flow.storage.tolist()
+    for reads, writes in zip(flow.op_reads, flow.op_writes, strict=True):
+        tensors = [owner[value] for value in (*reads.tolist(), *writes.tolist())]
+        roots = [root[one] for one in tensors]
+        tensor += tensors
+        storage += roots
+        write += [False] * len(reads) + [True] * len(writes)
+        read_roots = set(roots[: len(reads)])
+        fresh += [False] * len(reads) + [one not in read_roots for one in roots[len(reads) :]]
+        start.append(len(storage))
+    home = np.full(len(sizes), NONE, np.int64)
+    lasting = np.zeros(len(sizes), np.bool_)
+    if machine.allocator == "own":
+        fixed = np.unique(flow.storage)
+        lasting[:] = True
+    else:
+        fixed = np.unique(flow.storage[np.flatnonzero(flow.start_value != NONE)])
+        lasting[flow.storage[[i for i, one in enumerate(graph.tensors) if one.kind != "temp"]]] = True
+    home[fixed] = np.cumsum(room[fixed]) - room[fixed]
+    tensors_touched = np.array(tensor, np.int64)
+    capacities = pricing.capacities(machine)
+    return Touching(
+        start=np.array(start, np.int64),
+        storage=np.array(storage, np.int64),
+        tensor=tensors_touched,
+        lines=room[tensors_touched],
+        units=sizes[tensors_touched],
+        write=np.array(write, np.bool_),
+        fresh=np.array(fresh, np.bool_),
+        room=room,
+        home=home,
+        lasting=lasting,
+        top=int(room[fixed].sum()),
+        cost=flow.op_cost,
+        reach=np.cumsum(capacities[:-1]) // line,
+        read=pricing.prices(machine, "read"),
+        store=pricing.prices(machine, "write"),
+        line=line,
+        steady=steady,
+    )
+
+
+def _ranking_of(graph: Graph, machine: Machine) -> Ranking:
+    flow = graph.dataflow
+    return Ranking(
+        cost=flow.op_cost,
+        read=pricing.prices(machine, "read"),
+        store=pricing.prices(machine, "write"),
+        read_start=flow.op_reads.start,
+        read_tensor=flow.value_tensor[flow.op_reads.items],
+        write_start=flow.op_writes.start,
+        write_tensor=flow.value_tensor[flow.op_writes.items],
+        size=np.array([tensor.size for tensor in graph.tensors], np.int64),
+        initial=flow.start_value != NONE,
+        capacity=pricing.capacities(machine),
+    )

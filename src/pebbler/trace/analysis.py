@@ -1,0 +1,336 @@
+"""Everything a trace tells about memory, in one call: distances, LRU and OPT misses, write-backs, energy, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.errors import InputError
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
+from pebbler.referee.touches import touch
+from pebbler.trace.caches import WriteBacks, opt_misses
+from pebbler.trace.distances import Packer, ReuseProfile, check_sizes
+from pebbler.trace.kernels import since_write as kernel
+from pebbler.trace.lru import LruEnergy, lru_energy
+from pebbler.trace.trace_files import Names
+from pebbler.trace.traces import CHUNK, Trace
+
+__all__ = ["CacheAnalysis", "Share", "analyse", "parse_sizes", "roles", "trace_plan"]
+
+# Belady's rule looks into the future, so its trace is held in memory, at some 20 bytes an access.
+MOST_FOR_OPT = 200_000_000
+# A terabyte at 17 bytes each: beyond, a disk would fill up for hours before it said no.
+MOST_ACCESSES = 1 << 36
+LADDER = [4**k for k in range(1, 21)]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one tensor or op has of a trace: its accesses, and its LRU misses by cache size."""
+
+    accesses: int
+    misses: dict[int, int]
+
+
+@dataclass(frozen=True)
+class CacheAnalysis:
+    """What caches of several sizes make of a trace. Sizes count lines; distances are 1-based; energies are in the machine's unit.
+
+    `ard` is the notes' clock distance (accesses since the last write of the word), over reads of words that were written;
+    `mean_distance` is the LRU stack distance over all accesses that are not first touches.
+    """
+
+    accesses: int
+    distinct: int
+    cold: int
+    line: int
+    mean_distance: float
+    ard: float | None
+    dmd: float
+    lru: dict[int, int]
+    opt: dict[int, int] | None
+    opt_bypass: dict[int, int] | None
+    write_backs: dict[int, int]
+    tensors: dict[str, Share]
+    ops: dict[str, Share]
+    profile: ReuseProfile
+    energy: float | None = None
+    energy_levels: dict[str, float] | None = None
+
+    def shares(self, owner_of: Mapping[str, str]) -> dict[str, Share]:
+        """Return the tensors' shares added up by owner, such as `roles(graph)`: parameters, activations, gradients.
+
+        >>> from pebbler.workloads import mlp
+        >>> graph = mlp(n=4, hidden=5)
+        >>> {who: share.accesses for who, share in analyse(trace_plan(graph), [8]).shares(roles(graph)).items()}
+        {'parameter': 98, 'input': 10, 'activation': 35, 'gradient': 91}
+        """
+        total: dict[str, Share] = {}
+        for name, share in self.tensors.items():
+            owner = owner_of.get(name, name)
+            old = total.get(owner, Share(0, dict.fromkeys(share.misses, 0)))
+            misses = {size: count + old.misses[size] for size, count in share.misses.items()}
+            total[owner] = Share(old.accesses + share.accesses, misses)
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the analysis as `pebbler cache --json` prints it."""
+        result: dict[str, Any] = {
+            "accesses": self.accesses,
+            "distinct": self.distinct,
+            "cold": self.cold,
+            "line": self.line,
+            "mean_distance": self.mean_distance,
+            "ard": self.ard,
+            "dmd": self.dmd,
+            "lru": _by_text(self.lru),
+            "opt": None if self.opt is None else _by_text(self.opt),
+            "opt_bypass": None if self.opt_bypass is None else _by_text(self.opt_bypass),
+            "write_backs": _by_text(self.write_backs),
+        }
+        if self.energy is not None:
+            result |= {"energy": self.energy, "energy_levels": self.energy_levels}
+        for key, shares in (("tensors", self.tensors), ("ops", self.ops)):
+            result[key] = {n: {"accesses": s.accesses, "misses": _by_text(s.misses)} for n, s in shares.items()}
+        return result
+
+
+def trace_plan(plan: Plan | Graph, allocator: str | None = None) -> Iterator[Trace]:
+    """Yield what a plan's computes touch, unit by unit, in pieces; a graph runs in program order.
+
+    Addresses come from the machine's allocator, or from the one named; a graph by itself gives each tensor its own.
+
+    >>> from pebbler.workloads import mlp
+    >>> sum(len(piece) for piece in trace_plan(mlp()))
+    122056
+    """
+    if allocator not in (None, "own", "reuse"):
+        raise InputError(f"allocator must be own or reuse, got {allocator!r}")
+    if isinstance(plan, Graph):
+        return trace_of(plan, range(len(plan.ops)), allocator or "own")
+    order = [plan.graph.op_index(move[1]) for move in plan.moves if move[0] == "compute"]
+    machine = plan.machine.in_unit(plan.graph.unit)
+    return trace_of(plan.graph, order, allocator or machine.allocator, machine.line)
+
+
+def trace_of(
+    graph: Graph, order: npt.ArrayLike, allocator: str = "own", line: int = 1, chunk: int = CHUNK
+) -> Iterator[Trace]:
+    """Yield the trace of an order unit by unit, in pieces of about `chunk` accesses.
+
+    >>> from pebbler.workloads import mlp
+    >>> sum(len(piece) for piece in trace_of(mlp(), range(15)))
+    122056
+    """
+    touches = touch(graph, order, allocator, line)
+    steps = np.asarray(order, np.int64)
+    tensor_names = tuple(tensor.name for tensor in graph.tensors)
+    op_names = tuple(op.name for op in graph.ops)
+    total = sum(touches.units.tolist())  # may be more than 64 bits hold
+    if total > MOST_ACCESSES:
+        raise InputError(
+            f"{graph.name}: touches {total:,} units one by one; a trace holds at most {MOST_ACCESSES:,} "
+            "(`pebbler check` prices a plan without one)"
+        )
+    ends = np.cumsum(touches.units)
+    begin = 0
+    while begin < total:
+        # A run may be larger than a chunk, so pieces are cut at accesses, not at runs.
+        end = min(begin + chunk, total)
+        low, high = int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(ends, end, "left")) + 1
+        starts = ends[low:high] - touches.units[low:high]
+        skipped = np.maximum(begin - starts, 0)
+        counts = np.minimum(ends[low:high], end) - np.maximum(starts, begin)
+        run = np.repeat(np.arange(low, high), counts)
+        within = np.arange(end - begin) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(skipped, counts)
+        yield Trace(
+            touches.address[run] + within,
+            touches.write[run],
+            touches.tensor[run].astype(np.int32),
+            steps[touches.step[run]].astype(np.int32),
+            tensor_names,
+            op_names,
+        )
+        begin = end
+
+
+def roles(graph: Graph) -> dict[str, str]:
+    """Return what each tensor is to training: parameter, input, gradient (as its `meta` says), or activation.
+
+    >>> from pebbler.workloads import mlp
+    >>> [roles(mlp())[name] for name in ("W1", "x", "h", "dW1")]
+    ['parameter', 'input', 'activation', 'gradient']
+    """
+    known = {"param": "parameter", "input": "input"}
+    return {t.name: str(t.meta.get("role") or known.get(t.kind, "activation")) for t in graph.tensors}
+
+
+def analyse(
+    trace: str | Path | Trace | Iterable[Trace],
+    sizes: Sequence[int] | None = None,
+    *,
+    line: int | None = None,
+    opt: bool = True,
+    machine: Machine | None = None,
+    steady: bool = False,
+) -> CacheAnalysis:
+    """Return what caches of the given sizes make of a trace: a file, a trace, or its pieces in order.
+
+    Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
+    as the referee prices the plan it came from. Lines are the machine's unless `line` says otherwise, or of 1 unit.
+
+    >>> found = analyse(Trace.of_addresses([7, 8, 8, 9, 7]), [1, 2])
+    >>> found.lru, found.opt, found.mean_distance
+    ({1: 4, 2: 4}, {1: 4, 2: 3}, 2.0)
+    """
+    if line is None:
+        line = 1 if machine is None else machine.line
+    if line < 1:
+        raise InputError(f"line must be at least 1 unit, got {line}")
+    ladder = np.unique(check_sizes(LADDER if sizes is None else sizes))
+    pieces = Trace.chunks(trace) if isinstance(trace, str | Path) else [trace] if isinstance(trace, Trace) else trace
+    keep = opt or machine is not None
+    back = WriteBacks()
+    packer = Packer()
+    written = np.zeros(0, np.int64)
+    since, counted, begin = 0, 0, 0
+    tensors, ops = _Owners(ladder), _Owners(ladder)
+    words: list[npt.NDArray[np.int64]] = []
+    writes: list[npt.NDArray[np.bool_]] = []
+    follows: list[npt.NDArray[np.bool_]] = []
+    before: Trace | None = None
+    for piece in pieces:
+        lines = piece.address // line
+        distance = back.feed(lines, piece.write)
+        tensors.take(piece.tensor_names, piece.tensor, distance)
+        ops.take(piece.op_names, piece.op, distance)
+        ids = packer.ids(lines)
+        written = np.concatenate([written, np.full(packer.count - written.size, -1, np.int64)])
+        total, count = kernel.since_write(ids, piece.write, begin, written)
+        since, counted, begin = since + total, counted + count, begin + len(piece)
+        keep = keep and begin <= MOST_FOR_OPT
+        if keep:
+            words.append(lines)
+            writes.append(piece.write)
+            follows.append(_follows(piece, line, before))
+            before = piece
+    if begin == 0:
+        raise InputError("the trace is empty: there is nothing to analyse")
+    profile = back.stack.profile()
+    shown = ladder if sizes is not None else ladder[: int(np.searchsorted(ladder, profile.distinct)) + 1]
+    wanted = shown.tolist()
+    whole = np.concatenate(words) if keep else None
+    priced = None
+    if machine is not None:
+        if whole is None:
+            raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
+        caps = [level.capacity for level in machine.level]
+        prices = [level.read for level in machine.level], [level.write for level in machine.level]
+        starts = np.flatnonzero(~np.concatenate(follows))
+        units = np.diff(np.append(starts, len(whole)))
+        wrote = np.concatenate(writes)[starts]
+        priced = lru_energy(whole[starts], wrote, caps, *prices, line=line, units=units, steady=steady)
+    lru = dict(zip(wanted, profile.misses(wanted).tolist(), strict=True))
+    best = None if whole is None or not opt else opt_misses(whole, wanted).tolist()
+    best_bypass = None if whole is None or not opt else opt_misses(whole, wanted, bypass=True).tolist()
+    return CacheAnalysis(
+        accesses=profile.accesses,
+        distinct=profile.distinct,
+        cold=profile.cold,
+        line=line,
+        mean_distance=profile.mean_distance,
+        ard=since / counted if counted else None,
+        dmd=profile.dmd(),
+        lru=lru,
+        opt=None if best is None else dict(zip(wanted, best, strict=True)),
+        opt_bypass=None if best_bypass is None else dict(zip(wanted, best_bypass, strict=True)),
+        write_backs=dict(zip(wanted, (back.evicted(wanted) + back.left(wanted)).tolist(), strict=True)),
+        tensors=tensors.shares(len(wanted)),
+        ops=ops.shares(len(wanted)),
+        profile=profile,
+        energy=None if priced is None else priced.energy,
+        energy_levels=None if priced is None or machine is None else _level_energies(priced, machine),
+    )
+
+
+def parse_sizes(text: str | None) -> list[int] | None:
+    """Return cache sizes written as `64,16384,65536`; K, M and G stand for powers of 1024.
+
+    >>> parse_sizes("64, 16K")
+    [64, 16384]
+    """
+    if text is None:
+        return None
+    scale = {"K": 2**10, "M": 2**20, "G": 2**30}
+    sizes = []
+    for word in (part.strip() for part in text.split(",")):
+        factor = scale.get(word[-1:].upper(), 1)
+        digits = word[:-1] if factor > 1 else word
+        if not digits.isdecimal() or int(digits) == 0:
+            raise InputError(f"cache sizes must be whole numbers of at least 1, as 64,16384,1M; got {word!r}")
+        sizes.append(int(digits) * factor)
+    return sizes
+
+
+class _Owners:
+    """Accesses of each owner by the smallest cache that would have held them."""
+
+    def __init__(self, ladder: npt.NDArray[np.int64]) -> None:
+        self.ladder = ladder
+        self.names = Names()
+        self.counts = np.zeros((0, len(ladder) + 1), np.int64)
+
+    def take(self, names: tuple[str, ...], index: npt.NDArray[np.int32], distance: npt.NDArray[np.int64]) -> None:
+        """Count a piece; its name table may differ from the piece before."""
+        owner = self.names.remap(names, index)
+        rung = np.where(distance == 0, len(self.ladder), np.searchsorted(self.ladder, distance))
+        width = len(self.ladder) + 1
+        found = np.bincount(owner * width + rung, minlength=len(self.counts) * width)
+        counts = np.zeros((-(-len(found) // width), width), np.int64)
+        counts.reshape(-1)[: len(found)] = found
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+
+    def shares(self, sizes: int) -> dict[str, Share]:
+        """Return the share of every owner, for the first `sizes` rungs of the ladder."""
+        result = {}
+        for name, row in zip(self.names.table(), self.counts, strict=False):
+            if row.any():
+                held = np.cumsum(row)
+                misses = {int(size): int(held[-1] - held[i]) for i, size in enumerate(self.ladder[:sizes])}
+                result[name] = Share(int(held[-1]), misses)
+        return result
+
+
+def _follows(piece: Trace, line: int, before: Trace | None) -> npt.NDArray[np.bool_]:
+    """Return which accesses go on to the next unit of a line: they share one touch of it, priced at one level."""
+    same = np.zeros(len(piece), np.bool_)
+    if line == 1:
+        return same
+    same[1:] = np.diff(piece.address) == 1
+    for column in (piece.write, piece.tensor, piece.op):
+        same[1:] &= column[1:] == column[:-1]
+    if before is not None:  # a chunk may end inside a line
+        one, two = (
+            (t.address[at] - at, t.write[at], t.tensor_names[t.tensor[at]], t.op_names[t.op[at]])
+            for t, at in ((before, -1), (piece, 0))
+        )
+        same[0] = one == two
+    same &= piece.address % line != 0
+    return same
+
+
+def _level_energies(priced: LruEnergy, machine: Machine) -> dict[str, float]:
+    amounts = zip(machine.level, priced.read_units, priced.write_units, priced.write_back_units, strict=True)
+    return {level.name: read * level.read + (write + back) * level.write for level, read, write, back in amounts}
+
+
+def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(size): count for size, count in counts.items()}

@@ -1,0 +1,142 @@
+"""Set-associative LRU levels with write-back, and the dirty side of LRU at every size.
+
+A level is fed requests in order and passes on its own: the line it misses, then the dirty line it throws out for it. So a
+hierarchy is one call per level, each on what the level above passed on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pebbler.compiled import kernel
+
+__all__ = ["EMPTY", "GONE", "dirty_reach", "few_ways", "many_ways"]
+
+# counts: [reads, writes, hits of reads, hits of writes, lines thrown out, dirty ones among them]
+READS, WRITES, READ_HITS, WRITE_HITS, EVICTED, WRITTEN_BACK = range(6)
+
+EMPTY = -1  # no line, or the end of a list
+GONE = -2  # a line that is not held
+
+
+@kernel
+def few_ways(lines, writes, refresh, tags, dirty, counts, out_lines, out_writes):  # type: ignore[no-untyped-def]
+    """Run one level whose sets are short: `tags[set]` lists its lines, newest first. Return how many requests it passes on.
+
+    `refresh`: a write that hits makes its line the newest, as a read does.
+    """
+    sets, ways = np.uint64(tags.shape[0]), tags.shape[1]
+    mask = sets - np.uint64(1)
+    two = sets & mask == np.uint64(0)
+    passed = 0
+    for i in range(lines.size):
+        line = lines[i]
+        write = writes[i]
+        at = np.uint64(line) & mask if two else np.uint64(line) % sets
+        counts[WRITES if write else READS] += 1
+        place = 0
+        while place < ways and tags[at, place] != line:
+            place += 1
+        state = write
+        if place < ways:
+            counts[WRITE_HITS if write else READ_HITS] += 1
+            if write and not refresh:
+                dirty[at, place] = True
+                continue
+            state = state or dirty[at, place]
+        else:
+            out_lines[passed] = line
+            out_writes[passed] = False
+            passed += 1
+            place = ways - 1
+            if tags[at, place] != EMPTY:
+                counts[EVICTED] += 1
+                if dirty[at, place]:
+                    counts[WRITTEN_BACK] += 1
+                    out_lines[passed] = tags[at, place]
+                    out_writes[passed] = True
+                    passed += 1
+        while place > 0:
+            tags[at, place] = tags[at, place - 1]
+            dirty[at, place] = dirty[at, place - 1]
+            place -= 1
+        tags[at, 0] = line
+        dirty[at, 0] = state
+    return passed
+
+
+@kernel
+def many_ways(lines, ids, writes, refresh, ends, used, ways, links, dirty, name, counts, out_lines, out_writes):  # type: ignore[no-untyped-def]
+    """As `few_ways` for long sets, in constant time per request: each set is a list linked both ways, newest first.
+
+    `ids` are dense ids of `lines` and `name` their inverse; `links[id]` holds the (newer, older) ids, newer = GONE for one
+    that is not held; `ends[set]` holds the (newest, oldest) ids.
+    """
+    sets = np.uint64(used.size)
+    passed = 0
+    for i in range(lines.size):
+        line = lines[i]
+        write = writes[i]
+        one = ids[i]
+        at = np.uint64(line) % sets
+        counts[WRITES if write else READS] += 1
+        if links[one, 0] != GONE:
+            counts[WRITE_HITS if write else READ_HITS] += 1
+            dirty[one] = dirty[one] or write
+            if ends[at, 0] == one or (write and not refresh):
+                continue
+            newer, older = links[one]
+            links[newer, 1] = older
+            if older == EMPTY:
+                ends[at, 1] = newer
+            else:
+                links[older, 0] = newer
+        else:
+            out_lines[passed] = line
+            out_writes[passed] = False
+            passed += 1
+            name[one] = line
+            dirty[one] = write
+            if used[at] < ways:
+                used[at] += 1
+            else:
+                victim = ends[at, 1]
+                counts[EVICTED] += 1
+                if dirty[victim]:
+                    counts[WRITTEN_BACK] += 1
+                    out_lines[passed] = name[victim]
+                    out_writes[passed] = True
+                    passed += 1
+                newer = links[victim, 0]
+                links[victim, 0] = GONE
+                ends[at, 1] = newer
+                if newer == EMPTY:
+                    ends[at, 0] = EMPTY
+                else:
+                    links[newer, 1] = EMPTY
+        head = ends[at, 0]
+        links[one, 0] = EMPTY
+        links[one, 1] = head
+        ends[at, 0] = one
+        if head == EMPTY:
+            ends[at, 1] = one
+        else:
+            links[head, 0] = one
+    return passed
+
+
+@kernel
+def dirty_reach(ids, writes, distances, sunk, counts):  # type: ignore[no-untyped-def]
+    """Add to `counts[r]` the writes whose line sank to depth r, at the deepest, before it was written again.
+
+    An LRU cache of C lines writes back exactly those with r > C. `sunk[id]` is the depth so far, -1 for a line that was never
+    written, and is carried on.
+    """
+    for i in range(ids.size):
+        at = np.uint64(ids[i])
+        if sunk[at] >= 0:
+            sunk[at] = max(sunk[at], distances[i])
+            if writes[i]:
+                counts[sunk[at]] += 1
+        if writes[i]:
+            sunk[at] = 0

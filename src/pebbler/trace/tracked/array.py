@@ -1,0 +1,252 @@
+"""Numpy arrays that record which of their elements are read and written.
+
+A tracked array behaves as a numpy array does and tells its recorder what is touched:
+
+- Basic indexing, transposes and reshapes that numpy makes views of touch nothing; using the view touches its elements.
+- An operation (a ufunc, a reduction, a product, an assignment) reads its tracked operands in the order of the arguments, each
+  element of an operand once and in address order, whatever its strides; then it writes its results, in address order.
+- Fancy and boolean indexing gather and scatter: elements are touched in the order of the selection, repeats included.
+- Results are tracked too, as fresh buffers that are written. A result of one element that numpy gives as a scalar, and
+  operands that are plain arrays or numbers, count as registers: they are not recorded.
+
+Functions whose touched elements are not known exactly are refused rather than recorded wrongly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from pebbler.errors import InputError
+from pebbler.trace.record import Recorder, current_recorder
+from pebbler.trace.tracked.buffer import Buffer, View, one_recorder, plain, views_in
+from pebbler.trace.tracked.functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
+from pebbler.trace.tracked.operations import SPECIAL, operate, scatter
+
+__all__ = ["Tracked", "tracked"]
+
+
+class Tracked(View, NDArrayOperatorsMixin):
+    """An array, or a view of one, whose accesses are recorded; made by `tracked`."""
+
+    __slots__ = ()
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where accesses are recorded."""
+        return self.buffer.recorder
+
+    @property
+    def name(self) -> str:
+        """The buffer this array is, or is a view of."""
+        return self.buffer.name
+
+    @property
+    def untracked(self) -> NDArray[Any]:
+        """The numbers, to look at without recording anything; read-only."""
+        view = self.held.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of the numpy array."""
+        return self.held.shape
+
+    @property
+    def ndim(self) -> int:
+        """As of the numpy array."""
+        return self.held.ndim
+
+    @property
+    def size(self) -> int:
+        """As of the numpy array."""
+        return self.held.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As of the numpy array."""
+        return self.held.dtype
+
+    @property
+    def T(self) -> Tracked:
+        """The transpose, a view."""
+        return self.like(self.held.T)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __repr__(self) -> str:
+        return f"tracked({self.held!r}, name={self.name!r})"
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        key = self.plain_index(key)
+        if _is_basic(key):
+            view, scalar = self._basic_view(key)
+            if not scalar:
+                return self.like(view)
+            self.read_elements("getitem", self.buffer.in_address_order(view))
+            return view[()]
+        picked = self.held[key]
+        self.read_elements("getitem", self.buffer.positions(self.held)[key].ravel())
+        return self.result(picked, "getitem")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        one_recorder([self, *views_in(value)])
+        key = self.plain_index(key)
+        if _is_basic(key):
+            selected = self.buffer.in_address_order(self._basic_view(key)[0])
+        else:
+            selected = self.buffer.positions(self.held)[key].ravel()
+        self.held[key] = plain(value)
+        for source in views_in(value):
+            source.read_elements("setitem")
+        self.buffer.touch(selected, True, "setitem")
+
+    def _basic_view(self, key: Any) -> tuple[NDArray[Any], bool]:
+        """Return the view that a basic index gives, and whether numpy would give a scalar instead."""
+        parts = key if isinstance(key, tuple) else (key,)
+        full = any(part is Ellipsis for part in parts)
+        # With an ellipsis numpy gives a view even of one element, whose address can be asked for.
+        view: NDArray[Any] = self.held[parts if full else (*parts, Ellipsis)]
+        return view, view.ndim == 0 and not full
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a tracked array becomes a plain one only as a copy")
+        self.read_elements("asarray")
+        return np.array(self.held, dtype=dtype, copy=True)
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        return self.item().__index__()  # type: ignore[no-any-return]
+
+    def item(self, *index: int) -> Any:
+        """Read one element as a Python number."""
+        item = self.held.item(*index)
+        if index:
+            self.read_elements("item", self.buffer.positions(self.held).item(*index))
+        else:
+            self.read_elements("item")
+        return item
+
+    def tolist(self) -> Any:
+        """Read everything into nested lists of Python numbers."""
+        self.read_elements("tolist")
+        return self.held.tolist()
+
+    def copy(self) -> Tracked:
+        """Read everything and write it to a fresh buffer."""
+        return self.astype(self.dtype)
+
+    def flatten(self) -> Tracked:
+        """Read everything and write it to a fresh buffer of one dimension."""
+        return self.copy().reshape(-1)
+
+    def astype(self, dtype: DTypeLike) -> Tracked:
+        """Read everything and write it to a fresh buffer of another type."""
+        self.read_elements("astype")
+        result: Tracked = self.result(np.array(self.held, dtype=dtype, order="C"), "astype")
+        return result
+
+    def fill(self, value: Any) -> None:
+        """Write one value everywhere."""
+        self[...] = value
+
+    def reshape(self, *shape: Any) -> Tracked:
+        """Return a view of another shape, or a copy where numpy makes one."""
+        result: Tracked = operate(np.reshape, "reshape", (self, shape[0] if len(shape) == 1 else shape), {}, ())
+        return result
+
+    def transpose(self, *axes: Any) -> Tracked:
+        """Return the view with its axes in another order."""
+        return self.like(self.held.transpose(*axes))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in METHODS:
+            raise AttributeError(f"tracked arrays have no {name}; np.asarray reads all of one into a plain array")
+        return functools.partial(METHODS[name], self)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        name = ufunc.__name__
+        if method == "at":
+            return scatter(ufunc, *inputs)
+        if method not in ("__call__", "reduce", "accumulate", "outer"):
+            raise InputError(f"np.{name}.{method} of tracked arrays is not recorded exactly; use np.asarray first")
+        if method == "outer" and "where" in kwargs:
+            raise InputError(f"np.{name}.outer of tracked arrays takes no mask")
+        outputs = kwargs.pop("out", None) or ()
+        elementwise = method in ("__call__", "outer")
+        return operate(getattr(ufunc, method), name, inputs, kwargs, outputs, elementwise=elementwise)
+
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        name = func.__name__
+        if func in SPECIAL:
+            return SPECIAL[func](*args, **kwargs)
+        if func in CREATING:
+            made = func(*(plain(arg) for arg in args), **{"subok": False} | kwargs)
+            return self.result(made, name, written=func is not np.empty_like)
+        if func not in WHOLE and func not in VIEWS:
+            raise InputError(f"np.{name} of tracked arrays is not recorded exactly; use np.asarray first")
+        if any(isinstance(arg, View) for arg in args[OUT_POSITION.get(func, len(args)) :]):
+            raise InputError(f"np.{name} of tracked arrays takes its output by name: out=...")
+        if "where" in kwargs and func not in MASKED:
+            raise InputError(f"np.{name} of tracked arrays takes no mask")
+        kwargs = dict(kwargs)
+        out = kwargs.pop("out", None)
+        outputs = () if out is None else out if isinstance(out, tuple) else (out,)
+        return operate(func, name, args, kwargs, outputs)
+
+
+def tracked(array: ArrayLike, name: str | None = None, *, recorder: Recorder | None = None) -> Tracked:
+    """Return a copy of an array that records its own reads and writes.
+
+    They go to `recorder`, by default that of the `with record()` block around, or else a new one. What an array holds at
+    first was not written: the first read of an element is cold. `recorder.write(name, size)` says otherwise.
+
+    >>> from pebbler.trace.record import record
+    >>> with record() as t:
+    ...     a = tracked([[1.0, 2.0], [3.0, 4.0]], "a")
+    ...     b = a[:, 1] * 10
+    >>> trace = t.trace()
+    >>> [(trace.tensor_names[i], trace.op_names[j]) for i, j in zip(trace.tensor, trace.op)][::2]
+    [('a', 'multiply'), ('temp0', 'multiply')]
+    >>> trace.address.tolist()
+    [1, 3, 4, 5]
+    """
+    data = np.array(array, order="C", copy=True)
+    if data.dtype.hasobject or data.dtype.names is not None:
+        raise InputError(f"an array of dtype {data.dtype} cannot be tracked; expected plain numbers")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InputError(f"an array's name must be a non-empty string, not {name!r}")
+    if recorder is None:
+        around = current_recorder()
+        recorder = Recorder() if around is None else around  # not `or`: a recorder without events is false
+    return Tracked(data, Buffer(data, recorder, name, "array"))
+
+
+def _is_basic(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(
+        part is None
+        or part is Ellipsis
+        or isinstance(part, slice)
+        or (isinstance(part, (int, np.integer)) and not isinstance(part, bool))
+        for part in parts
+    )

@@ -1,7 +1,0 @@
-"""Numpy arrays that record which of their elements are read and written."""
-
-from __future__ import annotations
-
-from pebbler.tracked.array import Tracked, tracked
-
-__all__ = ["Tracked", "tracked"]

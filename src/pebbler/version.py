@@ -1,0 +1,5 @@
+"""The version of this package."""
+
+__all__ = ["VERSION"]
+
+VERSION = "0.1.0"

@@ -1,0 +1,469 @@
+"""The commands check, graph, machines and workloads: answers, exit status, and one line for every wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pebbler.cli import main
+from pebbler.files import MAX_BYTES, write_bytes, write_json
+from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.plan import Plan
+from pebbler.workloads import chain, mlp, note_mlp, note_order
+
+
+@pytest.fixture
+def cli(monkeypatch, capsys, tmp_path):
+    """Return a function that runs `pebbler` with these arguments, in an empty folder, on 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pebbler", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run
+
+
+def wrong(cli, *arguments: object) -> str:
+    """Run a command on wrong input and return the one or two lines it says."""
+    status, out, err = cli(*arguments)
+    assert status == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert 1 <= len(err.rstrip("\n").split("\n")) <= 2
+    assert len(err) < 3000
+    assert err.startswith("error: ")
+    return err
+
+
+def note_plan(folder: Path, name: str, on: str = "notes-recency") -> Path:
+    path = folder / f"{name}.json"
+    Plan.in_order(note_mlp(), machine(on), note_order(name)).save(path)
+    return path
+
+
+# Answers --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "energy", "levels"),
+    [
+        ("standard", 11_004_490, {"register": 50, "L1": 300_040, "L2": 10_704_400, "HBM": 0}),
+        ("optimal", 10_764_315, {"register": 55, "L1": 360_060, "L2": 10_404_200, "HBM": 0}),
+    ],
+)
+def test_check_of_the_notes_legal_orders(cli, tmp_path, name, energy, levels):
+    status, out, _ = cli("check", note_plan(tmp_path, name), "--json")
+    answer = json.loads(out)
+    assert status == 0
+    assert answer["legal"] is True
+    assert (answer["energy"], answer["levels"]) == (energy, levels)
+    assert "error" not in answer
+    assert "move" not in answer
+    status, out, _ = cli("check", note_plan(tmp_path, name))
+    assert status == 0
+    assert f"{energy / 1e6:.3f} uJ" in out
+
+
+@pytest.mark.parametrize(("name", "place"), [("fused", 7), ("perlayer", 8)])
+def test_check_of_the_notes_broken_orders(cli, tmp_path, name, place):
+    path = note_plan(tmp_path, name)
+    status, out, _ = cli("check", path, "--json")
+    answer = json.loads(out)
+    assert (status, answer["legal"], answer["move"]) == (1, False, place)
+    assert answer["error"] == f"move {place}: upd_W2 overwrites W2 (version 0) before bwd_dh reads it"
+    status, out, err = cli("check", path)
+    assert (status, out) == (1, "")
+    assert f"illegal: {answer['error']}" in err
+    status, out, _ = cli("check", path, "--json", "--ignore-war")
+    answer = json.loads(out)
+    assert (status, answer["energy"]) == (0, 10_844_330)
+    assert answer["levels"] == {"register": 50, "L1": 340_080, "L2": 10_504_200, "HBM": 0}
+
+
+def test_check_execute(cli, tmp_path):
+    status, out, err = cli("check", note_plan(tmp_path, "optimal"), "--execute")
+    assert status == 0
+    assert "bit-identical to program order" in err
+    status, out, _ = cli("check", note_plan(tmp_path, "optimal"), "--execute", "--json")
+    assert json.loads(out)["execute"]["identical"] is True
+    status, out, _ = cli("check", note_plan(tmp_path, "fused"), "--execute", "--ignore-war", "--json")
+    assert status == 1  # priced as the note did, but it computes something else
+    assert json.loads(out)["execute"]["identical"] is False
+    Plan.in_order(chain(3), machine("red-blue"), start={"N0": "fast"}).save(tmp_path / "chain.json")
+    status, _, err = cli("check", tmp_path / "chain.json", "--execute")
+    assert (status, "fingerprints" in err) == (0, True)
+
+
+def test_check_says_when_the_file_claims_another_energy(cli, tmp_path):
+    Plan.in_order(chain(3), machine("red-blue"), start={"N0": "fast"}, energy=5).save(tmp_path / "p.json")
+    status, out, err = cli("check", tmp_path / "p.json", "--json")
+    assert (status, json.loads(out)["energy"]) == (0, 7)
+    assert "the file says 5 units; the referee finds 7 units" in err
+
+
+def test_graph_counts_the_orders_of_note_000(cli):
+    status, out, _ = cli("graph", "note-mlp", "--json")
+    answer = json.loads(out)
+    assert status == 0
+    assert (answer["legal_orders"], answer["orders_without_war"]) == (7290, 7560)
+    assert answer["hazard_counts"]["WAR"] == 5
+    status, out, _ = cli("graph", "note-mlp", "--hazards")
+    assert "7,290" in out
+    assert "upd_W2 must follow bwd_dh: bwd_dh reads W2 version 0, which upd_W2 overwrites" in out
+    status, out, _ = cli("graph", "note-mlp", "--hazards", "--json")
+    assert len(json.loads(out)["hazards"]) == sum(json.loads(out)["hazard_counts"].values())
+
+
+@pytest.mark.parametrize("suffix", ["json", "dot", "svg"])
+def test_graph_writes_other_forms(cli, tmp_path, suffix):
+    status, _, err = cli("graph", "mlp:n=3,hidden=4", "-o", f"g.{suffix}")
+    assert (status, (tmp_path / f"g.{suffix}").stat().st_size > 500) == (0, True)
+    assert f"wrote g.{suffix}" in err
+    if suffix == "json":
+        assert cli("graph", "g.json", "--json")[1] == cli("graph", "mlp:n=3,hidden=4", "--json")[1]
+
+
+def test_counts_of_any_size_are_printed(cli, tmp_path):
+    from pebbler.game.graph import Graph
+
+    graph = Graph("many")
+    graph.tensor("a", 1, kind="input")
+    for i in range(1500):
+        graph.op(f"r{i}", reads=["a"])
+    graph.save(tmp_path / "many.json")
+    status, out, _ = cli("graph", "many.json")
+    assert status == 0
+    assert "4.81 x 10^4114" in out
+    assert cli("graph", "many.json", "--json")[0] == 0
+
+
+def test_machines(cli, tmp_path):
+    status, out, _ = cli("machines", "--json")
+    assert status == 0
+    assert json.loads(out)["machines"]["red-blue"]["level"][0]["capacity"] == 11
+    status, text, _ = cli("machines", "red-blue")
+    (tmp_path / "mine.toml").write_text(text)
+    assert cli("machines", "mine.toml", "--json")[1] == cli("machines", "red-blue", "--json")[1]
+    status, out, _ = cli("machines", "mine.toml")
+    assert (status, "unbounded" in out) == (0, True)
+
+
+def test_workloads(cli):
+    status, out, _ = cli("workloads", "--json")
+    assert status == 0
+    assert "note-mlp" in json.loads(out)["workloads"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["check", "--help"],
+        ["graph", "--help"],
+        ["machines", "--help"],
+        ["workloads", "--help"],
+        ["check", "standard.json"],
+        ["check", "standard.json", "--execute"],
+        ["check", "explicit.json"],
+        ["graph", "note-mlp"],
+        ["graph", "deep-mlp:n=20,hidden=1000,layers=20,batch=16"],
+        ["graph", "chain:length=1000"],
+        ["machines"],
+        ["machines", "mine.toml"],
+        ["workloads"],
+    ],
+)
+def test_everything_fits_80_columns(cli, tmp_path, arguments):
+    note_plan(tmp_path, "standard")
+    roomy = Machine(
+        "a machine with a long name", "float32", (Level("x" * 30, 1e9, 0.123456789, 10**9), Level("y", 1, 1))
+    )
+    moves = [("copy", name, "y", "x" * 30) for name in ("W1", "b1", "W2", "b2", "x", "y")]
+    moves += [("compute", name) for name in note_order("standard")]
+    Plan(note_mlp(), roomy, moves, steady=False).save(tmp_path / "explicit.json")
+    (tmp_path / "mine.toml").write_text(
+        'name = "mine"\nunit = "byte"\n[[level]]\nname = "the one and only level"\nread = 1\nwrite = 1e20\n'
+    )
+    status, out, err = cli(*arguments)
+    assert status == 0
+    assert out
+    assert max(len(line) for line in (out + err).splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check", "standard.json"], ["graph", "note-mlp", "-o", "g.svg"], ["machines"], ["workloads"]]
+)
+def test_json_is_one_object_alone_on_stdout(cli, tmp_path, arguments):
+    note_plan(tmp_path, "standard")
+    status, out, _ = cli(*arguments, "--json")
+    assert status == 0
+    assert out.count("\n") == 1
+    assert isinstance(json.loads(out), dict)
+
+
+def test_help_is_quick_to_import():
+    program = (
+        "import sys; sys.argv = ['pebbler', '--help']\n"
+        "from pebbler.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numba', 'numpy', 'matplotlib', 'ortools', 'networkx'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "check" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+# Wrong input ----------------------------------------------------------------------------------------------------------------
+
+GRAPH = json.loads(mlp(n=2, hidden=2).to_json())
+
+
+def graph_with(**more) -> bytes:
+    return json.dumps(GRAPH | more).encode()
+
+
+def tensor_with(**more) -> bytes:
+    return graph_with(tensors=[GRAPH["tensors"][0] | more, *GRAPH["tensors"][1:]])
+
+
+def op_with(**more) -> bytes:
+    return graph_with(ops=[GRAPH["ops"][0] | more, *GRAPH["ops"][1:]])
+
+
+WRONG_GRAPHS = {
+    "empty": (b"", "not valid JSON"),
+    "truncated": (graph_with()[:-40], "not valid JSON"),
+    "garbage": (bytes(range(256)) * 4, "not valid JSON"),
+    "not-utf-8": (b'{"format": "\xff\xfe"}', "JSON|UTF-8|Invalid"),
+    "a-list": (b"[1, 2]", "Expected `object`, got `array`"),
+    "another-format": (graph_with(format="onnx"), "$.format"),
+    "unknown-field": (graph_with(colour="red"), "unknown field `colour`"),
+    "unknown-field-of-an-op": (op_with(read=["x"]), "unknown field `read` - at `$.ops[0]`"),
+    "field-with-a-newline": (op_with(**{"two\nlines\x1b[31m": 1}), "unknown field `two\\nlines\\x1b[31m`"),
+    "size-of-the-wrong-type": (tensor_with(size="four"), "Expected `int`, got `str` - at `$.tensors[0].size`"),
+    "negative-size": (tensor_with(size=-4), "$.tensors[0].size"),
+    "broken-size": (tensor_with(size=2.5), "$.tensors[0].size"),
+    "huge-size": (tensor_with(size=10**30), "$.tensors[0].size"),
+    "unknown-kind": (tensor_with(kind="weight"), "$.tensors[0].kind"),
+    "wrong-axes": (tensor_with(axes=[["n", 3]]), "tensors[0] (W1): axes multiply to 3, but size is 4"),
+    "duplicate-tensor": (tensor_with(name="b1"), "tensors[1] (b1): the name is taken by tensors[0]"),
+    "duplicate-op": (op_with(name="fwd_relu"), "ops[1] (fwd_relu): the name is taken by ops[0]"),
+    "undeclared": (op_with(reads=["W9"]), "ops[0] (fwd_linear1): reads W9, which no tensor declares (known: W1, W2"),
+    "read-before-write": (op_with(reads=["dh"]), "ops[0] (fwd_linear1): reads dh before any op writes it"),
+    "cycle": (tensor_with(overwrites="W1"), "tensors[0] (W1): overwrites itself"),
+    "infinite-cost": (
+        op_with().replace(b'"name": "fwd_linear1"', b'"cost": 1e999, "name": "fwd_linear1"'),
+        "$.ops[0].cost",
+    ),
+    "nan-cost": (op_with(cost=float("nan")), "not valid JSON"),
+    "half-a-surrogate": (op_with(name="\ud800"), "JSON"),
+    "deep": (graph_with().replace(b'"meta": {', b'"meta": {"a": ' + b"[" * 200_000, 1), "not valid JSON"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_GRAPHS)
+def test_wrong_graph_files(cli, tmp_path, what):
+    data, message = WRONG_GRAPHS[what]
+    (tmp_path / "g.json").write_bytes(data)
+    said = wrong(cli, "graph", "g.json")
+    assert "g.json" in said
+    assert any(part in said for part in message.split("|"))
+
+
+def plan_with(**more) -> bytes:
+    plan = Plan.in_order(chain(1), machine("red-blue"), start={"N0": "fast"})
+    return json.dumps(json.loads(plan.to_json()) | more).encode()
+
+
+RED_BLUE = json.loads(plan_with())["machine"]
+WRONG_PLANS = {
+    "truncated": (plan_with()[:-30], "not valid JSON"),
+    "a-graph": (graph_with(), "p.json"),
+    "wrong-graph": (plan_with(graph=json.loads(op_with(reads=["W9"]))), "graph: ops[0] (fwd_linear1): reads W9"),
+    "unit-mismatch": (plan_with(graph=GRAPH), "the graph is in float32, machine red-blue in pebble"),
+    "capacity-0": (
+        plan_with(machine=RED_BLUE | {"level": [RED_BLUE["level"][0] | {"capacity": 0}, RED_BLUE["level"][1]]}),
+        "$.machine.level[0].capacity",
+    ),
+    "no-levels": (plan_with(machine=RED_BLUE | {"level": []}), "needs at least one level"),
+    "unknown-op": (plan_with(moves=[["compute", "c9"]]), "moves[0]: graph chain:length=1 has no op c9"),
+    "unknown-tensor": (plan_with(moves=[["drop", "Q", "fast"]]), "moves[0]: graph chain:length=1 has no tensor Q"),
+    "unknown-level": (plan_with(moves=[["compute", "c1", "L9"]]), "moves[0]: machine red-blue has no level L9"),
+    "short-move": (
+        plan_with(moves=[["compute", "c1"], ["copy", "N0"]]),
+        'moves[1]: expected ["copy", tensor, from, to]',
+    ),
+    "empty-move": (plan_with(moves=[[]]), "moves[0]: expected one of"),
+    "move-of-numbers": (plan_with(moves=[["compute", 1]]), "$.moves[0][1]"),
+    "move-of-a-string": (plan_with(moves=["compute"]), "$.moves[0]"),
+    "start-of-a-temp": (plan_with(start={"N1": "fast"}), "start: N1 is of kind temp"),
+    "start-nowhere": (plan_with(start={"N0": []}), "start: N0 must be in at least one level"),
+    "start-unknown-level": (plan_with(start={"N0": "moon"}), "start: machine red-blue has no level moon"),
+    "start-on-the-wrong-thing": (plan_with(start=["N0"]), "$.start"),
+    "unknown-status": (plan_with(status="best"), "$.status"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_PLANS)
+def test_wrong_plan_files(cli, tmp_path, what):
+    data, message = WRONG_PLANS[what]
+    (tmp_path / "p.json").write_bytes(data)
+    said = wrong(cli, "check", "p.json")
+    assert "p.json" in said
+    assert message in said
+
+
+@pytest.mark.parametrize("price", ["nan", "inf", "-inf", "-1"])
+def test_wrong_prices(cli, tmp_path, price):
+    (tmp_path / "m.toml").write_text(f'name = "m"\nunit = "byte"\n[[level]]\nname = "all"\nread = {price}\nwrite = 1\n')
+    assert "m.toml" in wrong(cli, "machines", "m.toml")
+
+
+def test_files_that_are_none(cli, tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    assert "folder.json: cannot be read: Is a directory" in wrong(cli, "graph", "folder.json")
+    assert "folder.json: cannot be read" in wrong(cli, "check", "folder.json")
+    assert "missing.json: cannot be read: No such file" in wrong(cli, "check", "missing.json")
+    assert "cannot be read" in wrong(cli, "check", "x" * 2000)
+    with (tmp_path / "big.json").open("wb") as file:
+        file.truncate(200 * 10**6)  # sparse: no disk is used
+    assert MAX_BYTES < 200 * 10**6
+    assert "big.json: is too large; files of this kind are at most 128 MiB" in wrong(cli, "graph", "big.json")
+    assert "big.json: is too large" in wrong(cli, "check", "big.json")
+
+
+def test_an_endless_file_is_refused():
+    from pebbler.errors import InputError
+    from pebbler.files import read_bytes
+
+    with pytest.raises(InputError, match="is too large"):
+        read_bytes("/dev/zero", limit=1000)
+
+
+def test_unknown_names_list_the_near_ones(cli):
+    assert "did you mean mlp" in wrong(cli, "graph", "mpl")
+    assert "known: attention, chain, deep-mlp, mlp, note-mlp" in wrong(cli, "graph", "zzz")
+    assert "did you mean" in wrong(cli, "machines", "note")
+    assert "known: " in wrong(cli, "machines", "zzz")
+    assert "n must be a whole number from 1" in wrong(cli, "graph", "mlp:n=0")
+
+
+def test_outputs_that_cannot_be_written(cli, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder.json").mkdir()
+    for target in ("file/g.json", "folder.json", "/proc/nowhere/g.json", "n" * 300 + ".json"):
+        assert f"{target}: cannot be written" in wrong(cli, "graph", "note-mlp", "-o", target)
+    assert "g.png: a graph is written as .json, .dot or .svg" in wrong(cli, "graph", "note-mlp", "-o", "g.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.json"]
+    assert list((tmp_path / "folder.json").iterdir()) == []
+
+
+def test_a_copy_on_a_cache_is_an_illegal_plan_not_a_wrong_file(cli, tmp_path):
+    plan = Plan(note_mlp(), machine("notes"), [("compute", "fwd_linear1"), ("copy", "W1", "HBM", "L1")])
+    plan.save(tmp_path / "p.json")
+    status, out, _ = cli("check", "p.json", "--json")
+    answer = json.loads(out)
+    assert (status, answer["move"]) == (1, 2)
+    assert answer["error"] == "move 2: a copy, but under management 'lru' moves are computes only"
+
+
+NASTY = (
+    '"quotes"',
+    "two\nlines",
+    "<script>alert(1)</script>",
+    "名前と形",
+    "\u0000\u001b[31mred",
+    "[bold]markup[/bold]",
+)
+
+
+def test_names_of_any_letters(cli, tmp_path):
+    from pebbler.game.graph import Graph
+
+    graph = Graph(NASTY[1], unit="pebble")
+    graph.tensor("x", 1, kind="input")
+    for name in NASTY:
+        graph.tensor(name, 1, kind="output")
+        graph.op(name, reads=["x"], writes=[name])
+    graph.save(tmp_path / "g.json")
+    roomy = Machine(NASTY[4], "pebble", (Level(NASTY[5], 1, 1, 100), Level(NASTY[1], 2, 2)), operands="any")
+    Plan.in_order(graph, roomy).save(tmp_path / "p.json")
+    status, out, _ = cli("graph", "g.json", "--hazards")
+    assert status == 0
+    status, out, _ = cli("check", "p.json")
+    assert status == 0
+    assert "\x1b" not in out
+    assert "名前と形" in out
+    assert "'two\\nlines'" in out
+    status, out, _ = cli("check", "p.json", "--json")
+    assert set(json.loads(out)["ops"]) == set(NASTY)
+    Plan.in_order(graph, roomy, NASTY[:1]).save(tmp_path / "short.json")
+    status, _, err = cli("check", "short.json")
+    assert (status, err) == (1, "illegal: end: 'two\\nlines' has not run\n")
+
+
+# The documentation ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_documentation_are_right(cli, tmp_path):
+    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
+    for kind, command in (("json graph", "graph"), ("toml machine", "machines"), ("json plan", "check")):
+        example = text.split(f"```{kind}\n")[1].split("```")[0]
+        path = tmp_path / f"example.{kind.split()[0]}"
+        path.write_text(example)
+        status, out, err = cli(command, path)
+        assert (status, err) == (0, "")
+        assert out
+
+
+# Files are whole or not there ---------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    from pebbler.errors import InputError
+
+    path = tmp_path / "plan.json"
+    path.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(InputError, match=r"plan\.json: cannot be written: No space left on device"):
+            write_bytes(path, b"new")
+    assert path.read_text() == "old"
+    assert [one.name for one in tmp_path.iterdir()] == ["plan.json"]
+    with pytest.raises(InputError, match="cannot be written as JSON"):
+        write_json(path, {"a": object()})
+    assert path.read_text() == "old"
+    write_bytes(path, b"new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+
+
+def umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_bytes(pipe, b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert pipe.is_fifo()

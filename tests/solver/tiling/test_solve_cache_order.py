@@ -1,0 +1,71 @@
+"""Orders on caches: compiled prices against the referee, all orders against brute force."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive_orders as naive
+import pebbler as pb
+from pebbler.referee.judgement import check
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.cache_bounds import order_bound
+from pebbler.solver.tiling.cache_order import best_order, op_floors, touching_of
+from pebbler.solver.tiling.kernels.cache_order import price
+from pebbler.solver.tiling.locality import nearest_first, program_of
+
+managements = st.sampled_from(["lru", "recency"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**9), managements, st.booleans())
+def test_the_kernel_prices_an_order_as_the_referee_does(seed: int, management: str, steady: bool) -> None:
+    rng = random.Random(seed)
+    graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, management)
+    program = program_of(graph)
+    assert program is not None
+    touching = touching_of(graph, machine, steady=steady)
+    for order in (np.arange(len(graph.ops)), program.order(nearest_first(program, machine, by_price=True))):
+        plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order], steady=steady)
+        verdict = check(plan)
+        assert verdict.legal
+        assert price(touching, order) == pytest.approx(verdict.energy, rel=1e-12)
+        assert op_floors(graph, machine).sum() <= verdict.energy
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 10**9), managements, st.booleans())
+def test_the_best_of_all_orders_is_found(seed: int, management: str, steady: bool) -> None:
+    rng = random.Random(seed)
+    graph, machine = naive.random_graph(rng, rng.randrange(1, 7)), naive.random_machine(rng, management)
+    best = best_order(Problem.of(graph, machine, steady=steady))
+    assert best.proven
+    assert best.energy == pytest.approx(naive.cheapest_order(graph, machine, steady), rel=1e-12)
+    assert order_bound(Problem.of(graph, machine, steady=steady)) <= best.energy
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.booleans(), st.integers(1, 3))
+def test_the_nearest_op_runs_first(seed: int, by_price: bool, rounds: int) -> None:
+    rng = random.Random(seed)
+    graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, "lru")
+    program = program_of(graph)
+    assert program is not None
+    sequence = nearest_first(program, machine, by_price=by_price, rounds=rounds)
+    assert program.order(sequence).tolist() == naive.nearest_first(graph, machine, by_price, rounds)
+
+
+def test_the_notes_optimum_is_proven_with_recomputation_in_it() -> None:
+    problem = Problem.of(pb.workloads.note_mlp(), pb.machine("notes-recency"))
+    assert best_order(problem).energy == 10764315
+    assert order_bound(problem) == 10764315
+
+
+def test_a_limit_ends_the_search_without_a_proof() -> None:
+    best = best_order(Problem.of(pb.workloads.note_mlp(), pb.machine("notes")), limit=10)
+    assert not best.proven
+    assert best.energy <= 12743390

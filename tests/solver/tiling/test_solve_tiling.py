@@ -1,0 +1,148 @@
+"""The search over recipes: what it reaches, that its plans compute the same, and its parts."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import pebbler as pb
+from pebbler.referee.judgement import check
+from pebbler.run.numbers import verify
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling import solve_tiled
+from pebbler.solver.tiling.cache_order import touching_of
+from pebbler.solver.tiling.compare import compare_tiled
+from pebbler.solver.tiling.kernels.cache_order import price
+from pebbler.solver.tiling.locality import nearest_first, program_of
+from pebbler.solver.tiling.recipe import Kitchen, Recipe
+from pebbler.solver.tiling.tasting import dish_of
+
+RECIPE = Recipe(sizes=(("hidden", 32),), fused=("dW1", "dW2", "db1", "db2", "dh", "loss"), again=(("h", 4),))
+
+
+def solved(spec: str, machine: str, seconds: float | None, tile: str = "auto") -> Search:
+    search = Search(Problem.of(pb.workloads.get(spec), pb.machine(machine)), seconds)
+    solve_tiled(search, tile=tile)  # type: ignore[arg-type]
+    return search
+
+
+def test_a_third_of_the_energy_on_caches() -> None:
+    """Tiled, fused, swept back in reverse and with h made twice, the notes' step costs a third: no search over orders needed."""
+    kitchen = Kitchen(pb.workloads.mlp(n=20, hidden=1000))
+    program = kitchen.program(RECIPE)
+    dish = dish_of(Problem.of(kitchen.graph, pb.machine("notes")), program)
+    assert dish.energy < 4.05e6
+    moves, start = dish.moves()
+    plan = pb.Plan(dish.graph, pb.machine("notes"), moves, start, source=kitchen.graph)
+    assert check(plan).energy == dish.energy
+    assert verify(plan).largest_difference <= 1e-12
+
+
+def test_explicit_residency_beats_the_hand_made_plan() -> None:
+    kitchen = Kitchen(pb.workloads.mlp(n=20, hidden=1000))
+    recipe = kitchen.effective(RECIPE.with_sizes(hidden=16))
+    dish = dish_of(Problem.of(kitchen.graph, pb.machine("notes-explicit")), kitchen.program(recipe))
+    assert dish.energy < 3.143e6
+    moves, start = dish.moves()
+    plan = pb.Plan(dish.graph, pb.machine("notes-explicit"), moves, start, source=kitchen.graph)
+    assert check(plan).energy == pytest.approx(dish.energy, rel=1e-12)
+    assert verify(plan).largest_difference <= 1e-12
+
+
+def test_note_000_is_proven_whatever_tiling_may_do() -> None:
+    search = solved("note-mlp", "notes-recency", 30)
+    assert search.done
+    assert search.energy == 10764315
+    assert search.best.source is None
+
+
+def test_without_tiling_the_graph_stays_as_it_is() -> None:
+    search = solved("mlp:n=3,hidden=40", "notes", 3, tile="none")
+    assert search.best.graph is search.problem.graph
+    assert search.bound <= search.energy
+
+
+@pytest.mark.parametrize("name", ["notes", "notes-explicit"])
+def test_where_nothing_can_be_cut_things_can_still_be_fused(name: str) -> None:
+    plan = pb.solve("mlp:n=1,hidden=1", name, time_limit=5)
+    assert pb.check(plan).legal
+    assert plan.source is not None
+    assert len(plan.graph.ops) < len(plan.source.ops)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    first, second = (solved("mlp:n=2,hidden=6", "notes", None) for _ in range(2))
+    assert not first.cut_off
+    assert first.best.moves == second.best.moves
+    assert first.best.graph == second.best.graph
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_moving_nodes_about_keeps_plans_legal_and_prices_true(seed: int) -> None:
+    rng = random.Random(seed)
+    graph = pb.workloads.get(
+        rng.choice(["mlp:n=3,hidden=12", "mlp:n=2,hidden=6,batch=3", "deep-mlp:n=2,hidden=5,layers=2"])
+    )
+    kitchen = Kitchen(graph)
+    machine = pb.Machine(
+        "m", "float32", (pb.Level("a", 1, 1, 8), pb.Level("b", 4, 5, 40), pb.Level("c", 30, 20)), "lru", "any",
+        rng.choice(["own", "reuse"]), rng.choice([1, 2]),
+    )  # fmt: skip
+    problem = Problem.of(graph, machine, seed=seed)
+    recipe = Recipe(fused=tuple(temp for temp in kitchen.temps if rng.random() < 0.5))
+    recipe = kitchen.effective(
+        recipe.with_sizes(**{axis: rng.randrange(1, 5) for axis in kitchen.axes if rng.random() < 0.6})
+    )
+    for temp, at in list(kitchen.second_makings(recipe)):
+        if rng.random() < 0.6:
+            recipe = kitchen.effective(Recipe(recipe.sizes, recipe.fused, (*recipe.again, (temp, at)), recipe.reverse))
+    program = kitchen.program(recipe)
+    assert program is not None
+    dish = dish_of(problem, program)
+    before = dish.energy
+    dish.improve(lambda: 1.0, 600)
+    assert dish.energy <= before
+    moves, start = dish.moves()
+    plan = pb.Plan(dish.graph, machine, moves, start, source=graph)
+    verdict = check(plan)
+    assert verdict.legal
+    assert verdict.energy == pytest.approx(dish.energy, rel=1e-12)
+    assert verify(plan).largest_difference <= 1e-12
+
+
+def test_the_nearest_first_is_legal_on_any_graph_of_tiles() -> None:
+    graph = Kitchen(pb.workloads.attention(tokens=6, width=8, heads=2)).transformed(
+        Recipe(sizes=(("heads", 1), ("tokens", 2)))
+    )
+    machine = pb.machine("laptop").in_unit("float32")
+    program = program_of(graph)
+    touching = touching_of(graph, machine, steady=True)
+    for by_price in (False, True):
+        order = program.order(nearest_first(program, machine, by_price=by_price))
+        plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order])
+        assert check(plan).legal
+        assert price(touching, np.ascontiguousarray(order)) == pytest.approx(check(plan).energy, rel=1e-12)
+
+
+def test_every_freedom_is_worth_something() -> None:
+    rows = {
+        row.name: row for row in compare_tiled(Problem.of(pb.workloads.mlp(n=20, hidden=1000), pb.machine("notes")), 8)
+    }
+    assert rows["program order"].energy == 12743390
+    assert rows["note 000, fused"].energy is None
+    assert "overwrites W2" in rows["note 000, fused"].note
+    names = [
+        "program order",
+        "best whole-tensor order",
+        "+ fusion",
+        "+ tiling",
+        "+ reversed sweep",
+        "+ recomputation",
+        "bound",
+    ]
+    energies = [rows[name].energy for name in names]
+    assert energies == sorted(energies, reverse=True)
+    assert energies[0] > energies[2] > energies[-1]
+    assert energies[3] > 4.4e6 > energies[5]

@@ -1,0 +1,99 @@
+"""Bounds for every tiling: never above any plan of any transformed graph."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+import naive_orders as naive
+import pebbler as pb
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling import Tastings
+from pebbler.solver.tiling.bounds import tiled_bound
+from pebbler.solver.tiling.cache_order import best_order
+from pebbler.solver.tiling.crossings import Crossings, Elements
+from pebbler.solver.tiling.recipe import Kitchen, Recipe
+
+SPECS = ["mlp:n=2,hidden=3", "mlp:n=1,hidden=2,batch=2", "deep-mlp:n=2,hidden=2,layers=2", "mlp:n=3,hidden=8"]
+
+
+def small_machine(rng: random.Random, management: str) -> pb.Machine:
+    """A machine in which some of these steps' values fit and some do not."""
+    levels, price = [], 0
+    for i in range(rng.randrange(1, 4)):
+        price += rng.randrange(1, 9)
+        levels.append(pb.Level(f"L{i}", price, rng.randrange(0, 2 * price), capacity=rng.randrange(1, 14) * (i + 1)))
+    levels.append(pb.Level("last", price + rng.randrange(40), rng.randrange(60)))
+    operands = rng.choice(["any", "any", "fastest"]) if management == "explicit" else "any"
+    allocator, line = rng.choice(["own", "reuse"]), rng.choice([1, 1, 2, 3])
+    return pb.Machine("small", "float32", tuple(levels), management, operands, allocator, line)
+
+
+def recipes(graph: pb.Graph, rng: random.Random) -> list[Recipe]:
+    kitchen = Kitchen(graph)
+    fusions = [(), kitchen.temps, tuple(temp for temp in kitchen.temps if rng.random() < 0.5)]
+    axes = list(kitchen.axes)
+    sizes = [dict(zip(axes, pick, strict=True)) for pick in itertools.product((1, 2, None), repeat=len(axes))]
+    found = [
+        Recipe(fused=tuple(sorted(f))).with_sizes(**s) for f in fusions for s in rng.sample(sizes, min(4, len(sizes)))
+    ]
+    return [kitchen.effective(recipe) for recipe in found]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_order_of_any_tiling_on_caches_is_below_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    graph = pb.workloads.get(rng.choice(SPECS))
+    problem = Problem.of(graph, small_machine(rng, "lru"), steady=rng.random() < 0.7)
+    bound, kitchen = tiled_bound(problem).energy, Kitchen(graph)
+    for recipe in recipes(graph, rng):
+        tiled = kitchen.transformed(recipe)
+        if tiled is not None:
+            assert best_order(problem.transformed(tiled), limit=2_500).energy >= bound
+    search = Search(problem, time_limit=0.3)
+    Tastings(search, kitchen, 0.3).explore()
+    assert search.energy >= bound > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_placement_of_any_tiling_is_below_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    graph = pb.workloads.get(rng.choice(SPECS))
+    problem = Problem.of(graph, small_machine(rng, "explicit"), steady=rng.random() < 0.7)
+    bound = tiled_bound(problem).energy
+    search = Search(problem, time_limit=0.3)
+    tastings = Tastings(search, Kitchen(graph), 0.3)
+    tastings.explore()
+    for dish in tastings.ranked()[:2]:
+        dish.improve(lambda: search.remaining + 0.2, 200)
+        assert dish.energy >= bound
+    assert search.energy >= bound
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_order_of_a_random_graph_is_below_the_bound(seed: int) -> None:
+    rng = random.Random(seed)
+    graph, machine = naive.random_graph(rng, rng.randrange(1, 7)), naive.random_machine(rng, "lru")
+    steady = rng.random() < 0.5
+    assert tiled_bound(Problem.of(graph, machine, steady=steady)).energy <= naive.cheapest_order(graph, machine, steady)
+
+
+def test_the_bounds_of_the_notes_step() -> None:
+    step = pb.workloads.mlp(n=20, hidden=1000)
+    assert tiled_bound(Problem.of(step, pb.machine("notes"))).energy > 3.6e6
+    assert tiled_bound(Problem.of(step, pb.machine("notes-explicit"))).energy > 2.84e6
+
+
+def test_a_batch_cut_in_two_lets_no_piece_pass_the_barrier() -> None:
+    graph = pb.workloads.get("mlp:n=3,hidden=4,batch=5")
+    elements, flow = Elements(graph), graph.dataflow
+    loss = next(value for value in range(flow.values) if elements.tensor(value).name == "dy")
+    crossings = Crossings(elements, loss)
+    before = {flow.op_names[op] for op in crossings.before}
+    after = {flow.op_names[op] for op in crossings.after}
+    # A sample's own activations may come and go with its tile of the batch; weights are used by all of them.
+    assert "fwd_linear1" not in before
+    assert "bwd_dh" not in after
+    assert {"bwd_dW1", "upd_W1", "upd_W2"} <= after
