@@ -13,4 +13,4 @@ def base_style() -> str:
     >>> "--level-0" in base_style()
     True
     """
-    return resources.files("pebbler").joinpath("style.css").read_text(encoding="utf-8")
+    return resources.files("pebbler.show").joinpath("style.css").read_text(encoding="utf-8")
