@@ -76,12 +76,8 @@ def _crowded_start(problem: Problem) -> str | None:
     """Return which level cannot hold what must start there, None when all fits."""
     flow, machine = problem.graph.dataflow, problem.machine
     used = [0] * len(machine.level)
-    for tensor, levels in problem.plan([]).start_levels().items():
-        kind = problem.graph.tensors[tensor].kind
-        # A steady plan chooses where params start; on a single level there is no choice.
-        if problem.steady and kind == "param" and len(machine.level) > 1:
-            continue
-        for level in [len(machine.level) - 1] if problem.steady and kind == "input" else levels:
+    for tensor, levels in problem.start_choices().items():
+        for level in levels or ():
             used[level] += int(flow.value_size[flow.start_value[tensor]])
     for here, units in zip(machine.level, used, strict=True):
         if here.capacity is not None and units > here.capacity:

@@ -28,7 +28,7 @@ class Problem:
     graph: Graph
     machine: Machine
     steady: bool
-    start: Start = field(default_factory=dict)  # steady: the solver may place params elsewhere
+    start: Start = field(default_factory=dict)  # what is asked for; see `start_choices`
     seed: int = 0
     threads: int = 1
 
@@ -46,6 +46,30 @@ class Problem:
         """Return the problem with defaults filled in and units agreed."""
         steady = graph.updates_params if steady is None else steady
         return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
+
+    def start_choices(self) -> dict[int, list[int] | None]:
+        """Return the levels where each start value is, by tensor number; None where the solver chooses.
+
+        Inputs of a steady step arrive in the slowest level, and only there. Its params start where the solver likes, as long as
+        they end there too; a machine of one level leaves no choice. Everything else starts where the problem says.
+
+        >>> from pebbler import machine, workloads
+        >>> Problem.of(workloads.note_mlp(), machine("notes-explicit"), steady=True).start_choices()
+        {0: None, 1: None, 2: None, 3: None, 4: [3], 5: [3]}
+        """
+        levels: dict[int, list[int] | None] = dict(self.plan([]).start_levels())
+        slowest = len(self.machine.level) - 1
+        for tensor in levels if self.steady else ():
+            free = slowest > 0 and self.graph.tensors[tensor].kind == "param"
+            levels[tensor] = None if free else [slowest]
+        return levels
+
+    @property
+    def looped_params(self) -> list[int]:
+        """The params of a steady step, by tensor number: each must end exactly where it starts."""
+        if not self.steady:
+            return []
+        return [number for number, tensor in enumerate(self.graph.tensors) if tensor.kind == "param"]
 
     def plan(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
         """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""

@@ -40,11 +40,7 @@ def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
     """
     flow = problem.graph.dataflow
     readers = [sum(1 << op for op in row.tolist()) for row in flow.value_readers]
-    params = {}
-    if problem.steady:
-        for tensor, entry in enumerate(problem.graph.tensors):
-            if entry.kind == "param":
-                params[int(flow.start_value[tensor])] = int(flow.final_value[tensor])
+    params = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in problem.looped_params}
     # A param's final value that is not fast goes round the loop too, if the next step reads it.
     looped = {final: first for first, final in params.items() if final != first and readers[first]}
     found = []

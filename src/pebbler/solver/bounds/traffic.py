@@ -37,12 +37,8 @@ class Prices:
             [i for i, level in enumerate(levels) if level.capacity is None or size <= level.capacity] for size in sizes
         ]
         start: list[list[int] | None] = [None] * flow.values
-        for tensor, where in problem.plan([]).start_levels().items():
-            kind = problem.graph.tensors[tensor].kind
-            if not problem.steady:
-                start[flow.start_value[tensor]] = where
-            elif kind == "input":
-                start[flow.start_value[tensor]] = [len(levels) - 1]
+        for tensor, where in problem.start_choices().items():
+            start[flow.start_value[tensor]] = where
         once = flow.op_once | flow.op_in_place
         again = []
         for maker in flow.value_maker.tolist():

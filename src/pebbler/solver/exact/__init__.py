@@ -33,9 +33,9 @@ def fits_exact(problem: Problem) -> bool:
     True
     """
     flow, levels = problem.graph.dataflow, len(problem.machine.level)
-    params = sum(tensor.kind == "param" for tensor in problem.graph.tensors)
+    params = len(problem.looped_params)
     explicit = problem.machine.management == "explicit"
-    return explicit and flow.ops <= 30 and flow.values <= 62 and (not problem.steady or params * levels <= 62)
+    return explicit and flow.ops <= 30 and flow.values <= 62 and params * levels <= 62
 
 
 def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
@@ -125,7 +125,7 @@ def _encode(problem: Problem) -> Game:
     )
     rerun = ~(flow.op_once | flow.op_in_place)
     read_price = [level.read for level in machine.level]
-    params = [i for i, tensor in enumerate(problem.graph.tensors) if tensor.kind == "param"] if problem.steady else []
+    params = problem.looped_params
     capacity = [_UNBOUNDED if level.capacity is None else level.capacity for level in machine.level]
     return Game(
         size=flow.value_size.astype(np.int64),
@@ -180,11 +180,10 @@ def _first_row(problem: Problem, game: Game) -> np.ndarray:
     flow = problem.graph.dataflow
     row = np.zeros(2 + len(game.capacity), np.int64)
     placing = set(game.params[0].tolist())
-    for tensor, levels in problem.plan([]).start_levels().items():
+    for tensor, levels in problem.start_choices().items():
         value = int(flow.start_value[tensor])
         if value not in placing:
-            # An input of a steady step arrives in the slowest level, whatever the problem's start says of params.
-            for level in [len(game.capacity) - 1] if problem.steady else levels:
+            for level in levels or ():
                 row[2 + level] |= 1 << value
     if placing:
         row[0] = PLACING << 32

@@ -65,14 +65,13 @@ def game_of(problem: Problem) -> Game:
     start, wraps = np.zeros(chains, np.int64), np.zeros(chains, np.bool_)
     first, survives = np.full(chains, NONE, np.int64), np.zeros(chains, np.bool_)
     start_masks = {}
-    for tensor, where in problem.plan([]).start_levels().items():
+    looped = set(problem.looped_params)
+    for tensor, where in problem.start_choices().items():
         value = int(flow.start_value[tensor])
         c = int(chain[value])
         first[c] = value
-        wraps[c] = problem.steady and graph.tensors[tensor].kind == "param"
-        start_masks[c] = sum(1 << level for level in where)
-        if problem.steady and graph.tensors[tensor].kind == "input":
-            start_masks[c] = 1 << levels - 1
+        wraps[c] = tensor in looped
+        start_masks[c] = sum(1 << level for level in where or [levels - 1])
     survives[chain[flow.value_must_survive]] = True
     masks = _states(levels, set(start_masks.values()))
     for c, mask in start_masks.items():

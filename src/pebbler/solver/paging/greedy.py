@@ -104,19 +104,18 @@ class _Runtime:
     def _begin(self) -> bool:
         """Put the start values in place; steady params go where they will be at the end as well."""
         problem, slowest = self.problem, len(self.names) - 1
-        for tensor, levels in problem.plan([]).start_levels().items():
+        looped = set(problem.looped_params)
+        for tensor, levels in problem.start_choices().items():
             value = int(self.flow.start_value[tensor])
-            kind = problem.graph.tensors[tensor].kind
-            if problem.steady and kind == "input":
-                levels = [slowest]
-                self.start.pop(self.tensor[value], None)
-            if problem.steady and kind == "param":
+            if tensor in looped:
                 home = slowest
                 if problem.machine.operands == "any":
                     home = min(slowest, self._first_with_room(self.room[self.storage[value]]))
                 levels, self.homes[self.storage[value]] = [home], home
                 self.start[self.tensor[value]] = self.names[home]
-            for level in levels:
+            elif problem.steady:
+                self.start.pop(self.tensor[value], None)  # an input: it is in the slowest level only
+            for level in levels or ():
                 self._put(value, level)
         if any(limit is not None and used > limit for used, limit in zip(self.used, self.capacity, strict=True)):
             return False
@@ -127,11 +126,7 @@ class _Runtime:
 
     def _finish(self) -> Answer | None:
         """Bring steady params back to where they started."""
-        if not self.problem.steady:
-            return self.moves, self.start
-        for tensor, what in enumerate(self.problem.graph.tensors):
-            if what.kind != "param":
-                continue
+        for tensor in self.problem.looped_params:
             value = int(self.flow.final_value[tensor])
             home = self.homes[self.storage[value]]
             if home not in self.held[value]:
