@@ -17,8 +17,7 @@ import pytest
 import pebbler as pb
 from naive_game import NaiveGame, TooBig, random_game
 from pebbler.game.machine import Level, Machine
-from pebbler.solver import finish, solve_search
-from pebbler.solver.capacity import find_least_capacity
+from pebbler.solver import find_least_capacity, finish, solve_search
 from pebbler.solver.methods import program_order_energy
 from pebbler.solver.problem import Impossible, Problem
 

@@ -54,8 +54,7 @@ def solve(
     from pebbler.cli.output import emit_json, energy, number, progress, say, table, tell
     from pebbler.game.machine import energy_unit
     from pebbler.game.machine import machine as find_machine
-    from pebbler.solver import finish, solve_search
-    from pebbler.solver.capacity import find_least_capacity
+    from pebbler.solver import find_least_capacity, finish, solve_search
     from pebbler.solver.methods import program_order_energy
     from pebbler.solver.problem import Impossible
     from pebbler.workloads import load

@@ -15,9 +15,10 @@ from pebbler.game.machine import machine as find_machine
 
 if TYPE_CHECKING:
     from pebbler.game.plan import Plan
+    from pebbler.solver.capacity import LeastMemory
     from pebbler.solver.problem import Search, Start
 
-__all__ = ["Tile", "solve", "solve_search"]
+__all__ = ["Tile", "find_least_capacity", "solve", "solve_search"]
 
 Tile = Literal["auto", "none"]
 
@@ -99,3 +100,29 @@ def finish(search: Search) -> Plan:
     return replace(
         search.best, energy=whole(search.energy), bound=whole(bound), status=status, proof=search.proof, meta=meta
     )
+
+
+def find_least_capacity(
+    graph: Graph, machine: Machine, *, steady: bool | None = None, time_limit: float = 10.0
+) -> LeastMemory:
+    """Return the least capacity of the fastest level with which some plan is legal, whatever it costs.
+
+    >>> from pebbler import machine, workloads
+    >>> find_least_capacity(workloads.note_mlp(), machine("cortex-m").in_unit("float32")).least
+    40000
+    """
+    from pebbler.solver.capacity import LeastMemory, op_requirement
+    from pebbler.solver.problem import Problem
+    from pebbler.solver.recompute.least_capacity import least_capacity
+
+    if machine.management != "explicit":
+        raise InputError(f"machine {machine.name} has caches: every schedule runs in any amount of them")
+    problem = Problem.of(graph, machine, steady=steady)
+    if len(machine.level) == 1:
+        found = least_capacity(problem, time_limit)
+        return LeastMemory(found.upper, found.lower, found.reason)
+    need = op_requirement(problem)
+    if need is None:
+        why = "operands may be anywhere, so no op needs room" if graph.ops else "there is no op that needs room"
+        return LeastMemory(1, 1, f"{why} in the fastest level")
+    return LeastMemory(need.units, need.units, f"{need.reason}, and the rest can be elsewhere")

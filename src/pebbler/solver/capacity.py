@@ -1,15 +1,24 @@
-"""The least fast memory with which a graph has any legal plan."""
+"""How much fast memory a problem needs at the very least, why, and what to say when the machine has less."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pebbler.errors import InputError
-from pebbler.game.graph import Graph
-from pebbler.game.machine import Machine
-from pebbler.solver.problem import Problem
+import numpy as np
 
-__all__ = ["LeastMemory", "find_least_capacity"]
+from pebbler.errors import quoted
+from pebbler.game.dataflow import NONE, Dataflow
+from pebbler.solver.problem import Impossible, Problem
+
+__all__ = [
+    "LeastMemory",
+    "Requirement",
+    "explain_impossible",
+    "op_requirement",
+    "require_capacity",
+    "shortage",
+    "single_level_requirement",
+]
 
 
 @dataclass(frozen=True)
@@ -21,28 +30,146 @@ class LeastMemory:
     reason: str
 
 
-def find_least_capacity(
-    graph: Graph, machine: Machine, *, steady: bool | None = None, time_limit: float = 10.0
-) -> LeastMemory:
-    """Return the least capacity of the fastest level with which some plan is legal, whatever it costs.
+@dataclass(frozen=True)
+class Requirement:
+    """Units that the fastest level must hold at one moment of every legal plan, and what for."""
+
+    units: int
+    what: str  # the op, or what else takes the room
+    kept: bool = False  # values beside the op's own, which can neither leave nor be made again, are part of it
+
+    @property
+    def reason(self) -> str:
+        """The requirement as a sentence."""
+        kept = ", with what must be kept for later," if self.kept else ""
+        return f"{self.what}{kept} needs {self.units:,} units at once"
+
+
+def op_requirement(problem: Problem) -> Requirement | None:
+    """Return the op that needs most of the fastest level at once; None when no op needs any (operands "any", a cache).
+
+    An update in place takes over its old version's room, but old versions that it only reads stay. With a second, endless level
+    that much is also enough. On a machine of one level, values that can neither leave nor be made again count as well.
 
     >>> from pebbler import machine, workloads
-    >>> find_least_capacity(workloads.note_mlp(), machine("cortex-m").in_unit("float32")).least
-    40000
+    >>> op_requirement(Problem.of(workloads.note_mlp(), machine("cortex-m").in_unit("float32"))).reason
+    'upd_W1 needs 40,000 units at once'
     """
-    from pebbler.solver.needs import needs
-    from pebbler.solver.recompute.capacity import least_capacity
+    flow, machine = problem.graph.dataflow, problem.machine
+    alone = len(machine.level) == 1
+    if flow.ops == 0 or (machine.operands == "any" and not alone) or machine.management != "explicit":
+        return None
+    kept = _kept_units(flow) if alone else [0] * flow.ops
+    units = [_op_units(flow, op) + kept[op] for op in range(flow.ops)]
+    most = int(np.argmax(units))
+    return Requirement(units[most], quoted(flow.op_names[most]), kept[most] > 0)
 
-    if machine.management != "explicit":
-        raise InputError(f"machine {machine.name} has caches: every schedule runs in any amount of them")
-    problem = Problem.of(graph, machine, steady=steady)
-    if len(machine.level) == 1:
-        found = least_capacity(problem, time_limit)
-        return LeastMemory(found.upper, found.lower, found.reason)
-    need = needs(problem)
-    if need is None:
-        why = "operands may be anywhere, so no op needs room" if graph.ops else "there is no op that needs room"
-        return LeastMemory(1, 1, f"{why} in the fastest level")
-    return LeastMemory(
-        need.units, need.units, f"{need.op} needs {need.units:,} units at once, and the rest can be elsewhere"
-    )
+
+def single_level_requirement(problem: Problem) -> Requirement:
+    """Return the largest of what some op, the start and the end need of a machine's one level.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.workloads import chain
+    >>> single_level_requirement(Problem.of(chain(6), Machine("one", "pebble", (Level("fast", 0, 0, capacity=9),)))).reason
+    'c2, with what must be kept for later, needs 3 units at once'
+    """
+    flow, op = problem.graph.dataflow, op_requirement(problem)
+    start = int(flow.value_size[flow.value_maker == NONE].sum())
+    end = int(flow.value_size[flow.value_must_survive].sum())
+    found = [
+        *([] if op is None else [op]),
+        Requirement(start, "what is there at the start"),
+        Requirement(end, "what must be there at the end"),
+    ]
+    return max(found, key=lambda requirement: requirement.units)
+
+
+def explain_impossible(problem: Problem) -> str | None:
+    """Return why no legal plan exists, when that can be seen at a glance; None otherwise.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.game.machine import Level, Machine
+    >>> small = Machine("small", "float32", (Level("fast", 0, 0, capacity=16384), Level("slow", 1, 1)))
+    >>> print(explain_impossible(Problem.of(workloads.note_mlp(), small)))
+    upd_W1 needs 40,000 units at once; fast holds 16,384; the least that works is 40,000
+    """
+    crowded = _crowded_start(problem)
+    if crowded is not None:
+        return crowded
+    need, levels = op_requirement(problem), problem.machine.level
+    if need is None or levels[0].capacity is None or need.units <= levels[0].capacity:
+        return None
+    least = f"the least that works is {need.units:,}" if len(levels) > 1 else f"at least {need.units:,} are needed"
+    return shortage(Requirement(need.units, need.what).reason, levels[0].name, levels[0].capacity, least)
+
+
+def require_capacity(problem: Problem) -> None:
+    """Raise `Impossible` when it can be seen at a glance that no legal plan exists.
+
+    >>> from pebbler import machine, workloads
+    >>> require_capacity(Problem.of(workloads.chain(3), machine("red-blue")))
+    """
+    reason = explain_impossible(problem)
+    if reason is not None:
+        raise Impossible(reason)
+
+
+def shortage(reason: str, level: str, capacity: int, least: str) -> str:
+    """Return the message for a level that is too small: what needs the room, what there is, what would do."""
+    return f"{reason}; {quoted(level)} holds {capacity:,}; {least}"
+
+
+def _crowded_start(problem: Problem) -> str | None:
+    """Return which level cannot hold what must start there, None when all fits."""
+    flow, machine = problem.graph.dataflow, problem.machine
+    used = [0] * len(machine.level)
+    for tensor, levels in problem.start_choices().items():
+        for level in levels or ():
+            used[level] += int(flow.value_size[flow.start_value[tensor]])
+    for here, units in zip(machine.level, used, strict=True):
+        if here.capacity is not None and units > here.capacity:
+            held = f"{quoted(here.name)}, which holds {here.capacity:,}"
+            return f"{units:,} units start in {held}; at least {units:,} are needed"
+    return None
+
+
+def _op_units(flow: Dataflow, op: int) -> int:
+    """Return what an op's own operands need: its reads before it runs, its results and the reads that it leaves after."""
+    reads, gone = set(flow.op_reads.row(op).tolist()), set(flow.op_destroys.row(op).tolist())
+    after = (reads - gone) | set(flow.op_writes.row(op).tolist())
+    return max(int(flow.value_size[sorted(values)].sum()) if values else 0 for values in (reads, after))
+
+
+def _kept_units(flow: Dataflow) -> list[int]:
+    """Return, per op, the units of values beside its own that are there at its first run in every legal plan of one level.
+
+    Such a value can never be made again, was made before the op and is needed after it, whatever the order.
+    """
+    lasting = np.ones(flow.values, np.bool_)
+    made = flow.value_maker != NONE
+    lasting[made] = (flow.op_once | flow.op_in_place)[flow.value_maker[made]]
+    held = _mask(np.flatnonzero(lasting & (flow.value_size > 0)))
+    if not held:
+        return [0] * flow.ops
+    reads, writes = ([_mask(row) & held for row in rows] for rows in (flow.op_reads, flow.op_writes))
+    earlier = [_mask(np.flatnonzero(~made)) & held] * flow.ops  # sets of values, as bits
+    later = [_mask(np.flatnonzero(flow.value_must_survive)) & held] * flow.ops
+    before = flow.predecessors()
+    for op in range(flow.ops):
+        for other in before[op]:
+            earlier[op] |= earlier[other] | writes[other]
+    for op in range(flow.ops - 1, -1, -1):
+        for other in before[op]:
+            later[other] |= later[op] | reads[op]
+    return [_units(flow, earlier[op] & later[op] & ~reads[op]) for op in range(flow.ops)]
+
+
+def _mask(items: np.ndarray) -> int:
+    return sum(1 << int(item) for item in set(items.tolist()))
+
+
+def _units(flow: Dataflow, mask: int) -> int:
+    """Return the units of a set of values."""
+    octets = np.frombuffer(mask.to_bytes(flow.values // 8 + 1, "little"), np.uint8)
+    chosen = np.unpackbits(octets, bitorder="little")[: flow.values].astype(np.bool_)
+    return int(flow.value_size[chosen].sum())

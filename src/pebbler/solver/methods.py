@@ -12,6 +12,7 @@ from types import FrameType
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
+from pebbler.solver.capacity import require_capacity
 from pebbler.solver.problem import Impossible, Problem, Search
 
 __all__ = ["can_tile", "program_order_energy", "run"]
@@ -94,12 +95,11 @@ def _run_cache(search: Search, tile: str) -> None:
 
 def _run_explicit(search: Search, tile: str) -> None:
     from pebbler.solver.chain import solve_chain_problem
-    from pebbler.solver.paging import require_room
     from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
     if not can_tile(problem, tile):
-        require_room(problem)
+        require_capacity(problem)
         if not solve_chain_problem(search):
             _run_as_it_is(search)
         return
@@ -111,7 +111,7 @@ def _run_explicit(search: Search, tile: str) -> None:
     limit = None if search.time_limit is None else 0.3 * search.time_limit
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
     try:
-        require_room(problem)
+        require_capacity(problem)
         _run_as_it_is(whole)
     except Impossible:
         if search.remaining == 0:

@@ -17,9 +17,9 @@ from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
-from pebbler.solver.recompute.capacity import least_capacity
 from pebbler.solver.recompute.game import ENDLESS, Game
 from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.least_capacity import least_capacity
 from pebbler.solver.recompute.model import Relaxation
 from pebbler.solver.recompute.search import Recipe, improve
 

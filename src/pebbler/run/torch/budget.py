@@ -18,9 +18,9 @@ from pebbler.run.torch.sizes import shown_bytes
 from pebbler.solver import finish
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
-from pebbler.solver.recompute.capacity import LeastCapacity, least_capacity
 from pebbler.solver.recompute.game import Game
 from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.least_capacity import LeastCapacity, least_capacity
 from pebbler.solver.recompute.search import Recipe, improve
 
 __all__ = ["least_units", "solve_phases"]

@@ -12,10 +12,10 @@ import numpy as np
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.plan import Move
+from pebbler.solver.capacity import require_capacity
 from pebbler.solver.exact.kernels import astar as kernel
 from pebbler.solver.exact.kernels.astar_estimate import DESTROYS, PLACING, WRITES, Game
 from pebbler.solver.exact.kernels.astar_moves import COMPUTE, COPY, MOVE
-from pebbler.solver.needs import explain_impossible
 from pebbler.solver.problem import Impossible, Problem, Search, Start
 
 __all__ = ["fits_exact", "solve_exact"]
@@ -52,9 +52,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
     problem = search.problem
     if not fits_exact(problem):
         return
-    reason = explain_impossible(problem)
-    if reason is not None:
-        raise Impossible(reason)
+    require_capacity(problem)
     game = _encode(problem)
     pool = _pool(game, max(64, min(1 << 14, max_states)))
     first = _first_row(problem, game)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.game.plan import COMPUTE
-from pebbler.solver.needs import explain_impossible
+from pebbler.solver.capacity import require_capacity
 from pebbler.solver.paging.game import copies_are_direct, game_of, moves_of
 from pebbler.solver.paging.greedy import Answer, demand_plan, program_order_plan
 from pebbler.solver.paging.model import count_arcs, place_exactly
 from pebbler.solver.paging.order import Placed, Sequences, initial_orders, order_is_forced
-from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.problem import Problem, Search
 
-__all__ = ["Row", "compare", "program_order_plan", "recomputation_never_pays", "require_room", "solve_paging"]
+__all__ = ["Row", "compare", "program_order_plan", "recomputation_never_pays", "solve_paging"]
 
 EFFORT = 20.0  # of CP-SAT on one placement where that proves something, in its deterministic seconds; else a twentieth
 FEW_ARCS = 6_000  # up to this the exact model pays for itself even where it proves nothing
@@ -49,17 +49,6 @@ def solve_paging(search: Search) -> None:
     257825
     """
     _Paging(search).run()
-
-
-def require_room(problem: Problem) -> None:
-    """Raise `Impossible` when some op's operands and results do not fit in the fastest level together.
-
-    >>> from pebbler import machine, workloads
-    >>> require_room(Problem.of(workloads.chain(3), machine("red-blue")))
-    """
-    reason = explain_impossible(problem)
-    if reason is not None:
-        raise Impossible(reason)
 
 
 def recomputation_never_pays(problem: Problem) -> bool:
@@ -92,7 +81,7 @@ class _Paging:
 
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem
-        require_room(self.problem)
+        require_capacity(self.problem)
         self.best: Placed | None = None
 
     def run(self) -> None:
@@ -211,7 +200,7 @@ def compare(problem: Problem, time_limit: float = 20.0) -> list[Row]:
     """
     rows: list[Row] = []
     whole = Search(problem, time_limit)
-    require_room(problem)
+    require_capacity(problem)
 
     def add(name: str, search: Search) -> None:
         rows.append(Row(name, None if search.best is None else search.energy, whole.elapsed))

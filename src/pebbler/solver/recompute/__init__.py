@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.solver.problem import Impossible, Search
-from pebbler.solver.recompute.capacity import require_room
 from pebbler.solver.recompute.game import Game
 from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.least_capacity import require_room
 from pebbler.solver.recompute.model import Answer
 from pebbler.solver.recompute.proof import Job, Prover
 from pebbler.solver.recompute.search import Recipe, improve

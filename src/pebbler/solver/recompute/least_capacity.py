@@ -1,4 +1,4 @@
-"""How little memory a graph can do with when values may be made again, and saying so when it is too little."""
+"""The least capacity of a single level, found by search: values may be made again to save room."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.errors import quoted
 from pebbler.game.plan import Plan
+from pebbler.solver.capacity import shortage, single_level_requirement
 from pebbler.solver.problem import Impossible, Problem
 from pebbler.solver.recompute.game import ENDLESS, Game
 from pebbler.solver.recompute.greedy import fit, frugal_order
@@ -48,7 +48,8 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
     """
     ends = time.monotonic() + time_limit
     endless = Game.of(problem, ENDLESS)
-    lower, reason = _floor(endless)
+    least = single_level_requirement(problem)
+    lower, reason = least.units, least.reason
     best = min((endless.program, frugal_order(endless)), key=lambda order: _peak(endless, order))
     if endless.ops <= _SMALL and lower < _peak(endless, best):
         exact = _least_of_all_states(endless)
@@ -78,71 +79,12 @@ def require_room(problem: Problem, game: Game) -> None:
     Traceback (most recent call last):
     pebbler.solver.problem.Impossible: c1 needs 2 units at once; fast holds 1; the least that works is 2
     """
-    lower, reason = _floor(game)
-    if lower > game.capacity:
+    need = single_level_requirement(problem)
+    if need.units > game.capacity:
         least = least_capacity(problem, _HASTE)
         exact = least.lower == least.upper
         works = f"{least.upper:,}" if exact else f"between {least.lower:,} and {least.upper:,}"
-        name = quoted(game.level)
-        raise Impossible(f"{reason}; {name} holds {game.capacity:,}; the least that works is {works}")
-
-
-def _floor(game: Game) -> tuple[int, str]:
-    """Return a capacity below which nothing is legal, and why."""
-    flow, size = game.flow, game.arrays.size
-    forced = game.needs.copy()
-    # A value that cannot be made again lies there from its making to its last first reader.
-    fixed = game.at_start.copy()
-    fixed[~fixed] = ~game.arrays.again[flow.value_maker[~fixed]]
-    held: list[int] = np.flatnonzero(fixed & (size > 0)).tolist()
-    if held:
-        _add_forced(game, held, forced)
-    op = int(np.argmax(forced)) if game.ops else 0
-    extra = "" if not game.ops or forced[op] == game.needs[op] else ", with what must be kept for later,"
-    floor = [(int(forced[op]) if game.ops else 0, f"{quoted(flow.op_names[op]) if game.ops else ''}{extra} needs")]
-    floor.append((int(size[game.at_start].sum()), "what is there at the start needs"))
-    floor.append((int(size[game.arrays.survive].sum()), "what must be there at the end needs"))
-    units, what = max(floor, key=lambda item: item[0])
-    return units, f"{what} {units:,} units at once"
-
-
-def _add_forced(game: Game, held: list[int], forced: Ints) -> None:
-    """Add to every op's need the values of `held` that are there at its first run in every legal plan."""
-    flow, ops = game.flow, game.ops
-    words = np.zeros((ops, (len(held) + 63) // 64), np.uint64)
-    made, needed = words, words.copy()  # one bit per held value: made before the op, needed after it
-    bit = {v: (i // 64, np.uint64(1) << np.uint64(i % 64)) for i, v in enumerate(held)}
-    predecessors = game.predecessors
-    start = np.zeros(words.shape[1], np.uint64)
-    for v in held:
-        word, mask = bit[v]
-        if game.at_start[v]:
-            start[word] |= mask
-    for op in range(ops):
-        made[op] |= start
-        for other in predecessors[op]:
-            made[op] |= made[other]
-            for v in flow.op_writes.row(other).tolist():
-                if v in bit:
-                    made[op, bit[v][0]] |= bit[v][1]
-    end = np.zeros(words.shape[1], np.uint64)
-    for v in held:
-        if flow.value_must_survive[v]:
-            end[bit[v][0]] |= bit[v][1]
-    for op in range(ops - 1, -1, -1):
-        needed[op] |= end
-        for other in predecessors[op]:
-            needed[other] |= needed[op]
-            for v in game.reads.row(op).tolist():
-                if v in bit:
-                    needed[other, bit[v][0]] |= bit[v][1]
-    both = made & needed
-    for op in range(ops):
-        own = {*game.reads.row(op).tolist(), *flow.op_writes.row(op).tolist()}
-        for v in held if both[op].any() else ():
-            word, mask = bit[v]
-            if both[op, word] & mask and v not in own and flow.value_destroyer[v] != op:
-                forced[op] += game.arrays.size[v]
+        raise Impossible(shortage(need.reason, game.level, game.capacity, f"the least that works is {works}"))
 
 
 def _peak(game: Game, sequence: Ints) -> int:
