@@ -23,8 +23,8 @@ from pebbler.referee.judgement import check
 from pebbler.show.report import report
 from pebbler.show.report.data import gather, program_order
 from pebbler.show.report.landscape import survey
-from pebbler.show.report.locality import measure
 from pebbler.show.report.page import page
+from pebbler.show.report.reuse_profile import measure
 from pebbler.show.report.sweep import fronts
 from pebbler.trace.analysis import analyse, trace_plan
 from strategies import generators, random_cache_machine, random_graph, random_order

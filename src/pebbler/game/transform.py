@@ -3,7 +3,7 @@
 The result is a graph like any other. Its tensors and ops say in `meta` what they are pieces of, so that a plan of it can be
 run on the source's numbers and compared with the source:
 
-- a tensor's `tile`: the source tensor it is part `of`, and which part of each axis (`at`);
+- a tensor's or an op's `tile`: what of the source it is part `of`, and which part of each axis (`at`: start and stop);
 - an op's `adds`: reads that are added once to a sum, `accumulates`: results that it adds to in place (its last reads);
 - an op's `gather`: the op on whole tensors that stands behind one that reads or writes all tiles at once;
 - an op's `parts`: the ops fused into it, and the axes of the temps that are never stored (`inner`).
@@ -12,25 +12,26 @@ run on the source's numbers and compared with the source:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.game.graph import Graph, Op, Tensor
+from pebbler.game.axis_cut import AxisCut
+from pebbler.game.graph import Graph, Op
+from pebbler.game.tile_meta import origin, tile_of, unused_name
 
-__all__ = ["fusable", "fuse", "tile"]
+__all__ = ["fusable", "fuse", "fuse_all", "tile"]
 
 
 def tile(graph: Graph, axis: str, size: int, *, reverse: Sequence[str] = ()) -> Graph:
     """Return the graph with an axis cut into tiles of `size`, the last one smaller where it does not divide.
 
-    Every tensor with the axis becomes one tensor per tile (`W1[0]`, `W1[1]`, ...), every op that touches one becomes one op
-    per tile. An op that reads the axis and does not write it sums over it: its first tile writes the result, the others add
-    to it in place. An op that says the axis must stay `whole` reads and writes all tiles at once. The ops named in `reverse`
-    visit their tiles backwards, which matters where they add up.
+    Every tensor with the axis becomes one tensor per tile (`W1[0]`, `W1[1]`, ...; where such a name is taken, another), every
+    op that touches one becomes one op per tile. An op that reads the axis and does not write it sums over it: its first tile
+    writes the result, the others add to it in place. An op that says the axis must stay `whole` reads and writes all tiles at
+    once. The ops named in `reverse` visit their tiles backwards, which matters where they add up.
 
     >>> from pebbler.workloads import mlp
     >>> tiled = tile(mlp(n=20, hidden=1000), "hidden", 300)
@@ -39,7 +40,6 @@ def tile(graph: Graph, axis: str, size: int, *, reverse: Sequence[str] = ()) -> 
     >>> tiled.op_named("fwd_linear2[1]").reads
     ('W2[1]', 'h[1]', 'y_hat')
     """
-    axes_of = {tensor.name: tuple(name for name, _ in tensor.axes or ()) for tensor in graph.tensors}
     extent = _extent(graph, axis)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise InputError(f"a tile of axis {quoted(axis)} must be a whole number of at least 1, got {size!r}")
@@ -48,9 +48,9 @@ def tile(graph: Graph, axis: str, size: int, *, reverse: Sequence[str] = ()) -> 
     cuts = [(start, min(start + size, extent)) for start in range(0, extent, size)]
     if len(cuts) == 1:
         return graph
-    knife = _Knife(axis, cuts, axes_of)
-    tensors = [piece for tensor in graph.tensors for piece in knife.cut_tensor(tensor)]
-    ops = [piece for op in graph.ops for piece in knife.cut_op(op, backwards=op.name in reverse)]
+    cut, backwards = AxisCut.of(graph, axis, cuts), set(reverse)
+    tensors = [piece for tensor in graph.tensors for piece in cut.cut_tensor(tensor)]
+    ops = [piece for op in graph.ops for piece in cut.cut_op(op, backwards=op.name in backwards)]
     return Graph(_renamed(graph.name, "tiled", f"{axis}={size}"), graph.unit, tensors, ops, graph.meta)
 
 
@@ -84,15 +84,21 @@ def fuse(graph: Graph, temp: str) -> Graph:
     writes = [*(name for name in maker.writes if name != temp), *reader.writes]
     inner = dict(maker.meta.get("inner", {})) | dict(reader.meta.get("inner", {}))
     inner[temp] = [name for name, _ in graph.tensor_named(temp).axes or ()]
+    taken = {name for op in graph.ops for name in (op.name, origin(op))}
+    meta: dict[str, Any] = {"parts": [*_parts(maker), *_parts(reader)], "inner": inner}
+    tiles = [found.at for found in (tile_of(maker), tile_of(reader)) if found is not None]
+    if tiles:
+        of = unused_name(f"{origin(maker)}+{origin(reader)}", {op.name for op in graph.ops})
+        meta["tile"] = {"of": of, "at": {axis: list(part) for at in tiles for axis, part in at.items()}}
     fused = Op(
-        name=f"{maker.name}+{reader.name}",
+        name=unused_name(f"{maker.name}+{reader.name}", taken),
         reads=tuple(dict.fromkeys(both)),
         writes=tuple(writes),
         cost=maker.cost + reader.cost,
         once=maker.once or reader.once,
         whole=tuple(dict.fromkeys([*maker.whole, *reader.whole])),
         pointwise=maker.pointwise and reader.pointwise,
-        meta={"parts": [*_parts(maker), *_parts(reader)], "inner": inner},
+        meta=meta,
     )
     tensors = [tensor for tensor in graph.tensors if tensor.name != temp]
     for place in (second, first):
@@ -107,6 +113,23 @@ def fuse(graph: Graph, temp: str) -> Graph:
     raise InputError(
         f"{quoted(temp)} cannot be fused away: other ops between {quoted(maker.name)} and {quoted(reader.name)} "
         "depend on one and change what the other needs"
+    )
+
+
+def fuse_all(graph: Graph, temps: Collection[str]) -> Graph:
+    """Return the graph with some temps fused away, one after the other in the order in which they are declared.
+
+    >>> from pebbler.workloads import mlp
+    >>> fuse_all(mlp(n=3, hidden=4), ["dh", "dW1"]).name
+    'mlp:n=3,hidden=4 fused dW1, dh'
+    """
+    fused = graph
+    for temp in sorted(temps, key=graph.tensor_index):
+        fused = fuse(fused, temp)
+    if len(temps) < 2:
+        return fused
+    return Graph(
+        _renamed(graph.name, "fused", ", ".join(sorted(temps))), graph.unit, fused.tensors, fused.ops, graph.meta
     )
 
 
@@ -169,119 +192,6 @@ def _same_meaning(before: Graph, after: Graph, maker: Op, reader: Op, fused: Op)
             return False
     merged = [seen(before, maker.name), seen(before, reader.name)]
     return all(merged[0][name] == merged[1][name] for name in merged[0].keys() & merged[1].keys())
-
-
-@dataclass(frozen=True)
-class _Knife:
-    """Cuts tensors and ops along one axis."""
-
-    axis: str
-    cuts: list[tuple[int, int]]
-    axes_of: dict[str, tuple[str, ...]]
-
-    def has(self, name: str) -> bool:
-        return self.axis in self.axes_of[name]
-
-    def piece(self, name: str, i: int) -> str:
-        return f"{name}[{i}]" if self.has(name) else name
-
-    def pieces(self, name: str) -> list[str]:
-        return [f"{name}[{i}]" for i in range(len(self.cuts))] if self.has(name) else [name]
-
-    def cut_tensor(self, tensor: Tensor) -> list[Tensor]:
-        if not self.has(tensor.name):
-            return [tensor]
-        if tensor.overwrites is not None and not self.has(tensor.overwrites):
-            raise InputError(
-                f"{quoted(tensor.name)} has axis {quoted(self.axis)}, but {quoted(tensor.overwrites)}, whose storage it takes "
-                "over, does not"
-            )
-        source = tensor.meta.get("tile", {"of": tensor.name, "at": {}})
-        pieces = []
-        for i, (start, stop) in enumerate(self.cuts):
-            axes = tuple((axis, stop - start if axis == self.axis else extent) for axis, extent in tensor.axes or ())
-            meta = tensor.meta | {"tile": {"of": source["of"], "at": source["at"] | {self.axis: [start, stop]}}}
-            size = tensor.size // self.cuts[-1][1] * (stop - start)
-            overwrites = None if tensor.overwrites is None else f"{tensor.overwrites}[{i}]"
-            pieces.append(Tensor(f"{tensor.name}[{i}]", size, tensor.kind, axes, overwrites, meta))
-        return pieces
-
-    def cut_op(self, op: Op, backwards: bool = False) -> list[Op]:
-        if not any(self.has(name) for name in (*op.reads, *op.writes)):
-            return [op]
-        if self.axis in op.whole:
-            return [self.gather(op)]
-        sums = [name for name in op.writes if not self.has(name)]
-        already = op.meta.get("accumulates", [])
-        if any(name in op.reads and name not in already for name in sums) or (
-            sums and op.meta.keys() & {"parts", "gather"}
-        ):
-            raise InputError(
-                f"axis {quoted(self.axis)}: op {quoted(op.name)} updates {quoted(sums[0])} from a sum over the axis, so it cannot "
-                "be cut; name the axis in its `whole`"
-            )
-        order = range(len(self.cuts))
-        tiles = reversed(order) if backwards else order
-        return [self.cut_piece(op, i, sums if place else []) for place, i in enumerate(tiles)]
-
-    def cut_piece(self, op: Op, i: int, sums: list[str]) -> Op:
-        """Return one tile of an op; it adds to the results in `sums`, which another tile has begun."""
-        start, stop = self.cuts[i]
-        meta = dict(op.meta)
-        already = op.meta.get("accumulates", [])
-        new = [name for name in sums if name not in already]
-        added = meta.pop("adds", [])
-        reads = [self.piece(name, i) for name in op.reads if not (new and name in added)]
-        if added and not new:
-            meta["adds"] = [self.piece(name, i) for name in added]
-        if already or new:
-            meta["accumulates"] = [self.piece(name, i) for name in [*already, *new]]
-        if "parts" in meta:
-            inner = _Knife(self.axis, self.cuts, self.axes_of | {k: tuple(v) for k, v in meta["inner"].items()})
-            parts = [msgspec.convert(part, Op) for part in meta["parts"]]
-            meta["parts"] = [msgspec.to_builtins(inner.cut_piece(part, i, [])) for part in parts]
-            meta["inner"] = {inner.piece(name, i): axes for name, axes in meta["inner"].items()}
-        if "gather" in meta:
-            meta["gather"] = self.cut_gather(meta["gather"], i)
-        return msgspec.structs.replace(
-            op,
-            name=f"{op.name}[{i}]",
-            reads=(*reads, *new),
-            writes=tuple(self.piece(name, i) for name in op.writes),
-            cost=op.cost * (stop - start) / self.cuts[-1][1],
-            pointwise=op.pointwise and not new,
-            meta=meta,
-        )
-
-    def cut_gather(self, behind: dict[str, Any], i: int) -> dict[str, Any]:
-        """Return one tile of what stands behind an op that works on all tiles of another axis."""
-        whole = _Knife(self.axis, self.cuts, {name: tuple(axes) for name, axes in behind["axes"].items()})
-        return {
-            **behind,
-            "op": msgspec.to_builtins(whole.cut_piece(msgspec.convert(behind["op"], Op), i, [])),
-            "pieces": {
-                whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in behind["pieces"].items()
-            },
-            "axes": {whole.piece(name, i): axes for name, axes in behind["axes"].items()},
-        }
-
-    def gather(self, op: Op) -> Op:
-        """Return the op that reads and writes all tiles at once, for an axis that must stay whole."""
-        names = dict.fromkeys([*op.reads, *op.writes])
-        behind = {
-            "axis": self.axis,
-            "cuts": [start for start, _ in self.cuts[1:]],
-            "op": msgspec.to_builtins(op),
-            "pieces": {name: self.pieces(name) for name in names},
-            "axes": {name: list(self.axes_of[name]) for name in names},
-        }
-        return msgspec.structs.replace(
-            op,
-            reads=tuple(piece for name in op.reads for piece in self.pieces(name)),
-            writes=tuple(piece for name in op.writes for piece in self.pieces(name)),
-            pointwise=False,
-            meta={"gather": behind},
-        )
 
 
 def _extent(graph: Graph, axis: str) -> int:

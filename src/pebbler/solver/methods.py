@@ -60,10 +60,10 @@ def can_tile(problem: Problem, tile: str) -> bool:
     >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
     True
     """
-    from pebbler.solver.tiling.recipe import Kitchen
+    from pebbler.solver.tiling.transform_space import TransformSpace
 
-    kitchen = Kitchen(problem.graph)
-    return tile != "none" and problem.machine.management != "recency" and bool(kitchen.axes or kitchen.temps)
+    space = TransformSpace(problem.graph)
+    return tile != "none" and problem.machine.management != "recency" and bool(space.axes or space.temps)
 
 
 def program_order_energy(problem: Problem) -> float | None:

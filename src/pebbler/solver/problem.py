@@ -10,6 +10,7 @@ from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Move, Plan
+from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 
 __all__ = ["Impossible", "Problem", "Search"]
@@ -79,12 +80,11 @@ class Problem:
         return Plan(graph, self.machine, moves, start, self.steady, source=self.graph)
 
     def transformed(self, graph: Graph) -> Problem:
-        """Return the problem for a tiled or fused form of its graph: pieces start where their whole does."""
-        start = {}
-        for tensor in graph.tensors:
-            whole = tensor.meta.get("tile", {"of": tensor.name})["of"]
-            if whole in self.start:
-                start[tensor.name] = self.start[whole]
+        """Return the problem for a tiled or fused form of its graph: tiles start where what they are tiles of does."""
+        if graph is self.graph:
+            return self
+        whole = {tensor.name: origin(tensor) for tensor in graph.tensors}
+        start = {name: self.start[of] for name, of in whole.items() if of in self.start}
         return replace(self, graph=graph, start=start)
 
 

@@ -16,7 +16,8 @@ from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors, touching_of
 from pebbler.solver.tiling.kernels.cache_order import price
-from pebbler.solver.tiling.locality import nearest_first, program_of
+from pebbler.solver.tiling.list_order import nearest_first
+from pebbler.solver.tiling.node_graph import NodeGraph
 
 managements = st.sampled_from(["lru", "recency"])
 
@@ -26,10 +27,10 @@ managements = st.sampled_from(["lru", "recency"])
 def test_the_kernel_prices_an_order_as_the_referee_does(seed: int, management: str, steady: bool) -> None:
     rng = random.Random(seed)
     graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, management)
-    program = program_of(graph)
-    assert program is not None
+    nodes = NodeGraph.of(graph)
+    assert nodes is not None
     touching = touching_of(graph, machine, steady=steady)
-    for order in (np.arange(len(graph.ops)), program.order(nearest_first(program, machine, by_price=True))):
+    for order in (np.arange(len(graph.ops)), nodes.order(nearest_first(nodes, machine, by_price=True))):
         plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order], steady=steady)
         verdict = check(plan)
         assert verdict.legal
@@ -53,10 +54,10 @@ def test_the_best_of_all_orders_is_found(seed: int, management: str, steady: boo
 def test_the_nearest_op_runs_first(seed: int, by_price: bool, rounds: int) -> None:
     rng = random.Random(seed)
     graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, "lru")
-    program = program_of(graph)
-    assert program is not None
-    sequence = nearest_first(program, machine, by_price=by_price, rounds=rounds)
-    assert program.order(sequence).tolist() == naive.nearest_first(graph, machine, by_price, rounds)
+    nodes = NodeGraph.of(graph)
+    assert nodes is not None
+    sequence = nearest_first(nodes, machine, by_price=by_price, rounds=rounds)
+    assert nodes.order(sequence).tolist() == naive.nearest_first(graph, machine, by_price, rounds)
 
 
 def test_the_notes_optimum_is_proven_with_recomputation_in_it() -> None:

@@ -1,4 +1,4 @@
-"""The search over recipes: what it reaches, that its plans compute the same, and its parts."""
+"""The search over transforms: what it reaches, that its plans compute the same, and its parts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pebbler.run.numbers import verify
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling import solve_tiled
 from pebbler.solver.tiling.cache_order import touching_of
+from pebbler.solver.tiling.candidates import candidate_of
 from pebbler.solver.tiling.compare import compare_tiled
 from pebbler.solver.tiling.kernels.cache_order import price
-from pebbler.solver.tiling.locality import nearest_first, program_of
-from pebbler.solver.tiling.recipe import Kitchen, Recipe
-from pebbler.solver.tiling.tasting import dish_of
+from pebbler.solver.tiling.list_order import nearest_first
+from pebbler.solver.tiling.node_graph import NodeGraph
+from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
-RECIPE = Recipe(sizes=(("hidden", 32),), fused=("dW1", "dW2", "db1", "db2", "dh", "loss"), again=(("h", 4),))
+TRANSFORM = Transform(sizes=(("hidden", 32),), fused=("dW1", "dW2", "db1", "db2", "dh", "loss"), recomputed=(("h", 4),))
 
 
 def solved(spec: str, machine: str, seconds: float | None, tile: str = "auto") -> Search:
@@ -30,24 +31,24 @@ def solved(spec: str, machine: str, seconds: float | None, tile: str = "auto") -
 
 def test_a_third_of_the_energy_on_caches() -> None:
     """Tiled, fused, swept back in reverse and with h made twice, the notes' step costs a third: no search over orders needed."""
-    kitchen = Kitchen(pb.workloads.mlp(n=20, hidden=1000))
-    program = kitchen.program(RECIPE)
-    dish = dish_of(Problem.of(kitchen.graph, pb.machine("notes")), program)
-    assert dish.energy < 4.05e6
-    moves, start = dish.moves()
-    plan = pb.Plan(dish.graph, pb.machine("notes"), moves, start, source=kitchen.graph)
-    assert check(plan).energy == dish.energy
+    space = TransformSpace(pb.workloads.mlp(n=20, hidden=1000))
+    nodes = space.nodes(TRANSFORM)
+    candidate = candidate_of(Problem.of(space.graph, pb.machine("notes")), nodes)
+    assert candidate.energy < 4.05e6
+    moves, start = candidate.moves()
+    plan = pb.Plan(candidate.graph, pb.machine("notes"), moves, start, source=space.graph)
+    assert check(plan).energy == candidate.energy
     assert verify(plan).largest_difference <= 1e-12
 
 
 def test_explicit_residency_beats_the_hand_made_plan() -> None:
-    kitchen = Kitchen(pb.workloads.mlp(n=20, hidden=1000))
-    recipe = kitchen.effective(RECIPE.with_sizes(hidden=16))
-    dish = dish_of(Problem.of(kitchen.graph, pb.machine("notes-explicit")), kitchen.program(recipe))
-    assert dish.energy < 3.143e6
-    moves, start = dish.moves()
-    plan = pb.Plan(dish.graph, pb.machine("notes-explicit"), moves, start, source=kitchen.graph)
-    assert check(plan).energy == pytest.approx(dish.energy, rel=1e-12)
+    space = TransformSpace(pb.workloads.mlp(n=20, hidden=1000))
+    transform = space.effective(TRANSFORM.with_sizes(hidden=16))
+    candidate = candidate_of(Problem.of(space.graph, pb.machine("notes-explicit")), space.nodes(transform))
+    assert candidate.energy < 3.143e6
+    moves, start = candidate.moves()
+    plan = pb.Plan(candidate.graph, pb.machine("notes-explicit"), moves, start, source=space.graph)
+    assert check(plan).energy == pytest.approx(candidate.energy, rel=1e-12)
     assert verify(plan).largest_difference <= 1e-12
 
 
@@ -85,42 +86,44 @@ def test_moving_nodes_about_keeps_plans_legal_and_prices_true(seed: int) -> None
     graph = pb.workloads.get(
         rng.choice(["mlp:n=3,hidden=12", "mlp:n=2,hidden=6,batch=3", "deep-mlp:n=2,hidden=5,layers=2"])
     )
-    kitchen = Kitchen(graph)
+    space = TransformSpace(graph)
     machine = pb.Machine(
         "m", "float32", (pb.Level("a", 1, 1, 8), pb.Level("b", 4, 5, 40), pb.Level("c", 30, 20)), "lru", "any",
         rng.choice(["own", "reuse"]), rng.choice([1, 2]),
     )  # fmt: skip
     problem = Problem.of(graph, machine, seed=seed)
-    recipe = Recipe(fused=tuple(temp for temp in kitchen.temps if rng.random() < 0.5))
-    recipe = kitchen.effective(
-        recipe.with_sizes(**{axis: rng.randrange(1, 5) for axis in kitchen.axes if rng.random() < 0.6})
+    transform = Transform(fused=tuple(temp for temp in space.temps if rng.random() < 0.5))
+    transform = space.effective(
+        transform.with_sizes(**{axis: rng.randrange(1, 5) for axis in space.axes if rng.random() < 0.6})
     )
-    for temp, at in list(kitchen.second_makings(recipe)):
+    for temp, at in list(space.recomputable(transform)):
         if rng.random() < 0.6:
-            recipe = kitchen.effective(Recipe(recipe.sizes, recipe.fused, (*recipe.again, (temp, at)), recipe.reverse))
-    program = kitchen.program(recipe)
-    assert program is not None
-    dish = dish_of(problem, program)
-    before = dish.energy
-    dish.improve(lambda: 1.0, 600)
-    assert dish.energy <= before
-    moves, start = dish.moves()
-    plan = pb.Plan(dish.graph, machine, moves, start, source=graph)
+            transform = space.effective(
+                Transform(transform.sizes, transform.fused, (*transform.recomputed, (temp, at)), transform.reverse)
+            )
+    nodes = space.nodes(transform)
+    assert nodes is not None
+    candidate = candidate_of(problem, nodes)
+    before = candidate.energy
+    candidate.improve(lambda: 1.0, 600)
+    assert candidate.energy <= before
+    moves, start = candidate.moves()
+    plan = pb.Plan(candidate.graph, machine, moves, start, source=graph)
     verdict = check(plan)
     assert verdict.legal
-    assert verdict.energy == pytest.approx(dish.energy, rel=1e-12)
+    assert verdict.energy == pytest.approx(candidate.energy, rel=1e-12)
     assert verify(plan).largest_difference <= 1e-12
 
 
 def test_the_nearest_first_is_legal_on_any_graph_of_tiles() -> None:
-    graph = Kitchen(pb.workloads.attention(tokens=6, width=8, heads=2)).transformed(
-        Recipe(sizes=(("heads", 1), ("tokens", 2)))
+    graph = TransformSpace(pb.workloads.attention(tokens=6, width=8, heads=2)).transformed(
+        Transform(sizes=(("heads", 1), ("tokens", 2)))
     )
     machine = pb.machine("laptop").in_unit("float32")
-    program = program_of(graph)
+    nodes = NodeGraph.of(graph)
     touching = touching_of(graph, machine, steady=True)
     for by_price in (False, True):
-        order = program.order(nearest_first(program, machine, by_price=by_price))
+        order = nodes.order(nearest_first(nodes, machine, by_price=by_price))
         plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order])
         assert check(plan).legal
         assert price(touching, np.ascontiguousarray(order)) == pytest.approx(check(plan).energy, rel=1e-12)

@@ -10,11 +10,11 @@ import pytest
 import naive_orders as naive
 import pebbler as pb
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling import Tastings
-from pebbler.solver.tiling.bounds import tiled_bound
+from pebbler.solver.tiling import TransformSearch
 from pebbler.solver.tiling.cache_order import best_order
-from pebbler.solver.tiling.crossings import Crossings, Elements
-from pebbler.solver.tiling.recipe import Kitchen, Recipe
+from pebbler.solver.tiling.liveness import Elements, Liveness
+from pebbler.solver.tiling.tiling_bound import tiled_bound
+from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 SPECS = ["mlp:n=2,hidden=3", "mlp:n=1,hidden=2,batch=2", "deep-mlp:n=2,hidden=2,layers=2", "mlp:n=3,hidden=8"]
 
@@ -31,15 +31,17 @@ def small_machine(rng: random.Random, management: str) -> pb.Machine:
     return pb.Machine("small", "float32", tuple(levels), management, operands, allocator, line)
 
 
-def recipes(graph: pb.Graph, rng: random.Random) -> list[Recipe]:
-    kitchen = Kitchen(graph)
-    fusions = [(), kitchen.temps, tuple(temp for temp in kitchen.temps if rng.random() < 0.5)]
-    axes = list(kitchen.axes)
+def transforms(graph: pb.Graph, rng: random.Random) -> list[Transform]:
+    space = TransformSpace(graph)
+    fusions = [(), space.temps, tuple(temp for temp in space.temps if rng.random() < 0.5)]
+    axes = list(space.axes)
     sizes = [dict(zip(axes, pick, strict=True)) for pick in itertools.product((1, 2, None), repeat=len(axes))]
     found = [
-        Recipe(fused=tuple(sorted(f))).with_sizes(**s) for f in fusions for s in rng.sample(sizes, min(4, len(sizes)))
+        Transform(fused=tuple(sorted(f))).with_sizes(**s)
+        for f in fusions
+        for s in rng.sample(sizes, min(4, len(sizes)))
     ]
-    return [kitchen.effective(recipe) for recipe in found]
+    return [space.effective(transform) for transform in found]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -47,13 +49,13 @@ def test_no_order_of_any_tiling_on_caches_is_below_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     graph = pb.workloads.get(rng.choice(SPECS))
     problem = Problem.of(graph, small_machine(rng, "lru"), steady=rng.random() < 0.7)
-    bound, kitchen = tiled_bound(problem).energy, Kitchen(graph)
-    for recipe in recipes(graph, rng):
-        tiled = kitchen.transformed(recipe)
+    bound, space = tiled_bound(problem).energy, TransformSpace(graph)
+    for transform in transforms(graph, rng):
+        tiled = space.transformed(transform)
         if tiled is not None:
             assert best_order(problem.transformed(tiled), limit=2_500).energy >= bound
     search = Search(problem, time_limit=0.3)
-    Tastings(search, kitchen, 0.3).explore()
+    TransformSearch(search, space, 0.3).explore()
     assert search.energy >= bound > 0
 
 
@@ -64,11 +66,11 @@ def test_no_placement_of_any_tiling_is_below_the_bound(seed: int) -> None:
     problem = Problem.of(graph, small_machine(rng, "explicit"), steady=rng.random() < 0.7)
     bound = tiled_bound(problem).energy
     search = Search(problem, time_limit=0.3)
-    tastings = Tastings(search, Kitchen(graph), 0.3)
-    tastings.explore()
-    for dish in tastings.ranked()[:2]:
-        dish.improve(lambda: search.remaining + 0.2, 200)
-        assert dish.energy >= bound
+    transforms = TransformSearch(search, TransformSpace(graph), 0.3)
+    transforms.explore()
+    for candidate in transforms.ranked()[:2]:
+        candidate.improve(lambda: search.remaining + 0.2, 200)
+        assert candidate.energy >= bound
     assert search.energy >= bound
 
 
@@ -90,9 +92,9 @@ def test_a_batch_cut_in_two_lets_no_piece_pass_the_barrier() -> None:
     graph = pb.workloads.get("mlp:n=3,hidden=4,batch=5")
     elements, flow = Elements(graph), graph.dataflow
     loss = next(value for value in range(flow.values) if elements.tensor(value).name == "dy")
-    crossings = Crossings(elements, loss)
-    before = {flow.op_names[op] for op in crossings.before}
-    after = {flow.op_names[op] for op in crossings.after}
+    liveness = Liveness(elements, loss)
+    before = {flow.op_names[op] for op in liveness.before}
+    after = {flow.op_names[op] for op in liveness.after}
     # A sample's own activations may come and go with its tile of the batch; weights are used by all of them.
     assert "fwd_linear1" not in before
     assert "bwd_dh" not in after

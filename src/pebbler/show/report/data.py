@@ -16,7 +16,7 @@ from pebbler.game.plan import COMPUTE, Plan
 from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
-from pebbler.show.report.locality import Locality, measure
+from pebbler.show.report.reuse_profile import ReuseProfile, measure
 from pebbler.solver.paging.greedy import program_order_plan
 from pebbler.solver.problem import Problem
 
@@ -132,7 +132,7 @@ class PlanData:
     to: list[int]
     start: list[int]  # per value: the levels that hold it at the start, as bits
     verdict: Verdict
-    locality: Locality | None
+    locality: ReuseProfile | None
 
     @classmethod
     def of(cls, plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:

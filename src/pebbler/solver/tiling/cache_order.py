@@ -15,7 +15,8 @@ from pebbler.referee import books as pricing
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.kernels.cache_exact import DONE, all_orders
 from pebbler.solver.tiling.kernels.cache_order import Ranking, Touching, price
-from pebbler.solver.tiling.locality import nearest_first, program_of
+from pebbler.solver.tiling.list_order import nearest_first
+from pebbler.solver.tiling.node_graph import NodeGraph
 
 __all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
 
@@ -53,10 +54,10 @@ def best_order(
     """
     graph, machine, flow = problem.graph, problem.machine, problem.graph.dataflow
     touching = touching_of(graph, machine, steady=problem.steady)
-    program = program_of(graph)
-    assert program is not None
+    nodes = NodeGraph.of(graph)
+    assert nodes is not None
     candidates = [np.arange(flow.ops, dtype=np.int64)]
-    candidates += [program.order(nearest_first(program, machine, by_price=by_price)) for by_price in (False, True)]
+    candidates += [nodes.order(nearest_first(nodes, machine, by_price=by_price)) for by_price in (False, True)]
     energy, pick = min((float(price(touching, order)), i) for i, order in enumerate(candidates))
     best = candidates[pick].copy()
     before = flow.predecessors()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,18 +12,18 @@ from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling import Tastings, solve_tiled
-from pebbler.solver.tiling.bounds import tiled_bound
+from pebbler.solver.tiling import TransformSearch, solve_tiled
 from pebbler.solver.tiling.cache_bounds import order_bound
-from pebbler.solver.tiling.locality import Program, program_of
-from pebbler.solver.tiling.recipe import Kitchen, Recipe
-from pebbler.solver.tiling.tasting import dish_of
+from pebbler.solver.tiling.candidates import candidate_of
+from pebbler.solver.tiling.list_order import forward_sweeps
+from pebbler.solver.tiling.node_graph import NodeGraph
+from pebbler.solver.tiling.tiling_bound import tiled_bound
+from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 from pebbler.workloads.mlp import NOTE_ORDERS
 
-__all__ = ["Row", "compare_tiled", "forward_sweeps"]
+__all__ = ["Row", "compare_tiled"]
 
 Ints = npt.NDArray[np.int64]
-_TILE = re.compile(r"\[(\d+)\]")
 
 
 @dataclass(frozen=True)
@@ -64,12 +62,12 @@ class _Comparison:
         if problem.machine.management == "recency":
             return [*self.rows, Row("bound", order_bound(problem), "every order and recomputation of whole tensors")]
         self._add("+ fusion", lambda: self._best(0.1, fused=True))
-        kitchen = Kitchen(problem.graph)
+        space = TransformSpace(problem.graph)
         search = Search(problem, self.time_limit * 0.35)
-        tastings = Tastings(search, kitchen, self.time_limit * 0.25)
-        tastings.explore(second_makings=False)
-        self._add("+ tiling", lambda: self._forward(tastings), "every sweep over the tiles from first to last")
-        self._add("+ reversed sweep", lambda: search.energy, tastings.best.describe())
+        transforms = TransformSearch(search, space, self.time_limit * 0.25)
+        transforms.explore(recompute=False)
+        self._add("+ tiling", lambda: self._forward(transforms), "every sweep over the tiles from first to last")
+        self._add("+ reversed sweep", lambda: search.energy, transforms.best.describe())
         search = Search(problem, self.time_limit * 0.4)
         self.report("+ recomputation")
         solve_tiled(search)
@@ -106,55 +104,30 @@ class _Comparison:
 
     def _energy_of(self, order: Ints) -> float:
         """Return what an order of the graph as it is costs; on an explicit machine with a quick placement."""
-        program = program_of(self.problem.graph)
-        assert program is not None
-        dish = dish_of(self.problem, program, given=order)
-        return float("inf") if dish is None else dish.energy
+        nodes = NodeGraph.of(self.problem.graph)
+        assert nodes is not None
+        candidate = candidate_of(self.problem, nodes, given=order)
+        return float("inf") if candidate is None else candidate.energy
 
     def _best(self, share: float, *, fused: bool) -> float:
         """Return the best order of the graph as it is, or with all that can be fused away."""
-        kitchen = Kitchen(self.problem.graph)
-        recipe = Tastings(Search(self.problem), kitchen, 0.0).fused() if fused else Recipe()
-        program = kitchen.program(recipe)
-        dish = None if program is None else dish_of(self.problem, program)
-        if dish is None:
+        space = TransformSpace(self.problem.graph)
+        transform = TransformSearch(Search(self.problem), space, 0.0).fused() if fused else Transform()
+        nodes = space.nodes(transform)
+        candidate = None if nodes is None else candidate_of(self.problem, nodes)
+        if candidate is None:
             return float("inf")
         search = Search(self.problem, share * self.time_limit)
-        dish.improve(lambda: search.remaining, 4_000)
-        return dish.energy
+        candidate.improve(lambda: search.remaining, 4_000)
+        return candidate.energy
 
-    def _forward(self, tastings: Tastings) -> float:
+    def _forward(self, transforms: TransformSearch) -> float:
         """Return the best of the tilings tried when every sweep goes from the first tile to the last."""
         best = float("inf")
-        search = Search(self.problem, 0.1 * self.time_limit)
-        for recipe in sorted(tastings.dishes, key=lambda one: (tastings.energy(one), one)):
-            program = tastings.kitchen.program(recipe) if recipe.sizes else None
-            if program is not None and search.remaining > 0:
-                dish = dish_of(self.problem, program, given=forward_sweeps(program))
-                best = min(best, float("inf") if dish is None else dish.energy)
+        search, space = Search(self.problem, 0.1 * self.time_limit), transforms.space
+        for transform in sorted(transforms.candidates, key=lambda one: (transforms.energy(one), space.rank(one))):
+            nodes = space.nodes(transform) if transform.sizes else None
+            if nodes is not None and search.remaining > 0:
+                candidate = candidate_of(self.problem, nodes, given=forward_sweeps(nodes))
+                best = min(best, float("inf") if candidate is None else candidate.energy)
         return best
-
-
-def forward_sweeps(program: Program) -> Ints:
-    """Return the sequence that always runs the ready node of the lowest tile, in program order within a tile.
-
-    >>> from pebbler.game.transform import tile
-    >>> from pebbler.workloads import mlp
-    >>> program = program_of(tile(mlp(), "hidden", 500))
-    >>> [program.graph.ops[op].name for op in program.order(forward_sweeps(program))][:4]
-    ['fwd_linear1[0]', 'fwd_relu[0]', 'fwd_linear2[0]', 'fwd_linear1[1]']
-    """
-    nodes, ops = program.nodes, program.graph.ops
-    tile = [tuple(int(i) for i in _TILE.findall(ops[nodes.ops[end - 1]].name)) for end in nodes.start[1:].tolist()]
-    waits = np.diff(nodes.before_start).tolist()
-    ready = [(tile[node], node) for node, count in enumerate(waits) if count == 0]
-    heapq.heapify(ready)
-    sequence = []
-    while ready:
-        _, node = heapq.heappop(ready)
-        sequence.append(node)
-        for other in nodes.after[nodes.after_start[node] : nodes.after_start[node + 1]].tolist():
-            waits[other] -= 1
-            if waits[other] == 0:
-                heapq.heappush(ready, (tile[other], other))
-    return np.array(sequence, np.int64)

@@ -1,4 +1,4 @@
-"""What one element must cost by where it crosses a barrier: on caches a level, where a plan places it a set of levels.
+"""What one element must cost by where it is at a barrier: on caches a level, where a plan places it a set of levels.
 
 Phases of a lasting element: from the end of the last step to the barrier it is read `early` times, from there to the end of the
 step `late` times and, where it is updated, written once. All prices are from below: reads at a time unknown go to the cheapest
@@ -16,13 +16,13 @@ from pebbler.game.machine import Machine
 from pebbler.referee import books as pricing
 from pebbler.solver.problem import Problem
 
-__all__ = ["CachePrices", "ExplicitPrices", "Prices"]
+__all__ = ["CachePrices", "ElementPrices", "ExplicitPrices"]
 
 Floats = npt.NDArray[np.float64]
 
 
-class Prices(Protocol):
-    """Prices per element, from below."""
+class ElementPrices(Protocol):
+    """ElementPrices per element, from below."""
 
     ends_priced: bool  # whether what is where at the end matters without being steady
     cheapest_read: float
@@ -33,7 +33,7 @@ class Prices(Protocol):
     def passing(self, reads: int, *, made: bool) -> float:
         """Return the least that making an element (or not) and reading it `reads` times costs."""
 
-    def crossing(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: int, late: int, other: int) -> Floats:
         """Return the price of an element made before the barrier, by its state there: one row."""
 
     def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
@@ -44,7 +44,7 @@ class Prices(Protocol):
 
 
 class CachePrices:
-    """LRU: a state is the level where the next touch finds an element, no higher than where it crossed.
+    """LRU: a state is the level where the next touch finds an element, no higher than where it was at the barrier.
 
     What was written pays for every level that it sinks into.
     """
@@ -66,7 +66,7 @@ class CachePrices:
         """Return the least that making an element (or not) and reading it `reads` times costs."""
         return reads * self.cheapest_read + (float(self.store[0]) if made else 0.0)
 
-    def crossing(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: int, late: int, other: int) -> Floats:
         """Return the price of an element made before the barrier, by its level there."""
         touches = float(self.store[0]) + (early + other + late - 1) * self.cheapest_read
         row: Floats = touches + self.below + self.sunk
@@ -93,7 +93,7 @@ class CachePrices:
 
 
 class ExplicitPrices:
-    """Explicit: an element is in a set of levels, is read where that is cheapest, and copied or dropped at will.
+    """ExplicitCandidate: an element is in a set of levels, is read where that is cheapest, and copied or dropped at will.
 
     States are the non-empty sets of levels: state s is the set whose bits are s + 1.
     """
@@ -129,7 +129,7 @@ class ExplicitPrices:
             return reads * self.cheapest_read
         return float((self._made()[:, None] + self._stay(reads)).min())
 
-    def crossing(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: int, late: int, other: int) -> Floats:
         """Return the price of an element made before the barrier, by its state there."""
         row: Floats = (self._made()[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
         return row[None, :] + other * self.cheapest_read

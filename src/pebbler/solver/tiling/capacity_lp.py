@@ -1,6 +1,6 @@
-"""The least price of elements that share the room of the levels: a small linear program, bounded from below by its dual.
+"""The least price of elements that share the capacity of the levels: a small linear program, bounded from below by its dual.
 
-The solver only suggests rents; any rents give a bound, and it is added up here by plain arithmetic.
+The LP solver only suggests prices for room; any room prices give a bound, and it is added up here by plain arithmetic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pebbler.game.machine import Machine
 from pebbler.referee import books as pricing
 
-__all__ = ["ElementClass", "Rooms"]
+__all__ = ["CapacityLP", "ElementClass"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -24,10 +24,10 @@ _SAFETY = 1 - 1e-9  # rounding in sums of many prices
 
 @dataclass(frozen=True)
 class ElementClass:
-    """Elements that have the same to go through: how many, and what each costs by where it crosses.
+    """Elements that are touched alike: how many, and what each costs by where it is at the barrier and between steps.
 
     `prices[i, j]` is for state i at the end of the step and j at the barrier (`pebbler.solver.tiling.element_prices`); where one of
-    them does not matter there is a single row or column. A column beyond the states stands for not crossing at all.
+    them does not matter there is a single row or column. A column beyond the states stands for not being alive at the barrier.
     """
 
     count: int
@@ -40,16 +40,16 @@ class ElementClass:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A limit on how many elements may cross in some of the states."""
+class _Limit:
+    """A limit on how many elements may be in some of the states."""
 
-    limit: float
+    units: float
     end: Bools | None = None  # per state at the end of the step, for classes that take room there
     barrier: Bools | None = None
-    pairs: int | None = None  # for pairs: those that cross both times in this level or above
+    pairs: int | None = None  # for pairs: those that are in this level or above both times
 
     def members(self, one: ElementClass) -> Bools | None:
-        """Return which ways of crossing count against the limit."""
+        """Return which combinations of states count against the limit."""
         shape = one.prices.shape
         if self.pairs is not None:
             if not one.pair:
@@ -65,8 +65,8 @@ class _Row:
         return np.repeat((columns & one.takes_barrier)[None, :], shape[0], axis=0)
 
 
-class Rooms:
-    """The levels of a machine as rooms that elements share."""
+class CapacityLP:
+    """The linear program of elements that share the levels of a machine."""
 
     def __init__(self, machine: Machine, *, steady: bool) -> None:
         self.steady = steady
@@ -75,22 +75,22 @@ class Rooms:
         room = pricing.capacities(machine)
         levels = np.arange(len(room))
         self.reach = np.cumsum(room[:-1]) // machine.line * machine.line
-        self.rows: list[_Row] = []
+        self.limits: list[_Limit] = []
         if self.caches:
             # Where an element is found is no higher than where it was, so only sums from the top are limited.
             for level, units in enumerate(self.reach.tolist()):
-                self.rows += [_Row(units, end=levels <= level), _Row(units, barrier=levels <= level)]
+                self.limits += [_Limit(units, end=levels <= level), _Limit(units, barrier=levels <= level)]
         else:
             sets = np.arange(1, 1 << len(room))
             for level, units in enumerate(room.tolist()):
                 if units < pricing.UNBOUNDED:
                     holds = (sets >> level & 1).astype(np.bool_)
-                    self.rows += [_Row(units, end=holds), _Row(units, barrier=holds)]
+                    self.limits += [_Limit(units, end=holds), _Limit(units, barrier=holds)]
 
     def least(self, classes: Sequence[ElementClass]) -> float:
         """Return a price that the classes together cannot fall below."""
         classes = [one for one in classes if one.count]
-        best = self._bound(classes, self.rows)
+        best = self._bound(classes, self.limits)
         pairs = [one for one in classes if one.pair]
         total = sum(one.count for one in pairs)
         if not (self.caches and self.steady and pairs):
@@ -98,59 +98,59 @@ class Rooms:
         for level, reach in enumerate(self.reach.tolist()):
             if level == 0 or reach >= total:
                 continue
-            # Elements that are near at both crossings either are few, or are touched twice in each phase (docs/tiling.md).
-            few = self._bound(classes, [*self.rows, _Row(max(0, 2 * reach - total), pairs=level)])
+            # Elements that are near both times either are few, or are touched twice in each phase (docs/tiling.md).
+            few = self._bound(classes, [*self.limits, _Limit(max(0, 2 * reach - total), pairs=level)])
             below = float(self.read[1:].min())
             cheapest = float(self.read.min())
-            dearer = []
+            raised = []
             for one in classes:
                 if one.pair:
                     i, j = np.indices(one.prices.shape)
                     prices = one.prices + np.where((i <= level) & (j <= level), 2 * below, 0.0)
                     one = ElementClass(one.count, prices, one.takes_end, one.takes_barrier, True, one.early, one.late)
-                dearer.append(one)
-            spared = 2 * below * float(self.reach[0])
-            spared += cheapest * sum(one.count * ((one.early > 1) + (one.late > 1)) for one in pairs)
-            best = max(best, min(few, self._bound(dearer, self.rows) - spared))
+                raised.append(one)
+            covered = 2 * below * float(self.reach[0])
+            covered += cheapest * sum(one.count * ((one.early > 1) + (one.late > 1)) for one in pairs)
+            best = max(best, min(few, self._bound(raised, self.limits) - covered))
         return best
 
-    def _bound(self, classes: Sequence[ElementClass], rows: Sequence[_Row]) -> float:
-        members = [[row.members(one) for one in classes] for row in rows]
-        rents = self._rents(classes, rows, members)
-        total = -sum(rent * row.limit for rent, row in zip(rents, rows, strict=True))
+    def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit]) -> float:
+        members = [[limit.members(one) for one in classes] for limit in limits]
+        room_prices = self._room_prices(classes, limits, members)
+        total = -sum(price * limit.units for price, limit in zip(room_prices, limits, strict=True))
         for k, one in enumerate(classes):
             table = one.prices.copy()
-            for rent, marks in zip(rents, members, strict=True):
+            for price, marks in zip(room_prices, members, strict=True):
                 mark = marks[k]
-                if rent > 0 and mark is not None:
-                    table += rent * mark
+                if price > 0 and mark is not None:
+                    table += price * mark
             total += one.count * float(table.min())
         return max(0.0, total * _SAFETY)
 
-    def _rents(
-        self, classes: Sequence[ElementClass], rows: Sequence[_Row], members: Sequence[Sequence[Bools | None]]
+    def _room_prices(
+        self, classes: Sequence[ElementClass], limits: Sequence[_Limit], members: Sequence[Sequence[Bools | None]]
     ) -> list[float]:
-        """Return a rent per row from the linear program, all 0 where it has no solution."""
+        """Return a price of room per limit from the linear program, all 0 where it has no solution."""
         from ortools.linear_solver import pywraplp
 
         solver = pywraplp.Solver.CreateSolver("GLOP")
-        limits: list[Any] = [solver.Constraint(-solver.infinity(), float(row.limit)) for row in rows]
+        rows: list[Any] = [solver.Constraint(-solver.infinity(), float(limit.units)) for limit in limits]
         goal = solver.Objective()
         for k, one in enumerate(classes):
             if all(marks[k] is None for marks in members):
                 continue
-            whole = solver.Constraint(float(one.count), float(one.count))
+            count = solver.Constraint(float(one.count), float(one.count))
             for i, j in np.ndindex(*one.prices.shape):
                 if not np.isfinite(one.prices[i, j]):
                     continue
                 amount = solver.NumVar(0.0, solver.infinity(), "")
                 goal.SetCoefficient(amount, float(one.prices[i, j]))
-                whole.SetCoefficient(amount, 1.0)
-                for limit, marks in zip(limits, members, strict=True):
+                count.SetCoefficient(amount, 1.0)
+                for row, marks in zip(rows, members, strict=True):
                     mark = marks[k]
                     if mark is not None and mark[i, j]:
-                        limit.SetCoefficient(amount, 1.0)
+                        row.SetCoefficient(amount, 1.0)
         goal.SetMinimization()
         if solver.Solve() != pywraplp.Solver.OPTIMAL:
-            return [0.0] * len(rows)
-        return [max(0.0, -limit.dual_value()) for limit in limits]
+            return [0.0] * len(limits)
+        return [max(0.0, -row.dual_value()) for row in rows]

@@ -1,4 +1,4 @@
-"""What a program costs on a machine: a quick price for comparing recipes, and a thorough search for the best of them.
+"""What a transformed graph costs on a machine: a quick schedule to compare transforms by, and a thorough search for the best.
 
 On caches an order is all there is to choose; on explicit machines every order is priced with a placement of its own.
 """
@@ -21,25 +21,26 @@ from pebbler.solver.paging.order import Placed, Sequences
 from pebbler.solver.problem import Problem, Start
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels.cache_order import anneal, price
-from pebbler.solver.tiling.locality import Program, nearest_first
+from pebbler.solver.tiling.list_order import nearest_first
+from pebbler.solver.tiling.node_graph import NodeGraph
 
-__all__ = ["Cached", "Dish", "Explicit", "dish_of"]
+__all__ = ["CacheCandidate", "Candidate", "ExplicitCandidate", "candidate_of"]
 
 Ints = npt.NDArray[np.int64]
-Clock = Callable[[], float]
-_BATCH = 250  # moves between two looks at the clock
+SecondsLeft = Callable[[], float]
+_BATCH = 250  # moves between two looks at the time left
 _STUCK = 8  # batches without a gain before a walk uphill, and such walks before it ends
 _POLISHED = 1_500  # ops; longer sequences are compared by their first placement
 
 
-class Dish(Protocol):
-    """A program with the best schedule found for it so far."""
+class Candidate(Protocol):
+    """A transformed graph with the best schedule found for it so far."""
 
-    program: Program
+    nodes: NodeGraph
     energy: float
 
-    def improve(self, clock: Clock, effort: int) -> bool:
-        """Search on, until `effort` is spent (return True) or the clock says that no seconds are left (False)."""
+    def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
+        """Search on, until `effort` is spent (return True) or no seconds are left (False)."""
 
     def moves(self) -> tuple[list[Move], Start]:
         """Return the schedule as a plan's moves and start."""
@@ -49,46 +50,46 @@ class Dish(Protocol):
         """The graph that the moves are for."""
 
 
-def dish_of(problem: Problem, program: Program, *, given: Ints | None = None) -> Dish | None:
-    """Return the program with a quick schedule: the best of a few orders; None when none of them fits.
+def candidate_of(problem: Problem, nodes: NodeGraph, *, given: Ints | None = None) -> Candidate | None:
+    """Return the nodes with a quick schedule: the best of a few orders; None when none of them fits.
 
     `given` is an order to take as it is.
     """
-    transformed = problem.transformed(program.graph)
+    transformed = problem.transformed(nodes.graph)
     machine = problem.machine
     if given is not None:
         sequences = [given]
     else:
-        sequences = [np.arange(len(program), dtype=np.int64)]
-        sequences += [nearest_first(program, machine, by_price=by_price) for by_price in (False, True)]
+        sequences = [np.arange(len(nodes), dtype=np.int64)]
+        sequences += [nearest_first(nodes, machine, by_price=by_price) for by_price in (False, True)]
     if machine.management == "explicit":
-        return Explicit.best_of(transformed, program, sequences)
-    return Cached.best_of(transformed, program, sequences)
+        return ExplicitCandidate.best_of(transformed, nodes, sequences)
+    return CacheCandidate.best_of(transformed, nodes, sequences)
 
 
 @dataclass
-class Cached:
-    """A program on caches: a sequence of nodes is a schedule."""
+class CacheCandidate:
+    """A graph on caches: a sequence of nodes is a schedule."""
 
     problem: Problem
-    program: Program
+    nodes: NodeGraph
     sequence: Ints
     energy: float
 
     @classmethod
-    def best_of(cls, problem: Problem, program: Program, sequences: list[Ints]) -> Cached:
-        """Return the program with the cheapest of some sequences."""
+    def best_of(cls, problem: Problem, nodes: NodeGraph, sequences: list[Ints]) -> CacheCandidate:
+        """Return the graph with the cheapest of some sequences."""
         touching = touching_of(problem.graph, problem.machine, steady=problem.steady)
-        priced = [(float(price(touching, program.order(one))), i) for i, one in enumerate(sequences)]
+        priced = [(float(price(touching, nodes.order(one))), i) for i, one in enumerate(sequences)]
         energy, best = min(priced)
-        return cls(problem, program, sequences[best], energy)
+        return cls(problem, nodes, sequences[best], energy)
 
     @property
     def graph(self) -> Graph:
         """The graph that the moves are for."""
-        return self.program.graph
+        return self.nodes.graph
 
-    def improve(self, clock: Clock, effort: int) -> bool:
+    def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Move nodes about: downhill first, then in turns of a little heat and downhill again from the best."""
         touching = touching_of(self.graph, self.problem.machine, steady=self.problem.steady)
         word = (self.problem.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64
@@ -96,7 +97,7 @@ class Cached:
         here, now = self.sequence, self.energy
         stale, vain, batch = 0, 0, max(10, min(_BATCH, 200_000 // max(1, len(self.sequence))))
         for done in range(0, effort, batch):
-            if clock() <= 0:
+            if seconds_left() <= 0:
                 return False
             heat = 0.0
             if stale >= _STUCK:
@@ -106,7 +107,7 @@ class Cached:
                 here, now, stale, heat = self.sequence, self.energy, 0, 2e-4 * self.energy
                 vain += 1
             best, energy, here, now = anneal(
-                touching, self.program.nodes, here, now, min(batch, effort - done), heat, heat / 10, random
+                touching, self.nodes.arrays, here, now, min(batch, effort - done), heat, heat / 10, random
             )
             if energy < self.energy:
                 vain = 0
@@ -119,37 +120,37 @@ class Cached:
     def moves(self) -> tuple[list[Move], Start]:
         """Return the schedule as a plan's moves and start."""
         names = [op.name for op in self.graph.ops]
-        return [("compute", names[op]) for op in self.program.order(self.sequence)], self.problem.start
+        return [("compute", names[op]) for op in self.nodes.order(self.sequence)], self.problem.start
 
 
 @dataclass
-class Explicit:
-    """A program on an explicit machine: a sequence of nodes, and where everything lives meanwhile."""
+class ExplicitCandidate:
+    """A graph on an explicit machine: a sequence of nodes, and where everything lives meanwhile."""
 
     problem: Problem
-    program: Program
+    nodes: NodeGraph
     placed: Placed
     energy: float
     demand: Answer | None = None  # moves by a simple rule, as long as they are cheaper than the placement
 
     @classmethod
-    def best_of(cls, problem: Problem, program: Program, sequences: list[Ints]) -> Explicit | None:
-        """Return the program with the cheapest placement of some sequences; None when none can be placed."""
+    def best_of(cls, problem: Problem, nodes: NodeGraph, sequences: list[Ints]) -> ExplicitCandidate | None:
+        """Return the graph with the cheapest placement of some sequences; None when none can be placed."""
         seats = Sequences(problem.graph, game_of(problem), problem.seed, lambda: 1.0)
         best: Placed | None = None
         for sequence in sequences:
-            placed = seats.place(program.order(sequence))
+            placed = seats.place(nodes.order(sequence))
             if placed is not None and (best is None or placed.energy < best.energy):
                 best = placed
         if best is None:
             return None
         if len(best.track.seq) <= _POLISHED:
             best = seats.polish(best, 1)
-        found = cls(problem, program, best, best.energy)
+        found = cls(problem, nodes, best, best.energy)
         if problem.machine.operands == "fastest":
             # There a first placement says little; loading on demand and throwing out what is needed last is a better guide.
-            for order in (program.order(sequence) for sequence in sequences):
-                answer = demand_plan(problem, order.tolist(), "farthest") if len(order) == len(program) else None
+            for order in (nodes.order(sequence) for sequence in sequences):
+                answer = demand_plan(problem, order.tolist(), "farthest") if len(order) == len(nodes) else None
                 if answer is not None and (energy := check(problem.plan(*answer)).energy) < found.energy:
                     found.energy, found.demand = energy, answer
         return found
@@ -157,27 +158,27 @@ class Explicit:
     @property
     def graph(self) -> Graph:
         """The graph that the moves are for."""
-        return self.program.graph
+        return self.nodes.graph
 
-    def improve(self, clock: Clock, effort: int) -> bool:
+    def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Price the room and place again with those prices, then let order and placement change together, and so on."""
-        seats = Sequences(self.graph, game_of(self.problem), self.problem.seed, clock)
+        seats = Sequences(self.graph, game_of(self.problem), self.problem.seed, seconds_left)
         ops = len(self.graph.ops)
         step = max(10, min(2_000, 2_000_000 // (50 + ops)))
         heats, left, swept = (0.3, 0.0, 1.0), effort, -1.0
-        while left > 0 and clock() > 0:
+        while left > 0 and seconds_left() > 0:
             if swept != self.placed.energy:
                 _, prices = seats.price_room(self.placed, 60)
                 self._take(seats.polish(self.placed, 2, prices))
                 again = seats.place(self.placed.track.seq, prices)
-                if again is not None and clock() > 0:
+                if again is not None and seconds_left() > 0:
                     self._take(seats.polish(again, 2, prices))
                 self._take(seats.polish(seats.sweep_reruns(self.placed), 2))
                 swept = self.placed.energy
             heat = heats[(effort - left) // step % len(heats)] / (1 + ops)
             self._take(seats.polish(seats.search(self.placed, min(left, step), heat, reruns=True), 2))
             left -= step
-        return clock() > 0
+        return seconds_left() > 0
 
     def _take(self, placed: Placed) -> None:
         if placed.energy < self.placed.energy:

@@ -1,8 +1,8 @@
 """Lower bounds that hold for every order, tiling, fusion and recomputation of a graph.
 
-At a barrier (`crossings`) some elements must be alive: each is in some level, and levels have room for so many.
-What an element costs between barriers depends on where it crosses them. The least total over all ways of sharing the room out is
-a small linear program; its dual prices are turned into a bound by plain arithmetic, so no solver's tolerance is trusted.
+At a barrier (`liveness`) some elements must be alive: each is in some level, and levels have room for so many. What an element
+costs between barriers depends on where it is at each of them. The least total over all ways of sharing the room out is a small
+linear program; its dual prices are turned into a bound by plain arithmetic, so no solver's tolerance is trusted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from pebbler.game.dataflow import NONE
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.crossings import Crossings, Elements
-from pebbler.solver.tiling.element_prices import CachePrices, ExplicitPrices, Prices
-from pebbler.solver.tiling.rooms import ElementClass, Rooms
+from pebbler.solver.tiling.capacity_lp import CapacityLP, ElementClass
+from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices, ExplicitPrices
+from pebbler.solver.tiling.liveness import Elements, Liveness
 
 __all__ = ["TiledBound", "tiled_bound"]
 
@@ -45,15 +45,17 @@ def tiled_bound(problem: Problem) -> TiledBound:
     if problem.machine.management == "recency" or not graph.ops or len(problem.machine.level) > _MOST_LEVELS:
         return TiledBound(0.0, "no energy is negative")
     elements = Elements(graph)
-    prices: Prices = (ExplicitPrices if problem.machine.management == "explicit" else CachePrices)(problem.machine)
-    rooms = Rooms(problem.machine, steady=problem.steady)
+    prices: ElementPrices = (ExplicitPrices if problem.machine.management == "explicit" else CachePrices)(
+        problem.machine
+    )
+    program = CapacityLP(problem.machine, steady=problem.steady)
     floor = [_temp_class(elements, None, prices, value) for value in range(elements.flow.values)]
     best = TiledBound(
-        rooms.least([*floor, _op_costs(elements)]),
+        program.least([*floor, _op_costs(elements)]),
         "every tiling: the touches that no element can avoid, at the best price",
     )
     for value in _candidates(elements):
-        energy = rooms.least(list(_classes(problem, Crossings(elements, value), prices)))
+        energy = program.least(list(_classes(problem, Liveness(elements, value), prices)))
         if energy > best.energy:
             name = graph.tensors[elements.flow.value_tensor[value]].name
             proof = f"every tiling: room for what must be alive when all of {name} has been made"
@@ -62,7 +64,7 @@ def tiled_bound(problem: Problem) -> TiledBound:
 
 
 def _candidates(elements: Elements) -> list[int]:
-    """Return the barriers that most must cross, by size."""
+    """Return the barriers across which most must live, by size."""
     flow = elements.flow
     made = [value for value in range(flow.values) if flow.value_maker[value] != NONE]
     if flow.ops > _MOST_OPS:
@@ -70,33 +72,33 @@ def _candidates(elements: Elements) -> list[int]:
     step = max(1, len(made) * flow.ops // 2_000_000)
     sized = []
     for value in made[::step]:
-        crossings = Crossings(elements, value)
-        if not crossings.after:
+        liveness = Liveness(elements, value)
+        if not liveness.after:
             continue
-        crossing = 0
+        alive = 0
         for other in range(flow.values):
-            early, late, _ = crossings.readers(other)
-            born = flow.value_maker[other] == NONE or int(flow.value_maker[other]) in crossings.before
+            early, late, _ = liveness.readers(other)
+            born = flow.value_maker[other] == NONE or int(flow.value_maker[other]) in liveness.before
             if late and born:
-                crossing += int(flow.value_size[other]) * (1 + (early > 0))
-        sized.append((-crossing, value))
+                alive += int(flow.value_size[other]) * (1 + (early > 0))
+        sized.append((-alive, value))
     return [value for _, value in sorted(sized)[:_MOST_BARRIERS]]
 
 
-def _classes(problem: Problem, crossings: Crossings, prices: Prices) -> Iterator[ElementClass]:
-    """Yield what every element must cost, by where it crosses the barrier and the end of the step."""
-    elements, flow = crossings.elements, crossings.elements.flow
+def _classes(problem: Problem, liveness: Liveness, prices: ElementPrices) -> Iterator[ElementClass]:
+    """Yield what every element must cost, by where it is at the barrier and at the end of the step."""
+    elements, flow = liveness.elements, liveness.elements.flow
     covered: set[int] = set()
     for tensor in np.flatnonzero(flow.start_value != NONE).tolist():
         first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
         update = int(flow.value_destroyer[first])
-        if update != NONE and (update not in crossings.after or last not in flow.op_writes.row(update).tolist()):
-            continue  # which of its values crosses is not known
+        if update != NONE and (update not in liveness.after or last not in flow.op_writes.row(update).tolist()):
+            continue  # which of its values is alive at the barrier is not known
         covered |= {first, last}
-        yield _lasting_class(problem, crossings, prices, tensor)
+        yield _lasting_class(problem, liveness, prices, tensor)
     for value in range(flow.values):
         if value not in covered:
-            yield _temp_class(elements, crossings, prices, value)
+            yield _temp_class(elements, liveness, prices, value)
     yield _op_costs(elements)
 
 
@@ -105,13 +107,13 @@ def _op_costs(elements: Elements) -> ElementClass:
     return ElementClass(1, np.array([[float(elements.flow.op_cost.sum())]]))
 
 
-def _lasting_class(problem: Problem, crossings: Crossings, prices: Prices, tensor: int) -> ElementClass:
+def _lasting_class(problem: Problem, liveness: Liveness, prices: ElementPrices, tensor: int) -> ElementClass:
     """Return what an element that exists at the start must cost; the barrier is before its update, if it has one."""
-    elements, flow = crossings.elements, crossings.elements.flow
+    elements, flow = liveness.elements, liveness.elements.flow
     first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
     update = int(flow.value_destroyer[first])
     kind = problem.graph.tensors[tensor].kind
-    early, late, other = crossings.readers(first)
+    early, late, other = liveness.readers(first)
     afterwards = len(elements.reader_groups(last)) if last != first else 0
     wraps = problem.steady and (kind == "param" or problem.machine.management != "explicit")
     start = None if wraps else prices.start_state(problem, tensor)
@@ -130,22 +132,22 @@ def _lasting_class(problem: Problem, crossings: Crossings, prices: Prices, tenso
     return ElementClass(size, table, takes_end, room, pair, early + other, late + other)
 
 
-def _temp_class(elements: Elements, crossings: Crossings | None, prices: Prices, value: int) -> ElementClass:
-    """Return what an element of any other value must cost; it may cross the barrier, or be made again behind it."""
+def _temp_class(elements: Elements, liveness: Liveness | None, prices: ElementPrices, value: int) -> ElementClass:
+    """Return what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""
     flow, size = elements.flow, int(elements.flow.value_size[value])
     maker, groups = int(flow.value_maker[value]), len(elements.reader_groups(value))
     if value in elements.vanishing:
         return ElementClass(size, np.zeros((1, 1)))
-    if maker == NONE or crossings is None or maker not in crossings.before:
+    if maker == NONE or liveness is None or maker not in liveness.before:
         return ElementClass(size, np.array([[prices.passing(groups, made=maker != NONE)]]))
-    early, late, other = crossings.readers(value)
+    early, late, other = liveness.readers(value)
     if late == 0:
         return ElementClass(size, np.array([[prices.passing(groups, made=True)]]))
-    table = prices.crossing(early, late, other)
+    table = prices.across(early, late, other)
     takes = np.ones(table.shape[1], np.bool_)
     if not flow.op_in_place[maker] and not flow.op_once[maker]:
         again = prices.passing(early, made=True) + prices.passing(late, made=True) + other * prices.cheapest_read
-        again += sum(share for _, share in elements.remaking(value)) * prices.cheapest_read
+        again += sum(share for _, share in elements.recomputing(value)) * prices.cheapest_read
         table = np.concatenate([table, [[again]]], axis=1)
         takes = np.append(takes, False)
     return ElementClass(size, table, False, takes)

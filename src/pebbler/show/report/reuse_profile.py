@@ -17,7 +17,7 @@ from pebbler.referee.kernels.lru_stack import depths
 from pebbler.referee.touches import Touches, touch
 from pebbler.trace.caches import opt_misses
 
-__all__ = ["Knee", "Locality", "measure"]
+__all__ = ["Knee", "ReuseProfile", "measure"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Knee:
 
 
 @dataclass(frozen=True)
-class Locality:
+class ReuseProfile:
     """Distances of a step that starts with a cold cache, in lines of `line` units, with how many lines are at each."""
 
     line: int
@@ -54,7 +54,7 @@ class Locality:
     opt_misses: list[int]
 
 
-def measure(graph: Graph, order: Ints, machine: Machine) -> Locality | None:
+def measure(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile | None:
     """Return the distances of the ops in `order`; None when they touch nothing. The machine is in the graph's unit.
 
     >>> from pebbler import machine, workloads
@@ -78,7 +78,7 @@ def measure(graph: Graph, order: Ints, machine: Machine) -> Locality | None:
     knees = _knees(graph, order, touches, run[reused], distance, which, lines[reused])
     sizes = _opt_sizes(total, cold, (reach // machine.line).tolist(), [knee.size for knee in knees])
     distance, weight = _merge(distance, weight)
-    return Locality(
+    return ReuseProfile(
         line=machine.line,
         accesses=total,
         cold=cold,

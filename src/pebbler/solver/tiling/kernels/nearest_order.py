@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["BY_PRICE", "BY_RECENCY", "list_schedule"]
+__all__ = ["BY_PRICE", "BY_RECENCY", "nearest_order"]
 
 Array = npt.NDArray[Any]
 BY_RECENCY = 0  # the node whose least recent operand is the most recent
@@ -20,7 +20,7 @@ BY_PRICE = 1  # the node that reads at the lowest price per unit, then as above
 
 
 @kernel
-def list_schedule(
+def nearest_order(
     rule: int, before: Array, after_start: Array, after: Array,
     t_start: Array, t_storage: Array, t_outside: Array,
     size: Array, touched: Array, by_touch: Array, reach: Array, price: Array,

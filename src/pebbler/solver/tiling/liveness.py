@@ -1,8 +1,8 @@
-"""What must be alive when: which values cross a barrier in every order, tiling and fusion of a graph.
+"""What must be alive when: which values live across a barrier in every order, tiling and fusion of a graph.
 
 A barrier is the moment at which the last element of some value has been made. An op comes *before* it when every element of its
 result goes into every element of that value, and *after* it when every element of the value goes into every element of its
-result; then no way of cutting the ops along their axes lets a piece of one slip past the other. `docs/tiling.md` has the proof.
+result; then no way of cutting the ops along their axes lets a piece of one run on the other side. `docs/tiling.md` has the proof.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph, Tensor
 
-__all__ = ["Crossings", "Elements"]
+__all__ = ["Elements", "Liveness"]
 
 Ties = frozenset[str]
 _MOST_TIES = 8  # sets of axes kept per value; fewer only means that less is known to be complete
@@ -111,8 +111,8 @@ class Elements:
         }
         return len(written - self.vanishing) == 1
 
-    def remaking(self, value: int) -> list[tuple[int, float]]:
-        """Return what the op behind a value reads, in elements per element of the value, however it is cut."""
+    def recomputing(self, value: int) -> list[tuple[int, float]]:
+        """Return what recomputing a value reads, in elements per element of the value, however its op is cut."""
         tensor = self.tensor(value)
         reads = []
         for read in dict.fromkeys(self.flow.op_reads.row(int(self.flow.value_maker[value])).tolist()):
@@ -124,7 +124,7 @@ class Elements:
 
 
 @dataclass(frozen=True)
-class Crossings:
+class Liveness:
     """The ops before and after one barrier."""
 
     elements: Elements

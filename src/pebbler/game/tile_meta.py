@@ -1,0 +1,73 @@
+"""Which part of what a tensor or op is: `meta["tile"]`, which tiling writes and everything that groups tiles reads.
+
+Names never say what a tile is: they are the user's, and may contain anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from pebbler.errors import InputError, quoted
+from pebbler.game.graph import Graph, Op, Tensor
+
+__all__ = ["TileMeta", "origin", "tile_of", "unused_name", "without_tiles"]
+
+
+class TileMeta(msgspec.Struct, frozen=True):
+    """The tensor or op that something is a tile `of`, and which part of each axis (start, stop) it covers."""
+
+    of: str
+    at: dict[str, tuple[int, int]] = {}
+
+
+def tile_of(piece: Tensor | Op) -> TileMeta | None:
+    """Return which part of what a tensor or op is, None if it is no tile.
+
+    >>> from pebbler.game.transform import tile
+    >>> from pebbler.workloads import mlp
+    >>> tile_of(tile(mlp(), "hidden", 500).op_named("fwd_relu[1]"))
+    TileMeta(of='fwd_relu', at={'hidden': (500, 1000)})
+    """
+    if "tile" not in piece.meta:
+        return None
+    try:
+        return msgspec.convert(piece.meta["tile"], TileMeta)
+    except msgspec.ValidationError as error:
+        what = "op" if isinstance(piece, Op) else "tensor"
+        raise InputError(f"{what} {quoted(piece.name)}: meta tile: {error}") from None
+
+
+def origin(piece: Tensor | Op) -> str:
+    """Return the name of what a tensor or op is a tile of, its own name if it is no tile.
+
+    >>> origin(Tensor("W[0]", 10, "temp")), origin(Tensor("W[0]", 10, "temp", meta={"tile": {"of": "W"}}))
+    ('W[0]', 'W')
+    """
+    found = tile_of(piece)
+    return piece.name if found is None else found.of
+
+
+def without_tiles(graph: Graph) -> Graph:
+    """Return the graph with its tiles as tensors and ops in their own right; the graph itself if it has no tiles."""
+    if not any("tile" in one.meta for one in graph.tensors) and not any("tile" in one.meta for one in graph.ops):
+        return graph
+    tensors = [msgspec.structs.replace(one, meta=_without_tile(one)) for one in graph.tensors]
+    ops = [msgspec.structs.replace(one, meta=_without_tile(one)) for one in graph.ops]
+    return Graph(graph.name, graph.unit, tensors, ops, graph.meta)
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with as many `'` behind it as it takes to be none of those taken.
+
+    >>> unused_name("W[0]", {"W", "W[0]"})
+    "W[0]'"
+    """
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _without_tile(piece: Tensor | Op) -> dict[str, object]:
+    return {key: value for key, value in piece.meta.items() if key != "tile"}

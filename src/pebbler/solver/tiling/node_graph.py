@@ -1,0 +1,119 @@
+"""What a search over orders moves about: *nodes*, runs of ops that stay together.
+
+Without recomputation every op is a node. A value that is recomputed is computed right before the op that needs it, in that
+op's node.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.graph import Graph
+from pebbler.game.tile_meta import origin
+from pebbler.solver.tiling.kernels.cache_order import Nodes, spread
+
+__all__ = ["NodeGraph", "op_ranks"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """A graph's ops as nodes in a legal order: node 0 first."""
+
+    graph: Graph
+    arrays: Nodes
+
+    @classmethod
+    def of(cls, graph: Graph, recomputed: Mapping[str, int] | None = None) -> NodeGraph | None:
+        """Return the ops of a graph as nodes, with some temps recomputed; None if that has no legal order.
+
+        `recomputed` names temps (with all their tiles) and from which rank of ops on (`op_ranks`) readers get them recomputed.
+
+        >>> from pebbler.workloads import mlp
+        >>> nodes = NodeGraph.of(mlp(), {"h": 4})  # fwd_linear1, fwd_relu, fwd_linear2, fwd_loss, bwd_loss, ...
+        >>> nodes.order(np.arange(len(nodes)))[5:7].tolist()  # fwd_relu once more before bwd_dW2
+        [1, 5]
+        """
+        flow, ranks = graph.dataflow, op_ranks(graph)
+        content: list[list[int]] = [[op] for op in range(flow.ops)]
+        edges: set[tuple[int, int]] = {(a, b) for b, before in enumerate(flow.predecessors()) for a in before}
+        # Where a value is read: (rank, node); recomputation below adds readers.
+        readers = [[(ranks[op], op) for op in row.tolist()] for row in flow.value_readers]
+        for value in range(flow.values - 1, -1, -1):
+            begin = (recomputed or {}).get(origin(graph.tensors[flow.value_tensor[value]]))
+            maker = int(flow.value_maker[value])
+            if begin is None or maker == NONE or flow.op_in_place[maker] or flow.op_once[maker]:
+                continue
+            served = sorted((at, node) for at, node in readers[value] if at >= begin)
+            if not served:
+                continue
+            at, host = served[0]
+            content[host].insert(0, maker)
+            edges |= {(host, node) for _, node in served[1:]} | {(maker, host)}
+            for read in flow.op_reads.row(maker).tolist():
+                readers[read].append((at, host))
+                edges.add((int(flow.value_maker[read]), host))
+                edges.add((host, int(flow.value_destroyer[read])))
+            edges |= {(host, int(flow.value_destroyer[made])) for made in flow.op_writes.row(maker).tolist()}
+        edges = {(a, b) for a, b in edges if a != b and NONE not in (a, b)}
+        return _in_legal_order(graph, content, edges)
+
+    def __len__(self) -> int:
+        return len(self.arrays.start) - 1
+
+    def order(self, sequence: Ints) -> Ints:
+        """Return the ops of a sequence of nodes, as positions in program order."""
+        return spread(self.arrays, np.ascontiguousarray(sequence, np.int64))  # type: ignore[no-any-return]
+
+
+def op_ranks(graph: Graph) -> list[int]:
+    """Return, per op, the place of what it is a tile of, counted in the order in which the program first runs a tile of each.
+
+    >>> from pebbler.game.transform import tile
+    >>> from pebbler.workloads import mlp
+    >>> op_ranks(tile(mlp(), "hidden", 500))[:6]
+    [0, 0, 1, 1, 2, 2]
+    """
+    rank: dict[str, int] = {}
+    return [rank.setdefault(origin(op), len(rank)) for op in graph.ops]
+
+
+def _in_legal_order(graph: Graph, content: list[list[int]], edges: set[tuple[int, int]]) -> NodeGraph | None:
+    """Return the nodes numbered in a legal order, as near to program order as the edges allow."""
+    count = len(content)
+    after: list[list[int]] = [[] for _ in range(count)]
+    waits = [0] * count
+    for a, b in edges:
+        after[a].append(b)
+        waits[b] += 1
+    if any(a > b for a, b in edges):
+        ready = [node for node in range(count) if waits[node] == 0]
+        order: list[int] = []
+        while ready:
+            node = heapq.heappop(ready)
+            order.append(node)
+            for other in after[node]:
+                waits[other] -= 1
+                if waits[other] == 0:
+                    heapq.heappush(ready, other)
+        if len(order) < count:
+            return None
+    else:
+        order = list(range(count))
+    number = {node: i for i, node in enumerate(order)}
+    rows: list[list[int]] = [[] for _ in range(count)]
+    followers: list[list[int]] = [[] for _ in range(count)]
+    for a, b in edges:
+        rows[number[b]].append(number[a])
+        followers[number[a]].append(number[b])
+    ops = Rows.of([content[node] for node in order])
+    before = Rows.of([sorted(row) for row in rows])
+    behind = Rows.of([sorted(row) for row in followers])
+    return NodeGraph(graph, Nodes(ops.start, ops.items, before.start, before.items, behind.start, behind.items))

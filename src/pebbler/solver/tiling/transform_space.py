@@ -1,0 +1,191 @@
+"""Transforms of a graph: which axes are cut how finely, which temps are fused away or recomputed, which sums run backwards.
+
+A transform applied to a graph gives the transformed graph, and its ops as nodes that a search can order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+from pebbler.errors import InputError
+from pebbler.game.dataflow import NONE
+from pebbler.game.graph import Graph
+from pebbler.game.tile_meta import origin, without_tiles
+from pebbler.game.transform import fusable, fuse_all, tile
+from pebbler.solver.tiling.node_graph import NodeGraph, op_ranks
+
+__all__ = ["Transform", "TransformSpace"]
+
+MOST_OPS = 20_000  # beyond this a graph takes longer to build than a minute's search can spare
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A way to transform a graph.
+
+    >>> Transform(sizes=(("hidden", 20),), fused=("dW1",)).describe()
+    'tiles hidden=20; fused dW1'
+    """
+
+    sizes: tuple[tuple[str, int], ...] = ()  # axis -> tile, sorted; axes not named stay whole
+    fused: tuple[str, ...] = ()
+    recomputed: tuple[
+        tuple[str, int], ...
+    ] = ()  # temp -> from which rank of ops on (`op_ranks`) its readers get it recomputed
+    reverse: tuple[str, ...] = ()  # ops that add up their tiles backwards
+
+    def describe(self) -> str:
+        """Return the transform in words."""
+        words = []
+        if self.sizes:
+            words.append("tiles " + ", ".join(f"{axis}={size}" for axis, size in self.sizes))
+        if self.fused:
+            words.append("fused " + ", ".join(sorted(self.fused)))
+        if self.recomputed:
+            words.append("recomputed " + ", ".join(sorted(temp for temp, _ in self.recomputed)))
+        if self.reverse:
+            words.append("backwards " + ", ".join(sorted(self.reverse)))
+        return "; ".join(words) or "as it is"
+
+    def with_sizes(self, /, **sizes: int | None) -> Transform:
+        """Return the transform with some tile sizes changed; None leaves an axis whole."""
+        merged = {**dict(self.sizes), **sizes}
+        return replace(self, sizes=tuple(sorted((axis, size) for axis, size in merged.items() if size is not None)))
+
+
+class TransformSpace:
+    """A graph, what may be done to it, and the transformed graphs made so far.
+
+    Where an order of temps or ops matters, it is that of the graph, so that their names do not.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        # Tiles of a graph that is tiled already are tensors like any other here: `tile` in a plan refers to its source.
+        self._plain = without_tiles(graph)
+        self._fused: dict[tuple[str, ...], Graph | None] = {}
+        self._tiled: dict[tuple[object, ...], Graph | None] = {}
+
+    @cached_property
+    def axes(self) -> dict[str, int]:
+        """Axes that can be cut: those with one extent wherever they are, larger than 1."""
+        extents: dict[str, set[int]] = {}
+        for tensor in self.graph.tensors:
+            for axis, extent in tensor.axes or ():
+                extents.setdefault(axis, set()).add(extent)
+        return {axis: found.pop() for axis, found in sorted(extents.items()) if len(found) == 1 and max(found) > 1}
+
+    @cached_property
+    def temps(self) -> tuple[str, ...]:
+        """Temps that can be fused away, by themselves."""
+        return tuple(fusable(self.graph))
+
+    @cached_property
+    def sums(self) -> dict[str, tuple[str, ...]]:
+        """Per op: the axes that it sums over."""
+        axes = {tensor.name: {axis for axis, _ in tensor.axes or ()} for tensor in self.graph.tensors}
+        found = {}
+        for op in self.graph.ops:
+            read = {axis for name in op.reads for axis in axes[name]}
+            written = {axis for name in op.writes for axis in axes[name]}
+            found[op.name] = tuple(sorted(axis for axis in read - written if axis not in op.whole))
+        return found
+
+    def fits(self, transform: Transform) -> bool:
+        """Whether the transformed graph stays within the size that a search can handle."""
+        return self.count_ops(transform) <= MOST_OPS
+
+    def count_ops(self, transform: Transform) -> int:
+        """Return how many ops the transformed graph would have, fusion aside."""
+        tiles = {axis: math.ceil(self.axes[axis] / size) for axis, size in transform.sizes}
+        axes = {tensor.name: [axis for axis, _ in tensor.axes or ()] for tensor in self.graph.tensors}
+        total = 0
+        for op in self.graph.ops:
+            touched = {axis for name in (*op.reads, *op.writes) for axis in axes[name]} - set(op.whole)
+            total += math.prod(tiles.get(axis, 1) for axis in touched)
+        return total
+
+    def effective(self, transform: Transform) -> Transform:
+        """Return the transform in program order, without what has no effect (tiles of a whole axis) or cannot be (fused sums)."""
+        sizes = tuple((axis, size) for axis, size in transform.sizes if size < self.axes[axis])
+        cut = {axis for axis, _ in sizes}
+        makers = {name: op for op in self.graph.ops for name in op.writes}
+        fused = [temp for temp in transform.fused if not cut.intersection(self.sums[makers[temp].name])]
+        reverse = [name for name in transform.reverse if cut.intersection(self.sums[name])]
+        recomputed = {temp: at for temp, at in transform.recomputed if temp not in fused}
+        return Transform(
+            tuple(sorted(sizes)),
+            _in_order(fused, self.graph.tensor_index),
+            tuple((temp, recomputed[temp]) for temp in _in_order(recomputed, self.graph.tensor_index)),
+            _in_order(reverse, self.graph.op_index),
+        )
+
+    def rank(self, transform: Transform) -> tuple[object, ...]:
+        """Return what to sort transforms by: tile sizes, then the places in the graph of what is fused, recomputed, reversed."""
+        tensor, op = self.graph.tensor_index, self.graph.op_index
+        return (
+            transform.sizes,
+            tuple(map(tensor, transform.fused)),
+            tuple((tensor(temp), at) for temp, at in transform.recomputed),
+            tuple(map(op, transform.reverse)),
+        )
+
+    def transformed(self, transform: Transform) -> Graph | None:
+        """Return the graph tiled and fused as the transform says; None where that cannot be done."""
+        key = (transform.sizes, transform.fused, transform.reverse)
+        if key not in self._tiled:
+            graph = self._fuse(transform.fused)
+            try:
+                for axis, size in transform.sizes:
+                    if graph is not None:
+                        backwards = [op.name for op in graph.ops if origin(op) in transform.reverse]
+                        graph = tile(graph, axis, size, reverse=backwards)
+                if graph is not None:
+                    _ = graph.dataflow
+            except InputError:
+                graph = None
+            self._tiled[key] = graph
+        return self._tiled[key]
+
+    def nodes(self, transform: Transform) -> NodeGraph | None:
+        """Return the transformed graph as nodes; None where it cannot be made."""
+        graph = self.transformed(transform)
+        found = None if graph is None else NodeGraph.of(graph, dict(transform.recomputed))
+        return replace(found, graph=self.graph) if found is not None and graph is self._plain else found
+
+    def recomputable(self, transform: Transform) -> Iterator[tuple[str, int]]:
+        """Yield the temps that could be recomputed, and from which rank of ops on: at the widest gap between their readers."""
+        graph = self._fuse(transform.fused)
+        if graph is None:
+            return
+        flow, recomputed, rank = graph.dataflow, dict(transform.recomputed), op_ranks(graph)
+        for value in range(flow.values):
+            tensor = graph.tensors[flow.value_tensor[value]]
+            maker = int(flow.value_maker[value])
+            if tensor.kind != "temp" or maker == NONE or flow.op_in_place[maker] or flow.op_once[maker]:
+                continue
+            places = {rank[maker]}
+            for reader in flow.value_readers.row(value).tolist():
+                places.add(rank[reader])
+                # Where a result is recomputed its operands are read once more.
+                places |= {recomputed[name] for name in graph.ops[reader].writes if name in recomputed}
+            gaps = [(after - before, after) for before, after in pairwise(sorted(places))]
+            widest, at = max(gaps, default=(0, 0))
+            if widest > 1:
+                yield tensor.name, at
+
+    def _fuse(self, temps: tuple[str, ...]) -> Graph | None:
+        if temps not in self._fused:
+            try:
+                self._fused[temps] = fuse_all(self._plain, temps)
+            except InputError:
+                self._fused[temps] = None
+        return self._fused[temps]
+
+
+def _in_order(names: Iterable[str], place: Callable[[str], int]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=place))
