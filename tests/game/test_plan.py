@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 
 from pebbler.errors import InputError
-from pebbler.game.machine import machine
-from pebbler.game.plan import COMPUTE, COPY, DROP, Plan
+from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.moves import COMPUTE, COPY, DROP, Compute, Copy, Drop
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.workloads import chain, mlp, note_mlp
 from strategies import generators, random_graph, random_machine, random_plan
@@ -24,7 +26,7 @@ def test_a_plan_survives_its_file(tmp_path):
     plan = small(energy=3.0, bound=3, status="optimal", proof="counted", source=chain(2), meta={"by": "hand"})
     plan.save(tmp_path / "p.json")
     loaded = Plan.load(tmp_path / "p.json")
-    assert [tuple(move) for move in loaded.moves] == list(plan.moves)
+    assert loaded.moves == plan.moves
     assert (loaded.graph, loaded.machine, loaded.start, loaded.steady) == (plan.graph, plan.machine, plan.start, False)
     assert (loaded.energy, loaded.bound, loaded.status, loaded.proof) == (3, 3, "optimal", "counted")
     assert (loaded.source, loaded.meta) == (chain(2), {"by": "hand"})
@@ -70,11 +72,25 @@ def test_moves_as_numbers():
         machine("red-blue"),
         [("compute", "c1"), ("compute", "b1", "fast"), ("copy", "N0", "slow", "fast"), ("drop", "N1", "slow")],
     )
-    encoded = plan.encode()
-    assert encoded.kind.tolist() == [COMPUTE, COMPUTE, COPY, DROP]
-    assert encoded.subject.tolist() == [0, 1, 0, 1]
-    assert encoded.level.tolist() == [0, 0, 1, 1]
-    assert encoded.to.tolist() == [0, 0, 0, 0]
+    moves = plan.moves
+    assert moves.kind.tolist() == [COMPUTE, COMPUTE, COPY, DROP]
+    assert moves.subject.tolist() == [0, 1, 0, 1]
+    assert moves.level.tolist() == [0, 0, 1, 1]
+    assert moves.to.tolist() == [0, 0, 0, 0]
+    assert moves.order.tolist() == [0, 1]
+    assert moves == [Compute("c1"), Compute("b1"), Copy("N0", "slow", "fast"), Drop("N1", "slow")]
+    assert moves[1:] == list(moves)[1:]
+    assert moves[-1] == Drop("N1", "slow")
+    assert moves != moves[:3]
+    assert plan.with_moves(moves.words()).moves == moves
+
+
+def test_moves_keep_their_meaning_on_another_machine():
+    plan = Plan(chain(1), machine("red-blue"), [("copy", "N0", "slow", "fast")])
+    levels = (Level("tiny", 0, 0, capacity=1), Level("fast", 0, 0, capacity=9), Level("slow", 0, 0))
+    moved = replace(plan, machine=Machine("deep", "pebble", levels))
+    assert moved.moves == plan.moves
+    assert (moved.moves.level.tolist(), moved.moves.to.tolist()) == ([2], [1])
 
 
 @pytest.mark.parametrize(
@@ -97,9 +113,8 @@ def test_moves_as_numbers():
     ],
 )
 def test_moves_of_what_does_not_exist_are_refused_with_their_place(move, message):
-    plan = Plan(chain(1), machine("red-blue"), [("compute", "c1"), move], start={"N0": "fast"})
     with pytest.raises(InputError, match=message) as caught:
-        plan.encode()
+        Plan(chain(1), machine("red-blue"), [("compute", "c1"), move], start={"N0": "fast"})
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 2000
 

@@ -31,9 +31,9 @@ def trace(
     """
     from pebbler.cli.output import emit_json, progress, tell
     from pebbler.errors import InputError
-    from pebbler.game.plan import load_subject
     from pebbler.trace.analysis import trace_plan
     from pebbler.trace.traces import Trace
+    from pebbler.workloads import load_subject
 
     if output.suffix.lower() != ".npz":
         raise InputError(f"{output}: a trace file must end in .npz")

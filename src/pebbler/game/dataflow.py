@@ -1,4 +1,4 @@
-"""Versions and hazards of a program, derived from its order.
+"""The values of a program and its hazards, as flat arrays, and answers to questions about them.
 
 A *value* is one version of one tensor. Tensors that overwrite one another share a *storage*, which holds at most one value
 at a time; writing into a storage destroys the value that it held. From that alone follow the hazards: a reader needs the
@@ -7,23 +7,20 @@ value to be there (RAW), the op that destroys it must wait for all its readers (
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.errors import InputError, quoted
+from pebbler.errors import quoted
 
-if TYPE_CHECKING:
-    from pebbler.game.graph import Op, Tensor
-
-__all__ = ["NONE", "Dataflow", "Hazard", "Rows", "derive"]
+__all__ = ["NONE", "Dataflow", "Hazard", "Rows"]
 
 NONE = -1
-_MOST_UNITS = 2**60  # sums of sizes are 64-bit integers
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -49,6 +46,31 @@ class Rows:
         """Return the rows of these lengths, cut from `items`."""
         counts = np.array(lengths, np.int64)
         return cls(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), np.array(items, np.int64))
+
+    @classmethod
+    def of_pairs(cls, pairs: Sequence[tuple[int, int]], count: int) -> Rows:
+        """Return `count` rows from (row, item) pairs; each row is sorted and has every item once.
+
+        >>> Rows.of_pairs([(1, 5), (0, 2), (1, 3), (1, 5)], 2).lists()
+        [[2], [3, 5]]
+        """
+        found = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
+        return cls.flat(np.bincount(found[:, 0], minlength=count), found[:, 1])
+
+    def transposed(self, count: int) -> Rows:
+        """Return, for each of `count` items, the rows that have it.
+
+        >>> Rows.of([[1], [0, 1]]).transposed(2).lists()
+        [[1], [0, 1]]
+        """
+        row = np.repeat(np.arange(len(self)), np.diff(self.start))
+        order = np.lexsort((row, self.items))
+        return Rows.flat(np.bincount(self.items, minlength=count), row[order])
+
+    def lists(self) -> list[list[int]]:
+        """Return the rows as lists."""
+        items, start = self.items.tolist(), self.start.tolist()
+        return [items[a:b] for a, b in pairwise(start)]
 
     def row(self, index: int) -> Ints:
         """Return one row."""
@@ -95,6 +117,7 @@ class Dataflow:
 
     tensor_names: list[str]
     op_names: list[str]
+    tensor_size: Ints
     value_tensor: Ints
     value_version: Ints
     value_size: Ints
@@ -133,171 +156,74 @@ class Dataflow:
     def hazards(self, *, war: bool = True) -> list[Hazard]:
         """Return every hazard once, in order of the op that must wait."""
         found = []
-        for kind, before, after, value in self._edges():
-            if war or kind != "WAR":
-                names = self.op_names[before], self.op_names[after], self.tensor_names[self.value_tensor[value]]
-                found.append((after, before, Hazard(kind, *names, int(self.value_version[value]))))
+        for kind, before, after, value in self._hazards(war):
+            names = self.op_names[before], self.op_names[after], self.tensor_names[self.value_tensor[value]]
+            found.append((after, before, Hazard(kind, *names, int(self.value_version[value]))))
         found.sort(key=lambda item: item[:2])
         return [hazard for _, _, hazard in found]
 
-    def predecessors(self, *, war: bool = True) -> list[list[int]]:
-        """Return, for every op, the ops that must run before it (direct hazards only, sorted, each once)."""
-        before: list[set[int]] = [set() for _ in self.op_names]
-        for kind, first, second, _ in self._edges():
-            if war or kind != "WAR":
-                before[second].add(first)
-        return [sorted(ops) for ops in before]
+    # Graph questions, answered once -----------------------------------------------------------------------------------
 
-    def _edges(self) -> Iterator[tuple[Literal["RAW", "WAR", "WAW"], int, int, int]]:
+    @cached_property
+    def before(self) -> Rows:
+        """Per op, the ops that must run before it: direct hazards only, sorted, each once."""
+        return self._ops_before(war=True)
+
+    @cached_property
+    def after(self) -> Rows:
+        """Per op, the ops that must wait for it: direct hazards only, sorted, each once."""
+        return self.before.transposed(self.ops)
+
+    def predecessors(self, *, war: bool = True) -> list[list[int]]:
+        """Return `before` as lists; without `war` the anti-dependencies are left out, as the notes did."""
+        return (self.before if war else self._ops_before(war=False)).lists()
+
+    @cached_property
+    def ancestors(self) -> list[int]:
+        """Per op, all ops that must run before it, as the bits of an integer."""
+        return _reach(self.before.lists(), range(self.ops))
+
+    @cached_property
+    def descendants(self) -> list[int]:
+        """Per op, all ops that must run after it, as the bits of an integer."""
+        return _reach(self.after.lists(), range(self.ops - 1, -1, -1))
+
+    @cached_property
+    def op_can_rerun(self) -> Bools:
+        """Per op, whether it may run again: it neither overwrites anything nor is marked `once`."""
+        return ~(self.op_once | self.op_in_place)
+
+    @cached_property
+    def value_can_be_remade(self) -> Bools:
+        """Per value, whether an op makes it that may run again."""
+        made = self.value_maker != NONE
+        found = np.zeros(self.values, np.bool_)
+        found[made] = self.op_can_rerun[self.value_maker[made]]
+        return found
+
+    def _ops_before(self, *, war: bool) -> Rows:
+        pairs = [(after, before) for _, before, after, _ in self._hazards(war)]
+        return Rows.of_pairs(pairs, self.ops)
+
+    def _hazards(self, war: bool) -> Iterator[tuple[Literal["RAW", "WAR", "WAW"], int, int, int]]:
         makers, destroyers = self.value_maker.tolist(), self.value_destroyer.tolist()
         for value, (maker, destroyer) in enumerate(zip(makers, destroyers, strict=True)):
             readers = self.value_readers.row(value).tolist()
             if maker != NONE:
                 yield from (("RAW", maker, reader, value) for reader in readers)
             if destroyer != NONE:
-                yield from (("WAR", reader, destroyer, value) for reader in readers if reader != destroyer)
+                if war:
+                    yield from (("WAR", reader, destroyer, value) for reader in readers if reader != destroyer)
                 if maker != NONE:
                     yield "WAW", maker, destroyer, value
 
 
-def derive(tensors: Sequence[Tensor], ops: Sequence[Op]) -> Dataflow:
-    """Return the values and hazards of a program, or say which op reads what is not there.
-
-    >>> from pebbler.game.graph import Graph
-    >>> g = Graph("g"); _ = g.tensor("a", 1), g.op("f", reads=["a"])
-    >>> g.dataflow
-    Traceback (most recent call last):
-    pebbler.errors.InputError: ops[0] (f): reads a before any op writes it
-    """
-    index = {tensor.name: i for i, tensor in enumerate(tensors)}
-    storage = _storages(tensors, index)
-    value_tensor: list[int] = []
-    value_version: list[int] = []
-    value_maker: list[int] = []
-    value_destroyer: list[int] = []
-    held = [NONE] * len(tensors)  # per storage: the value it holds
-    latest = [NONE] * len(tensors)  # per tensor: its newest value, overwritten or not
-    writes_seen = [0] * len(tensors)
-
-    def make(tensor: int, maker: int) -> int:
-        value = len(value_tensor)
-        value_tensor.append(tensor)
-        value_version.append(writes_seen[tensor])
-        value_maker.append(maker)
-        value_destroyer.append(NONE)
-        writes_seen[tensor] += 1
-        latest[tensor] = held[storage[tensor]] = value
-        return value
-
-    for i, tensor in enumerate(tensors):
-        if tensor.kind in ("input", "param"):
-            if held[storage[i]] != NONE:
-                other = quoted(tensors[value_tensor[held[storage[i]]]].name)
-                raise InputError(
-                    f"tensors[{i}] ({quoted(tensor.name)}): starts with a value in storage that {other} fills already"
-                )
-            make(i, NONE)
-    start_value = np.array(latest, np.int64)
-
-    # Flat lists: a list per op and per value would cost more time than everything else.
-    reads: list[int] = []
-    writes: list[int] = []
-    destroys: list[int] = []
-    destroyers: list[int] = []
-    for position, op in enumerate(ops):
-        for name in op.reads:
-            value = latest[index[name]]
-            if value == NONE or value_destroyer[value] != NONE:
-                reason = " before any op writes it"
-                if value != NONE:
-                    reason = f", which {quoted(ops[value_destroyer[value]].name)} has overwritten"
-                raise InputError(f"ops[{position}] ({quoted(op.name)}): reads {quoted(name)}{reason}")
-            reads.append(value)
-        for name in op.writes:
-            i = index[name]
-            old = held[storage[i]]
-            if old != NONE:
-                if value_maker[old] == position:
-                    raise InputError(f"ops[{position}] ({quoted(op.name)}): writes the storage of {quoted(name)} twice")
-                value_destroyer[old] = position
-                destroys.append(old)
-                destroyers.append(position)
-            writes.append(make(i, position))
-    op_reads = Rows.flat([len(op.reads) for op in ops], reads)
-    op_writes = Rows.flat([len(op.writes) for op in ops], writes)
-    op_destroys = Rows.flat(np.bincount(np.array(destroyers, np.int64), minlength=len(ops)), destroys)
-
-    survive = np.zeros(len(value_tensor), np.bool_)
-    final_value = [held[storage[i]] for i in range(len(tensors))]
-    for i, tensor in enumerate(tensors):
-        if tensor.kind == "output":
-            _check_output(i, tensors, ops, latest, value_destroyer)
-        if tensor.kind in ("param", "output"):
-            survive[final_value[i]] = True
-    if sum(tensors[i].size for i in value_tensor) > _MOST_UNITS:
-        raise InputError(f"all values together have more than {_MOST_UNITS:,} units, the most that is supported")
-    sizes = np.array([tensor.size for tensor in tensors], np.int64)
-    return Dataflow(
-        tensor_names=[tensor.name for tensor in tensors],
-        op_names=[op.name for op in ops],
-        value_tensor=np.array(value_tensor, np.int64),
-        value_version=np.array(value_version, np.int64),
-        value_size=sizes[np.array(value_tensor, np.int64)] if value_tensor else np.zeros(0, np.int64),
-        value_maker=np.array(value_maker, np.int64),
-        value_destroyer=np.array(value_destroyer, np.int64),
-        value_must_survive=survive,
-        start_value=start_value,
-        final_value=np.array(final_value, np.int64),
-        storage=np.array(storage, np.int64),
-        op_cost=np.array([op.cost for op in ops], np.float64),
-        op_once=np.array([op.once for op in ops], np.bool_),
-        op_in_place=np.diff(op_destroys.start) > 0,
-        op_reads=op_reads,
-        op_writes=op_writes,
-        op_destroys=op_destroys,
-        value_readers=_readers(op_reads, len(value_tensor)),
-    )
-
-
-def _readers(op_reads: Rows, values: int) -> Rows:
-    """Return the distinct ops that read each value, in program order."""
-    ops = len(op_reads)
-    reader = np.repeat(np.arange(ops), np.diff(op_reads.start))
-    pairs = np.unique(op_reads.items * max(ops, 1) + reader)  # an op that reads a value twice is one reader
-    return Rows.flat(np.bincount(pairs // max(ops, 1), minlength=values), pairs % max(ops, 1))
-
-
-def _storages(tensors: Sequence[Tensor], index: dict[str, int]) -> list[int]:
-    """Return the storage of every tensor, named by the tensor at the end of its `overwrites` chain."""
-    root = list(range(len(tensors)))
-    for i, tensor in enumerate(tensors):
-        if tensor.overwrites is None:
-            continue
-        place = f"tensors[{i}] ({quoted(tensor.name)})"
-        seen = {i}
-        here = tensor
-        while here.overwrites is not None:
-            if here.overwrites not in index:
-                raise InputError(f"{place}: overwrites {quoted(here.overwrites)}, which no tensor declares")
-            step = index[here.overwrites]
-            if step in seen:
-                raise InputError(f"{place}: overwrites itself through {quoted(here.overwrites)}")
-            seen.add(step)
-            here = tensors[step]
-        root[i] = index[here.name]
-        if tensor.size > here.size:
-            raise InputError(
-                f"{place}: size {tensor.size} does not fit in the storage of {quoted(here.name)}, {here.size}"
-            )
-    return root
-
-
-def _check_output(
-    i: int, tensors: Sequence[Tensor], ops: Sequence[Op], latest: list[int], value_destroyer: list[int]
-) -> None:
-    place = f"tensors[{i}] ({quoted(tensors[i].name)})"
-    if latest[i] == NONE:
-        raise InputError(f"{place}: is an output that no op writes")
-    if value_destroyer[latest[i]] != NONE:
-        culprit = quoted(ops[value_destroyer[latest[i]]].name)
-        raise InputError(f"{place}: is an output that {culprit} overwrites for good, so it cannot be there at the end")
+def _reach(neighbours: list[list[int]], order: Iterable[int]) -> list[int]:
+    """Return per op all that can be reached through its neighbours, which come before it in `order`, as bits."""
+    found = [0] * len(neighbours)
+    for op in order:
+        bits = 0
+        for other in neighbours[op]:
+            bits |= found[other] | 1 << other
+        found[op] = bits
+    return found

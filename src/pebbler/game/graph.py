@@ -6,16 +6,18 @@ The program order is the meaning. Versions and hazards follow from it (`pebbler.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import read_json, write_bytes
-from pebbler.game.dataflow import Dataflow, derive
+from pebbler.game.dataflow import Dataflow
+from pebbler.game.versions import derive
 
 __all__ = ["FORMAT", "Graph", "GraphFile", "Kind", "Op", "Tensor"]
 
@@ -68,9 +70,12 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 class Graph:
     """Tensors and ops in program order.
 
+    Built step by step, read as a value: `tensors` and `ops` are tuples, and what is derived from them is derived anew when more
+    is added.
+
     >>> g = Graph("sgd", unit="float32")
-    >>> _ = g.tensor("W", 20, kind="param"), g.tensor("x", 20, kind="input"), g.tensor("dW", 20)
-    >>> _ = g.op("grad", reads=["W", "x"], writes=["dW"]), g.op("upd", reads=["W", "dW"], writes=["W"])
+    >>> g = g.tensor("W", 20, kind="param").tensor("x", 20, kind="input").tensor("dW", 20)
+    >>> g = g.op("grad", reads=["W", "x"], writes=["dW"]).op("upd", reads=["W", "dW"], writes=["W"])
     >>> [hazard.kind for hazard in g.dataflow.hazards()]
     ['WAR', 'RAW']
     """
@@ -86,8 +91,8 @@ class Graph:
         self.name = name
         self.unit = unit
         self.meta: dict[str, Any] = dict(meta or {})
-        self.tensors: list[Tensor] = []
-        self.ops: list[Op] = []
+        self._tensors: list[Tensor] = []
+        self._ops: list[Op] = []
         self._tensor_index: dict[str, int] = {}
         self._op_index: dict[str, int] = {}
         for tensor in tensors:
@@ -114,12 +119,11 @@ class Graph:
         axes: Sequence[tuple[str, int]] | None = None,
         overwrites: str | None = None,
         meta: dict[str, Any] | None = None,
-    ) -> Tensor:
-        """Declare a tensor and return it; `size` is in the graph's unit."""
+    ) -> Self:
+        """Declare a tensor and return the graph; `size` is in the graph's unit."""
         fields = {"name": name, "size": size, "kind": kind, "axes": axes, "overwrites": overwrites, "meta": meta or {}}
-        tensor = _convert(fields, Tensor, "tensor")
-        self._add_tensor(tensor)
-        return tensor
+        self._add_tensor(_convert(fields, Tensor, "tensor"))
+        return self
 
     def op(
         self,
@@ -132,15 +136,14 @@ class Graph:
         whole: Sequence[str] = (),
         pointwise: bool = False,
         meta: dict[str, Any] | None = None,
-    ) -> Op:
-        """Append an op to the program and return it."""
+    ) -> Self:
+        """Append an op to the program and return the graph."""
         for field, names in (("reads", reads), ("writes", writes)):
             if isinstance(names, str):
                 raise InputError(f"op {quoted(name)}: {field} must be a list of tensor names, got the string {names!r}")
         fields = {"name": name, "reads": reads, "writes": writes, "cost": cost, "once": once}
-        op = _convert(fields | {"whole": whole, "pointwise": pointwise, "meta": meta or {}}, Op, "op")
-        self._add_op(op)
-        return op
+        self._add_op(_convert(fields | {"whole": whole, "pointwise": pointwise, "meta": meta or {}}, Op, "op"))
+        return self
 
     def _add_tensor(self, tensor: Tensor) -> None:
         wrong = None
@@ -155,9 +158,9 @@ class Graph:
             elif len({axis for axis, _ in tensor.axes}) != len(tensor.axes):
                 wrong = "an axis is named twice"
         if wrong is not None:
-            raise InputError(f"tensors[{len(self.tensors)}] ({quoted(tensor.name)}): {wrong}")
-        self._tensor_index[tensor.name] = len(self.tensors)
-        self.tensors.append(tensor)
+            raise InputError(f"tensors[{len(self._tensors)}] ({quoted(tensor.name)}): {wrong}")
+        self._tensor_index[tensor.name] = len(self._tensors)
+        self._tensors.append(tensor)
         self._forget()
 
     def _add_op(self, op: Op) -> None:
@@ -179,15 +182,46 @@ class Graph:
                     if name not in known and wrong is None:
                         wrong = f"{verb} {quoted(name)}, which no tensor declares{near_matches(name, known)}"
         if wrong is not None:
-            raise InputError(f"ops[{len(self.ops)}] ({quoted(op.name)}): {wrong}")
-        self._op_index[op.name] = len(self.ops)
-        self.ops.append(op)
+            raise InputError(f"ops[{len(self._ops)}] ({quoted(op.name)}): {wrong}")
+        self._op_index[op.name] = len(self._ops)
+        self._ops.append(op)
         self._forget()
 
     def _forget(self) -> None:
-        self.__dict__.pop("dataflow", None)
+        for derived in ("tensors", "ops", "tensor_names", "op_names", "dataflow"):
+            self.__dict__.pop(derived, None)
 
     # Looking ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors, in the order in which they were declared."""
+        return tuple(self._tensors)
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops, in program order."""
+        return tuple(self._ops)
+
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        """The names of the tensors, in the order in which they were declared."""
+        return tuple(self._tensor_index)
+
+    @cached_property
+    def op_names(self) -> tuple[str, ...]:
+        """The names of the ops, in program order."""
+        return tuple(self._op_index)
+
+    @property
+    def tensor_numbers(self) -> Mapping[str, int]:
+        """The position of every tensor, by name."""
+        return MappingProxyType(self._tensor_index)
+
+    @property
+    def op_numbers(self) -> Mapping[str, int]:
+        """The position of every op in program order, by name."""
+        return MappingProxyType(self._op_index)
 
     @cached_property
     def dataflow(self) -> Dataflow:
@@ -231,7 +265,7 @@ class Graph:
 
     def to_file(self) -> GraphFile:
         """Return the JSON form, for embedding in other files."""
-        return GraphFile(FORMAT, self.name, self.unit, self.tensors, self.ops, self.meta)
+        return GraphFile(FORMAT, self.name, self.unit, list(self.tensors), list(self.ops), self.meta)
 
     @classmethod
     def from_file(cls, file: GraphFile) -> Graph:

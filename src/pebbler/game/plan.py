@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from pebbler.errors import InputError, quoted
-from pebbler.files import read_bytes, read_json, write_bytes
+from pebbler.files import read_json, write_bytes
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine, energy_unit
-from pebbler.workloads import load
+from pebbler.game.moves import COMPUTE, COPY, DROP, KINDS, Compute, Copy, Drop, Moves  # bridge: the first four go
+from pebbler.game.replay import Replay
 
-__all__ = [
-    "COMPUTE",
-    "COPY",
-    "DROP",
-    "FORMAT",
-    "KINDS",
-    "EncodedMoves",
-    "Move",
-    "Plan",
-    "Status",
-    "load_subject",
-    "whole",
-]
+__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status", "whole"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
-Move = tuple[str, ...]
-COMPUTE, COPY, DROP = 0, 1, 2
-KINDS = ("compute", "copy", "drop")
-_SHAPES = {
-    "compute": '["compute", op] or ["compute", op, level]',
-    "copy": '["copy", tensor, from, to]',
-    "drop": '["drop", tensor, level]',
-}
+Move: TypeAlias = Any  # bridge: goes when every module makes typed moves
+EncodedMoves = Moves  # bridge
 
 
 class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,16 +44,6 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 @dataclass(frozen=True)
-class EncodedMoves:
-    """Moves as flat arrays: what kind, which op or tensor, and the levels."""
-
-    kind: npt.NDArray[np.int8]
-    subject: npt.NDArray[np.int64]  # op of a compute, tensor of a copy or drop
-    level: npt.NDArray[np.int8]  # where a compute's results go, where a copy comes from, where a drop happens
-    to: npt.NDArray[np.int8]  # where a copy goes
-
-
-@dataclass(frozen=True)
 class Plan:
     """A schedule for one graph on one machine.
 
@@ -87,7 +59,7 @@ class Plan:
 
     graph: Graph
     machine: Machine
-    moves: Sequence[Move]
+    moves: Moves  # any sequence of moves, or of their words, is taken and kept as `Moves`
     start: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     steady: bool | None = None
     energy: float | None = None
@@ -98,14 +70,15 @@ class Plan:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "moves", Moves.of(self.graph, self.machine, self.moves))
         if self.steady is None:
             object.__setattr__(self, "steady", self.graph.updates_params)
 
     @classmethod
     def in_order(cls, graph: Graph, machine: Machine, order: Sequence[str] | None = None, **more: Any) -> Plan:
         """Return the plan that only computes: the ops in the given order, or in program order."""
-        names = [op.name for op in graph.ops] if order is None else order
-        return cls(graph, machine, [("compute", name) for name in names], **more)
+        numbers = range(len(graph.ops)) if order is None else [graph.op_index(name) for name in order]
+        return cls(graph, machine, Moves.computes(graph, machine, numbers), **more)
 
     @property
     def gap(self) -> float | None:
@@ -123,6 +96,10 @@ class Plan:
         return said if isinstance(said, str) else energy_unit(self.graph.unit)
 
     # Names to numbers -------------------------------------------------------------------------------------------------
+
+    def with_moves(self, moves: Iterable[Compute | Copy | Drop | Sequence[str]]) -> Plan:
+        """Return the plan with other moves."""
+        return replace(self, moves=Moves.of(self.graph, self.machine, moves))
 
     def start_levels(self) -> dict[int, list[int]]:
         """Return the levels where each start value is, by tensor number; the slowest unless the plan says otherwise."""
@@ -144,47 +121,13 @@ class Plan:
             levels[tensor] = numbers
         return levels
 
-    def encode(self) -> EncodedMoves:
-        """Return the moves as flat arrays, or say which one names something that does not exist."""
-        count = len(self.moves)
-        ops = {op.name: i for i, op in enumerate(self.graph.ops)}
-        tensors = {tensor.name: i for i, tensor in enumerate(self.graph.tensors)}
-        levels = {level.name: i for i, level in enumerate(self.machine.level)}
-        kind, subject, level, to = [0] * count, [0] * count, [0] * count, [0] * count
-        for i, move in enumerate(self.moves):
-            try:
-                what = move[0]
-                if what == "compute" and len(move) <= 3:
-                    subject[i] = ops[move[1]]
-                    level[i] = levels[move[2]] if len(move) == 3 else 0
-                elif what == "copy" and len(move) == 4:
-                    kind[i], subject[i], level[i], to[i] = COPY, tensors[move[1]], levels[move[2]], levels[move[3]]
-                elif what == "drop" and len(move) == 3:
-                    kind[i], subject[i], level[i] = DROP, tensors[move[1]], levels[move[2]]
-                else:
-                    raise IndexError
-            except (IndexError, KeyError, TypeError):
-                raise self._move_error(i) from None
-        return EncodedMoves(
-            np.array(kind, np.int8), np.array(subject, np.int64), np.array(level, np.int8), np.array(to, np.int8)
-        )
+    def encode(self) -> Moves:
+        """Bridge: goes when nobody calls it any more."""
+        return self.moves
 
-    def _move_error(self, i: int) -> InputError:
-        move = self.moves[i]
-        place = f"moves[{i}]"
-        words = [word if isinstance(word, str) else repr(word) for word in move[:5]]
-        got = f"got [{', '.join(map(quoted, words))}{', ...' if len(move) > 5 else ''}]"
-        if len(move) == 0 or move[0] not in _SHAPES:
-            return InputError(f"{place}: expected one of {', '.join(_SHAPES.values())}; {got}")
-        lengths = {"compute": (2, 3), "copy": (4,), "drop": (3,)}[move[0]]
-        if len(move) in lengths and all(isinstance(word, str) for word in move):
-            try:
-                self.graph.op_index(move[1]) if move[0] == "compute" else self.graph.tensor_index(move[1])
-                for name in move[2:]:
-                    self.machine.level_index(name)
-            except InputError as error:
-                return InputError(f"{place}: {error}")
-        return InputError(f"{place}: expected {_SHAPES[move[0]]}; {got}")
+    def replay(self) -> Replay:
+        """Return the plan played move by move: what each one reads, and which values come to and leave which levels."""
+        return Replay(self)
 
     # Files ------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +137,7 @@ class Plan:
             FORMAT,
             self.graph.to_file(),
             self.machine,
-            [tuple(move) for move in self.moves],
+            self.moves.words(),
             {name: where if isinstance(where, str) else list(where) for name, where in self.start.items()},
             self.steady,
             whole(self.energy),
@@ -221,10 +164,15 @@ class Plan:
             source = None if file.source is None else Graph.from_file(file.source)
         except InputError as error:
             raise InputError(f"{path}: {place}: {error}") from None
+        try:
+            file.machine.in_unit(graph.unit)  # refuses units that do not agree
+            moves = Moves.of(graph, file.machine, file.moves)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
         return cls(
             graph,
             file.machine,
-            file.moves,
+            moves,
             file.start,
             file.steady,
             whole(file.energy),
@@ -234,17 +182,6 @@ class Plan:
             source,
             file.meta,
         )
-
-
-def load_subject(name: str | Path) -> Plan | Graph:
-    """Return the plan or graph in a JSON file, told apart by its format, or a built-in workload by its spec.
-
-    >>> load_subject("chain:length=3")
-    Graph('chain:length=3', unit='pebble', 8 tensors, 7 ops)
-    """
-    if Path(name).is_file() and FORMAT.encode() in read_bytes(name)[:200]:
-        return Plan.load(name)
-    return load(name)
 
 
 def whole(number: float | None) -> float | None:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from pebbler.game.machine import Machine, machine
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Value, Verdict, compare, show, table
-from pebbler.referee.judgement import check, require_legal
+from pebbler.referee.judgement import Judgement, check, require_legal
 from pebbler.solver.chain import ChainPlan, solve_chain
 from pebbler.workloads import chain
 
@@ -111,8 +112,12 @@ def _kind(move: Move) -> str:
 def run() -> Experiment:
     """Return what note 001's program does, and the true optimum beside it."""
     moves, last_red = note_program()
-    judged = check(Plan(chain(LENGTH), _levels(RED, IO), moves, start={"N0": "fast"}, steady=False))
-    roomy = check(Plan(chain(LENGTH), _levels(LENGTH + 2, IO), moves, start={"N0": "fast"}, steady=False))
+    graph = chain(LENGTH)
+
+    def judge(machine: Machine) -> Judgement:
+        return check(Plan(graph, machine, Moves.of(graph, machine, moves), start={"N0": "fast"}, steady=False))
+
+    judged, roomy = judge(_levels(RED, IO)), judge(_levels(LENGTH + 2, IO))
     best = optimum(RED)
     dear = {red: optimum(red, math.inf) for red in _DEAR_OPTIMA}
     priced = {red: optimum(red) for red in _DEAR_OPTIMA}

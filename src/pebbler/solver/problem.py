@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
@@ -72,12 +73,12 @@ class Problem:
             return []
         return [number for number, tensor in enumerate(self.graph.tensors) if tensor.kind == "param"]
 
-    def plan(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
+    def plan(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
         """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
         start = dict(self.start if start is None else start)
-        if graph is None or graph is self.graph:
-            return Plan(self.graph, self.machine, moves, start, self.steady)
-        return Plan(graph, self.machine, moves, start, self.steady, source=self.graph)
+        graph = self.graph if graph is None else graph
+        source = None if graph is self.graph else self.graph
+        return Plan(graph, self.machine, Moves.of(graph, self.machine, moves), start, self.steady, source=source)
 
     def transformed(self, graph: Graph) -> Problem:
         """Return the problem for a tiled or fused form of its graph: tiles start where what they are tiles of does."""
@@ -152,7 +153,7 @@ class Search:
         """Whether the best plan is proven optimal."""
         return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
 
-    def offer(self, moves: Sequence[Move], start: Start | None = None, graph: Graph | None = None) -> bool:
+    def offer(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> bool:
         """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken.
 
         `graph` is the problem's graph in a transformed form, when the moves are for that.

@@ -10,13 +10,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import is_file
+from pebbler.files import is_file, read_bytes
 from pebbler.game.graph import Graph
+from pebbler.game.plan import FORMAT as PLAN_FORMAT
+from pebbler.game.plan import Plan
 from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
 from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order
 
-__all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "mlp", "note_mlp", "note_order"]
+__all__ = [
+    "attention",
+    "catalogue",
+    "chain",
+    "deep_mlp",
+    "get",
+    "load",
+    "load_subject",
+    "mlp",
+    "note_mlp",
+    "note_order",
+]
 
 _MAKERS: dict[str, Callable[..., Graph]] = {
     "attention": attention,
@@ -75,6 +88,17 @@ def load(name: str | Path) -> Graph:
         if text.partition(":")[0] in _MAKERS:
             raise
         raise InputError(f"{error}; and there is no file {quoted(text)}") from None
+
+
+def load_subject(name: str | Path) -> Plan | Graph:
+    """Return the plan or graph in a JSON file, told apart by its format, or a built-in workload by its spec.
+
+    >>> load_subject("chain:length=3")
+    Graph('chain:length=3', unit='pebble', 8 tensors, 7 ops)
+    """
+    if is_file(name) and PLAN_FORMAT.encode() in read_bytes(name)[:200]:
+        return Plan.load(name)
+    return load(name)
 
 
 def _usage(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan, whole
 from pebbler.referee.judgement import check
 from pebbler.run.torch.offload import MEMORY, Candidate, Channel, Offload, machine_with_host
@@ -159,7 +160,7 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
                 best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
     machine = machine_with_host(capacity, channel) if best.copied or not offload.done(best) else _machine(capacity)
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
-    made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
+    made = Plan(graph, machine, Moves.of(graph, machine, offload.moves(best)), start if len(machine.level) > 1 else {})
     energy, bound = check(made).energy, min(game.base_cost, best.cost)
     return replace(
         made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",

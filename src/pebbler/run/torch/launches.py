@@ -9,7 +9,7 @@ is faster than its parts, and if what it holds, measured, stays below that peak;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pebbler.game.plan import Move, Plan
@@ -91,7 +91,7 @@ class _Launcher:
     def result(self) -> tuple[Plan, list[Launch]]:
         """Return the plan with its moves put together, and the launches."""
         self._gather()
-        plan = replace(self.plan, moves=self.moves)
+        plan = self.plan.with_moves(self.moves)
         require_legal(plan)
         return plan, list(self._launches())
 
@@ -130,8 +130,8 @@ class _Launcher:
             *self.moves[earlier + 1 : position],
             *self.moves[position + 1 :],
         ]
-        candidate = tidy_drops(replace(self.plan, moves=moved))
-        judgement = check(replace(self.plan, moves=candidate))
+        candidate = tidy_drops(self.plan.with_moves(moved))
+        judgement = check(self.plan.with_moves(candidate))
         if not judgement.legal or judgement.peak[self.level] > self.room:
             return False
         if self._gain(candidate, (earlier, _next_compute(candidate, earlier))) is None:
@@ -150,7 +150,7 @@ class _Launcher:
     # Launches ---------------------------------------------------------------------------------------------------------
 
     def _launches(self) -> Iterator[Launch]:
-        held = held_before(replace(self.plan, moves=self.moves), self.level)
+        held = held_before(self.plan.with_moves(self.moves), self.level)
         current: tuple[int, ...] = ()
         for position, move in enumerate(self.moves):
             if move[0] == "drop":

@@ -11,6 +11,7 @@ import msgspec
 
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan, PlanFile, Status
 from pebbler.referee.judgement import Judgement, check
 from pebbler.run.torch.capture import Captured
@@ -142,7 +143,8 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _plan_of(file: PlanFile) -> Plan:
+    graph = Graph.from_file(file.graph)
     return Plan(
-        Graph.from_file(file.graph), file.machine, file.moves, file.start, file.steady, file.energy, file.bound, file.status,
-        file.proof, None, file.meta,
+        graph, file.machine, Moves.of(graph, file.machine, file.moves), file.start, file.steady, file.energy,
+        file.bound, file.status, file.proof, None, file.meta,
     )  # fmt: skip

@@ -237,7 +237,7 @@ def program_order(plan: Plan) -> Plan | None:
     >>> from pebbler import machine, workloads
     >>> base = program_order(Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("optimal")))
     >>> base.moves[-1]
-    ('compute', 'upd_b2')
+    Compute('upd_b2')
     """
     graph = plan.graph if plan.source is None else plan.source
     if plan.machine.management != "explicit":
@@ -268,7 +268,7 @@ def _labels(names: Sequence[str] | None, count: int) -> list[str]:
 
 def _same_schedule(one: Plan, other: Plan) -> bool:
     return (
-        list(map(tuple, one.moves)) == list(map(tuple, other.moves))
+        one.moves == other.moves
         and one.machine == other.machine
         and one.steady == other.steady
         and one.graph == other.graph

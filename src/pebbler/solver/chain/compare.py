@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pebbler.errors import InputError
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan, whole
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_chain
@@ -175,10 +176,12 @@ def judge(name: str, length: int, red: int, compute: float, io: float, moves: It
     """Return a strategy's figures and the referee's verdict on it."""
     chain = Chain.uniform(length, red, compute, io)
     played = list(moves)
-    plan = Plan(chain_graph(chain), chain_machine(chain, red), list(plan_moves(chain, iter(played))), {"N0": "fast"})
+    graph, machine = chain_graph(chain), chain_machine(chain, red)
     error, move = None, None
     try:
-        judgement = check(plan)
+        judgement = check(
+            Plan(graph, machine, Moves.of(graph, machine, plan_moves(chain, iter(played))), {"N0": "fast"})
+        )
         error, move = judgement.error, judgement.move
     except InputError as refused:  # a store where there is no slow memory
         error = str(refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan, Status, whole
 from pebbler.solver.chain.model import Chain, chain_graph, chain_machine
 from pebbler.solver.chain.moves import ChainMove, Recorded, Splits, stream
@@ -67,10 +68,11 @@ class ChainPlan:
             proof = "every op runs once"
         machine = chain_machine(chain, capacity)
         start = {"fast": "fast", "slow": "slow", "both": ["fast", "slow"]}[chain.start]
+        graph = chain_graph(chain)
         return Plan(
-            chain_graph(chain),
+            graph,
             machine,
-            list(plan_moves(chain, self.moves())),
+            Moves.of(graph, machine, plan_moves(chain, self.moves())),
             {"N0": start},
             False,
             whole(self.energy),
