@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from pebbler.solver.chain import Chain, solve_chain, solve_general
+from pebbler.solver.chain import Chain, solve_general, solve_uniform
 
 __all__ = ["main", "priced"]
 
@@ -57,7 +57,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 def against(name: str, make: Callable[[], Any], n: int, snaps: int, uf: float, ub: float, io: float) -> None:
     """Print one line: the other tool's schedule and ours."""
     (theirs, their_cost), their_time = timed(lambda: priced(make(), uf, ub, io, io))
-    ours, our_time = timed(lambda: solve_chain(n, snaps, uf, io, backward=ub, adjoint=True))
+    ours, our_time = timed(lambda: solve_uniform(n, snaps, uf, io, backward=ub, adjoint=True))
     print(
         f"{name:<42}{theirs:>9,} {their_cost:>10,.0f} {their_time:>9.3f} s {ours.computes:>9,} {ours.energy:>10,} "
         f"{our_time:>9.4f} s {their_time / our_time:>8,.0f}x  {ours.status}",
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out what takes the other tool minutes")
     quick = parser.parse_args().quick
     for adjoint in (False, True):
-        solve_chain(10, 3, adjoint=adjoint, io=1)
+        solve_uniform(10, 3, adjoint=adjoint, io=1)
         one = (1,) * 11
         solve_general(Chain((1, 2) * 5 + (1,), (0, *range(1, 11)), one, (9,) * 11, (9,) * 11, 4, adjoint))
     print(
@@ -103,9 +103,9 @@ def main() -> None:
         make = lambda: HRevolve(5000, 10, 14, wd=100, rd=100)  # noqa: E731
         against("HRevolve n=5000 s=10, 14 on disk, io=100", make, 5000, 10, 1, 1, 100)
     print("\nonly here: energy, bound, status, seconds")
-    alone("uniform n=100,000, 11 red, io 100", lambda: solve_chain(100_000, 11))
-    alone("uniform n=100,000, 3 red, io 100", lambda: solve_chain(100_000, 3))
-    alone("uniform n=100,000, 1,000 red, io 100", lambda: solve_chain(100_000, 1000))
+    alone("uniform n=100,000, 11 red, io 100", lambda: solve_uniform(100_000, 11))
+    alone("uniform n=100,000, 3 red, io 100", lambda: solve_uniform(100_000, 3))
+    alone("uniform n=100,000, 1,000 red, io 100", lambda: solve_uniform(100_000, 1000))
     rng, n = np.random.default_rng(1), 2000
     one, forward = (1,) * (n + 1), (0, *rng.integers(1, 100, n).tolist())
     alone(

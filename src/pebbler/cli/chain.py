@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pebbler.solver.chain import Chain, ChainPlan
+    from pebbler.solver.chain import Chain, ChainSolution
 
 __all__ = ["chain"]
 
@@ -58,12 +58,12 @@ def chain(
 
     from pebbler.cli.output import emit_json, tell
     from pebbler.errors import InputError
-    from pebbler.solver.chain import read_chain, solve_chain, solve_general
+    from pebbler.solver.chain import read_chain, solve_general, solve_uniform
 
     began = time.monotonic()
     curve = curve or plot is not None
     if sizes is None and costs is None:
-        solved = solve_chain(100 if length is None else length, red, compute, io, adjoint=adjoint)
+        solved = solve_uniform(100 if length is None else length, red, compute, io, adjoint=adjoint)
     else:
         if compare or curve:
             raise InputError(
@@ -106,18 +106,18 @@ def chain(
         tell(f"wrote {output}")
 
 
-def _compare(solved: ChainPlan, red: int, compute: float, io: float) -> list[dict[str, Any]]:
+def _compare(solved: ChainSolution, red: int, compute: float, io: float) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from pebbler.solver.chain.compare import compare_strategies
+    from pebbler.solver.chain.strategies import compare_strategies
 
     return [asdict(row) for row in compare_strategies(solved.chain.length, red, compute, io)]
 
 
-def _curve(solved: ChainPlan, red: int, compute: float, io: float) -> dict[str, Any]:
+def _curve(solved: ChainSolution, red: int, compute: float, io: float) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from pebbler.solver.chain.curve import default_reds, io_curve, red_curve
+    from pebbler.solver.chain.cost_curves import default_reds, io_curve, red_curve
 
     length = solved.chain.length
     reds = red_curve(length, default_reds(length, red), compute, io)
@@ -128,7 +128,7 @@ def _curve(solved: ChainPlan, red: int, compute: float, io: float) -> dict[str, 
     }
 
 
-def _show(solved: ChainPlan, figures: dict[str, Any], more: dict[str, Any]) -> None:
+def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any]) -> None:
     from pebbler.cli.output import number, table
 
     chain: Chain = solved.chain

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import msgspec
 import numpy as np
@@ -184,6 +184,10 @@ class Plan:
         )
 
 
+@overload
+def whole(number: float) -> float: ...
+@overload
+def whole(number: float | None) -> float | None: ...
 def whole(number: float | None) -> float | None:
     """Return a whole number as an int, so that files and tables say 336, not 336.0."""
     return int(number) if number is not None and math.isfinite(number) and number == int(number) else number

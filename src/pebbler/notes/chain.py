@@ -13,7 +13,7 @@ from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan
 from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Value, Verdict, compare, show, table
 from pebbler.referee.judgement import Judgement, check, require_legal
-from pebbler.solver.chain import ChainPlan, solve_chain
+from pebbler.solver.chain import ChainSolution, solve_uniform
 from pebbler.workloads import chain
 
 __all__ = ["note_program", "optimum", "run"]
@@ -77,14 +77,14 @@ def note_program(length: int = LENGTH, interval: int = 10, red_limit: int = RED)
     return moves, len(red)
 
 
-def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainPlan:
+def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainSolution:
     """Return the best pebbling of the chain, accepted by the referee.
 
     >>> best = optimum(RED)
     >>> best.energy, best.status, best.stores, best.loads
     (336, 'optimal', 0, 0)
     """
-    best = solve_chain(length, red, io=io)
+    best = solve_uniform(length, red, io=io)
     require_legal(best.plan())
     return best
 
@@ -166,7 +166,7 @@ def run() -> Experiment:
 
 
 def _note_rows(
-    spent: int, theirs: Counter[str], best: ChainPlan, illegal: int | None, last_red: int
+    spent: int, theirs: Counter[str], best: ChainSolution, illegal: int | None, last_red: int
 ) -> tuple[Row, ...]:
     again = theirs["computes"] - LENGTH
     program = (
@@ -215,7 +215,7 @@ def _note_rows(
     )
 
 
-def _optimum_rows(best: ChainPlan, dear: dict[int, ChainPlan]) -> tuple[Row, ...]:
+def _optimum_rows(best: ChainSolution, dear: dict[int, ChainSolution]) -> tuple[Row, ...]:
     return (
         compare("optimum, 11 red", best.energy, reference=336, unit="units", why=_OPTIMAL),
         compare("optimum: stores and loads", best.stores + best.loads, reference=0),
@@ -227,7 +227,7 @@ def _optimum_rows(best: ChainPlan, dear: dict[int, ChainPlan]) -> tuple[Row, ...
     )
 
 
-def _red_question(priced: dict[int, ChainPlan], dear: dict[int, ChainPlan]) -> Question:
+def _red_question(priced: dict[int, ChainSolution], dear: dict[int, ChainSolution]) -> Question:
     rows = [
         (red, plan.energy, plan.computes, plan.stores, plan.loads, dear[red].energy, plan.status)
         for red, plan in priced.items()

@@ -1,24 +1,37 @@
 """Optimal pebbling of chains: note 001's game, exactly and at any size.
 
-`solve_chain` is for chains whose nodes are alike, `solve_general` for any `Chain`; `as_chain` finds a chain in a graph. What is
-proven, and how, is in `docs/chains.md`.
+`solve_chain` returns the plan of a chain whose nodes are alike. `solve_uniform` and `solve_general` return what lies behind it, a
+`ChainSolution`, whose moves are made one at a time and only when asked for; `as_chain` finds a chain in a graph. What is proven,
+and how, is in `docs/chains.md`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from pebbler.errors import InputError
-from pebbler.game.plan import Status
-from pebbler.solver.chain.general import general_bound, is_exact, search_small, solve_general_chain
-from pebbler.solver.chain.graph import as_chain, named_moves
-from pebbler.solver.chain.model import Chain, read_chain
-from pebbler.solver.chain.moves import Recorded, Splits, stream, tally
-from pebbler.solver.chain.plan import ChainPlan
-from pebbler.solver.chain.uniform import solve_uniform, uniform_bound
+from pebbler.game.plan import Plan, Status, whole
+from pebbler.solver.chain.chain_model import Chain, read_chain
+from pebbler.solver.chain.chain_moves import Recorded, Splits, stream, tally
+from pebbler.solver.chain.chain_solution import ChainSolution
+from pebbler.solver.chain.general import general_bound, general_recurrence, is_exact, search_small
+from pebbler.solver.chain.recognise import as_chain, named_moves
+from pebbler.solver.chain.uniform import uniform_bound, uniform_recurrence
 from pebbler.solver.problem import Search
 
-__all__ = ["Chain", "ChainPlan", "as_chain", "read_chain", "solve_chain", "solve_chain_problem", "solve_general"]
+__all__ = [
+    "Chain",
+    "ChainSolution",
+    "as_chain",
+    "read_chain",
+    "solve_chain",
+    "solve_chain_problem",
+    "solve_general",
+    "solve_uniform",
+]
+
+LONGEST_PLAN = 5_000_000  # moves; longer schedules are not written out
 
 
 def solve_chain(
@@ -31,17 +44,45 @@ def solve_chain(
     load: float | None = None,
     backward: float | None = None,
     adjoint: bool = False,
-) -> ChainPlan:
-    """Return the cheapest pebbling of a chain of `length` layers with `red` pebbles.
+) -> Plan:
+    """Return the cheapest plan for a chain of `length` layers with `red` pebbles; its `meta` counts what it does.
 
     A forward or backward step costs `compute`, a store or load `io` (infinity: there is no slow memory); `store`, `load` and
     `backward` set one of them apart. With `adjoint`, `red` counts checkpoints as revolve-style tools do, N_0 included.
 
-    >>> solved = solve_chain(100, red=11)
-    >>> solved.energy, solved.status, solved.loads, solved.stores, solved.peak_red
-    (336, 'optimal', 0, 0, 11)
-    >>> solve_chain(100, red=10, adjoint=True).computes  # the extra forward steps of revolve
+    >>> plan = solve_chain(100, red=11)
+    >>> plan.energy, plan.bound, plan.status, plan.meta
+    (336, 336, 'optimal', {'computes': 235, 'loads': 0, 'stores': 0, 'peak_red': 11})
+    >>> solve_chain(100, red=10, adjoint=True).meta["computes"]  # the extra forward steps of revolve
     222
+    """
+    solved = solve_uniform(length, red, compute, io, store=store, load=load, backward=backward, adjoint=adjoint)
+    if not 0 <= solved.count <= LONGEST_PLAN:
+        many = f"{solved.count:,}" if solved.count >= 0 else "billions of"
+        raise InputError(
+            f"the schedule has {many} moves, and a plan of at most {LONGEST_PLAN:,} is made; solve_uniform of "
+            "pebbler.solver.chain gives its energy and counts, and its moves one at a time"
+        )
+    counts = {"computes": solved.computes, "loads": solved.loads, "stores": solved.stores, "peak_red": solved.peak_red}
+    return replace(solved.plan(), meta=counts)
+
+
+def solve_uniform(
+    length: int,
+    red: int,
+    compute: float = 1.0,
+    io: float = 100.0,
+    *,
+    store: float | None = None,
+    load: float | None = None,
+    backward: float | None = None,
+    adjoint: bool = False,
+) -> ChainSolution:
+    """Return the same as `solve_chain` without writing the moves out, for chains of any length.
+
+    >>> solved = solve_uniform(100_000, red=1000)
+    >>> solved.energy, solved.status, solved.computes, solved.peak_red
+    (299002, 'optimal', 199001, 1000)
     """
     chain = Chain.uniform(length, red, compute, io, store=store, load=load, backward=backward, adjoint=adjoint)
     if not adjoint and length > 1 and red < 3:
@@ -53,7 +94,7 @@ def solve_chain(
     return solve_general(chain)
 
 
-def solve_general(chain: Chain) -> ChainPlan:
+def solve_general(chain: Chain) -> ChainSolution:
     """Return the cheapest schedule of any chain, or the best one found and a lower bound.
 
     >>> chain = Chain((1, 3, 1, 2), (0, 5, 1, 1), (1, 1, 1, 1), (4, 4, 4, 4), (4, 4, 4, 4), fast=4)
@@ -62,19 +103,18 @@ def solve_general(chain: Chain) -> ChainPlan:
     (27, 'optimal', 4)
     """
     splits: Splits | Recorded
-    backward = chain.backward_total
     counted = None
     if chain.is_uniform:
-        energy, splits, counted = solve_uniform(chain)
+        energy, splits, counted = uniform_recurrence(chain)
         bound, proof = uniform_bound(chain, energy)
     else:
-        energy, splits = solve_general_chain(chain)
+        energy, splits = general_recurrence(chain)
         if is_exact(chain):
             bound, proof = energy, "recurrence over all schedules (docs/chains.md)"
         else:
             bound, proof = general_bound(chain)
-    energy, bound = energy + backward, bound + backward
-    if not reaches(energy, bound):
+    energy, bound = energy + chain.backward_total, bound + chain.backward_total
+    if not _proves(bound, energy):
         found = search_small(chain, energy)
         if found is not None:
             proof = "search of every position"
@@ -87,14 +127,14 @@ def solve_general(chain: Chain) -> ChainPlan:
             f"no schedule was found for this chain in {chain.fast} units of fast memory without slow memory; "
             "give it more, or a price for loads and stores"
         )
-    if reaches(energy, bound):
+    if _proves(bound, energy):
         bound = energy
     status: Status = "optimal" if bound == energy else "bounded" if bound > 0 else "heuristic"
     counted = counted or tally(chain, stream(chain, splits))
-    return ChainPlan(
+    return ChainSolution(
         chain,
-        tidy(energy),
-        tidy(bound),
+        whole(energy),
+        whole(bound),
         status,
         proof,
         counted.computes,
@@ -106,14 +146,9 @@ def solve_general(chain: Chain) -> ChainPlan:
     )
 
 
-def reaches(energy: float, bound: float) -> bool:
-    """Say whether a bound proves an energy, up to the rounding of sums of costs."""
+def _proves(bound: float, energy: float) -> bool:
+    """Return whether a bound proves an energy, up to the rounding of sums of costs."""
     return energy <= bound + 1e-9 * max(1.0, abs(bound))
-
-
-def tidy(value: float) -> float:
-    """Return a whole number as an int."""
-    return int(value) if value == int(value) else value
 
 
 def solve_chain_problem(search: Search) -> bool:
@@ -126,7 +161,7 @@ def solve_chain_problem(search: Search) -> bool:
         return False
     chain, names = found
     solved = solve_general(chain)
-    if solved.count > 5_000_000:
+    if solved.count > LONGEST_PLAN:
         return False
     search.offer(list(named_moves(chain, names, problem.machine, solved.moves())))
     search.raise_bound(solved.bound, solved.proof)

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import InputError
+from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
+from pebbler.solver.chain.chain_moves import ChainMoveKind, Recorded
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
-from pebbler.solver.chain.model import GENERAL_LENGTH, Chain
-from pebbler.solver.chain.moves import Kind, Recorded
 from pebbler.solver.chain.selection import BandSplits, select_nodes
+from pebbler.solver.chain.uniform import uniform_recurrence
 
-__all__ = ["GeneralSplits", "come_back", "general_bound", "is_exact", "search_small", "solve_general_chain"]
+__all__ = ["GeneralSplits", "come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
 
 Longs = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
@@ -28,7 +29,7 @@ NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
 EXACT = 200_000_000
 # Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
 SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
-_KINDS: dict[int, Kind] = {
+_KINDS: dict[int, ChainMoveKind] = {
     chain_search.COMPUTE: "compute",
     chain_search.LOAD: "load",
     chain_search.STORE: "store",
@@ -118,7 +119,7 @@ def is_exact(chain: Chain) -> bool:
     return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
 
 
-def solve_general_chain(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]:
+def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
     n = chain.length
     if n > GENERAL_LENGTH:
@@ -217,12 +218,7 @@ def general_bound(chain: Chain) -> tuple[float, str]:
         chain.adjoint,
     )
     saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
-    if relaxed.is_uniform:
-        from pebbler.solver.chain.uniform import solve_uniform
-
-        least = solve_uniform(relaxed)[0]
-    else:
-        least = _least(relaxed)
+    least = uniform_recurrence(relaxed)[0] if relaxed.is_uniform else _least(relaxed)
     start = chain.load[0] if chain.start == "slow" else 0.0
     once = math.fsum(chain.forward[1 : chain.last + 1]) + come_back(chain)
     if once > saved + least:

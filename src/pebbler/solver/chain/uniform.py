@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.solver.chain.chain_model import Chain
+from pebbler.solver.chain.chain_moves import Tally, stream, tally
 from pebbler.solver.chain.kernels import uniform_table as kernel
-from pebbler.solver.chain.model import Chain
-from pebbler.solver.chain.moves import Tally, stream, tally
 
-__all__ = ["UniformSplits", "solve_uniform", "uniform_bound", "uniform_is_exact", "uniform_tally"]
+__all__ = ["UniformSplits", "uniform_bound", "uniform_is_exact", "uniform_recurrence", "uniform_tally"]
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -53,10 +53,10 @@ class UniformSplits:
         return z + base if z > 0 else z - base if z < 0 else 0
 
 
-def solve_uniform(chain: Chain) -> tuple[float, UniformSplits, Tally]:
+def uniform_recurrence(chain: Chain) -> tuple[float, UniformSplits, Tally]:
     """Return the energy of the best schedule found, backward steps not counted, the schedule, and its tally.
 
-    >>> energy, _, counted = solve_uniform(Chain.uniform(100, red=11))
+    >>> energy, _, counted = uniform_recurrence(Chain.uniform(100, red=11))
     >>> energy, counted.computes, counted.peak
     (235.0, 235, 11)
     """
@@ -174,7 +174,7 @@ def uniform_is_exact(chain: Chain) -> bool:
 def uniform_bound(chain: Chain, energy: float) -> tuple[float, str]:
     """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
 
-    `energy` is what `solve_uniform` found; it is returned where the recurrence is proven to be exact.
+    `energy` is what `uniform_recurrence` found; it is returned where the recurrence is proven to be exact.
     """
     if uniform_is_exact(chain):
         return energy, "recurrence over all schedules (docs/chains.md)"
@@ -190,6 +190,6 @@ def uniform_bound(chain: Chain, energy: float) -> tuple[float, str]:
     if best < energy and not chain.adjoint and _shift(chain, red) == 0:
         cheap = min(compute, store, load)
         relaxed = Chain.uniform(n, red, cheap, store=store, load=load)
-        best = max(best, n * (compute - cheap) + max(0.0, solve_uniform(relaxed)[0] - spared) + start)
+        best = max(best, n * (compute - cheap) + max(0.0, uniform_recurrence(relaxed)[0] - spared) + start)
         proof = "recurrence with the forward step as cheap as a load (docs/chains.md)"
     return min(best, energy), proof

@@ -14,7 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.solver.chain import Chain, as_chain, solve_chain_problem, solve_general
-from pebbler.solver.chain.graph import named_moves
+from pebbler.solver.chain.recognise import named_moves
 from pebbler.solver.problem import Problem, Search
 
 

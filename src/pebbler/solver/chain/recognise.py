@@ -11,8 +11,8 @@ from typing import Literal
 from pebbler.game.graph import Graph, Op
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Move
-from pebbler.solver.chain.model import Chain
-from pebbler.solver.chain.moves import ChainMove
+from pebbler.solver.chain.chain_model import Chain
+from pebbler.solver.chain.chain_moves import ChainMove
 
 __all__ = ["ChainNames", "as_chain", "named_moves"]
 

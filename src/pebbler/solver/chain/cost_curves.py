@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pebbler.errors import InputError
-from pebbler.game.plan import Status
-from pebbler.solver.chain import solve_chain, tidy
-from pebbler.solver.chain.plan import ChainPlan
+from pebbler.game.plan import Status, whole
+from pebbler.solver.chain import ChainSolution, solve_uniform
 
-__all__ = ["CurvePoint", "Piece", "default_reds", "io_curve", "red_curve"]
+__all__ = ["CurvePoint", "PriceRange", "default_reds", "io_curve", "red_curve"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PriceRange:
     """A range of prices over which one schedule stays the best: energy = fixed + transfers x io."""
 
     low: float
@@ -51,7 +50,7 @@ def red_curve(length: int, reds: Iterable[int], compute: float = 1.0, io: float 
     """
     points = []
     for red in reds:
-        solved = solve_chain(length, red, compute, io)
+        solved = solve_uniform(length, red, compute, io)
         points.append(
             CurvePoint(
                 red, solved.energy, solved.computes, solved.loads, solved.stores, solved.status, _strategy(solved)
@@ -73,7 +72,7 @@ def default_reds(length: int, red: int) -> list[int]:
     )
 
 
-def _strategy(solved: ChainPlan) -> str:
+def _strategy(solved: ChainSolution) -> str:
     recomputes = solved.computes > solved.chain.length
     if solved.stores:
         return "stores and recomputes" if recomputes else "stores"
@@ -82,7 +81,7 @@ def _strategy(solved: ChainPlan) -> str:
 
 def io_curve(
     length: int, red: int, compute: float = 1.0, low: float | None = None, high: float = math.inf
-) -> list[Piece]:
+) -> list[PriceRange]:
     """Return the ranges of the load/store price with the best schedule in each, from `low` (default `compute`) to `high`.
 
     The optimum is the lower envelope of lines (computes fixed, transfers times the price), so every breakpoint is where two
@@ -97,14 +96,14 @@ def io_curve(
         raise InputError(f"prices must be in order, 0 < low <= high, got {low} and {high}")
     first, last = _line(length, red, compute, low), _line(length, red, compute, high)
     lines = [first, *_between(length, red, compute, first, last), last]
-    pieces: list[Piece] = []
+    pieces: list[PriceRange] = []
     at = low
     for i, line in enumerate(lines):
         if i + 1 < len(lines) and lines[i + 1][1:] == line[1:]:
             continue
         end = high if i + 1 == len(lines) else _meeting(line, lines[i + 1])
         if end > at or not pieces:
-            pieces.append(Piece(tidy(at), tidy(end) if math.isfinite(end) else end, tidy(line[0]), line[1], line[2]))
+            pieces.append(PriceRange(whole(at), whole(end), whole(line[0]), line[1], line[2]))
             at = end
     return pieces
 
@@ -113,7 +112,7 @@ Line = tuple[float, int, int]
 
 
 def _line(length: int, red: int, compute: float, io: float) -> Line:
-    solved = solve_chain(length, red, compute, io)
+    solved = solve_uniform(length, red, compute, io)
     if solved.status != "optimal":
         raise InputError(
             f"the optimum at io {io:g} is not proven, so no curve can be drawn through it; start from io {compute:g}"

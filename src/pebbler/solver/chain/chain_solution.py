@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan, Status, whole
-from pebbler.solver.chain.model import Chain, chain_graph, chain_machine
-from pebbler.solver.chain.moves import ChainMove, Recorded, Splits, stream
+from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
+from pebbler.solver.chain.chain_moves import ChainMove, Recorded, Splits, stream
 
-__all__ = ["ChainPlan", "plan_moves"]
+__all__ = ["ChainSolution", "plan_moves"]
 
 
 @dataclass(frozen=True)
-class ChainPlan:
+class ChainSolution:
     """A schedule of a chain. `count` is the number of moves, -1 where they are too many to be counted.
 
     `peak_red` is the most fast memory in use, in units (checkpoints only, in the adjoint convention).
@@ -40,8 +40,8 @@ class ChainPlan:
     def moves(self) -> Iterator[ChainMove]:
         """Yield the moves, one at a time: ("compute", 5), ("store", 5), ("load", 5), ("drop", 5), ("backward", 5).
 
-        >>> from pebbler.solver.chain import solve_chain
-        >>> list(solve_chain(1, red=2).moves())
+        >>> from pebbler.solver.chain import solve_uniform
+        >>> list(solve_uniform(1, red=2).moves())
         [('compute', 1), ('backward', 1), ('backward', 0), ('drop', 1)]
         """
         return stream(self.chain, self.splits)
@@ -53,8 +53,8 @@ class ChainPlan:
         referee's game that room could be used better, so such a plan claims no more than a bound.
 
         >>> from pebbler import check
-        >>> from pebbler.solver.chain import solve_chain
-        >>> judgement = check(solve_chain(100, red=11).plan())
+        >>> from pebbler.solver.chain import solve_uniform
+        >>> judgement = check(solve_uniform(100, red=11).plan())
         >>> judgement.legal, judgement.energy, judgement.peak["fast"]
         (True, 336, 11)
         """

@@ -9,9 +9,9 @@ import pytest
 
 from naive_chain import play
 from pebbler.errors import InputError
-from pebbler.solver.chain import Chain, solve_chain
-from pebbler.solver.chain.compare import binomial_moves, compare_strategies, every_k_moves, note_moves, spent
-from pebbler.solver.chain.curve import default_reds, io_curve, red_curve
+from pebbler.solver.chain import Chain, solve_uniform
+from pebbler.solver.chain.cost_curves import default_reds, io_curve, red_curve
+from pebbler.solver.chain.strategies import binomial_moves, compare_strategies, every_k_moves, note_moves, spent
 
 
 def test_the_notes_program_is_followed_to_the_letter():
@@ -28,7 +28,7 @@ def test_the_notes_program_is_followed_to_the_letter():
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 20, 31])
 @pytest.mark.parametrize("red", [3, 4, 7])
 def test_revolve_plays_by_the_rules(length, red):
-    extra = solve_chain(length, red - 2, io=math.inf, adjoint=True).computes
+    extra = solve_uniform(length, red - 2, io=math.inf, adjoint=True).computes
     moves = list(binomial_moves(length, red))
     assert play(Chain.uniform(length, red), moves) == extra + length + length + 1
 
@@ -53,7 +53,7 @@ def test_the_price_curve_is_the_optimum_everywhere(length, red):
     for piece in pieces:
         ends = [piece.low, piece.high if math.isfinite(piece.high) else piece.low * 2]
         for io in [*ends, sum(ends) / 2]:
-            assert solve_chain(length, red, io=io).energy == pytest.approx(piece.fixed + piece.transfers * io)
+            assert solve_uniform(length, red, io=io).energy == pytest.approx(piece.fixed + piece.transfers * io)
 
 
 def test_more_pebbles_never_cost_more():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 from naive_chain import naive_energy, play
 from pebbler import check
 from pebbler.errors import InputError
-from pebbler.solver.chain import Chain, solve_chain, solve_general
+from pebbler.solver.chain import Chain, solve_chain, solve_general, solve_uniform
+from pebbler.solver.chain.chain_moves import stream, tally
 from pebbler.solver.chain.general import is_exact
-from pebbler.solver.chain.moves import stream, tally
 from pebbler.solver.chain.selection import select_nodes
 
 general = sys.modules["pebbler.solver.chain.general"]  # `pebbler.solver` is also the name of the function
@@ -37,7 +38,7 @@ def verify(solved):
 @pytest.mark.parametrize("length", range(1, 8))
 def test_uniform_chains_equal_brute_force(length, red):
     for io in (1, 2, 3, 5, 10, 100, math.inf):
-        solved = solve_chain(length, red, io=io)
+        solved = solve_uniform(length, red, io=io)
         assert solved.energy == naive_energy(Chain.uniform(length, red, io=io))
         assert solved.status == "optimal"
         verify(solved)
@@ -48,7 +49,7 @@ def test_uniform_chains_equal_brute_force(length, red):
 @pytest.mark.parametrize("length", [8, 9])
 def test_longer_uniform_chains_equal_brute_force(length, red):
     for io in (1, 2, 3, 5, 10, 100):
-        solved = solve_chain(length, red, io=io)
+        solved = solve_uniform(length, red, io=io)
         assert solved.energy == naive_energy(Chain.uniform(length, red, io=io))
         assert solved.status == "optimal"
 
@@ -69,30 +70,30 @@ def test_cheap_slow_memory_equals_brute_force(compute, store, load, red):
 @pytest.mark.parametrize(("compute", "io"), [(3, 2), (10, 9), (20, 11), (1, 1), (5, 1)])
 def test_uniform_chains_are_proven_where_loads_are_cheaper_than_steps(compute, io):
     for length, red in itertools.product((12, 25, 60), (3, 4, 6)):
-        solved = solve_chain(length, red, compute, io)
+        solved = solve_uniform(length, red, compute, io)
         assert solved.status == "optimal"
         verify(solved)
 
 
 def test_issue_figures():
-    assert [solve_chain(9, 3, io=io).energy for io in (1, 2, 3, 5, 10)] == [29, 35, 39, 45, 53]
-    assert [solve_chain(9, 4, io=io).energy for io in (1, 2, 3, 5, 10)] == [26, 28, 29, 29, 29]
+    assert [solve_uniform(9, 3, io=io).energy for io in (1, 2, 3, 5, 10)] == [29, 35, 39, 45, 53]
+    assert [solve_uniform(9, 4, io=io).energy for io in (1, 2, 3, 5, 10)] == [26, 28, 29, 29, 29]
 
 
 def test_figures_of_note_001():
     reds = (3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 102)
-    energies = [solve_chain(100, red, io=math.inf).energy for red in reds]
+    energies = [solve_uniform(100, red, io=math.inf).energy for red in reds]
     assert energies == [5149, 1019, 627, 490, 423, 388, 357, 347, 336, 324, 311, 297, 287, 201]
-    solved = solve_chain(100, 11)
+    solved = solve_uniform(100, 11)
     assert (solved.energy, solved.status, solved.loads, solved.stores) == (336, "optimal", 0, 0)
-    assert solve_chain(100, 3).energy < 5149
-    assert solve_chain(100, 4).energy < 1019
+    assert solve_uniform(100, 3).energy < 5149
+    assert solve_uniform(100, 4).energy < 1019
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.integers(3, 12), st.integers(1, 40), st.integers(0, 6))
 def test_uniform_schedules_are_legal_and_counted(length, red, io, compute):
-    solved = solve_chain(length, red, compute, io)
+    solved = solve_uniform(length, red, compute, io)
     verify(solved)
     judgement = check(solved.plan())
     assert judgement.legal, judgement.error
@@ -176,25 +177,30 @@ def test_chosen_nodes_give_legal_schedules_and_all_of_them_the_best(adjoint, n, 
     assert energy >= best - 1e-9
     if not math.isinf(energy):
         assert play(chain, list(stream(chain, splits))) == pytest.approx(energy + chain.backward_total)
-    assert general._solve_chosen(chain, sizes, memory, nodes, n)[0] == pytest.approx(best)  # all short segments
+    # All nodes chosen; or all segments short, and no stored base that would have to be a chosen node.
+    assert general._solve_chosen(chain, sizes, memory, np.arange(n + 1), n)[0] == pytest.approx(best)
+    never = (math.inf,) * (n + 1)
+    kept = dataclasses.replace(chain, store=never, load=never)
+    best, _ = general._solve_all(kept, sizes, memory, True)
+    assert general._solve_chosen(kept, sizes, memory, nodes, n)[0] == pytest.approx(best)
 
 
 def test_long_chains_of_uneven_nodes_use_their_memory():
     """In grains so coarse that all of them fit, the nodes of this chain would all count as large as the largest."""
     n, fast = 1500, 40
     chain = random_chain(n, np.random.default_rng(1), 4, fast, io=math.inf)
-    energy, splits = general.solve_general_chain(chain)
+    energy, splits = general.general_recurrence(chain)
     moves = list(stream(chain, splits))
     assert play(chain, moves) == energy + chain.backward_total
     assert tally(chain, moves).peak > 36
-    large, _ = solve_general_chain_of_size(chain, fast // 4)
+    large, _ = general_recurrence_of_size(chain, fast // 4)
     assert energy < 0.7 * large
 
 
-def solve_general_chain_of_size(chain, red):
+def general_recurrence_of_size(chain, red):
     """The same chain with nodes of one size."""
     one = (1,) * len(chain.sizes)
-    return general.solve_general_chain(Chain(one, chain.forward, chain.backward, chain.store, chain.load, red))
+    return general.general_recurrence(Chain(one, chain.forward, chain.backward, chain.store, chain.load, red))
 
 
 def test_coarse_grains_still_fit():
@@ -209,34 +215,55 @@ def test_coarse_grains_still_fit():
 
 
 def test_adjoint_convention_matches_revolve():
-    assert [solve_chain(100, snaps, io=math.inf, adjoint=True).computes for snaps in (9, 10, 11)] == [234, 222, 209]
-    assert solve_chain(5000, 10, adjoint=True).energy == 26344
-    assert solve_chain(100, 1, adjoint=True).energy == 1725
-    assert solve_chain(100, 3, 10, 5, backward=1, adjoint=True).energy == 2050
+    assert [solve_uniform(100, snaps, io=math.inf, adjoint=True).computes for snaps in (9, 10, 11)] == [234, 222, 209]
+    assert solve_uniform(5000, 10, adjoint=True).energy == 26344
+    assert solve_uniform(100, 1, adjoint=True).energy == 1725
+    assert solve_uniform(100, 3, 10, 5, backward=1, adjoint=True).energy == 2050
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 50), st.integers(0, 8), st.integers(0, 30))
 def test_adjoint_schedules_are_legal_and_counted(length, snaps, io):
-    verify(solve_chain(length, snaps, 1, io, adjoint=True))
+    verify(solve_uniform(length, snaps, 1, io, adjoint=True))
 
 
 def test_a_long_chain_streams():
-    solved = solve_chain(100_000, 11)
+    solved = solve_uniform(100_000, 11)
     assert solved.status == "optimal"
     assert list(itertools.islice(solved.moves(), 3)) == [("store", 0), ("compute", 1), ("drop", 0)]
     assert sum(1 for _ in solved.moves()) == solved.count
 
 
+@pytest.mark.parametrize(("length", "red", "io"), [(100, 11, 100), (40, 3, 2), (60, 5, math.inf)])
+def test_the_front_door_returns_a_plan_that_holds(length, red, io):
+    plan, solved = solve_chain(length, red, io=io), solve_uniform(length, red, io=io)
+    judgement = check(plan)
+    assert judgement.legal, judgement.error
+    assert (plan.energy, plan.bound, plan.status, plan.proof) == (
+        judgement.energy,
+        solved.bound,
+        solved.status,
+        solved.proof,
+    )
+    assert plan.meta == {name: getattr(solved, name) for name in ("computes", "loads", "stores", "peak_red")}
+    assert len(plan.moves) == solved.count
+
+
+def test_a_schedule_of_too_many_moves_is_no_plan(monkeypatch):
+    monkeypatch.setattr(sys.modules["pebbler.solver.chain"], "LONGEST_PLAN", 570)
+    with pytest.raises(InputError, match="the schedule has 571 moves, .* solve_uniform of pebbler.solver.chain"):
+        solve_chain(100, 11)
+
+
 def test_many_pebbles_stay_within_memory(monkeypatch):
     monkeypatch.setattr(sys.modules["pebbler.solver.chain.uniform"], "CELLS", 300 * 30)
-    solved = solve_chain(300, 120)
+    solved = solve_uniform(300, 120)
     verify(solved)
     assert (solved.energy, solved.status) == (300 + 181 + 301, "optimal")
 
 
 def test_energy_scales_with_the_prices():
-    assert solve_chain(50, 4, 0.25, 2.5).energy == solve_chain(50, 4, 1, 10).energy / 4
+    assert solve_uniform(50, 4, 0.25, 2.5).energy == solve_uniform(50, 4, 1, 10).energy / 4
 
 
 @pytest.mark.parametrize(
@@ -253,7 +280,7 @@ def test_energy_scales_with_the_prices():
 )
 def test_bad_numbers_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
-        solve_chain(**arguments)
+        solve_uniform(**arguments)
 
 
 def test_nodes_larger_than_fast_memory_are_refused():

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pebbler.solver.chain.model import Chain
+from pebbler.solver.chain.chain_model import Chain
 
-__all__ = ["ChainMove", "Kind", "Recorded", "Splits", "Tally", "stream", "tally"]
+__all__ = ["ChainMove", "ChainMoveKind", "Recorded", "Splits", "Tally", "stream", "tally"]
 
-Kind = Literal["compute", "backward", "load", "store", "drop", "snap", "restore"]
-ChainMove = tuple[Kind, int]
+ChainMoveKind = Literal["compute", "backward", "load", "store", "drop", "snap", "restore"]
+ChainMove = tuple[ChainMoveKind, int]
 
 
 class Splits(Protocol):

@@ -10,11 +10,11 @@ from pebbler.errors import InputError
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan, whole
 from pebbler.referee.judgement import check
-from pebbler.solver.chain import solve_chain
+from pebbler.solver.chain import solve_uniform
+from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
+from pebbler.solver.chain.chain_moves import ChainMove
+from pebbler.solver.chain.chain_solution import plan_moves
 from pebbler.solver.chain.kernels.uniform_table import uniform_levels
-from pebbler.solver.chain.model import Chain, chain_graph, chain_machine
-from pebbler.solver.chain.moves import ChainMove
-from pebbler.solver.chain.plan import plan_moves
 
 __all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "note_moves", "spent"]
 
@@ -154,7 +154,7 @@ def compare_strategies(length: int = 100, red: int = 11, compute: float = 1, io:
     """
     if length > LONGEST:
         raise InputError(f"strategies are compared on chains of up to {LONGEST} nodes, got {length}")
-    solved = solve_chain(length, red, compute, io)
+    solved = solve_uniform(length, red, compute, io)
     rows = [judge("note 001's program", length, red, compute, io, note_moves(length, red))]
     root = max(1, math.isqrt(length))
     rows.append(judge(f"red checkpoint every {root}", length, red, compute, io, every_k_moves(length, root, False)))
