@@ -251,7 +251,7 @@ def test_the_front_door_returns_a_plan_that_holds(length, red, io):
 
 def test_a_schedule_of_too_many_moves_is_no_plan(monkeypatch):
     monkeypatch.setattr(sys.modules["pebbler.solver.chain"], "LONGEST_PLAN", 570)
-    with pytest.raises(InputError, match="the schedule has 571 moves, .* solve_uniform of pebbler.solver.chain"):
+    with pytest.raises(InputError, match=r"the schedule has 571 moves, .* solve_uniform of pebbler.solver.chain"):
         solve_chain(100, 11)
 
 
