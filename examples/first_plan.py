@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pebbler as pb
+from pebbler.notes import note_order
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
     print("same results as program order, bit for bit:", pb.verify(plan).identical)
 
     # The note's own suggestion updates W2 before the backward pass has read it.
-    broken = pb.Plan.in_order(step, machine, pb.workloads.note_order("fused"))
+    broken = pb.Plan.in_order(step, machine, note_order("fused"))
     print("note's fused order:", pb.check(broken).error)
 
 

@@ -14,7 +14,8 @@ from pebbler.cli import main
 from pebbler.files import MAX_BYTES, write_bytes, write_json
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
-from pebbler.workloads import chain, mlp, note_mlp, note_order
+from pebbler.notes import note_order
+from pebbler.workloads import chain, mlp, note_mlp
 
 
 @pytest.fixture

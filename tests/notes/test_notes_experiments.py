@@ -15,16 +15,16 @@ from pebbler.errors import InputError
 from pebbler.game.machine import machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
-from pebbler.notes.chain import note_program
-from pebbler.notes.deeper import depth_question, eager_order, recompute_question
-from pebbler.notes.events import batch_step, play, step
+from pebbler.notes.every_order import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.experiment import Experiment, compare
 from pebbler.notes.findings import results
-from pebbler.notes.loads import LOOPED, PRODUCT, SINGLE, load_table
-from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
+from pebbler.notes.note000_questions import depth_question, eager_order, recompute_question
+from pebbler.notes.note000_savings import NEEDS_SOLVER, savings, tile_by_tile
+from pebbler.notes.note001_chain import note_program
+from pebbler.notes.note004_questions import LOOPED, PRODUCT, SINGLE, load_table
 from pebbler.notes.reproduction import reproduce
-from pebbler.notes.savings import NEEDS_SOLVER, savings, tile_by_tile
-from pebbler.notes.tiles import FLOATS_PER_KB, Pipelined, Tiled, steady_lru, tile_spans
+from pebbler.notes.step_scripts import batch_step, play, step
+from pebbler.notes.tiled_loops import FLOATS_PER_KB, Pipelined, Tiled, steady_lru, tile_spans
 from pebbler.referee.judgement import check
 from pebbler.trace.buffer_events import Events
 from pebbler.workloads import deep_mlp, mlp, note_mlp

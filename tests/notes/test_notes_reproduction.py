@@ -15,11 +15,11 @@ import typer
 from typer.testing import CliRunner
 
 from pebbler.cli.reproduce import reproduce as command
-from pebbler.notes import ard
-from pebbler.notes.experiment import Experiment, Plot, Question, Series, Table, Verdict, compare
+from pebbler.notes import note003_ard
+from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteTable, Plot, Question, Series, compare
 from pebbler.notes.findings import markdown, write_findings
-from pebbler.notes.page import page
-from pebbler.notes.plots import inline_svg, png
+from pebbler.notes.note_plots import inline_svg, png
+from pebbler.notes.notes_page import page
 from pebbler.notes.reproduction import EXPERIMENTS, reproduce
 
 RUN = "from pebbler.notes.reproduction import reproduce; reproduce(['ard', 'minibatch'], {out!r})"
@@ -55,10 +55,10 @@ def sample(**changes: object) -> Experiment:
         config={"name": NASTY},
         seeds=(1,),
         rows=(compare(NASTY, 1.25, "1.2", wrong=True, corrected=2, why=NASTY), compare("fine", 3, "3")),
-        verdicts=(Verdict(claim=NASTY, truth="t", evidence="e"),),
+        verdicts=(ClaimVerdict(claim=NASTY, truth="t", evidence="e"),),
         questions=(
             Question(
-                question=NASTY, answer="a", tables=(Table(title="t", columns=("a|b",), rows=((NASTY,), (None,))),)
+                question=NASTY, answer="a", tables=(NoteTable(title="t", columns=("a|b",), rows=((NASTY,), (None,))),)
             ),
         ),
         plots=(
@@ -141,9 +141,9 @@ def test_command_prints_the_rows_as_json_and_nothing_else(tmp_path):
 
 
 def test_command_fits_eighty_columns_and_fails_when_a_figure_does(tmp_path, monkeypatch):
-    real = ard.run()
+    real = note003_ard.run()
     wrong = msgspec.structs.replace(real, rows=(*real.rows, compare("made up", 1, "2")))
-    monkeypatch.setattr(ard, "run", lambda: wrong)
+    monkeypatch.setattr(note003_ard, "run", lambda: wrong)
     result = CliRunner().invoke(app, ["ard", "--out", str(tmp_path)], env={"COLUMNS": "80"})
     assert result.exit_code == 1
     assert "made up" in result.stderr
@@ -151,6 +151,7 @@ def test_command_fits_eighty_columns_and_fails_when_a_figure_does(tmp_path, monk
     assert max(len(line.rstrip()) for line in table.splitlines()) <= 80
 
 
-def test_every_name_has_its_module():
-    for name in EXPERIMENTS:
-        assert (Path(ard.__file__).parent / f"{name.replace('-', '_')}.py").exists()
+def test_every_experiment_has_its_module_and_every_note_its_experiment():
+    modules = {path.stem for path in Path(note003_ard.__file__).parent.glob("note0*.py")}
+    assert set(EXPERIMENTS.values()) <= modules
+    assert {module[:7] for module in EXPERIMENTS.values()} == {module[:7] for module in modules}

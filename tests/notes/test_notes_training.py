@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 import naive_training as naive
 from pebbler.errors import InputError
-from pebbler.notes import Config, draw_data, draw_params, train
-from pebbler.notes.kernels import retention
-from pebbler.notes.kernels.training import OPS
-from pebbler.notes.pipeline import same_as_plain
-from pebbler.notes.training import firing, margins, tiled_order
-from pebbler.workloads import note_order
+from pebbler.notes import Config, draw_data, draw_params, note_order, train
+from pebbler.notes.kernels import belady_bypass
+from pebbler.notes.kernels.sgd_epoch import OPS
+from pebbler.notes.pipelined_epoch import same_as_plain
+from pebbler.notes.sgd import firing, margins, tiled_order
 
 WHOLE = {"fwd_linear2", "fwd_loss", "bwd_loss", "bwd_db2", "upd_b2"}
 
@@ -154,8 +153,8 @@ def test_impossible_orders_are_refused(order, message):
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=9), st.integers(1, 3))
 def test_retention_equals_the_best_of_all_choices(accesses, capacity):
     words, writes = np.array([w for w, _ in accesses]), np.array([w for _, w in accesses])
-    until = retention.next_reads(words, writes, 4)
-    kept = retention.retained(until, capacity)
+    until = belady_bypass.next_reads(words, writes, 4)
+    kept = belady_bypass.kept_reads(until, capacity)
     assert not (kept & writes).any()
     assert int(kept.sum()) == naive.best_retention(words.tolist(), writes.tolist(), capacity)
 

@@ -9,9 +9,10 @@ from hypothesis import given
 import naive_recency
 from pebbler.game.machine import machine
 from pebbler.game.plan import Plan
+from pebbler.notes import note_order
 from pebbler.referee.books import price_recency
 from pebbler.referee.judgement import check
-from pebbler.workloads import note_mlp, note_order
+from pebbler.workloads import note_mlp
 from strategies import generators, random_cache_machine, random_graph, random_order
 
 PUBLISHED = {  # pJ: register, L1, L2, HBM

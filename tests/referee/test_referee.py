@@ -12,8 +12,9 @@ from pebbler.errors import IllegalPlan
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Move, Plan
+from pebbler.notes import note_order
 from pebbler.referee.judgement import check, require_legal
-from pebbler.workloads import chain, mlp, note_mlp, note_order
+from pebbler.workloads import chain, mlp, note_mlp
 from strategies import generators, random_cache_machine, random_graph, random_machine, random_order, random_plan
 
 

@@ -13,9 +13,10 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse
+from pebbler.notes import note_order
 from pebbler.referee.judgement import check
 from pebbler.run.numbers import execute, verify
-from pebbler.workloads import deep_mlp, mlp, note_mlp, note_order
+from pebbler.workloads import deep_mlp, mlp, note_mlp
 from strategies import (
     generators,
     random_cache_machine,

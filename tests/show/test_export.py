@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from pebbler import machine, workloads
 from pebbler.errors import InputError
 from pebbler.game.plan import Plan
+from pebbler.notes import note_order
 from pebbler.referee.judgement import check
 from pebbler.show.export import TABLES, export, lifetimes, table_of, trace_events
 from strategies import generators, random_graph, random_machine, random_plan
@@ -22,7 +23,7 @@ from strategies import generators, random_graph, random_machine, random_plan
 
 @pytest.fixture
 def plan() -> Plan:
-    return Plan.in_order(workloads.note_mlp(), machine("notes-recency"), workloads.note_order("optimal"))
+    return Plan.in_order(workloads.note_mlp(), machine("notes-recency"), note_order("optimal"))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -54,7 +55,7 @@ def test_moves_carry_levels_and_running_energy() -> None:
 def test_an_illegal_plan_has_no_energies_from_its_illegal_move_on() -> None:
     broken = Plan(workloads.chain(1), machine("red-blue"), [("copy", "N0", "slow", "fast"), ("compute", "b0")])
     assert table_of(broken, "moves").columns["energy"] == [100, None]
-    cached = Plan.in_order(workloads.note_mlp(), machine("notes-recency"), workloads.note_order("fused"))
+    cached = Plan.in_order(workloads.note_mlp(), machine("notes-recency"), note_order("fused"))
     assert set(table_of(cached, "moves").columns["energy"]) == {None}
 
 

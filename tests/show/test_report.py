@@ -19,17 +19,18 @@ from pebbler import machine, workloads
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
+from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
 from pebbler.show.report import report
-from pebbler.show.report.data import gather, program_order
+from pebbler.show.report.capacity_sweep import capacity_curves
 from pebbler.show.report.landscape import survey
-from pebbler.show.report.page import page
-from pebbler.show.report.reuse_profile import measure
-from pebbler.show.report.sweep import fronts
+from pebbler.show.report.page_data import gather, program_order
+from pebbler.show.report.report_page import page
+from pebbler.show.report.reuse_profile import measure_reuse
 from pebbler.trace.analysis import analyse, trace_plan
 from strategies import generators, random_cache_machine, random_graph, random_order
 
-OPTIMAL = workloads.note_order("optimal")
+OPTIMAL = note_order("optimal")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_distances_and_misses_from_runs_are_those_of_the_trace(rng) -> None:
     cached = msgspec.structs.replace(random_cache_machine(rng, "lru"), line=rng.choice([1, 1, 2]))
     order = np.array(random_order(rng, graph), np.int64)
     plan = Plan.in_order(graph, cached, [graph.ops[op].name for op in order])
-    found = measure(graph, order, cached)
+    found = measure_reuse(graph, order, cached)
     if found is None:
         assert sum(len(piece) for piece in trace_plan(plan)) == 0
         return
@@ -61,7 +62,7 @@ def test_distances_and_misses_from_runs_are_those_of_the_trace(rng) -> None:
 
 
 def test_knees_name_the_reuse_that_a_larger_cache_would_hold() -> None:
-    found = measure(workloads.note_mlp(), np.arange(15), machine("notes"))
+    found = measure_reuse(workloads.note_mlp(), np.arange(15), machine("notes"))
     assert found is not None
     first = found.knees[0]
     assert (first.tensor, first.op) == ("W1", "upd_W1")
@@ -70,7 +71,7 @@ def test_knees_name_the_reuse_that_a_larger_cache_would_hold() -> None:
 
 
 def test_landscape_of_the_note_is_complete_and_its_minimum_the_notes(optimal: Plan) -> None:
-    found = survey([optimal], ["mine"])
+    found = survey([optimal], ["mine"], references=marked_orders())
     assert found is not None
     assert (found.orders, found.complete, sum(found.counts)) == ("7,290", True, 7290)
     assert (found.low, found.high) == (10_764_315, 11_084_600)
@@ -78,6 +79,15 @@ def test_landscape_of_the_note_is_complete_and_its_minimum_the_notes(optimal: Pl
     assert marks["mine"].energy == 10_764_315
     assert not marks["note: fused"].legal
     assert marks["note: fused"].energy == 10_844_330
+
+
+def test_references_are_marked_where_the_graph_has_their_ops() -> None:
+    order = [op.name for op in workloads.mlp(n=3, hidden=5).ops]
+    for graph, names in ((workloads.mlp(n=3, hidden=5), ["p", "mine"]), (workloads.deep_mlp(n=3, hidden=5), ["p"])):
+        found = survey([Plan.in_order(graph, machine("notes"))], ["p"], references={"mine": order})
+        assert found is not None
+        assert [mark.name for mark in found.marks] == names
+    assert found.marks == survey([Plan.in_order(graph, machine("notes"))], ["p"]).marks
 
 
 def test_landscape_samples_what_it_cannot_list_and_repeats_itself() -> None:
@@ -111,22 +121,22 @@ def test_landscape_of_explicit_memory_runs_each_order() -> None:
     assert found.low <= check(plan).energy
 
 
-def test_fronts_are_what_the_referee_says_at_every_capacity() -> None:
+def test_capacity_curves_are_what_the_referee_says_at_every_capacity() -> None:
     for name in ("notes", "notes-recency"):
         plan = Plan.in_order(workloads.note_mlp(), machine(name), OPTIMAL)
-        for front in fronts([(plan, "p")]):
-            for room, energy in list(zip(front.capacity, front.energy, strict=True))[::6]:
+        for curve in capacity_curves([(plan, "p")]):
+            for room, energy in list(zip(curve.capacity, curve.energy, strict=True))[::6]:
                 levels = list(plan.machine.level)
-                levels[front.level] = msgspec.structs.replace(levels[front.level], capacity=room)
+                levels[curve.level] = msgspec.structs.replace(levels[curve.level], capacity=room)
                 resized = replace(plan, machine=msgspec.structs.replace(plan.machine, level=tuple(levels)))
                 assert check(resized).energy == energy
-            assert front.own in front.capacity
+            assert curve.own in curve.capacity
 
 
 def test_program_order_joins_once_and_only_where_it_is_not_there_yet(optimal: Plan) -> None:
     data = gather([optimal])
     assert [plan.name for plan in data.plans] == ["plan", "program order"]
-    assert data.plans[0].program_order == data.plans[1].verdict.energy == 11_004_490
+    assert data.plans[0].program_order == data.plans[1].judgement.energy == 11_004_490
     assert len(data.graphs) == 1
     base = Plan.in_order(workloads.note_mlp(), machine("notes-recency"))
     assert [plan.name for plan in gather([base]).plans] == ["plan"]
@@ -135,7 +145,7 @@ def test_program_order_joins_once_and_only_where_it_is_not_there_yet(optimal: Pl
 
 def test_verdict_and_claim_stand_side_by_side(optimal: Plan) -> None:
     wrong = gather([replace(optimal, energy=5, bound=1, status="bounded")]).plans[0]
-    assert (wrong.claimed, wrong.verdict.energy) == (5, 10_764_315)
+    assert (wrong.claimed, wrong.judgement.energy) == (5, 10_764_315)
     assert wrong.gap == pytest.approx(10_764_314)
 
 
@@ -144,7 +154,7 @@ def test_wrong_requests_are_refused(optimal: Plan, tmp_path: Path, monkeypatch: 
         report([], tmp_path / "x.html")
     with pytest.raises(InputError, match="names must match"):
         report(optimal, tmp_path / "x.html", names=["a", "b"])
-    monkeypatch.setattr(sys.modules["pebbler.show.report.data"], "MOST_MOVES", 10)
+    monkeypatch.setattr(sys.modules["pebbler.show.report.page_data"], "MOST_MOVES", 10)
     with pytest.raises(InputError, match="15 moves are too many"):
         report(optimal, tmp_path / "x.html")
     (tmp_path / "bad.json").write_bytes(

@@ -15,9 +15,10 @@ import pytest
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
+from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
 from pebbler.show.report import report
-from pebbler.show.report.data import GraphData, PlanData, program_order
+from pebbler.show.report.page_data import GraphData, PlanData, program_order
 from strategies import random_cache_machine, random_graph, random_machine, random_order, random_plan
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -93,7 +94,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
 
 def note_plan(machine_name: str = "notes-recency", order: str = "optimal") -> Plan:
-    return Plan.in_order(workloads.note_mlp(), machine(machine_name), workloads.note_order(order))
+    return Plan.in_order(workloads.note_mlp(), machine(machine_name), note_order(order))
 
 
 def chain_plan(length: int) -> Plan:
@@ -110,7 +111,7 @@ def moved(plan: Plan, source: int, target: int) -> Plan:
 
 def test_every_view_draws_light_and_dark_wide_and_narrow(show: Callable[..., Opened]) -> None:
     for width, dark in ((1280, False), (400, True)):
-        page = show(note_plan(), width=width, dark=dark).page
+        page = show(note_plan(), width=width, dark=dark, references=marked_orders()).page
         assert page.locator("#summary-view .tile").count() >= 3
         assert page.locator("#player-view .node").count() == 15 + 6
         assert page.locator("#player-view .edge.war").count() > 0
@@ -267,20 +268,20 @@ def test_the_pages_rules_are_the_referees(show: Callable[..., Opened]) -> None:
     cases = [case for seed in range(240) if (case := random_case(seed)) is not None]
     judged = show(note_plan()).page.evaluate(
         """(cases) => cases.map(({ graph, plan }) => {
-          const verdict = pebbler.judge(graph, pebbler.arenaOf(plan), plan);
-          const line = new pebbler.Timeline(graph, plan, plan, verdict);
+          const judgement = pebbler.judge(graph, pebbler.arenaOf(plan), plan);
+          const line = new pebbler.Timeline(graph, plan, plan, judgement);
           let most = null;
-          for (let step = 0; step <= verdict.played; step++) {
+          for (let step = 0; step <= judgement.played; step++) {
             const used = line.used(step);
             most = most ? most.map((units, i) => Math.max(units, used[i])) : used;
           }
-          return { ...verdict, most };
+          return { ...judgement, most };
         })""",
         [msgspec.to_builtins({"graph": graph, "plan": plan}) for graph, plan in cases],
     )
     legal = 0
     for (_, plan), found in zip(cases, judged, strict=True):
-        expected = plan.verdict
+        expected = plan.judgement
         legal += expected.legal
         assert (found["legal"], found["move"], found["error"]) == (expected.legal, expected.move, expected.error)
         for key in ("levels", "tensors", "ops", "kinds"):
@@ -292,7 +293,7 @@ def test_the_pages_rules_are_the_referees(show: Callable[..., Opened]) -> None:
 
 
 def random_case(seed: int) -> tuple[GraphData, PlanData] | None:
-    """Return a plan, legal or not, on one of the three kinds of machine, with the referee's verdict."""
+    """Return a plan, legal or not, on one of the three kinds of machine, with the referee's judgement."""
     rng = random.Random(seed)
     graph = random_graph(rng, 8)
     if seed % 3 == 0:

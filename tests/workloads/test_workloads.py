@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pebbler.errors import InputError
-from pebbler.workloads import catalogue, chain, deep_mlp, get, load, mlp, note_mlp, note_order
-from pebbler.workloads.mlp import NOTE_ORDERS
+from pebbler.workloads import catalogue, chain, deep_mlp, get, load, mlp, note_mlp
 
 NOTE_000 = """
 fwd_linear1: W1,x,b1 -> h_pre; fwd_relu: h_pre -> h; fwd_linear2: W2,h,b2 -> y_hat; fwd_loss: y_hat,y -> loss;
@@ -26,15 +25,6 @@ def test_note_mlp_is_the_graph_of_note_000():
         assert graph.tensor_named(f"{name}_new").overwrites == name
         assert graph.tensor_named(f"d{name}").size == graph.tensor_named(name).size
     assert graph.unit == "float32"
-
-
-def test_the_notes_orders_are_orders_of_all_ops():
-    names = sorted(op.name for op in note_mlp().ops)
-    for name in NOTE_ORDERS:
-        assert sorted(note_order(name)) == names
-    assert note_order("standard") == [op.name for op in note_mlp().ops]
-    with pytest.raises(InputError, match="did you mean optimal"):
-        note_order("optimall")
 
 
 def test_chain_is_the_game_of_note_001():

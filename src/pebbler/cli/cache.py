@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json
+
 __all__ = ["cache"]
 
 
@@ -37,7 +39,7 @@ def cache(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the miss curve as .png, .svg or .pdf.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Measure a trace: reuse distances, ARD, DMD, LRU and OPT misses, write-backs, energy, by tensor and op.
 

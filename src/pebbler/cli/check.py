@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pebbler.cli.options import Json, PlanFile
 
 __all__ = ["check"]
 
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="A plan file (JSON).", show_default=False)],
+    plan: PlanFile,
     execute: Annotated[
         bool, typer.Option("--execute", help="Also run the plan on numbers and compare with program order.")
     ] = False,
     ignore_war: Annotated[
         bool, typer.Option("--ignore-war", help="Let updates overwrite what is still to be read, as the notes did.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Say whether a plan is legal, what it costs and where.
 

@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json, PlanFile
+
 __all__ = ["export"]
 
 
 def export(
-    plan: Annotated[Path, typer.Argument(help="A plan file (JSON).", show_default=False)],
+    plan: PlanFile,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="A trace (.json) or a table (.csv, .parquet).", show_default=False),
     ],
     table: Annotated[str, typer.Option(help="Which table: moves, tensors, ops or levels.")] = "moves",
     clock: Annotated[str, typer.Option(help="Time in a trace: move, or energy.")] = "move",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Write a plan as a trace for Perfetto or chrome://tracing, or one of its tables.
 

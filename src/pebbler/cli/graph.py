@@ -7,16 +7,18 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import GraphName, Json
+
 __all__ = ["graph"]
 
 
 def graph(
-    graph: Annotated[str, typer.Argument(help="A graph file (JSON) or a built-in workload.", show_default=False)],
+    graph: GraphName,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write it as .json, .dot or .svg.", show_default=False)
     ] = None,
     hazards: Annotated[bool, typer.Option("--hazards", help="List every hazard and why it exists.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Describe a graph: its tensors, ops, hazards and how many orders are legal.
 

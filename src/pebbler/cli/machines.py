@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json
+
 __all__ = ["machines"]
 
 
 def machines(
     name: Annotated[str | None, typer.Argument(help="Show this machine's file.", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """List the built-in machines, or show one as TOML: a start for your own.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json
+
 __all__ = ["report"]
 
 
@@ -14,7 +16,7 @@ def report(
     plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files (JSON).", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write (HTML).")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="The page's heading.", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Write one self-contained page: player, lifetimes, reuse distances, miss curve, difference and landscape.
 
@@ -23,19 +25,20 @@ def report(
     Example: pebbler report plan.json other.json -o report.html
     """
     from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.notes.reference_orders import marked_orders
     from pebbler.show.report import report as write
 
     with progress("gathering what the page shows"):
-        data = write(list(plans), output, title=title)
+        data = write(list(plans), output, title=title, references=marked_orders())
     found = [
-        {"name": plan.name, "legal": plan.verdict.legal, "energy": plan.verdict.energy}
-        | ({"error": plan.verdict.error} if plan.verdict.error else {})
+        {"name": plan.name, "legal": plan.judgement.legal, "energy": plan.judgement.energy}
+        | ({"error": plan.judgement.error} if plan.judgement.error else {})
         for plan in data.plans
     ]
     if json:
         emit_json({"file": str(output), "plans": found})
         return
     for plan in data.plans:
-        if plan.verdict.error:
-            tell(f"{plan.name} is illegal: {plan.verdict.error}")
+        if plan.judgement.error:
+            tell(f"{plan.name} is illegal: {plan.judgement.error}")
     tell(f"open {output}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json
+
 __all__ = ["reproduce"]
 
 
@@ -20,7 +22,7 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", help="Folder for results, findings, plots and the report.")] = Path(
         "out/notes"
     ),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Reproduce the notes' figures, and show the corrected ones beside them.
 

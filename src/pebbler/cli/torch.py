@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pebbler.cli.options import Json, PlanOutput
 
 __all__ = ["torch"]
 
@@ -35,10 +36,8 @@ def torch(
     ] = None,
     headroom: Annotated[str | None, typer.Option(help="Bytes kept free for the allocator.", show_default=False)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for the search.")] = 30.0,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the plan (JSON).", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    output: PlanOutput = None,
+    json: Json = False,
 ) -> None:
     """Plan a PyTorch training step so that it never holds more than a budget, and say what that costs.
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pebbler.cli.options import Json
+
 __all__ = ["trace"]
 
 
@@ -23,7 +25,7 @@ def trace(
             help="own or reuse: how addresses are given; a plan's machine says otherwise.", show_default=False
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Write the accesses of a plan (or of a graph in program order), unit by unit.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from pebbler.cli.options import Json
 
 __all__ = ["workloads"]
 
 
-def workloads(json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def workloads(json: Json = False) -> None:
     """List the built-in workloads and how each is called.
 
     Example: pebbler graph deep-mlp:n=20,hidden=1000,layers=8

@@ -8,13 +8,25 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Experiment", "Plot", "Question", "Row", "Series", "Table", "Value", "Verdict", "compare", "show", "table"]
+__all__ = [
+    "ClaimVerdict",
+    "Experiment",
+    "NoteFigure",
+    "NoteTable",
+    "Plot",
+    "Question",
+    "Series",
+    "Value",
+    "compare",
+    "show",
+    "table",
+]
 
 Scalar = int | float | str | bool | None
 Value = Scalar | tuple[int | float | str, ...]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class NoteFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of a note beside ours.
 
     `published` is what the note prints, `reference` what its own program gives in full, `measured` is ours. `match` holds
@@ -44,7 +56,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return row if self.corrected is None else row | {"corrected": self.corrected}
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class NoteTable(msgspec.Struct, frozen=True, kw_only=True):
     """A computed table: column names and rows of values."""
 
     title: str
@@ -57,10 +69,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     question: str
     answer: str
-    tables: tuple[Table, ...] = ()
+    tables: tuple[NoteTable, ...] = ()
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a note claimed, what is true, and how we know."""
 
     claim: str
@@ -98,8 +110,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     config: dict[str, Any]
     seeds: tuple[int, ...]
-    rows: tuple[Row, ...]
-    verdicts: tuple[Verdict, ...]
+    rows: tuple[NoteFigure, ...]
+    verdicts: tuple[ClaimVerdict, ...]
     questions: tuple[Question, ...]
     plots: tuple[Plot, ...]
 
@@ -119,7 +131,7 @@ def compare(
     unit: str = "",
     wrong: bool = False,
     why: str = "",
-) -> Row:
+) -> NoteFigure:
     """Return the row of a figure; `published` is written as the note prints it, and decides how far it was rounded.
 
     >>> compare("ARD", 17976.4028, "17,976").match
@@ -136,7 +148,7 @@ def compare(
         # Half a unit of the last printed digit, and a hair for the decimal fraction that binary cannot hold.
         and abs(measured - printed) <= 0.5 * 10.0**-decimals * (1 + 1e-9)
     )
-    return Row(
+    return NoteFigure(
         name=name,
         published=printed,
         measured=measured,
@@ -173,10 +185,10 @@ def show(value: Value, decimals: int | None = None) -> str:
     return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> Table:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> NoteTable:
     """Return a table from plain sequences.
 
     >>> table("Squares", ["x", "x^2"], [[2, 4]]).rows
     ((2, 4),)
     """
-    return Table(title=title, columns=tuple(columns), rows=tuple(tuple(row) for row in rows))
+    return NoteTable(title=title, columns=tuple(columns), rows=tuple(tuple(row) for row in rows))

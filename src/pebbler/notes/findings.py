@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from pebbler.files import write_bytes, write_json, write_text
-from pebbler.notes import plots
-from pebbler.notes.experiment import Experiment, Row, Value, show
+from pebbler.notes import note_plots
+from pebbler.notes.experiment import Experiment, NoteFigure, Value, show
 from pebbler.version import VERSION
 
 __all__ = ["markdown", "results", "versions", "write_findings"]
@@ -24,8 +24,8 @@ FORMAT = "pebbler-results-1"
 def write_findings(experiment: Experiment, folder: Path, seconds: float) -> None:
     """Write an experiment's results.json, findings.md and plots into a folder, each file whole or not at all."""
     for plot in experiment.plots:
-        write_bytes(folder / f"{plot.name}.png", plots.png(plot))
-        write_bytes(folder / f"{plot.name}.svg", plots.svg(plot))
+        write_bytes(folder / f"{plot.name}.png", note_plots.png(plot))
+        write_bytes(folder / f"{plot.name}.svg", note_plots.svg(plot))
     write_text(folder / "findings.md", markdown(experiment))
     write_json(folder / "results.json", results(experiment, seconds))
 
@@ -98,15 +98,15 @@ def markdown(experiment: Experiment) -> str:
     return "\n\n".join([*parts, "## Config", f"```json\n{config}\n```"]) + "\n"
 
 
-def _label(row: Row) -> str:
+def _label(row: NoteFigure) -> str:
     return f"{row.name} ({row.unit})" if row.unit else row.name
 
 
-def _cells(row: Row) -> tuple[str, str, str, str]:
+def _cells(row: NoteFigure) -> tuple[str, str, str, str]:
     return show(row.published, row.decimals), show(row.measured), show(row.corrected), "yes" if row.match else "no"
 
 
-def _changes(rows: Iterable[Row]) -> list[str]:
+def _changes(rows: Iterable[NoteFigure]) -> list[str]:
     """Return one line per explanation, with the figures that it concerns."""
     reasons: dict[str, list[str]] = {}
     for row in rows:

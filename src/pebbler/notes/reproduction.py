@@ -14,13 +14,19 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.notes.experiment import Experiment
-from pebbler.notes.savings import Solver
+from pebbler.notes.note000_savings import Solver
 from pebbler.solver import solve as solve_graph
 
 __all__ = ["EXPERIMENTS", "REPORT", "plan_quickly", "reproduce"]
 
-# In the order of the notes. A name is its module's, with dashes.
-EXPERIMENTS = ("pebble-game", "chain", "tiling", "ard", "minibatch")
+# Each experiment's module, in the order of the notes.
+EXPERIMENTS = {
+    "pebble-game": "note000_pebble_game",
+    "chain": "note001_chain",
+    "tiling": "note002_tiling",
+    "ard": "note003_ard",
+    "minibatch": "note004_minibatch",
+}
 REPORT = "report.html"
 _SOLVING = ("pebble-game",)  # those whose open questions want a solver
 
@@ -33,7 +39,7 @@ def reproduce(
     progress: Progress | None = None,
     solve: Solver | None = None,
 ) -> dict[str, Experiment]:
-    """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
+    """TrainingRun experiments, all of them by default, and return what each found; `out` is a folder for their files.
 
     `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
     a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run.
@@ -54,7 +60,7 @@ def reproduce(
         if progress is not None:
             progress(name, done / len(chosen))
         began = time.perf_counter()
-        run = import_module(f"pebbler.notes.{name.replace('-', '_')}").run
+        run = import_module(f"pebbler.notes.{EXPERIMENTS[name]}").run
         found[name] = run(solve or plan_quickly) if name in _SOLVING else run()
         if folder is not None:
             # Here, so that figures without files do not wait for the plotting library.
@@ -62,7 +68,7 @@ def reproduce(
 
             write_findings(found[name], folder / name, time.perf_counter() - began)
     if folder is not None:
-        from pebbler.notes.page import page
+        from pebbler.notes.notes_page import page
 
         if progress is not None:
             progress(REPORT, 1.0)

@@ -56,8 +56,10 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
     `ignore_war` lets an update overwrite what is still to be read, as the notes did, to price their broken orders.
 
     >>> from pebbler import workloads, machine
-    >>> broken = workloads.note_order("fused")
-    >>> check(Plan.in_order(workloads.note_mlp(), machine("notes-recency"), broken)).error
+    >>> step = workloads.note_mlp()
+    >>> broken = [op.name for op in step.ops]
+    >>> broken.insert(6, broken.pop(broken.index("upd_W2")))
+    >>> check(Plan.in_order(step, machine("notes-recency"), broken)).error
     'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
     """
     graph, flow = plan.graph, plan.graph.dataflow

@@ -97,8 +97,10 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
     """Return how the plan's params and outputs compare with those of program order, from the same start.
 
     >>> from pebbler import workloads, machine, Plan
-    >>> broken = Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("fused"))
-    >>> verify(broken).identical
+    >>> step = workloads.note_mlp()
+    >>> order = [op.name for op in step.ops]
+    >>> order.insert(6, order.pop(order.index("upd_W2")))
+    >>> verify(Plan.in_order(step, machine("notes"), order)).identical
     False
     """
     program = plan.graph if plan.source is None else plan.source

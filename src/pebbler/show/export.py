@@ -19,14 +19,14 @@ from pebbler.game.dataflow import NONE
 from pebbler.game.plan import COMPUTE, COPY, KINDS, Plan, whole
 from pebbler.referee.judgement import Judgement, check
 
-__all__ = ["TABLES", "Table", "export", "lifetimes", "table_of", "trace_events"]
+__all__ = ["TABLES", "PlanTable", "export", "lifetimes", "table_of", "trace_events"]
 
-Clock = Literal["move", "energy"]
+TimeAxis = Literal["move", "energy"]
 TABLES = ("moves", "tensors", "ops", "levels")
 
 
 @dataclass(frozen=True)
-class Table:
+class PlanTable:
     """Named columns of equal length."""
 
     columns: dict[str, list[Any]]
@@ -46,7 +46,7 @@ class Lifetime:
     end: int | None
 
 
-def export(plan: Plan | str | Path, path: str | Path, *, table: str = "moves", clock: Clock = "move") -> None:
+def export(plan: Plan | str | Path, path: str | Path, *, table: str = "moves", clock: TimeAxis = "move") -> None:
     """Write a plan as a trace (.json, for Perfetto or chrome://tracing) or one of its tables (.csv, .parquet).
 
     In a trace one unit of time is one move, or with `clock="energy"` one unit of energy; both are written as microseconds. Tables:
@@ -78,7 +78,7 @@ def export(plan: Plan | str | Path, path: str | Path, *, table: str = "moves", c
         raise InputError(f"{path}: a plan is exported as .json (a trace), .csv or .parquet (a table)")
 
 
-def table_of(plan: Plan, name: str) -> Table:
+def table_of(plan: Plan, name: str) -> PlanTable:
     """Return one table of a plan as the referee judges it; energies are in the graph's energy unit.
 
     >>> from pebbler import machine, workloads
@@ -90,7 +90,7 @@ def table_of(plan: Plan, name: str) -> Table:
     judgement = check(plan)
     graph, machine = plan.graph, plan.machine.in_unit(plan.graph.unit)
     if name == "tensors":
-        return Table({
+        return PlanTable({
             "tensor": [tensor.name for tensor in graph.tensors],
             "kind": [tensor.kind for tensor in graph.tensors],
             "size": [tensor.size for tensor in graph.tensors],
@@ -101,9 +101,9 @@ def table_of(plan: Plan, name: str) -> Table:
         for move in plan.moves:
             if move[0] == "compute":
                 runs[move[1]] += 1
-        return Table({"op": list(runs), "runs": list(runs.values()), "energy": list(judgement.ops.values())})
+        return PlanTable({"op": list(runs), "runs": list(runs.values()), "energy": list(judgement.ops.values())})
     if name == "levels":
-        return Table({
+        return PlanTable({
             "level": machine.names,
             "capacity": [level.capacity for level in machine.level],
             "read_price": [whole(level.read) for level in machine.level],
@@ -129,7 +129,7 @@ def lifetimes(plan: Plan) -> list[Lifetime]:
     return sorted(found, key=lambda life: (life.begin, life.value, -1 if life.level is None else life.level))
 
 
-def trace_events(plan: Plan, clock: Clock = "move") -> dict[str, Any]:
+def trace_events(plan: Plan, clock: TimeAxis = "move") -> dict[str, Any]:
     """Return a plan in the Trace Event Format: a process per level with a slice per value in it, the ops, and running sums.
 
     >>> from pebbler import machine, workloads
@@ -248,7 +248,7 @@ def _used(plan: Plan, count: int) -> Iterator[Lifetime]:
         yield Lifetime(value, None, first, None if stays else max(first, last.get(value, first)))
 
 
-def _moves(plan: Plan, judgement: Judgement) -> Table:
+def _moves(plan: Plan, judgement: Judgement) -> PlanTable:
     paid: list[float | None] = [whole(float(energy)) for energy in judgement.step_energy]
     if not judgement.legal:
         known = 0 if judgement.move is None or plan.machine.management != "explicit" else judgement.move - 1
@@ -257,7 +257,7 @@ def _moves(plan: Plan, judgement: Judgement) -> Table:
     running = accumulate(energy for energy in paid if energy is not None)
     told = [next(running, None) if energy is not None else None for energy in paid]
     levels = [move[2] if len(move) > 2 else None for move in plan.moves]
-    return Table({
+    return PlanTable({
         "move": list(range(1, len(plan.moves) + 1)),
         "kind": [move[0] for move in plan.moves],
         "subject": [move[1] for move in plan.moves],
@@ -268,7 +268,7 @@ def _moves(plan: Plan, judgement: Judgement) -> Table:
     })  # fmt: skip
 
 
-def _parquet(table: Table) -> bytes:
+def _parquet(table: PlanTable) -> bytes:
     try:
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:

@@ -13,6 +13,7 @@ from pebbler.files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from pebbler.game.plan import Plan
     from pebbler.trace.analysis import CacheAnalysis
 
 __all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "save_figure"]
@@ -100,9 +101,12 @@ def draw_chain(points: Sequence[Mapping[str, Any]], path: str | Path, title: str
     save_figure(figure, path)
 
 
-def draw_steps(rows: Sequence[tuple[str, float]], bound: float | None, unit: str, path: str | Path, title: str) -> None:
-    """Draw energies as labelled bars, first row on top, with the lower bound as a line."""
-    figure, axes = new_figure(title, f"energy ({unit})", "")
+def draw_steps(plan: Plan, steps: Sequence[tuple[str, float | None]], path: str | Path) -> None:
+    """Draw energies on the way to a plan as labelled bars, first step on top, with the plan's lower bound as a line."""
+    scale, unit = (1e6, "uJ") if plan.energy_unit == "pJ" else (1.0, plan.energy_unit)
+    rows = [(name, energy / scale) for name, energy in steps if energy is not None]
+    bound = (plan.bound or 0) / scale
+    figure, axes = new_figure(f"{(plan.source or plan.graph).name} on {plan.machine.name}", f"energy ({unit})", "")
     places = range(len(rows), 0, -1)
     axes.barh(list(places), [energy for _, energy in rows], color=PALETTE[0], height=0.62)
     axes.set_yticks(list(places), [name for name, _ in rows])

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pebbler.errors import InputError, quoted
-from pebbler.game.graph import Graph
-from pebbler.game.machine import Machine
-from pebbler.game.machine import machine as find_machine
 
 if TYPE_CHECKING:
+    from pebbler.game.graph import Graph
+    from pebbler.game.machine import Machine
     from pebbler.game.plan import Plan
     from pebbler.solver.capacity import LeastMemory
     from pebbler.solver.problem import Search, Start
@@ -25,7 +24,7 @@ Tile = Literal["auto", "none"]
 
 def solve(
     graph: Graph | str | Path,
-    machine: Machine | str | Path = "notes",
+    machine: Machine | str | Path | None = None,
     *,
     steady: bool | None = None,
     start: Start | None = None,
@@ -38,6 +37,9 @@ def solve(
 ) -> Plan:
     """Return the cheapest plan found, with its energy, a lower bound, and a status that says what is proven.
 
+    The graph may be a file or a built-in workload such as `mlp:n=20,hidden=1000`, the machine a file or a built-in one; without
+    one, pebbles are played on `red-blue` and everything else on `notes`.
+
     The method follows from the problem: chains have their own exact solver, small games are searched completely, caches get a
     search over orders, tilings and fusions, explicit memories one over order, residency and recomputation. It runs until the
     plan is proven optimal or `time_limit` seconds are over (None: no limit); Ctrl-C ends it with the best plan so far. The
@@ -45,8 +47,7 @@ def solve(
     running search whenever the best plan or the bound improves. `quick` stops the search for tilings after a small, fixed amount
     of work, so that it ends within seconds and yet gives the same plan every time.
 
-    >>> from pebbler.workloads import chain
-    >>> plan = solve(chain(10), "red-blue", start={"N0": "fast"})
+    >>> plan = solve("chain:length=10", start={"N0": "fast"})
     >>> plan.energy, plan.status
     (21, 'optimal')
     """
@@ -55,7 +56,7 @@ def solve(
 
 def solve_search(
     graph: Graph | str | Path,
-    machine: Machine | str | Path = "notes",
+    machine: Machine | str | Path | None = None,
     steady: bool | None = None,
     start: Start | None = None,
     tile: Tile = "auto",
@@ -68,15 +69,13 @@ def solve_search(
     """Return the finished search behind `solve`, for callers that want more than the plan."""
     from pebbler.solver.methods import run
     from pebbler.solver.problem import Problem, Search
-    from pebbler.workloads import load
 
     if tile not in ("auto", "none"):
         raise InputError(f"tile must be auto or none, got {quoted(tile)}")
     threads = (os.cpu_count() or 1) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}")
-    loaded = graph if isinstance(graph, Graph) else load(graph)
-    problem = Problem.of(loaded, find_machine(machine), steady=steady, start=start, seed=seed, threads=threads)
+    problem = Problem.of(graph, machine, steady=steady, start=start, seed=seed, threads=threads)
     search = Search(problem, time_limit, report)
     search.quick = quick
     run(search, tile)
@@ -103,7 +102,11 @@ def finish(search: Search) -> Plan:
 
 
 def find_least_capacity(
-    graph: Graph, machine: Machine, *, steady: bool | None = None, time_limit: float = 10.0
+    graph: Graph | str | Path,
+    machine: Machine | str | Path | None = None,
+    *,
+    steady: bool | None = None,
+    time_limit: float = 10.0,
 ) -> LeastMemory:
     """Return the least capacity of the fastest level with which some plan is legal, whatever it costs.
 
@@ -115,14 +118,14 @@ def find_least_capacity(
     from pebbler.solver.problem import Problem
     from pebbler.solver.recompute.least_capacity import least_capacity
 
-    if machine.management != "explicit":
-        raise InputError(f"machine {machine.name} has caches: every schedule runs in any amount of them")
     problem = Problem.of(graph, machine, steady=steady)
-    if len(machine.level) == 1:
+    if problem.machine.management != "explicit":
+        raise InputError(f"machine {problem.machine.name} has caches: every schedule runs in any amount of them")
+    if len(problem.machine.level) == 1:
         found = least_capacity(problem, time_limit)
         return LeastMemory(found.upper, found.lower, found.reason)
     need = op_requirement(problem)
     if need is None:
-        why = "operands may be anywhere, so no op needs room" if graph.ops else "there is no op that needs room"
+        why = "operands may be anywhere, so no op needs room" if problem.graph.ops else "there is no op that needs room"
         return LeastMemory(1, 1, f"{why} in the fastest level")
     return LeastMemory(need.units, need.units, f"{need.reason}, and the rest can be elsewhere")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from pebbler.solver import paging
 from pebbler.solver.methods import can_tile, program_order_energy
@@ -12,8 +12,15 @@ from pebbler.solver.tiling.compare import Row, compare_tiled
 __all__ = ["Row", "compare"]
 
 
-def compare(search: Search, tile: str = "auto", report: Callable[[str], None] | None = None) -> list[Row]:
+def compare(
+    search: Search,
+    tile: str = "auto",
+    references: Mapping[str, Sequence[str]] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Row]:
     """Return the rows for a finished search: from program order, adding one freedom at a time, to its plan and its bound.
+
+    `references` are orders of op names to compare with; those of other graphs are left out.
 
     >>> from pebbler.solver import solve_search
     >>> rows = compare(solve_search("chain:length=4", "red-blue"))
@@ -23,7 +30,7 @@ def compare(search: Search, tile: str = "auto", report: Callable[[str], None] | 
     problem = search.problem
     limit = 30.0 if search.time_limit is None else search.time_limit
     if can_tile(problem, tile) or problem.machine.management != "explicit":
-        rows = compare_tiled(problem, limit, report)[:-1]
+        rows = compare_tiled(problem, limit, report, references)[:-1]
     elif len(problem.machine.level) > 1:
         rows = [Row(row.name, row.energy) for row in paging.compare(problem, limit)[:-1]]
     else:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
+from pebbler.game.machine import machine as find_machine
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
+from pebbler.workloads import load
 
 __all__ = ["Impossible", "Problem", "Search"]
 
@@ -37,15 +40,21 @@ class Problem:
     @classmethod
     def of(
         cls,
-        graph: Graph,
-        machine: Machine,
+        graph: Graph | str | Path,
+        machine: Machine | str | Path | None = None,
         *,
         steady: bool | None = None,
         start: Start | None = None,
         seed: int = 0,
         threads: int = 1,
     ) -> Problem:
-        """Return the problem with defaults filled in and units agreed."""
+        """Return the problem with defaults filled in and units agreed.
+
+        The graph may be a file or a built-in workload, the machine a file or a built-in one: `red-blue` by default for a graph
+        of pebbles, `notes` for any other.
+        """
+        graph = graph if isinstance(graph, Graph) else load(graph)
+        machine = find_machine(machine or ("red-blue" if graph.unit == "pebble" else "notes"))
         steady = graph.updates_params if steady is None else steady
         return cls(graph, machine.in_unit(graph.unit), steady, dict(start or {}), seed, threads)
 

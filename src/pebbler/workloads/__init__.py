@@ -16,20 +16,9 @@ from pebbler.game.plan import FORMAT as PLAN_FORMAT
 from pebbler.game.plan import Plan
 from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
-from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp, note_order
+from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp
 
-__all__ = [
-    "attention",
-    "catalogue",
-    "chain",
-    "deep_mlp",
-    "get",
-    "load",
-    "load_subject",
-    "mlp",
-    "note_mlp",
-    "note_order",
-]
+__all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "load_subject", "mlp", "note_mlp"]
 
 _MAKERS: dict[str, Callable[..., Graph]] = {
     "attention": attention,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
-from pebbler.workloads.sizes import require_whole
+from pebbler.workloads.arguments import require_whole
 
 __all__ = ["attention"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pebbler.game.graph import Graph
-from pebbler.workloads.sizes import require_whole
+from pebbler.workloads.arguments import require_whole
 
 __all__ = ["chain"]
 

@@ -5,66 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pebbler.errors import InputError, near_matches, quoted
 from pebbler.game.graph import Graph
-from pebbler.workloads.sizes import require_whole
+from pebbler.workloads.arguments import require_whole
 
-__all__ = ["NOTE_ORDERS", "deep_mlp", "mlp", "note_mlp", "note_order"]
+__all__ = ["deep_mlp", "mlp", "note_mlp"]
 
 Axes = Sequence[tuple[str, int]]
 LEARNING = {"lr": 0.1, "wd": 0.01}
-
-_FORWARD = ["fwd_linear1", "fwd_relu", "fwd_linear2", "fwd_loss", "bwd_loss", "bwd_dW2"]
-NOTE_ORDERS = {
-    "standard": [
-        *_FORWARD,
-        "bwd_db2",
-        "bwd_dh",
-        "bwd_relu",
-        "bwd_dW1",
-        "bwd_db1",
-        "upd_W1",
-        "upd_b1",
-        "upd_W2",
-        "upd_b2",
-    ],
-    "fused": [*_FORWARD, "upd_W2", "bwd_db2", "upd_b2", "bwd_dh", "bwd_relu", "bwd_dW1", "upd_W1", "bwd_db1", "upd_b1"],
-    "perlayer": [
-        *_FORWARD,
-        "bwd_db2",
-        "upd_W2",
-        "upd_b2",
-        "bwd_dh",
-        "bwd_relu",
-        "bwd_dW1",
-        "bwd_db1",
-        "upd_W1",
-        "upd_b1",
-    ],
-    "optimal": [
-        *_FORWARD,
-        "bwd_db2",
-        "upd_b2",
-        "bwd_dh",
-        "bwd_relu",
-        "upd_W2",
-        "bwd_db1",
-        "upd_b1",
-        "bwd_dW1",
-        "upd_W1",
-    ],
-}
-
-
-def note_order(name: str) -> list[str]:
-    """Return one of note 000's four orders of `note_mlp`: standard, fused, perlayer or optimal.
-
-    >>> note_order("optimal")[-2:]
-    ['bwd_dW1', 'upd_W1']
-    """
-    if name not in NOTE_ORDERS:
-        raise InputError(f"note 000 has no order {quoted(name)}{near_matches(name, NOTE_ORDERS)}")
-    return list(NOTE_ORDERS[name])
 
 
 def note_mlp() -> Graph:
@@ -73,7 +20,7 @@ def note_mlp() -> Graph:
     >>> note_mlp().tensor_named("W2_new").overwrites
     'W2'
     """
-    return _Builder(Graph("note-mlp"), n=20, hidden=1000, layers=1, batch=None, functional=True).build()
+    return _StepBuilder(Graph("note-mlp"), n=20, hidden=1000, layers=1, batch=None, functional=True).build()
 
 
 def mlp(n: int = 20, hidden: int = 1000, batch: int | None = None) -> Graph:
@@ -84,7 +31,7 @@ def mlp(n: int = 20, hidden: int = 1000, batch: int | None = None) -> Graph:
     """
     require_whole("mlp", 1_000_000, n=n, hidden=hidden, batch=batch)
     spec = f"mlp:n={n},hidden={hidden}" + (f",batch={batch}" if batch else "")
-    return _Builder(Graph(spec), n=n, hidden=hidden, layers=1, batch=batch).build()
+    return _StepBuilder(Graph(spec), n=n, hidden=hidden, layers=1, batch=batch).build()
 
 
 def deep_mlp(n: int = 20, hidden: int = 1000, layers: int = 8, batch: int | None = None) -> Graph:
@@ -95,11 +42,11 @@ def deep_mlp(n: int = 20, hidden: int = 1000, layers: int = 8, batch: int | None
     """
     require_whole("deep-mlp", 100_000, n=n, hidden=hidden, layers=layers, batch=batch)
     spec = f"deep-mlp:n={n},hidden={hidden},layers={layers}" + (f",batch={batch}" if batch else "")
-    return _Builder(Graph(spec), n=n, hidden=hidden, layers=layers, batch=batch).build()
+    return _StepBuilder(Graph(spec), n=n, hidden=hidden, layers=layers, batch=batch).build()
 
 
 @dataclass
-class _Builder:
+class _StepBuilder:
     """Writes the step op by op; with one hidden layer the names are exactly those of note 000."""
 
     graph: Graph

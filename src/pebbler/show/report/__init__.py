@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pebbler.game.plan import Plan
 
 if TYPE_CHECKING:
-    from pebbler.show.report.data import ReportData
+    from pebbler.show.report.page_data import ReportData
 
 __all__ = ["report"]
 
@@ -20,12 +20,14 @@ def report(
     *,
     names: Sequence[str] | None = None,
     title: str | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
 ) -> ReportData:
     """Write a page that shows plans, or plan files, and return what is on it.
 
     The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
     landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
-    plans' names on the page; files are called by their own.
+    plans' names on the page; files are called by their own. `references` are orders of the first plan's ops, by name, that the
+    landscape marks.
 
     >>> import tempfile
     >>> from pebbler import machine, workloads
@@ -37,8 +39,8 @@ def report(
     """
     from pebbler.errors import InputError
     from pebbler.files import write_text
-    from pebbler.show.report.data import gather
-    from pebbler.show.report.page import page
+    from pebbler.show.report.page_data import gather
+    from pebbler.show.report.report_page import page
 
     given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
     loaded = []
@@ -51,6 +53,6 @@ def report(
                 loaded[-1].encode()
             except InputError as error:
                 raise InputError(f"{one}: {error}") from None
-    data = gather(loaded, names if names is not None else labels, title)
+    data = gather(loaded, names if names is not None else labels, title, references)
     write_text(path, page(data))
     return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,13 +17,11 @@ from pebbler.game.machine import Machine
 from pebbler.game.orders import count_orders, iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.show.report.sweep import Front, fronts
+from pebbler.show.report.capacity_sweep import CapacityCurve, capacity_curves
 from pebbler.solver.paging.greedy import demand_plan
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels import cache_order
-from pebbler.workloads import note_mlp
-from pebbler.workloads.mlp import NOTE_ORDERS
 
 __all__ = ["Landscape", "Mark", "survey"]
 
@@ -55,11 +53,19 @@ class Landscape:
     high: float
     counts: list[int]
     marks: list[Mark]
-    fronts: list[Front]
+    curves: list[CapacityCurve]
 
 
-def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Landscape | None:
+def survey(
+    plans: Sequence[Plan],
+    names: Sequence[str],
+    *,
+    references: Mapping[str, Sequence[str]] | None = None,
+    seed: int = 0,
+) -> Landscape | None:
     """Return the landscape of the first plan's graph on its machine, with every plan on the same two marked; None without ops.
+
+    `references` are orders of op names that are marked as well, on a cache and where the graph has exactly these ops.
 
     >>> from pebbler import machine, workloads
     >>> found = survey([Plan.in_order(workloads.note_mlp(), machine("notes-recency"))], ["mine"])
@@ -105,8 +111,8 @@ def survey(plans: Sequence[Plan], names: Sequence[str], *, seed: int = 0) -> Lan
         low=min(energies, default=0.0),
         high=max(energies, default=0.0),
         counts=counts.tolist() if energies and edges[-1] > edges[0] else [len(energies)],
-        marks=_marks(same, graph, machine, steady),
-        fronts=fronts(same),
+        marks=[*_marks(same, graph, machine), *_reference_marks(references or {}, graph, machine, steady)],
+        curves=capacity_curves(same),
     )
 
 
@@ -156,7 +162,7 @@ def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
         yield order
 
 
-def _marks(same: Sequence[tuple[Plan, str]], graph: Graph, machine: Machine, steady: bool) -> list[Mark]:
+def _marks(same: Sequence[tuple[Plan, str]], graph: Graph, machine: Machine) -> list[Mark]:
     marks = []
     for plan, label in same:
         judgement = check(plan)
@@ -167,8 +173,14 @@ def _marks(same: Sequence[tuple[Plan, str]], graph: Graph, machine: Machine, ste
                 marks.append(Mark(name, judgement.energy, False))
         elif judgement.legal:
             marks.append(Mark(name, judgement.energy, True))
-    if machine.management != "explicit" and graph == note_mlp():
-        for name, order in NOTE_ORDERS.items():
-            plan = Plan.in_order(graph, machine, order, steady=steady)
-            marks.append(Mark(f"note: {name}", check(plan, ignore_war=True).energy, check(plan).legal))
     return marks
+
+
+def _reference_marks(
+    references: Mapping[str, Sequence[str]], graph: Graph, machine: Machine, steady: bool
+) -> Iterator[Mark]:
+    ops = sorted(op.name for op in graph.ops)
+    for name, order in references.items() if machine.management != "explicit" else ():
+        if sorted(order) == ops:
+            plan = Plan.in_order(graph, machine, order, steady=steady)
+            yield Mark(name, check(plan, ignore_war=True).energy, check(plan).legal)

@@ -17,7 +17,7 @@ from pebbler.referee.kernels.lru_stack import depths
 from pebbler.referee.touches import Touches, touch
 from pebbler.trace.caches import opt_misses
 
-__all__ = ["Knee", "ReuseProfile", "measure"]
+__all__ = ["Knee", "ReuseProfile", "measure_reuse"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,11 +54,11 @@ class ReuseProfile:
     opt_misses: list[int]
 
 
-def measure(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile | None:
+def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile | None:
     """Return the distances of the ops in `order`; None when they touch nothing. The machine is in the graph's unit.
 
     >>> from pebbler import machine, workloads
-    >>> found = measure(workloads.note_mlp(), np.arange(15), machine("notes"))
+    >>> found = measure_reuse(workloads.note_mlp(), np.arange(15), machine("notes"))
     >>> found.accesses, found.cold, found.knees[0].tensor
     (122056, 46025, 'W1')
     """

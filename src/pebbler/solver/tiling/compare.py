@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,6 @@ from pebbler.solver.tiling.list_order import forward_sweeps
 from pebbler.solver.tiling.node_graph import NodeGraph
 from pebbler.solver.tiling.tiling_bound import tiled_bound
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
-from pebbler.workloads.mlp import NOTE_ORDERS
 
 __all__ = ["Row", "compare_tiled"]
 
@@ -35,29 +34,45 @@ class Row:
     note: str = ""
 
 
-def compare_tiled(problem: Problem, time_limit: float = 30.0, report: Callable[[str], None] | None = None) -> list[Row]:
-    """Return program order, the notes' orders where they apply, then each freedom added to those before it, and the bound.
+def compare_tiled(
+    problem: Problem,
+    time_limit: float = 30.0,
+    report: Callable[[str], None] | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+) -> list[Row]:
+    """Return program order, reference orders where they apply, then each freedom added to those before it, and the bound.
+
+    A reference order has a name, lists op names, and applies to graphs that have exactly these ops.
 
     >>> from pebbler import machine, workloads
-    >>> rows = compare_tiled(Problem.of(workloads.mlp(n=4, hidden=64), machine("notes")), 2)
-    >>> [row.name for row in rows][4:]
-    ['best whole-tensor order', '+ fusion', '+ tiling', '+ reversed sweep', '+ recomputation', 'bound']
+    >>> step = workloads.mlp(n=4, hidden=64)
+    >>> early = [op.name for op in step.ops]
+    >>> early.insert(6, early.pop(early.index("upd_W2")))
+    >>> rows = compare_tiled(Problem.of(step, machine("notes")), 2, references={"W2 early": early})
+    >>> [row.name for row in rows][1:]
+    ['W2 early', 'best whole-tensor order', '+ fusion', '+ tiling', '+ reversed sweep', '+ recomputation', 'bound']
     >>> rows[1].note
     'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
     """
-    return _Comparison(problem, time_limit, report or (lambda name: None)).run()
+    return _Comparison(problem, time_limit, report or (lambda name: None), references or {}).run()
 
 
 class _Comparison:
-    def __init__(self, problem: Problem, time_limit: float, report: Callable[[str], None]) -> None:
-        self.problem, self.time_limit, self.report = problem, time_limit, report
+    def __init__(
+        self,
+        problem: Problem,
+        time_limit: float,
+        report: Callable[[str], None],
+        references: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.problem, self.time_limit, self.report, self.references = problem, time_limit, report, references
         self.rows: list[Row] = []
         self.lowest = float("inf")
 
     def run(self) -> list[Row]:
         problem = self.problem
         self._add("program order", lambda: self._energy_of(np.arange(len(problem.graph.ops), dtype=np.int64)))
-        self._notes()
+        self._add_references()
         self._add("best whole-tensor order", lambda: self._best(0.15, fused=False))
         if problem.machine.management == "recency":
             return [*self.rows, Row("bound", order_bound(problem), "every order and recomputation of whole tensors")]
@@ -82,21 +97,17 @@ class _Comparison:
         self.lowest = min(self.lowest, found)
         self.rows.append(Row(name, None if self.lowest == float("inf") else self.lowest, note))
 
-    def _notes(self) -> None:
-        """Add the orders of note 000, for graphs with its ops."""
+    def _add_references(self) -> None:
+        """Add the reference orders, for graphs that have their ops."""
         graph = self.problem.graph
         index = {op.name: i for i, op in enumerate(graph.ops)}
         arena = Machine("arena", graph.unit, self.problem.machine.level[-1:], operands="any")
-        for name, title in (
-            ("fused", "note 000, fused"),
-            ("perlayer", "note 000, per layer"),
-            ("optimal", "note 000, optimal"),
-        ):
-            if sorted(NOTE_ORDERS[name]) != sorted(index):
+        for title, order in self.references.items():
+            if sorted(order) != sorted(index):
                 continue
-            verdict = check(Plan.in_order(graph, arena, NOTE_ORDERS[name], steady=False))
+            verdict = check(Plan.in_order(graph, arena, order, steady=False))
             if verdict.legal:
-                energy = self._energy_of(np.array([index[op] for op in NOTE_ORDERS[name]], np.int64))
+                energy = self._energy_of(np.array([index[op] for op in order], np.int64))
                 self.lowest = min(self.lowest, energy)
                 self.rows.append(Row(title, energy))
             else:

@@ -50,7 +50,7 @@ function boundaryMarks(reach, names, domain, width) {
 }
 
 const withLocality = (data) =>
-  data.plans.map((plan, i) => ({ plan, i, found: plan.locality })).filter(({ found }) => found);
+  data.plans.map((plan, i) => ({ plan, i, found: plan.reuse })).filter(({ found }) => found);
 const planLegend = (items) =>
   el(
     "div",
@@ -208,7 +208,7 @@ function lruMisses(found) {
 
 function showMisses(root, data, index) {
   const plan = data.plans[index],
-    found = plan.locality,
+    found = plan.reuse,
     graph = data.graphs[plan.graph];
   root.replaceChildren();
   if (!found || !found.distance.length) {

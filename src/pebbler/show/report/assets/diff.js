@@ -73,15 +73,15 @@ function drawDiff(root, data, a, b) {
       ? `; ${grouped(gone)} only in ${shown(a.name, 40)}, ${grouped(fresh)} only in ${shown(b.name, 40)}`
       : "";
   const count = (plan, kind) => plan.kind.filter((k) => k === kind).length;
-  const priced = a.verdict.legal && b.verdict.legal;
+  const priced = a.judgement.legal && b.judgement.legal;
   root.append(
     el(
       "p",
       {},
       `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept their order${apart}. ` +
         (priced
-          ? `${shown(b.name, 40)} costs ${energyText(b.verdict.energy, unit)}, ${comparedTo(b.verdict.energy, a.verdict.energy)} ` +
-            `${shown(a.name, 40)} (${energyText(a.verdict.energy, unit)}).`
+          ? `${shown(b.name, 40)} costs ${energyText(b.judgement.energy, unit)}, ${comparedTo(b.judgement.energy, a.judgement.energy)} ` +
+            `${shown(a.name, 40)} (${energyText(a.judgement.energy, unit)}).`
           : "An illegal plan has no energy to compare."),
     ),
   );
@@ -91,7 +91,7 @@ function drawDiff(root, data, a, b) {
     grouped(count(plan, 0)),
     grouped(count(plan, 1)),
     grouped(count(plan, 2)),
-    plan.verdict.legal ? energyText(plan.verdict.energy, unit) : "illegal",
+    plan.judgement.legal ? energyText(plan.judgement.energy, unit) : "illegal",
   ]);
   root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", "energy"], totals));
   if (priced) energyDiffs(root, data, a, b, graphs, unit);
@@ -113,7 +113,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
   const levels = [...new Set([...a.machine.level, ...b.machine.level].map((level) => level.name))];
   const at = (plan, name) => {
     const i = plan.machine.level.findIndex((level) => level.name === name);
-    return i < 0 ? 0 : plan.verdict.levels[i];
+    return i < 0 ? 0 : plan.judgement.levels[i];
   };
   const rows = levels.flatMap((name) =>
     [a, b].map((plan, k) => ({ level: name, plan: plan.name, k, energy: at(plan, name) })),
@@ -167,8 +167,8 @@ function energyDiffs(root, data, a, b, graphs, unit) {
   // Of two graphs, one is tiled: there the tiles of an op are compared with the op.
   const entries = (plan, k) =>
     a.graph === b.graph
-      ? graphs[k].op_name.map((op, i) => [op, plan.verdict.ops[i]])
-      : byFamily(graphs[k].op_name, plan.verdict.ops).map(({ name, amount }) => [name, amount]);
+      ? graphs[k].op_name.map((op, i) => [op, plan.judgement.ops[i]])
+      : byFamily(graphs[k].op_name, plan.judgement.ops).map(({ name, amount }) => [name, amount]);
   const cost = [a, b].map((plan, k) => new Map(entries(plan, k)));
   const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({
     op,
@@ -184,14 +184,14 @@ function energyDiffs(root, data, a, b, graphs, unit) {
     ),
     top = changed.slice(0, 16);
   root.append(el("h3", {}, a.graph === b.graph ? "Energy by op" : "Energy by op, tiles added up"));
-  const copies = b.verdict.kinds[1] - a.verdict.kinds[1];
+  const copies = b.judgement.kinds[1] - a.judgement.kinds[1];
   if (copies)
     root.append(
       el(
         "p",
         {},
-        `Copies, which belong to no op: ${energyText(a.verdict.kinds[1], unit)} ` +
-          `before, ${energyText(b.verdict.kinds[1], unit)} after.`,
+        `Copies, which belong to no op: ${energyText(a.judgement.kinds[1], unit)} ` +
+          `before, ${energyText(b.judgement.kinds[1], unit)} after.`,
       ),
     );
   if (!changed.length) {

@@ -124,14 +124,14 @@ function showDistribution(root, found, unit, data) {
 
 function showFronts(root, found, data, unit) {
   root.append(el("h3", {}, "Energy against memory"));
-  if (!found.fronts.length) {
+  if (!found.curves.length) {
     root.append(
       el("p", {}, "No other sizes were priced: the plan is too long, or nothing in it depends on a level's capacity."),
     );
     return;
   }
   const names = data.plans[0].machine.level.map((level) => level.name),
-    levels = [...new Set(found.fronts.map((front) => front.level))];
+    levels = [...new Set(found.curves.map((curve) => curve.level))];
   const holder = el("div", {}),
     gunit = data.graphs[data.plans[0].graph].unit;
   const number = (name) =>
@@ -139,13 +139,13 @@ function showFronts(root, found, data, unit) {
       0,
       data.plans.findIndex((plan) => plan.name === name),
     );
-  const colourOf = (front) => (front.rule.startsWith("solved") ? 4 : number(front.plan));
+  const colourOf = (curve) => (curve.rule.startsWith("solved") ? 4 : number(curve.plan));
   const draw = (level) => {
-    const fronts = found.fronts.filter((front) => front.level === level);
-    const most = d3.max(fronts.flatMap((front) => front.energy)),
+    const curves = found.curves.filter((curve) => curve.level === level);
+    const most = d3.max(curves.flatMap((curve) => curve.energy)),
       { factor, name } = energyScale(most, unit);
-    const points = fronts.flatMap((front) =>
-      front.capacity.map((room, k) => ({ room, energy: front.energy[k] / factor, plan: front.plan, front })),
+    const points = curves.flatMap((curve) =>
+      curve.capacity.map((room, k) => ({ room, energy: curve.energy[k] / factor, plan: curve.plan, curve })),
     );
     // The Pareto front: no other point needs less memory and less energy.
     let least = Infinity;
@@ -160,24 +160,24 @@ function showFronts(root, found, data, unit) {
         if (better) least = p.energy;
         return better;
       });
-    const own = fronts[0].own,
+    const own = curves[0].own,
       lowest = d3.min(points, (p) => p.energy),
       steep = lowest > 0 && d3.max(points, (p) => p.energy) / lowest > 20;
     const plans = data.plans.filter(
       (plan) =>
-        plan.verdict.legal &&
-        plan.verdict.peak.length &&
+        plan.judgement.legal &&
+        plan.judgement.peak.length &&
         plan.graph === data.plans[0].graph &&
         plan.name !== undefined &&
-        fronts.some((front) => front.plan === plan.name),
+        curves.some((curve) => curve.plan === plan.name),
     );
     holder.replaceChildren(
       themed(() =>
         planLegend(
-          fronts.map((front) => ({
-            plan: { name: front.plan },
-            i: colourOf(front),
-            words: front.rule.startsWith("solved") ? front.rule : `${shown(front.plan, 40)}: ${front.rule}`,
+          curves.map((curve) => ({
+            plan: { name: curve.plan },
+            i: colourOf(curve),
+            words: curve.rule.startsWith("solved") ? curve.rule : `${shown(curve.plan, 40)}: ${curve.rule}`,
           })),
         ),
       ),
@@ -205,10 +205,10 @@ function showFronts(root, found, data, unit) {
                 dy: -12,
                 fill: "var(--muted)",
               }),
-              ...fronts.map((front) => {
-                const i = colourOf(front);
+              ...curves.map((curve) => {
+                const i = colourOf(curve);
                 return Plot.line(
-                  points.filter((p) => p.front === front),
+                  points.filter((p) => p.curve === curve),
                   {
                     x: "room",
                     y: "energy",
@@ -228,14 +228,14 @@ function showFronts(root, found, data, unit) {
                 tip: true,
               }),
               Plot.dot(plans, {
-                x: (p) => Math.max(1, p.verdict.peak[level]),
-                y: (p) => p.verdict.energy / factor,
+                x: (p) => Math.max(1, p.judgement.peak[level]),
+                y: (p) => p.judgement.energy / factor,
                 symbol: "star",
                 r: 8,
                 fill: (p) => planColour(data.plans.indexOf(p)),
                 stroke: "var(--ink)",
                 title: (p) =>
-                  `${shown(p.name)}: uses ${grouped(p.verdict.peak[level])}, costs ${energyText(p.verdict.energy, unit)}`,
+                  `${shown(p.name)}: uses ${grouped(p.judgement.peak[level])}, costs ${energyText(p.judgement.energy, unit)}`,
                 tip: true,
               }),
               ...(steep ? [] : [Plot.ruleY([0])]),

@@ -65,9 +65,9 @@ function start() {
 /** The page has the referee's rules once more, for reordering; should they ever disagree, it says so. */
 function warnIfApart(data, player) {
   const plan = data.plans[0],
-    mine = player.given.verdict;
-  const near = Math.abs(mine.energy - plan.verdict.energy) <= 1e-9 * Math.max(1, Math.abs(plan.verdict.energy));
-  if (mine.legal === plan.verdict.legal && mine.move === plan.verdict.move && near) return;
+    mine = player.given.judgement;
+  const near = Math.abs(mine.energy - plan.judgement.energy) <= 1e-9 * Math.max(1, Math.abs(plan.judgement.energy));
+  if (mine.legal === plan.judgement.legal && mine.move === plan.judgement.move && near) return;
   player.live.before(
     el(
       "div",

@@ -41,7 +41,7 @@ function planFile(graph, plan, timeline) {
       const name = graph.tensor_name[moves.subject[i]];
       return kind === COPY ? ["copy", name, level, arena.names[moves.to[i]]] : ["drop", name, level];
     }),
-    ...(timeline.verdict.legal ? { energy: timeline.verdict.energy } : {}),
+    ...(timeline.judgement.legal ? { energy: timeline.judgement.energy } : {}),
     meta: { made_by: "reordered by hand in a pebbler report" },
   };
 }

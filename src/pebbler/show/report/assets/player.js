@@ -113,8 +113,8 @@ class Player {
     this.along.hidden = this.alongLabel.hidden = !explicit;
     this.useTimeline(this.given);
     // An illegal plan opens at its illegal move: in the state before it, with the reason.
-    const { legal, move } = this.given.verdict;
-    this.goTo(legal ? 0 : move === null ? this.given.verdict.played || 0 : move - 1, true);
+    const { legal, move } = this.given.judgement;
+    this.goTo(legal ? 0 : move === null ? this.given.judgement.played || 0 : move - 1, true);
   }
 
   useTimeline(timeline) {
@@ -122,35 +122,35 @@ class Player {
     this.slider.max = timeline.length;
     this.schedule.load(timeline.length, (i) => this.describe(i));
     this.running.show(timeline, this.given);
-    const { verdict } = timeline,
+    const { judgement } = timeline,
       edited = timeline !== this.given,
       unit = this.graph.energy_unit;
     this.undo.disabled = this.reset.disabled = !edited;
     const notes = [];
     if (edited) {
-      const legal = verdict.legal;
+      const legal = judgement.legal;
       notes.push(
         el("strong", { class: legal ? "good" : "bad" }, legal ? "Your order is legal. " : "Your order is illegal. "),
       );
       if (legal) {
-        notes.push(`${energyText(verdict.energy, unit)}`);
-        if (this.given.verdict.legal)
+        notes.push(`${energyText(judgement.energy, unit)}`);
+        if (this.given.judgement.legal)
           notes.push(
-            `: ${comparedTo(verdict.energy, this.given.verdict.energy)} ` +
-              `the plan (${energyText(this.given.verdict.energy, unit)}).`,
+            `: ${comparedTo(judgement.energy, this.given.judgement.energy)} ` +
+              `the plan (${energyText(this.given.judgement.energy, unit)}).`,
           );
-      } else notes.push(shown(verdict.error, 600));
+      } else notes.push(shown(judgement.error, 600));
     } else
       notes.push(
-        verdict.legal
-          ? `The plan as given: ${energyText(verdict.energy, unit)}, legal.`
+        judgement.legal
+          ? `The plan as given: ${energyText(judgement.energy, unit)}, legal.`
           : "The plan as given is illegal; repair it here, or read why above.",
       );
     this.live.replaceChildren(...notes);
-    this.live.dataset.energy = verdict.energy;
-    this.live.dataset.legal = verdict.legal;
+    this.live.dataset.energy = judgement.energy;
+    this.live.dataset.legal = judgement.legal;
     // Only the plan as given has a banner: one that came and went while ops are dragged would shift the page under the pointer.
-    const first = this.given.verdict;
+    const first = this.given.judgement;
     this.banner.className = first.legal ? "" : "banner";
     this.banner.replaceChildren(
       ...(first.legal ? [] : [el("strong", {}, "This plan is illegal: "), shown(first.error, 600)]),
@@ -159,12 +159,12 @@ class Player {
   }
 
   describe(i) {
-    const { moves, verdict, arena } = this.timeline,
+    const { moves, judgement, arena } = this.timeline,
       kind = moves.kind[i],
       subject = moves.subject[i];
     const names = arena.names,
       explicit = arena.management === "explicit";
-    const cost = i < verdict.steps.length ? verdict.steps[i] : null;
+    const cost = i < judgement.steps.length ? judgement.steps[i] : null;
     const unit = this.graph.energy_unit,
       paid = cost === null ? "" : cost === 0 ? "free" : energyText(cost, unit).replace(/\.(\d)\d\d /, ".$1 ");
     if (kind === COMPUTE) {
@@ -179,15 +179,15 @@ class Player {
 
   goTo(step, quiet) {
     const { timeline } = this,
-      { verdict } = timeline;
+      { judgement } = timeline;
     // What comes after an illegal move is undefined, so nobody gets there.
-    const last = verdict.legal ? timeline.length : verdict.move === null ? verdict.played : verdict.move - 1;
+    const last = judgement.legal ? timeline.length : judgement.move === null ? judgement.played : judgement.move - 1;
     const wanted = Math.max(0, Math.min(step, timeline.length));
     this.step = Math.min(wanted, last);
-    const blocked = !verdict.legal && verdict.move !== null && (wanted > last || (quiet && this.step === last));
-    const move = blocked ? verdict.move - 1 : this.step - 1;
+    const blocked = !judgement.legal && judgement.move !== null && (wanted > last || (quiet && this.step === last));
+    const move = blocked ? judgement.move - 1 : this.step - 1;
     this.slider.value = this.step;
-    this.schedule.select(move, this.step, verdict.legal || verdict.move === null ? -1 : verdict.move - 1);
+    this.schedule.select(move, this.step, judgement.legal || judgement.move === null ? -1 : judgement.move - 1);
     this.view.show({ timeline, step: this.step, move, illegal: blocked });
     this.tell(move, blocked);
     this.drawMeters();
@@ -198,10 +198,10 @@ class Player {
   tell(move, blocked) {
     const { timeline, graph } = this,
       unit = graph.energy_unit,
-      total = timeline.verdict.energy;
-    const priced = timeline.verdict.steps.length > 0 || timeline.length === 0;
+      total = timeline.judgement.energy;
+    const priced = timeline.judgement.steps.length > 0 || timeline.length === 0;
     const so = priced
-      ? `${energyText(timeline.energyAt(this.step), unit)}${timeline.verdict.legal ? ` of ${energyText(total, unit)}` : ""} so far`
+      ? `${energyText(timeline.energyAt(this.step), unit)}${timeline.judgement.legal ? ` of ${energyText(total, unit)}` : ""} so far`
       : "an illegal order has no price under this machine's rule";
     let text = `Before the first of ${plural(timeline.length, "move")}.`;
     if (move >= 0) {

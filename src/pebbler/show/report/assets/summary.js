@@ -3,7 +3,7 @@
 function showSummary(root, data, plan) {
   const graph = data.graphs[plan.graph],
     unit = graph.energy_unit,
-    verdict = plan.verdict,
+    judgement = plan.judgement,
     machine = plan.machine;
   const management = {
     explicit: "memory that the plan manages itself",
@@ -20,15 +20,15 @@ function showSummary(root, data, plan) {
       heuristic: "Nothing is proven about how good it is.",
     }[plan.status] || "No bound came with it.";
   const versus =
-    verdict.legal && plan.program_order !== null
+    judgement.legal && plan.program_order !== null
       ? [
           " That is ",
-          el("b", {}, comparedTo(verdict.energy, plan.program_order)),
+          el("b", {}, comparedTo(judgement.energy, plan.program_order)),
           ` program order ` + `(${energyText(plan.program_order, unit)}).`,
         ]
       : [];
   const same =
-    plan.claimed !== null && verdict.legal && Math.abs(plan.claimed - verdict.energy) > 1e-9 * Math.abs(verdict.energy);
+    plan.claimed !== null && judgement.legal && Math.abs(plan.claimed - judgement.energy) > 1e-9 * Math.abs(judgement.energy);
   root.replaceChildren(
     el(
       "p",
@@ -36,22 +36,22 @@ function showSummary(root, data, plan) {
       el("b", {}, shown(plan.name, 60)),
       ` runs ${shown(graph.name, 60)} (${plural(graph.op_name.length, "op")}) ` +
         `on ${shown(machine.name, 60)}, ${management}, ${plan.steady ? "as one step of an endless loop" : "once"}. `,
-      ...(verdict.legal
-        ? ["It costs ", el("b", {}, energyText(verdict.energy, unit)), ".", ...versus, ` ${sure}`]
+      ...(judgement.legal
+        ? ["It costs ", el("b", {}, energyText(judgement.energy, unit)), ".", ...versus, ` ${sure}`]
         : []),
     ),
-    verdict.legal
+    judgement.legal
       ? ""
-      : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(verdict.error, 600)),
+      : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(judgement.error, 600)),
     same
       ? el(
           "div",
           { class: "banner plain" },
-          `Its file says ${energyText(plan.claimed, unit)}; the referee finds ${energyText(verdict.energy, unit)}.`,
+          `Its file says ${energyText(plan.claimed, unit)}; the referee finds ${energyText(judgement.energy, unit)}.`,
         )
       : "",
     el("dl", { class: "tiles" }, ...tilesOf(data, plan, graph, unit)),
-    verdict.legal || verdict.energy > 0 ? energyBars(plan, graph, unit) : "",
+    judgement.legal || judgement.energy > 0 ? energyBars(plan, graph, unit) : "",
   );
   if (data.plans.length > 1) {
     root.append(
@@ -62,7 +62,7 @@ function showSummary(root, data, plan) {
         data.plans.map((one) => [
           shown(one.name, 40),
           shown(data.graphs[one.graph].name, 40),
-          one.verdict.legal ? energyText(one.verdict.energy, data.graphs[one.graph].energy_unit) : "illegal",
+          one.judgement.legal ? energyText(one.judgement.energy, data.graphs[one.graph].energy_unit) : "illegal",
           one.bound === null ? "–" : energyText(one.bound, data.graphs[one.graph].energy_unit),
           one.gap === null ? "–" : percent(one.gap),
           one.status || "–",
@@ -76,7 +76,7 @@ function showSummary(root, data, plan) {
 const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 : 1)} %`;
 
 function tilesOf(data, plan, graph, unit) {
-  const { verdict } = plan,
+  const { judgement } = plan,
     tile = (label, value, note) =>
       el(
         "div",
@@ -91,10 +91,10 @@ function tilesOf(data, plan, graph, unit) {
   const tiles = [
     tile(
       "Energy",
-      verdict.legal ? energyText(verdict.energy, unit) : "illegal",
-      verdict.legal
+      judgement.legal ? energyText(judgement.energy, unit) : "illegal",
+      judgement.legal
         ? `${plan.steady ? "per step" : "in all"}, by the referee`
-        : `stops at ${verdict.move === null ? (verdict.error || "").split(":")[0] : `move ${grouped(verdict.move)}`}`,
+        : `stops at ${judgement.move === null ? (judgement.error || "").split(":")[0] : `move ${grouped(judgement.move)}`}`,
     ),
   ];
   if (plan.bound !== null) tiles.push(tile("Lower bound", energyText(plan.bound, unit), plan.proof || null));
@@ -111,8 +111,8 @@ function tilesOf(data, plan, graph, unit) {
       tile(
         "Program order",
         energyText(plan.program_order, unit),
-        verdict.legal && verdict.energy > 0
-          ? `${(plan.program_order / verdict.energy).toFixed(2)} times this plan`
+        judgement.legal && judgement.energy > 0
+          ? `${(plan.program_order / judgement.energy).toFixed(2)} times this plan`
           : null,
       ),
     );
@@ -130,7 +130,7 @@ function tilesOf(data, plan, graph, unit) {
         .join(", "),
     ),
   );
-  const peaks = verdict.peak.map((units, i) => [
+  const peaks = judgement.peak.map((units, i) => [
     shown(plan.machine.level[i].name, 16),
     `${brief(units)}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
   ]);
@@ -149,7 +149,7 @@ function tilesOf(data, plan, graph, unit) {
 }
 
 function energyBars(plan, graph, unit) {
-  const { verdict, machine } = plan;
+  const { judgement, machine } = plan;
   const block = (title, rows) => {
     const most =
       d3.max(
@@ -206,21 +206,21 @@ function energyBars(plan, graph, unit) {
         ]
       : all;
   };
-  const kinds = ["computes", "copies"].map((name, i) => ({ name, energy: verdict.kinds[i] }));
+  const kinds = ["computes", "copies"].map((name, i) => ({ name, energy: judgement.kinds[i] }));
   return el(
     "div",
     {},
-    el("h3", {}, verdict.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"),
+    el("h3", {}, judgement.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"),
     el(
       "div",
       { class: "bars" },
       block(
         "by level",
-        verdict.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) })),
+        judgement.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) })),
       ),
-      verdict.kinds[1] > 0 ? block("by kind of move", kinds) : "",
-      block("by tensor", dearest(graph.tensor_name, verdict.tensors)),
-      block("by op", dearest(graph.op_name, verdict.ops)),
+      judgement.kinds[1] > 0 ? block("by kind of move", kinds) : "",
+      block("by tensor", dearest(graph.tensor_name, judgement.tensors)),
+      block("by op", dearest(graph.op_name, judgement.ops)),
     ),
   );
 }

@@ -45,9 +45,9 @@ function judge(graph, arena, moves, visit) {
   const playable = foreign < 0 ? moves.kind.length : foreign;
   const leading = sliceMoves(moves, playable);
   leading.level = leading.level.map(() => 0);
-  const verdict = play(graph, judgingArena(graph, arena), leading);
-  let { legal, error, move } = verdict;
-  if (foreign >= 0 && verdict.move === null) {
+  const judgement = play(graph, judgingArena(graph, arena), leading);
+  let { legal, error, move } = judgement;
+  if (foreign >= 0 && judgement.move === null) {
     const what = ["compute", "copy", "drop"][moves.kind[foreign]];
     legal = false;
     move = foreign + 1;
@@ -56,7 +56,7 @@ function judge(graph, arena, moves, visit) {
   const order = legal ? Array.from(moves.subject) : [];
   const books = (arena.management === "recency" ? priceRecency : priceLru)(graph, arena, order);
   const energy = books.levels.reduce((sum, part) => sum + part, 0);
-  return { ...books, legal, error, move, energy, played: legal ? order.length : verdict.played };
+  return { ...books, legal, error, move, energy, played: legal ? order.length : judgement.played };
 }
 
 /** In a steady plan every input arrives in the slowest level, and only there. */
@@ -87,16 +87,16 @@ function permuteMoves(moves, order) {
   return { kind: pick(moves.kind), subject: pick(moves.subject), level: pick(moves.level), to: pick(moves.to) };
 }
 
-/** A plan's moves in time: verdict, running energy, and the place of every value after any move. */
+/** A plan's moves in time: judgement, running energy, and the place of every value after any move. */
 class Timeline {
-  constructor(graph, plan, moves, verdict) {
+  constructor(graph, plan, moves, judgement) {
     this.graph = graph;
     this.arena = arenaOf(plan);
     this.moves = moves;
-    this.verdict = verdict || judge(graph, this.arena, moves);
+    this.judgement = judgement || judge(graph, this.arena, moves);
     this.length = moves.kind.length;
     this.running = [0];
-    for (let i = 0; i < this.verdict.steps.length; i++) this.running.push(this.running[i] + this.verdict.steps[i]);
+    for (let i = 0; i < this.judgement.steps.length; i++) this.running.push(this.running[i] + this.judgement.steps[i]);
     this.keys = null;
   }
 

@@ -11,7 +11,18 @@ import msgspec
 from pebbler.game.machine import Machine, machine
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Move, Plan
-from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Value, Verdict, compare, show, table
+from pebbler.notes.experiment import (
+    ClaimVerdict,
+    Experiment,
+    NoteFigure,
+    Plot,
+    Question,
+    Series,
+    Value,
+    compare,
+    show,
+    table,
+)
 from pebbler.referee.judgement import Judgement, check, require_legal
 from pebbler.solver.chain import ChainSolution, solve_uniform
 from pebbler.workloads import chain
@@ -131,7 +142,7 @@ def run() -> Experiment:
         seeds=(),
         rows=(*_note_rows(spent, theirs, best, judged.move, last_red), *_optimum_rows(best, dear)),
         verdicts=(
-            Verdict(
+            ClaimVerdict(
                 claim="Checkpointing every 10 nodes is energy-optimal: 2,250 units, or 2,030 with uneven spacing.",
                 truth=(
                     f"The optimum is {show(best.energy)} units, with {best.stores} stores and {best.loads} loads. The "
@@ -139,7 +150,7 @@ def run() -> Experiment:
                 ),
                 evidence="The referee on both; the optimum is proven for every legal schedule of this game.",
             ),
-            Verdict(
+            ClaimVerdict(
                 claim="Only 11 nodes are in SRAM at any time.",
                 truth=(
                     f"The program breaks that limit at its {judged.move}th move and ends with {last_red} red pebbles. Even with "
@@ -167,7 +178,7 @@ def run() -> Experiment:
 
 def _note_rows(
     spent: int, theirs: Counter[str], best: ChainSolution, illegal: int | None, last_red: int
-) -> tuple[Row, ...]:
+) -> tuple[NoteFigure, ...]:
     again = theirs["computes"] - LENGTH
     program = (
         f"The note's table does not count what its program does: it loads {theirs['loads']} times, recomputes {again} nodes "
@@ -175,7 +186,9 @@ def _note_rows(
     )
     forward = LENGTH + IO * theirs["stores"]
 
-    def wrong(name: str, measured: Value, published: str, corrected: Value, why: str = program, unit: str = "") -> Row:
+    def wrong(
+        name: str, measured: Value, published: str, corrected: Value, why: str = program, unit: str = ""
+    ) -> NoteFigure:
         return compare(name, measured, published, corrected=corrected, unit=unit, wrong=True, why=why)
 
     return (
@@ -215,7 +228,7 @@ def _note_rows(
     )
 
 
-def _optimum_rows(best: ChainSolution, dear: dict[int, ChainSolution]) -> tuple[Row, ...]:
+def _optimum_rows(best: ChainSolution, dear: dict[int, ChainSolution]) -> tuple[NoteFigure, ...]:
     return (
         compare("optimum, 11 red", best.energy, reference=336, unit="units", why=_OPTIMAL),
         compare("optimum: stores and loads", best.stores + best.loads, reference=0),

@@ -11,7 +11,7 @@ import numpy as np
 
 from pebbler.errors import InputError
 from pebbler.notes.parity import Config, Params, draw_data, draw_params
-from pebbler.notes.training import train
+from pebbler.notes.sgd import train
 
 __all__ = ["pipelined_epoch", "same_as_plain"]
 

@@ -9,14 +9,15 @@ import numpy as np
 
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine, machine
-from pebbler.notes.deeper import batch_question, depth_question, hazard_question, recompute_question
-from pebbler.notes.experiment import Experiment, Plot, Row, Series, Verdict, compare, show
-from pebbler.notes.orders import all_orders, hazard_free, order_ards, order_events, recency_energies
+from pebbler.notes.every_order import all_orders, hazard_free, order_ards, order_events, recency_energies
+from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteFigure, Plot, Series, compare, show
+from pebbler.notes.note000_questions import batch_question, depth_question, hazard_question, recompute_question
+from pebbler.notes.note000_savings import PJ_PER_UJ, Solver, savings
 from pebbler.notes.parity import Config
-from pebbler.notes.savings import PJ_PER_UJ, Solver, savings
-from pebbler.notes.training import train
+from pebbler.notes.reference_orders import note_order
+from pebbler.notes.sgd import train
 from pebbler.referee.books import price_recency
-from pebbler.workloads import note_mlp, note_order
+from pebbler.workloads import note_mlp
 
 __all__ = ["run"]
 
@@ -78,7 +79,7 @@ def run(solve: Solver | None = None) -> Experiment:
         seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
-            Verdict(
+            ClaimVerdict(
                 claim="The best order found among 5,758 samples saves 2.2 %; sampling is needed.",
                 truth=(
                     f"There are {show(len(orders))} orders, {show(int(free.sum()))} of them hazard-free. The note's order is "
@@ -87,7 +88,7 @@ def run(solve: Solver | None = None) -> Experiment:
                 ),
                 evidence="Every order was listed and priced; the minimum is exact for this pricing.",
             ),
-            Verdict(
+            ClaimVerdict(
                 claim="The lowest-energy order also has the lowest reuse distance.",
                 truth=(
                     f"No: another hazard-free order has {show(float(ards.min()), 0)} floats against its "
@@ -121,7 +122,7 @@ def run(solve: Solver | None = None) -> Experiment:
     )
 
 
-def _order_rows(name: str, graph: Graph, levels: Machine) -> list[Row]:
+def _order_rows(name: str, graph: Graph, levels: Machine) -> list[NoteFigure]:
     energy, change, accuracy, ard, pj, full_ard = _FIGURES[name]
     order = note_order(name)
     books = price_recency(graph, levels, np.array([graph.op_index(op) for op in order]))
@@ -150,10 +151,10 @@ def _order_rows(name: str, graph: Graph, levels: Machine) -> list[Row]:
     ]
 
 
-def _distribution_rows(energies: np.ndarray, free: np.ndarray, ards: np.ndarray) -> list[Row]:
+def _distribution_rows(energies: np.ndarray, free: np.ndarray, ards: np.ndarray) -> list[NoteFigure]:
     legal = energies[free]
 
-    def sampled(name: str, measure: Callable[[np.ndarray], np.floating], published: str) -> Row:
+    def sampled(name: str, measure: Callable[[np.ndarray], np.floating], published: str) -> NoteFigure:
         # The middle of a sample depends on how it was drawn, which the note does not say.
         mine, corrected = float(measure(energies)), float(measure(legal))
         return compare(name, mine, published, corrected=corrected, unit="uJ", wrong=True, why=_SAMPLED)

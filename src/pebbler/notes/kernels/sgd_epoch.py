@@ -108,7 +108,7 @@ def train_epoch(
     wd: float,
     always_update: bool,
 ) -> None:
-    """Run the program once for every sample, in place.
+    """TrainingRun the program once for every sample, in place.
 
     `vectors` holds b1, W2, h_pre, h, dW2, dh, dh_pre and db1 as rows; `scalars` holds y_hat, loss, dy, db2 and b2.
     """

@@ -20,7 +20,7 @@ from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels import cache_order
 
-__all__ = ["Front", "fronts"]
+__all__ = ["CapacityCurve", "capacity_curves"]
 
 SOLVED = "solved anew at each size"
 # Sizes tried per level, and the ops that all of them together may run.
@@ -28,7 +28,7 @@ POINTS, MOST_STEPS = {True: 25, False: 16}, {True: 60_000, False: 30_000}
 
 
 @dataclass(frozen=True)
-class Front:
+class CapacityCurve:
     """One plan's energy for several capacities of one level; the plan's own is where `own` says."""
 
     plan: str
@@ -39,14 +39,14 @@ class Front:
     own: int
 
 
-def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
-    """Return the fronts of named plans on one machine: caches re-price the same moves, explicit memories re-plan the same order.
+def capacity_curves(plans: Sequence[tuple[Plan, str]]) -> list[CapacityCurve]:
+    """Return the curves of named plans on one machine: caches re-price the same moves, explicit memories re-plan the same order.
 
     >>> from pebbler import machine, workloads
-    >>> fronts([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
+    >>> capacity_curves([(Plan.in_order(workloads.note_mlp(), machine("notes-recency")), "mine")])[0].capacity[:3]
     [1, 2, 3]
     """
-    found: list[Front] = []
+    found: list[CapacityCurve] = []
     for plan, name in plans:
         if not check(plan).legal:
             continue
@@ -55,21 +55,21 @@ def fronts(plans: Sequence[tuple[Plan, str]]) -> list[Front]:
         for level in bounded if cached else bounded[:1]:
             budget = MOST_STEPS[cached] // max(1, len(plan.moves) * len(plans))
             points = min(POINTS[cached], budget)
-            if points >= 4 and not cached and not any(front.rule == SOLVED for front in found):
-                found += _solved_front(plan, name, points)
+            if points >= 4 and not cached and not any(curve.rule == SOLVED for curve in found):
+                found += _solved_curve(plan, name, points)
             if points >= 4:
-                found.append(_cache_front(plan, name, level, points) if cached else _explicit_front(plan, name, points))
-    kept: list[Front] = []
-    for front in found:
+                found.append(_cache_curve(plan, name, level, points) if cached else _explicit_curve(plan, name, points))
+    kept: list[CapacityCurve] = []
+    for curve in found:
         same = [
-            one for one in kept if (one.level, one.capacity, one.energy) == (front.level, front.capacity, front.energy)
+            one for one in kept if (one.level, one.capacity, one.energy) == (curve.level, curve.capacity, curve.energy)
         ]
-        if front.capacity and not same:
-            kept.append(front)
+        if curve.capacity and not same:
+            kept.append(curve)
     return kept
 
 
-def _solved_front(plan: Plan, name: str, points: int) -> list[Front]:
+def _solved_curve(plan: Plan, name: str, points: int) -> list[CapacityCurve]:
     """Return the optimum at every capacity where that is quick: on chains, which have a solver of their own."""
     capacities, energies = [], []
     for room in _ladder(plan, 0, points):
@@ -83,10 +83,14 @@ def _solved_front(plan: Plan, name: str, points: int) -> list[Front]:
             continue  # too little memory for any plan
         capacities.append(room)
         energies.append(search.energy)
-    return [Front(name, 0, SOLVED, capacities, energies, plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0)]
+    return [
+        CapacityCurve(
+            name, 0, SOLVED, capacities, energies, plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0
+        )
+    ]
 
 
-def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:
+def _cache_curve(plan: Plan, name: str, level: int, points: int) -> CapacityCurve:
     capacities = _ladder(plan, level, points)
     machine = plan.machine.in_unit(plan.graph.unit)
     step: Any = touching_of(plan.graph, machine, steady=bool(plan.steady))
@@ -99,10 +103,10 @@ def _cache_front(plan: Plan, name: str, level: int, points: int) -> Front:
         resized = step._replace(**{name: changed[name] for name in changed if name in step._fields})
         energies.append(float(price(resized, order)))
     own = machine.level[level].capacity or 0
-    return Front(name, level, "same order, priced anew", capacities, energies, own)
+    return CapacityCurve(name, level, "same order, priced anew", capacities, energies, own)
 
 
-def _explicit_front(plan: Plan, name: str, points: int) -> Front:
+def _explicit_curve(plan: Plan, name: str, points: int) -> CapacityCurve:
     order = list(dict.fromkeys(plan.encode().subject[plan.encode().kind == COMPUTE].tolist()))
     capacities, energies = [], []
     for room in _ladder(plan, 0, points):
@@ -114,7 +118,7 @@ def _explicit_front(plan: Plan, name: str, points: int) -> Front:
             capacities.append(room)
             energies.append(judgement.energy)
     own = plan.machine.in_unit(plan.graph.unit).level[0].capacity or 0
-    return Front(name, 0, "same order, evicting what is needed last", capacities, energies, own)
+    return CapacityCurve(name, 0, "same order, evicting what is needed last", capacities, energies, own)
 
 
 def _ladder(plan: Plan, level: int, points: int) -> list[int]:

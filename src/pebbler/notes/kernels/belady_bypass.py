@@ -6,7 +6,7 @@ import numpy as np
 
 from pebbler.compiled import kernel
 
-__all__ = ["next_reads", "retained"]
+__all__ = ["kept_reads", "next_reads"]
 
 
 @kernel
@@ -21,7 +21,7 @@ def next_reads(words: np.ndarray, is_write: np.ndarray, distinct: int) -> np.nda
 
 
 @kernel
-def retained(until: np.ndarray, capacity: int) -> np.ndarray:
+def kept_reads(until: np.ndarray, capacity: int) -> np.ndarray:
     """Return which accesses find their word kept, when as many as possible of the stays [t, until[t]] are kept.
 
     At most `capacity` words are held between two accesses. Taking stays as they come and giving up the one that ends

@@ -6,12 +6,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pebbler.notes.events import step
-from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Table, Verdict, compare, show, table
+from pebbler.notes.experiment import (
+    ClaimVerdict,
+    Experiment,
+    NoteFigure,
+    NoteTable,
+    Plot,
+    Question,
+    Series,
+    compare,
+    show,
+    table,
+)
 from pebbler.notes.parity import Config, draw_data, draw_params
-from pebbler.notes.pipeline import same_as_plain
-from pebbler.notes.tiles import FLOATS_PER_KB, Pipelined, Schedule, Steady, Tiled, steady_lru
-from pebbler.notes.training import margins, tiled_order, train
+from pebbler.notes.pipelined_epoch import same_as_plain
+from pebbler.notes.sgd import margins, tiled_order, train
+from pebbler.notes.step_scripts import step
+from pebbler.notes.tiled_loops import FLOATS_PER_KB, Pipelined, SteadyMisses, Tiled, TrainingLoop, steady_lru
 from pebbler.trace.buffer_events import Events
 
 __all__ = ["run"]
@@ -56,7 +67,7 @@ def run() -> Experiment:
         seeds=SEEDS,
         rows=tuple(rows),
         verdicts=(
-            Verdict(
+            ClaimVerdict(
                 claim="Tiling W1 failed: reuse distance rises by 7 to 12 %.",
                 truth=(
                     "Reuse distance does rise, but a cache misses fewer floats: at 64 KB "
@@ -107,7 +118,9 @@ def _mean(traces: dict[int, Events], seeds: Sequence[int]) -> float:
     return sum(traces[seed].weighted_ard() for seed in seeds) / len(seeds)
 
 
-def _ard_rows(tile: int | None, traces: dict[int | None, dict[int, Events]], fires: dict[int, bool]) -> list[Row]:
+def _ard_rows(
+    tile: int | None, traces: dict[int | None, dict[int, Events]], fires: dict[int, bool]
+) -> list[NoteFigure]:
     average, change, kilobytes, count, forward_only, full, floats, reads, writes = _FIGURES[tile]
     name = "untiled" if tile is None else f"T={tile}"
     mine, firing = traces[tile], [seed for seed in SEEDS if fires[seed]]
@@ -140,7 +153,7 @@ def _ard_rows(tile: int | None, traces: dict[int | None, dict[int, Events]], fir
     ]
 
 
-def _miss_rows(caches: dict[tuple[int, int, bool], Steady]) -> list[Row]:
+def _miss_rows(caches: dict[tuple[int, int, bool], SteadyMisses]) -> list[NoteFigure]:
     why = "In steady state, 64 KB buffer LRU, dh tiled too: only the reversed backward pass finds the last tiles still there."
     known = {(1000, False): 40000, (20, True): 23384, (20, False): 46624}
     names = {(1000, False): "untiled", (20, True): "T=20 reversed", (20, False): "T=20 same order"}
@@ -161,7 +174,7 @@ def _miss_rows(caches: dict[tuple[int, int, bool], Steady]) -> list[Row]:
     return rows
 
 
-def _accuracy_rows(tile: int | None) -> list[Row]:
+def _accuracy_rows(tile: int | None) -> list[NoteFigure]:
     name = "untiled" if tile is None else f"T={tile}"
     order = "standard" if tile is None else tiled_order(TRAINED.hidden, tile)
     runs = {seed: train(msgspec.structs.replace(TRAINED, seed=seed), order) for seed in SEEDS}
@@ -175,8 +188,8 @@ def _accuracy_rows(tile: int | None) -> list[Row]:
     return rows
 
 
-def _cache_question(caches: dict[tuple[int, int, bool], Steady]) -> Question:
-    def lines(kb: int) -> Table:
+def _cache_question(caches: dict[tuple[int, int, bool], SteadyMisses]) -> Question:
+    def lines(kb: int) -> NoteTable:
         rows = []
         for tile in _SWEEP:
             same, back = caches[kb, tile, False], caches[kb, tile, True]
@@ -198,7 +211,7 @@ def _cache_question(caches: dict[tuple[int, int, bool], Steady]) -> Question:
     )
 
 
-def _missed(schedule: Schedule, kb: int) -> float:
+def _missed(schedule: TrainingLoop, kb: int) -> float:
     return steady_lru(schedule, kb * FLOATS_PER_KB).missed_floats
 
 

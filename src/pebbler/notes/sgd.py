@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.notes.kernels import training as kernel
+from pebbler.notes.kernels import sgd_epoch as kernel
 from pebbler.notes.parity import Config, Data, Params, draw_data, draw_params
 
-__all__ = ["ORDERS", "Instruction", "Run", "firing", "margins", "order_named", "tiled_order", "train"]
+__all__ = ["ORDERS", "Instruction", "TrainingRun", "firing", "margins", "order_named", "tiled_order", "train"]
 
 Instruction = str | tuple[str, int, int]
 
@@ -27,7 +27,7 @@ def _order(rest: str) -> tuple[str, ...]:
     return (*_FORWARD, *rest.split())
 
 
-# Note 003's variants: the same maths in another order. Note 000's orders are `pebbler.workloads.note_order`.
+# Note 003's variants: the same maths in another order. Note 000's orders are in `pebbler.notes.reference_orders`.
 ORDERS: Mapping[str, tuple[str, ...]] = {
     "standard": kernel.OPS,
     "fused": _order("bwd_dW2 bwd_db2 bwd_dh upd_W2 upd_b2 bwd_relu bwd_dW1 upd_W1 bwd_db1 upd_b1"),
@@ -36,7 +36,7 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class TrainingRun:
     """A finished training run: test accuracy after every epoch, and the parameters it ended with."""
 
     config: Config
@@ -111,7 +111,7 @@ def margins(params: Params, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(outputs * y)
 
 
-def train(config: Config, order: str | Sequence[Instruction] = "standard", data: Data | None = None) -> Run:
+def train(config: Config, order: str | Sequence[Instruction] = "standard", data: Data | None = None) -> TrainingRun:
     """Train on sparse parity by running the ops of every step in the given order, in place.
 
     The order is a name of `ORDERS` or a sequence of op names, each optionally with a range of hidden units. It is executed as
@@ -130,7 +130,7 @@ def train(config: Config, order: str | Sequence[Instruction] = "standard", data:
         accuracy.append(float(np.count_nonzero(right) / len(right)))
         if accuracy[-1] >= config.stop:
             break
-    return Run(config, tuple(accuracy), state.params())
+    return TrainingRun(config, tuple(accuracy), state.params())
 
 
 def firing(config: Config, count: int) -> list[bool]:

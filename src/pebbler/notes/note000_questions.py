@@ -7,11 +7,12 @@ import numpy as np
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine, machine
 from pebbler.game.plan import Plan
+from pebbler.notes.every_order import all_orders, recency_energies
 from pebbler.notes.experiment import Question, Value, show, table
-from pebbler.notes.orders import all_orders, recency_energies
-from pebbler.notes.savings import NEEDS_SOLVER, PJ_PER_UJ, Solver
+from pebbler.notes.note000_savings import NEEDS_SOLVER, PJ_PER_UJ, Solver
+from pebbler.notes.reference_orders import note_order
 from pebbler.referee.judgement import check, require_legal
-from pebbler.workloads import deep_mlp, mlp, note_order
+from pebbler.workloads import deep_mlp, mlp
 
 __all__ = ["batch_question", "depth_question", "eager_order", "hazard_question", "recompute_question"]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from pebbler.notes.events import PARAMS, batch_step, step
-from pebbler.notes.experiment import Experiment, Row, Verdict, compare, show
-from pebbler.notes.loads import (
+from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteFigure, compare, show
+from pebbler.notes.note004_questions import (
     BATCH,
     LOOPED,
     PRODUCT,
@@ -19,8 +18,9 @@ from pebbler.notes.loads import (
     load_table,
 )
 from pebbler.notes.parity import Config, draw_data, draw_params
-from pebbler.notes.tiles import FLOATS_PER_KB
-from pebbler.notes.training import firing, margins
+from pebbler.notes.sgd import firing, margins
+from pebbler.notes.step_scripts import PARAMS, batch_step, step
+from pebbler.notes.tiled_loops import FLOATS_PER_KB
 from pebbler.trace.buffer_events import Events, buffer_lru
 
 __all__ = ["run"]
@@ -72,7 +72,7 @@ def run() -> Experiment:
         seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
-            Verdict(
+            ClaimVerdict(
                 claim="A batch of 32 moves 13 % fewer floats than 32 single steps.",
                 truth=(
                     f"It moves {100 * (batch.total_floats / once.total_floats - 1):.0f} % more: {show(batch.total_floats)} "
@@ -80,7 +80,7 @@ def run() -> Experiment:
                 ),
                 evidence="The note's own event trace with the parameters written once.",
             ),
-            Verdict(
+            ClaimVerdict(
                 claim="A batch loads 97 % fewer parameters from DRAM: about 2,000 floats per sample instead of 48,000.",
                 truth=(
                     f"Not as the note writes it: in 64 KB a sample at a time loads {show(looped)} parameter floats per sample, a "
@@ -117,7 +117,7 @@ def _writes(events: Events, *names: str) -> int:
     return int(sum(((buffers == index) & writes).sum() for index in chosen))
 
 
-def _comparison_rows(single: Events, batch: Events, once: Events) -> list[Row]:
+def _comparison_rows(single: Events, batch: Events, once: Events) -> list[NoteFigure]:
     change = 100 * (batch.total_floats / single.total_floats - 1)
     honest = 100 * (batch.total_floats / once.total_floats - 1)
     return [
@@ -156,7 +156,7 @@ def _comparison_rows(single: Events, batch: Events, once: Events) -> list[Row]:
     ]
 
 
-def _sweep_rows(size: int, full_step: int) -> list[Row]:
+def _sweep_rows(size: int, full_step: int) -> list[NoteFigure]:
     per_sample, ratio, ard, floats, reads, writes = _SWEEP[size]
     events = _batch(CONFIG, size)
     measured = events.total_floats / size
@@ -185,7 +185,7 @@ def _sweep_rows(size: int, full_step: int) -> list[Row]:
     ]
 
 
-def _cache_rows(hidden: int, cache_floats: int) -> list[Row]:
+def _cache_rows(hidden: int, cache_floats: int) -> list[NoteFigure]:
     config = msgspec.structs.replace(CONFIG, hidden=hidden)
     rows = []
     for name, events, reference in zip(
@@ -202,7 +202,7 @@ def _cache_rows(hidden: int, cache_floats: int) -> list[Row]:
     return rows
 
 
-def _small_rows() -> list[Row]:
+def _small_rows() -> list[NoteFigure]:
     config = msgspec.structs.replace(CONFIG, hidden=200)
     rows = []
     for name, events in (("single", _single(config)), ("batch", _batch(config, BATCH))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,7 +16,7 @@ from pebbler.game.plan import COMPUTE, Plan
 from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
-from pebbler.show.report.reuse_profile import ReuseProfile, measure
+from pebbler.show.report.reuse_profile import ReuseProfile, measure_reuse
 from pebbler.solver.paging.greedy import program_order_plan
 from pebbler.solver.problem import Problem
 
@@ -94,7 +94,7 @@ class GraphData:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgementData:
     """The referee's judgement; lists follow the numbering of levels, tensors, ops and kinds of move."""
 
     legal: bool
@@ -111,7 +111,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class PlanData:
-    """One plan: its moves as flat lists, the referee's verdict, and how its memory behaves."""
+    """One plan: its moves as flat lists, the referee's judgement, and how its memory behaves."""
 
     name: str
     graph: int  # in ReportData.graphs
@@ -131,8 +131,8 @@ class PlanData:
     level: list[int]
     to: list[int]
     start: list[int]  # per value: the levels that hold it at the start, as bits
-    verdict: Verdict
-    locality: ReuseProfile | None
+    judgement: JudgementData
+    reuse: ReuseProfile | None
 
     @classmethod
     def of(cls, plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:
@@ -168,7 +168,7 @@ class PlanData:
             level=moves.level.tolist(),
             to=moves.to.tolist(),
             start=start.tolist(),
-            verdict=Verdict(
+            judgement=JudgementData(
                 legal=judgement.legal,
                 energy=judgement.energy,
                 error=judgement.error,
@@ -180,7 +180,7 @@ class PlanData:
                 kinds=list(judgement.moves.values()),
                 steps=judgement.step_energy.tolist(),
             ),
-            locality=measure(plan.graph, order, machine),
+            reuse=measure_reuse(plan.graph, order, machine),
         )
 
 
@@ -195,13 +195,22 @@ class ReportData:
     landscape: Landscape | None
 
 
-def gather(plans: Sequence[Plan], names: Sequence[str] | None = None, title: str | None = None) -> ReportData:
+def gather(
+    plans: Sequence[Plan],
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+) -> ReportData:
     """Return what the page shows of some plans; a plan in program order joins them for comparison.
 
+    `references` are orders, by name, to be marked in the landscape.
+
     >>> from pebbler import machine, workloads
-    >>> plan = Plan.in_order(workloads.note_mlp(), machine("notes-recency"), workloads.note_order("optimal"))
-    >>> [(one.name, one.verdict.energy) for one in gather([plan]).plans]
-    [('plan', 10764315), ('program order', 11004490)]
+    >>> step = workloads.note_mlp()
+    >>> order = [op.name for op in step.ops]
+    >>> order.insert(9, order.pop(order.index("upd_W2")))
+    >>> [(one.name, one.judgement.energy) for one in gather([Plan.in_order(step, machine("notes-recency"), order)]).plans]
+    [('plan', 10844490), ('program order', 11004490)]
     """
     from pebbler.version import VERSION
 
@@ -228,16 +237,17 @@ def gather(plans: Sequence[Plan], names: Sequence[str] | None = None, title: str
         data.append(PlanData.of(plan, label, index, baseline=plan is base))
     heading = title or f"{plans[0].graph.name} on {plans[0].machine.name}"
     listed = [GraphData.of(graph, unit) for graph, unit in zip(graphs, units, strict=True)]
-    return ReportData(heading, VERSION, listed, data, survey(shown, labels))
+    return ReportData(heading, VERSION, listed, data, survey(shown, labels, references=references))
 
 
 def program_order(plan: Plan) -> Plan | None:
     """Return the plan's source in program order, run on its machine in a straightforward way; None if that does not fit.
 
-    >>> from pebbler import machine, workloads
-    >>> base = program_order(Plan.in_order(workloads.note_mlp(), machine("notes"), workloads.note_order("optimal")))
-    >>> base.moves[-1]
-    Compute('upd_b2')
+    >>> from pebbler import machine, tile, workloads
+    >>> step = workloads.mlp(n=20, hidden=1000)
+    >>> tiled = Plan.in_order(tile(step, "hidden", 100), machine("notes"), source=step)
+    >>> len(tiled.moves), len(program_order(tiled).moves)
+    (106, 15)
     """
     graph = plan.graph if plan.source is None else plan.source
     if plan.machine.management != "explicit":

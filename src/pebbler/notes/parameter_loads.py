@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pebbler.notes.events import PARAMS, batch_step, play, sizes_of, step
-from pebbler.notes.kernels import retention
-from pebbler.notes.tiles import Schedule
+from pebbler.notes.kernels import belady_bypass
+from pebbler.notes.step_scripts import PARAMS, batch_step, play, sizes_of, step
+from pebbler.notes.tiled_loops import TrainingLoop
 from pebbler.trace.buffer_events import Events
 from pebbler.trace.distances import reuse_distances
 
@@ -65,7 +65,7 @@ class Loads:
     opt: int
 
 
-def parameter_loads(schedule: Schedule, cache_floats: Sequence[int]) -> list[Loads]:
+def parameter_loads(schedule: TrainingLoop, cache_floats: Sequence[int]) -> list[Loads]:
     """Return the parameter floats that one step of the loop loads, for each cache size.
 
     OPT keeps whatever lets the most reads of any line find it (Belady's rule; a line may bypass the cache, and one that is
@@ -86,12 +86,12 @@ def parameter_loads(schedule: Schedule, cache_floats: Sequence[int]) -> list[Loa
     parameter = np.array([name.partition("_t")[0] in PARAMS for name in events.names])
     counted = (event >= since) & ~writes & parameter[events.buffers()[event]]
     distance = reuse_distances(words)
-    until = retention.next_reads(words, writes, int(words.max()) + 1)
+    until = belady_bypass.next_reads(words, writes, int(words.max()) + 1)
     result = []
     for floats in cache_floats:
         lines = floats // LINE
         lru = counted & ((distance == 0) | (distance > lines))
-        opt = counted & ~retention.retained(until, lines)
+        opt = counted & ~belady_bypass.kept_reads(until, lines)
         result.append(Loads(LINE * int(lru.sum()), LINE * int(opt.sum())))
     return result
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from pebbler.notes.events import VARIANTS, step
-from pebbler.notes.experiment import Experiment, Plot, Question, Row, Series, Verdict, compare, show, table
+from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteFigure, Plot, Question, Series, compare, show, table
 from pebbler.notes.parity import Config, draw_data
-from pebbler.notes.tiles import FLOATS_PER_KB, Tiled, steady_lru
-from pebbler.notes.training import margins, train
+from pebbler.notes.sgd import margins, train
+from pebbler.notes.step_scripts import VARIANTS, step
+from pebbler.notes.tiled_loops import FLOATS_PER_KB, Tiled, steady_lru
 from pebbler.trace.buffer_events import Events
 
 __all__ = ["run"]
@@ -51,7 +51,7 @@ def run() -> Experiment:
         seeds=(CONFIG.seed,),
         rows=tuple(rows),
         verdicts=(
-            Verdict(
+            ClaimVerdict(
                 claim="Per-layer updates lower the weighted reuse distance by 3.8 %.",
                 truth=f"Yes, by {100 * (1 - perlayer / standard):.1f} %, and all three variants train alike.",
                 evidence="Every figure of the note comes out to the last digit.",
@@ -90,7 +90,7 @@ def _trace(variant: str) -> Events:
     return events
 
 
-def _rows(variant: str, events: Events, standard: float) -> list[Row]:
+def _rows(variant: str, events: Events, standard: float) -> list[NoteFigure]:
     ard, reads, writes, floats, gain = _PUBLISHED[variant]
     full_ard, floats_read, dmc, w1, w2 = _REFERENCE[variant]
     trained, data = train(CONFIG, variant), draw_data(CONFIG)

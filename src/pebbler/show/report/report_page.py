@@ -9,7 +9,7 @@ from importlib import resources
 from string import Template
 
 from pebbler.errors import one_line
-from pebbler.show.report.data import ReportData, to_json
+from pebbler.show.report.page_data import ReportData, to_json
 from pebbler.show.style import base_style
 
 __all__ = ["page"]
@@ -42,7 +42,7 @@ def page(data: ReportData) -> str:
     Data goes in as JSON in which no tag can end or begin, and the policy lets only the scripts written here run: by their hashes.
 
     >>> from pebbler import Plan, machine, workloads
-    >>> from pebbler.show.report.data import gather
+    >>> from pebbler.show.report.page_data import gather
     >>> page(gather([Plan.in_order(workloads.chain(2), machine("red-blue"), start={"N0": "fast"})])).startswith("<!doctype html>")
     True
     """

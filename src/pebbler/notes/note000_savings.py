@@ -9,10 +9,11 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine, machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse, tile
-from pebbler.notes.experiment import Question, Value, Verdict, show, table
+from pebbler.notes.experiment import ClaimVerdict, Question, Value, show, table
+from pebbler.notes.reference_orders import note_order
 from pebbler.referee.judgement import require_legal
 from pebbler.run.numbers import verify
-from pebbler.workloads import mlp, note_order
+from pebbler.workloads import mlp
 
 __all__ = ["NEEDS_SOLVER", "PJ_PER_UJ", "Solver", "savings", "tile_by_tile"]
 
@@ -43,7 +44,7 @@ def tile_by_tile(graph: Graph, loss: str = "bwd_loss") -> list[str]:
     return [name for _, name in sorted(ranked)]
 
 
-def savings(solve: Solver | None) -> tuple[Question, Verdict]:
+def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
     """Return what a step costs in program order, in the note's order, in tiles, and as the solver plans it."""
     step, lru = mlp(n=20, hidden=1000), machine("notes")
     plans = {_PROGRAM: Plan.in_order(step, lru, steady=True)}
@@ -77,7 +78,7 @@ def savings(solve: Solver | None) -> tuple[Question, Verdict]:
             ),
         ),
     )
-    return question, Verdict(
+    return question, ClaimVerdict(
         claim="The improvement window is very narrow: 3 % between the best and the worst order.",
         truth=(
             f"For orders of whole tensors. With {best}, the step costs {show(energies[best], 3)} uJ against "

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pebbler.errors import InputError
-from pebbler.notes.events import play, sizes_of
+from pebbler.notes.step_scripts import play, sizes_of
 from pebbler.trace.buffer_events import Events, buffer_lru
 
-__all__ = ["FLOATS_PER_KB", "Pipelined", "Schedule", "Steady", "Tiled", "steady_lru", "tile_spans"]
+__all__ = ["FLOATS_PER_KB", "Pipelined", "SteadyMisses", "Tiled", "TrainingLoop", "steady_lru", "tile_spans"]
 
 FLOATS_PER_KB = 256
 _WARM_UP = 3
@@ -24,7 +24,7 @@ _BACKWARD = "R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b
 _BACKWARD_W2 = "R W2* dout; W dh*; R dout h*; W dW2*; R dW2* W2*; W W2*"
 
 
-class Schedule(Protocol):
+class TrainingLoop(Protocol):
     """A training loop as events."""
 
     def start(self, events: Events) -> None:
@@ -150,7 +150,7 @@ class Pipelined:
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyMisses:
     """Per step: floats read, and those of them that had to be loaded."""
 
     read_floats: float
@@ -162,7 +162,7 @@ class Steady:
         return 100 * (1 - self.missed_floats / self.read_floats)
 
 
-def steady_lru(schedule: Schedule, cache_floats: int) -> Steady:
+def steady_lru(schedule: TrainingLoop, cache_floats: int) -> SteadyMisses:
     """Return what a buffer-granular LRU cache makes of one step, once what came before the loop no longer matters.
 
     >>> steady_lru(Tiled(20, 1000, 20, reverse=True, tile_dh=True), 64 * FLOATS_PER_KB).missed_floats
@@ -177,4 +177,4 @@ def steady_lru(schedule: Schedule, cache_floats: int) -> Steady:
         for step in steps:
             step(events)
     total = buffer_lru(events, cache_floats, since=since).of(events.names)
-    return Steady(total.floats / len(steps), total.missed_floats / len(steps))
+    return SteadyMisses(total.floats / len(steps), total.missed_floats / len(steps))

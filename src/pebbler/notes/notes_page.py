@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from pebbler.notes.experiment import Experiment, Question, Row, Value, show
-from pebbler.notes.plots import inline_svg
+from pebbler.notes.experiment import Experiment, NoteFigure, Question, Value, show
+from pebbler.notes.note_plots import inline_svg
 from pebbler.show.style import base_style
 
 __all__ = ["page"]
@@ -79,7 +79,7 @@ def _section(experiment: Experiment) -> str:
     )
 
 
-def _rows(rows: Sequence[Row]) -> str:
+def _rows(rows: Sequence[NoteFigure]) -> str:
     """Return what the note printed or got wrong, and the rest, which only its program tells, folded away."""
     told = [row for row in rows if row.published is not None or row.corrected is not None or not row.ok]
     rest = [row for row in rows if row not in told]
@@ -89,7 +89,7 @@ def _rows(rows: Sequence[Row]) -> str:
     return f"{_figures(told)}<details><summary>{more}</summary>{_figures(rest)}</details>"
 
 
-def _figures(rows: Iterable[Row]) -> str:
+def _figures(rows: Iterable[NoteFigure]) -> str:
     lines = []
     for row in rows:
         verdict = '<span class="good">reproduced</span>' if row.match else '<span class="bad">differs</span>'
