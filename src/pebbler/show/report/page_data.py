@@ -247,7 +247,7 @@ def program_order(plan: Plan) -> Plan | None:
     >>> step = workloads.mlp(n=20, hidden=1000)
     >>> tiled = Plan.in_order(tile(step, "hidden", 100), machine("notes"), source=step)
     >>> len(tiled.moves), len(program_order(tiled).moves)
-    (106, 15)
+    (114, 15)
     """
     graph = plan.graph if plan.source is None else plan.source
     if plan.machine.management != "explicit":
