@@ -9,7 +9,6 @@ installed, and any edit makes a new key.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import re
 import stat
@@ -45,15 +44,15 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda function: kernel(function, **options)
     dispatcher = njit(**options)(function)
-    if not os.path.isfile(function.__code__.co_filename):
-        return dispatcher  # typed into a session: there is no source to make a key from
+    if _source_file(function.__module__) is None:
+        return dispatcher  # not of this package: there is no source to make a key from
     dispatcher._cache = _KernelCache(function)
     return dispatcher
 
 
 @cache
 def source_key(module: str) -> str:
-    """Return the hash of a module's source and of all modules of this package that it imports, itself included.
+    """Return the hash of a module's source and of all modules of this package that it imports, directly or not.
 
     >>> source_key("pebbler.errors") == source_key("pebbler.files")
     False
@@ -62,39 +61,34 @@ def source_key(module: str) -> str:
     pending = [module]
     while pending:
         name = pending.pop()
-        if name in sources:
-            continue
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            continue
-        sources[name] = Path(spec.origin).read_bytes()
-        pending += _imported(sources[name].decode("utf-8"))
+        file = _source_file(name)
+        if name not in sources and file is not None:
+            sources[name] = file.read_bytes()
+            pending += _imported(sources[name].decode("utf-8"))
     digest = hashlib.sha256()
     for name in sorted(sources):
         digest.update(name.encode() + b"\0" + sources[name] + b"\0")
     return digest.hexdigest()[:20]
 
 
+def _source_file(module: str | None) -> Path | None:
+    """Return the file of a module of this package; None for what is none."""
+    if module is None or not module.startswith(f"{_PACKAGE}."):
+        return None
+    here = Path(__file__).parent.joinpath(*module.split(".")[1:])
+    return next((file for file in (here.with_suffix(".py"), here / "__init__.py") if file.is_file()), None)
+
+
 def _imported(source: str) -> list[str]:
-    """Return the modules of this package that a source imports."""
+    """Return what a source imports from this package: modules, and names that may be modules."""
     found = []
     for match in _IMPORT.finditer(source):
-        if match[3]:
-            found.append(match[3])
+        home, names, plain = match.groups()
+        if plain:
+            found.append(plain)
             continue
-        found.append(match[1])
-        for item in match[2].strip("()").split(","):
-            name = f"{match[1]}.{item.strip().partition(' ')[0]}"
-            if _is_module(name):
-                found.append(name)
+        found += [home, *(f"{home}.{item.split()[0]}" for item in names.strip("()").split(",") if item.strip())]
     return [name for name in found if name != _PACKAGE]
-
-
-def _is_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 @cache

@@ -1,0 +1,113 @@
+"""Compiled kernels on disk: kept, thrown away when any source they are made from changes, and never a reason to fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pebbler.compiled import cache_folder, kernel, source_key
+
+SOURCE = Path(__file__).parents[1] / "src" / "pebbler"
+INNER = """
+from pebbler.compiled import kernel
+
+@kernel
+def inner(x):
+    return x + {}
+"""
+OUTER = """
+from pebbler.compiled import kernel
+from pebbler.probe_inner import inner
+
+@kernel
+def outer(x):
+    return 10 * inner(x)
+"""
+CALL = """
+from pebbler.probe_outer import outer
+print(outer(1), sum(outer.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A copy of the package's foundation with two kernels, one of which calls the other from another file."""
+    package = tmp_path / "site" / "pebbler"
+    package.mkdir(parents=True)
+    for name in ("compiled.py", "version.py"):
+        shutil.copy(SOURCE / name, package / name)
+    (package / "__init__.py").write_text("")
+    (package / "probe_inner.py").write_text(INNER.format(1))
+    (package / "probe_outer.py").write_text(OUTER)
+    return package
+
+
+def call(package: Path, **environment: str) -> list[int]:
+    """Return what the outer kernel makes of 1, and how often its compiled code came from disk."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", CALL],
+        env=clean | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_an_edit_in_a_called_kernel_is_noticed(installed: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    assert call(installed, **home) == [20, 0]
+    assert call(installed, **home) == [20, 1]
+    inner = installed / "probe_inner.py"
+    stamp = inner.stat()
+    inner.write_text(INNER.format(2))
+    os.utime(inner, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # the time stamp says nothing
+    assert call(installed, **home) == [30, 0]
+    inner.write_text(INNER.format(1))
+    assert call(installed, **home) == [20, 1]  # the first version's code is still there
+
+
+def test_an_install_elsewhere_shares_what_is_compiled(installed: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    assert call(installed, **home) == [20, 0]
+    elsewhere = tmp_path / "elsewhere" / "pebbler"
+    shutil.copytree(installed, elsewhere)
+    assert call(elsewhere, **home) == [20, 1]
+
+
+def test_no_home_and_no_way_to_write_into_the_package(installed: Path, tmp_path: Path) -> None:
+    # A home that is no folder cannot be written to, not even by root.
+    nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "TMPDIR": str(tmp_path)}
+    assert call(installed, **nowhere) == [20, 0]
+    assert call(installed, **nowhere) == [20, 1]
+    assert not list(installed.rglob("*.nbi"))
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions are POSIX's")
+def test_a_folder_that_others_may_write_to_is_passed_over(installed: Path, tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open" / "pebbler" / "kernels"
+    open_to_all.mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    places = {"XDG_CACHE_HOME": str(tmp_path / "open"), "HOME": str(tmp_path / "home")}
+    assert call(installed, **places) == [20, 0]
+    assert not list(open_to_all.rglob("*.nbi"))
+    assert list((tmp_path / "home").rglob("*.nbi"))
+
+
+def test_keys_are_of_the_sources() -> None:
+    assert source_key("pebbler.game.graph") == source_key("pebbler.game.graph")
+    assert source_key("pebbler.game.graph") != source_key("pebbler.game.machine")
+    assert cache_folder().is_dir()
+
+
+def test_a_kernel_without_a_file_is_compiled_all_the_same() -> None:
+    names: dict[str, object] = {"kernel": kernel}
+    exec("@kernel\ndef three(x):\n    return 3 * x\n", names)
+    assert names["three"](2) == 6  # type: ignore[operator]
