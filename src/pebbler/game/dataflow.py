@@ -8,7 +8,7 @@ value to be there (RAW), the op that destroys it must wait for all its readers (
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Literal
@@ -177,6 +177,18 @@ class Dataflow:
     def predecessors(self, *, war: bool = True) -> list[list[int]]:
         """Return `before` as lists; without `war` the anti-dependencies are left out, as the notes did."""
         return (self.before if war else self._ops_before(war=False)).lists()
+
+    def without_war(self) -> Dataflow:
+        """Return the same values with the anti-dependencies left out of `before` and all that follows from it.
+
+        >>> from pebbler.workloads import note_mlp
+        >>> flow = note_mlp().dataflow
+        >>> len(flow.before.items), len(flow.without_war().before.items)
+        (22, 17)
+        """
+        other = replace(self)
+        other.__dict__["before"] = self._ops_before(war=False)
+        return other
 
     @cached_property
     def ancestors(self) -> list[int]:

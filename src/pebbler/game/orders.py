@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import comb
 
+from pebbler.game.dataflow import Dataflow
 from pebbler.game.graph import Graph
 
 __all__ = ["count_orders", "iterate_orders"]
+
+MOST_OPS = 20_000  # the reachability of more would take too much memory: ops^2 / 8 bytes
 
 
 def count_orders(graph: Graph, *, war: bool = True, limit: int = 500_000) -> int | None:
@@ -24,33 +27,19 @@ def count_orders(graph: Graph, *, war: bool = True, limit: int = 500_000) -> int
     >>> count_orders(note_mlp()), count_orders(note_mlp(), war=False)
     (7290, 7560)
     """
-    before = graph.dataflow.predecessors(war=war)
-    if len(before) > 20_000:
-        # The reachability bitsets below take ops^2 / 8 bytes.
-        return 1 if all(i == 0 or i - 1 in row for i, row in enumerate(before)) else None
-    ancestors: list[int] = []
-    for row in before:
-        bits = 0
-        for op in row:
-            bits |= ancestors[op] | 1 << op
-        ancestors.append(bits)
-    descendants = [0] * len(before)
-    for op in range(len(before) - 1, -1, -1):
-        for first in before[op]:
-            descendants[first] |= descendants[op] | 1 << op
-    followers: list[list[int]] = [[] for _ in before]
-    for op, row in enumerate(before):
-        for first in row:
-            followers[first].append(op)
-    return _Counter(ancestors, descendants, followers, limit).count((1 << len(before)) - 1)
+    flow = graph.dataflow
+    if flow.ops > MOST_OPS:
+        return 1 if all(i == 0 or i - 1 in row for i, row in enumerate(flow.predecessors(war=war))) else None
+    return _Counter(flow if war else flow.without_war(), limit).count((1 << flow.ops) - 1)
 
 
 class _Counter:
     """Counts with the reachability of every op as bits; `limit` is the work left."""
 
-    def __init__(self, ancestors: list[int], descendants: list[int], followers: list[list[int]], limit: int) -> None:
-        self.ancestors, self.descendants, self.followers, self.limit = ancestors, descendants, followers, limit
-        self.step = 1 + len(ancestors) // 1000  # wide sets of bits take longer
+    def __init__(self, flow: Dataflow, limit: int) -> None:
+        self.ancestors, self.descendants, self.followers = flow.ancestors, flow.descendants, flow.after.lists()
+        self.limit = limit
+        self.step = 1 + flow.ops // 1000  # wide sets of bits take longer
 
     def count(self, ops: int) -> int | None:
         """Return the number of orders of a set of ops (as bits); None when it is too much work."""
@@ -140,12 +129,9 @@ def iterate_orders(graph: Graph, *, war: bool = True) -> Iterator[Sequence[int]]
     >>> list(iterate_orders(chain(1)))
     [[0, 1, 2]]
     """
-    before = graph.dataflow.predecessors(war=war)
+    flow = graph.dataflow if war else graph.dataflow.without_war()
+    before, after = flow.before.lists(), flow.after.lists()
     waiting = [len(row) for row in before]
-    after: list[list[int]] = [[] for _ in before]
-    for op, row in enumerate(before):
-        for first in row:
-            after[first].append(op)
     order: list[int] = []
     # Per position: the ops that may stand there, and how many of them have been tried. No recursion: graphs may be long.
     choices = [sorted(op for op, count in enumerate(waiting) if count == 0)]
