@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import comb
 
+from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.graph import Graph
 
@@ -78,7 +79,7 @@ class _Counter:
             while frontier:
                 piece |= frontier
                 reach = 0
-                for op in _bits(frontier):
+                for op in members(frontier):
                     reach |= self.ancestors[op] | self.descendants[op]
                 frontier = reach & part & ~piece
             pieces.append(piece)
@@ -88,7 +89,7 @@ class _Counter:
     def slices(self, part: int) -> list[int]:
         """Return the part cut at every op that is comparable with all others of it."""
         cuts = []
-        for op in _bits(part):
+        for op in members(part):
             if (self.ancestors[op] | self.descendants[op] | 1 << op) & part == part:
                 cuts.append(op)
         cuts.sort(key=lambda op: (self.ancestors[op] & part).bit_count())
@@ -100,7 +101,7 @@ class _Counter:
 
     def by_sets(self, part: int) -> int | None:
         """Return the number of orders by dynamic programming over the sets of ops that may have run."""
-        first = sum(1 << op for op in _bits(part) if self.ancestors[op] & part == 0)
+        first = sum(1 << op for op in members(part) if self.ancestors[op] & part == 0)
         ways = {0: (1, first)}  # per set that may have run: in how many orders, and which ops may run next
         for _ in range(part.bit_count()):
             after: dict[int, tuple[int, int]] = {}
@@ -108,7 +109,7 @@ class _Counter:
                 self.limit -= self.step * ready.bit_count()
                 if self.limit < 0:
                     return None
-                for op in _bits(ready):
+                for op in members(ready):
                     reached = done | 1 << op
                     if reached in after:
                         after[reached] = after[reached][0] + count, after[reached][1]
@@ -160,10 +161,3 @@ def iterate_orders(graph: Graph, *, war: bool = True) -> Iterator[Sequence[int]]
         else:
             choices.append(sorted(left))
             tried.append(0)
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.errors import quoted
+from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE, Dataflow
 from pebbler.solver.problem import Impossible, Problem
 
@@ -145,15 +146,12 @@ def _kept_units(flow: Dataflow) -> list[int]:
 
     Such a value can never be made again, was made before the op and is needed after it, whatever the order.
     """
-    lasting = np.ones(flow.values, np.bool_)
-    made = flow.value_maker != NONE
-    lasting[made] = (flow.op_once | flow.op_in_place)[flow.value_maker[made]]
-    held = _mask(np.flatnonzero(lasting & (flow.value_size > 0)))
+    held = bit_set(np.flatnonzero(~flow.value_can_be_remade & (flow.value_size > 0)))
     if not held:
         return [0] * flow.ops
-    reads, writes = ([_mask(row) & held for row in rows] for rows in (flow.op_reads, flow.op_writes))
-    earlier = [_mask(np.flatnonzero(~made)) & held] * flow.ops  # sets of values, as bits
-    later = [_mask(np.flatnonzero(flow.value_must_survive)) & held] * flow.ops
+    reads, writes = ([bit_set(row) & held for row in rows] for rows in (flow.op_reads, flow.op_writes))
+    earlier = [bit_set(np.flatnonzero(flow.value_maker == NONE)) & held] * flow.ops  # sets of values, as bits
+    later = [bit_set(np.flatnonzero(flow.value_must_survive)) & held] * flow.ops
     before = flow.predecessors()
     for op in range(flow.ops):
         for other in before[op]:
@@ -162,10 +160,6 @@ def _kept_units(flow: Dataflow) -> list[int]:
         for other in before[op]:
             later[other] |= later[op] | reads[op]
     return [_units(flow, earlier[op] & later[op] & ~reads[op]) for op in range(flow.ops)]
-
-
-def _mask(items: np.ndarray) -> int:
-    return sum(1 << int(item) for item in set(items.tolist()))
 
 
 def _units(flow: Dataflow, mask: int) -> int:

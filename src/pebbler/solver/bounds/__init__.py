@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.graph.python import max_flow
 
+from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
-from pebbler.solver.bounds.stakes import Stake, stakes_of
-from pebbler.solver.bounds.traffic import Prices, compulsory
+from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.solver.bounds.eviction_cost import EvictionCost, eviction_costs
 from pebbler.solver.problem import Problem
 
 __all__ = ["Bound", "bounds"]
@@ -41,8 +42,8 @@ def bounds(problem: Problem, cuts: int = CUTS) -> list[Bound]:
     flow = problem.graph.dataflow
     found = [Bound(float(flow.op_cost.sum()), "every op runs at least once")]
     if problem.machine.management == "explicit" and flow.ops:
-        prices = Prices.of(problem)
-        base = compulsory(problem, prices)
+        prices = ValuePrices.of(problem)
+        base = compulsory_traffic(problem, prices)
         found.append(Bound(base, "every op runs once, and every value is brought to where it is read"))
         found += _wavefronts(problem, prices, base, cuts)
     # Sums of rounded prices may be a hair too high; a bound must not be.
@@ -57,13 +58,12 @@ class _Moment:
     op: int
     level: int
     free: int
-    stakes: Sequence[Stake]
+    costs: Sequence[EvictionCost]
 
 
-def _wavefronts(problem: Problem, prices: Prices, base: float, cuts: int) -> list[Bound]:
+def _wavefronts(problem: Problem, prices: ValuePrices, base: float, cuts: int) -> list[Bound]:
     """Return the best bound from values that are alive across one op and cannot all be in the fast levels then."""
     flow, machine = problem.graph.dataflow, problem.machine
-    earlier, later = _closures(flow)
     moments: list[tuple[float, _Moment]] = []
     room = 0
     for level in range(1 if prices.fastest else len(machine.level) - 1):
@@ -71,20 +71,20 @@ def _wavefronts(problem: Problem, prices: Prices, base: float, cuts: int) -> lis
         if capacity is None or len(machine.level) == 1:
             break
         room += capacity
-        stakes = stakes_of(problem, prices, level)
+        costs = eviction_costs(problem, prices, level)
         for op in range(flow.ops):
             inside = set(flow.op_writes.row(op).tolist())
             inside |= set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist())
             taken = int(flow.value_size[sorted(inside)].sum()) if prices.fastest and inside else 0
-            open_ = [s for s in stakes if not (prices.fastest and s.value in inside)]
-            sure = [s for s in open_ if s.alive(earlier[op] | 1 << op, later[op])]
-            moment = _Moment(op, level, room - taken, open_)
+            disputed = [one for one in costs if not (prices.fastest and one.value in inside)]
+            sure = [one for one in disputed if one.alive(flow.ancestors[op] | 1 << op, flow.descendants[op])]
+            moment = _Moment(op, level, room - taken, disputed)
             moments.append((_cover(sure, moment.free), moment))
     moments.sort(key=lambda item: -item[0])
     best, where = 0.0, None
     for number, (gain, moment) in enumerate(moments):
         if number < cuts:
-            gain = max(gain, _cut(flow, moment, earlier[moment.op] | 1 << moment.op, later[moment.op]))
+            gain = max(gain, _cut(flow, moment))
         if gain > best:
             best, where = gain, moment
     if where is None:
@@ -98,57 +98,43 @@ def _wavefronts(problem: Problem, prices: Prices, base: float, cuts: int) -> lis
     ]
 
 
-def _closures(flow: Dataflow) -> tuple[list[int], list[int]]:
-    """Return, per op, the set of ops that must run before it and after it, as bits."""
-    earlier = [0] * flow.ops
-    direct = flow.predecessors()
-    for op, ops in enumerate(direct):
-        for before in ops:
-            earlier[op] |= earlier[before] | 1 << before
-    later = [0] * flow.ops
-    for op in range(flow.ops - 1, -1, -1):
-        for before in direct[op]:
-            later[before] |= later[op] | 1 << op
-    return earlier, later
+def _cover(costs: Sequence[EvictionCost], free: int) -> float:
+    """Return the least that must be paid when at most `free` units of these values stay in: a knapsack, relaxed to fractions.
 
-
-def _cover(stakes: Sequence[Stake], free: int) -> float:
-    """Return the least that must be paid when at most `free` units of the stakes stay in: a knapsack, relaxed to fractions.
-
-    >>> _cover([Stake(0, 2, 6.0, 0, 0), Stake(1, 2, 2.0, 0, 0)], 3)
+    >>> _cover([EvictionCost(0, 2, 6.0, 0, 0), EvictionCost(1, 2, 2.0, 0, 0)], 3)
     1.0
     """
-    excess = sum(stake.size for stake in stakes) - free
+    excess = sum(one.size for one in costs) - free
     paid = 0.0
-    for stake in sorted(stakes, key=lambda s: s.cost / s.size):
+    for one in sorted(costs, key=lambda one: one.cost / one.size):
         if excess <= 0:
             break
-        out = min(excess, stake.size)
-        paid += stake.cost * out / stake.size
+        out = min(excess, one.size)
+        paid += one.cost * out / one.size
         excess -= out
     return paid
 
 
-def _cut(flow: Dataflow, moment: _Moment, before: int, after: int) -> float:
+def _cut(flow: Dataflow, moment: _Moment) -> float:
     """Return the same for the set of ops, run by then, that suits the plan best: a min cut for each price of room."""
-    rates = np.unique([stake.cost / stake.size for stake in moment.stakes if stake.cost > 0])
+    rates = np.unique([one.cost / one.size for one in moment.costs if one.cost > 0])
     if len(rates) > RATES:
         rates = rates[np.linspace(0, len(rates) - 1, RATES).astype(int)]
     best = 0.0
     for rate in rates.tolist():
-        weights = [min(stake.cost, rate * stake.size) for stake in moment.stakes]
+        weights = [min(one.cost, rate * one.size) for one in moment.costs]
         total = sum(weights)
         if total - rate * moment.free <= best:
             continue
         whole = all(weight == int(weight) for weight in weights) and total < _SCALE
         scale = 1.0 if whole else _SCALE / total
-        value = _min_cut(flow, moment.stakes, [int(w * scale) for w in weights], before, after) / scale
+        value = _min_cut(flow, moment, [int(w * scale) for w in weights]) / scale
         best = max(best, value - rate * moment.free)
     return best
 
 
-def _min_cut(flow: Dataflow, stakes: Sequence[Stake], weights: list[int], before: int, after: int) -> int:
-    """Return the least weight of stakes alive, over all sets of ops that are closed under what must run before."""
+def _min_cut(flow: Dataflow, moment: _Moment, weights: list[int]) -> int:
+    """Return the least weight of values alive, over all sets of ops that are closed under what must run before."""
     source, sink, first = flow.ops, flow.ops + 1, flow.ops + 2
     endless = sum(weights) + 1
     tails, heads, amounts = [], [], []
@@ -158,30 +144,27 @@ def _min_cut(flow: Dataflow, stakes: Sequence[Stake], weights: list[int], before
         heads.append(head)
         amounts.append(amount)
 
+    ran, waiting = flow.ancestors[moment.op] | 1 << moment.op, flow.descendants[moment.op]
     for op, ops in enumerate(flow.predecessors()):
         for earlier in ops:
             edge(op, earlier, endless)
-        if before >> op & 1:
+        if ran >> op & 1:
             edge(source, op, endless)
-        if after >> op & 1:
+        if waiting >> op & 1:
             edge(op, sink, endless)
     node = first
-    for stake, weight in zip(stakes, weights, strict=True):
+    for one, weight in zip(moment.costs, weights, strict=True):
         if weight == 0:
             continue
-        # The stake's first node is on the source's side once an op of `since` has run, its second node until all of `until` have.
-        for op in _ops(stake.since):
+        # The value's first node is on the source's side once an op of `since` has run, its second node until all of `until` have.
+        for op in members(one.since):
             edge(op, node, endless)
-        for op in _ops(stake.until):
+        for op in members(one.until):
             edge(node + 1, op, endless)
-        edge(node if stake.since else source, node + 1 if stake.until else sink, weight)
+        edge(node if one.since else source, node + 1 if one.until else sink, weight)
         node += 2
     flow_ = max_flow.SimpleMaxFlow()
     flow_.add_arcs_with_capacity(np.array(tails), np.array(heads), np.array(amounts))
     if flow_.solve(source, sink) != flow_.OPTIMAL:
         return 0
     return int(flow_.optimal_flow())
-
-
-def _ops(mask: int) -> list[int]:
-    return [op for op in range(mask.bit_length()) if mask >> op & 1]

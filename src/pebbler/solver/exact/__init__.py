@@ -10,11 +10,12 @@ import math
 
 import numpy as np
 
+from pebbler.game.bit_sets import bit_set, members
 from pebbler.game.dataflow import NONE
-from pebbler.game.plan import Move
+from pebbler.game.moves import MoveList, Moves
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.exact.kernels import astar as kernel
-from pebbler.solver.exact.kernels.astar_estimate import DESTROYS, PLACING, WRITES, Game
+from pebbler.solver.exact.kernels.astar_estimate import DESTROYS, PLACING, WRITES, ExactGame
 from pebbler.solver.exact.kernels.astar_moves import COMPUTE, COPY, MOVE
 from pebbler.solver.problem import Impossible, Problem, Search, Start
 
@@ -103,13 +104,9 @@ def _give_up(search: Search, pool: kernel.Pool) -> None:
 # The problem as bit masks -------------------------------------------------------------------------------------------------
 
 
-def _mask(items: np.ndarray) -> int:
-    return sum(1 << int(item) for item in set(items.tolist()))
-
-
-def _encode(problem: Problem) -> Game:
+def _encode(problem: Problem) -> ExactGame:
     flow, machine = problem.graph.dataflow, problem.machine
-    readers = [_mask(row) for row in flow.value_readers]
+    readers = [bit_set(row) for row in flow.value_readers]
     before, stale = [], []
     for op in range(flow.ops):
         wait = 0
@@ -117,21 +114,20 @@ def _encode(problem: Problem) -> Game:
             maker = int(flow.value_maker[value])
             wait |= readers[value] | (1 << maker if maker != NONE else 0)
         before.append(wait & ~(1 << op))
-        stale.append(_mask(np.array([d for d in flow.value_destroyer[flow.op_writes.row(op)].tolist() if d != NONE])))
+        stale.append(bit_set(d for d in flow.value_destroyer[flow.op_writes.row(op)].tolist() if d != NONE))
     reads, writes, destroys = (
-        [_mask(row) for row in rows] for rows in (flow.op_reads, flow.op_writes, flow.op_destroys)
+        [bit_set(row) for row in rows] for rows in (flow.op_reads, flow.op_writes, flow.op_destroys)
     )
-    rerun = ~(flow.op_once | flow.op_in_place)
     read_price = [level.read for level in machine.level]
     params = problem.looped_params
     capacity = [_UNBOUNDED if level.capacity is None else level.capacity for level in machine.level]
-    return Game(
+    return ExactGame(
         size=flow.value_size.astype(np.int64),
         by_size=np.argsort(-flow.value_size, kind="stable").astype(np.int64),
         maker=flow.value_maker.astype(np.int64),
-        survive=_mask(np.flatnonzero(flow.value_must_survive)),
+        survive=bit_set(np.flatnonzero(flow.value_must_survive)),
         cost=flow.op_cost.astype(np.float64),
-        ops=np.array([reads, writes, destroys, before, stale, rerun], np.int64).T.copy(),
+        ops=np.array([reads, writes, destroys, before, stale, flow.op_can_rerun], np.int64).T.copy(),
         read_start=flow.op_reads.start.astype(np.int64),
         read_items=flow.op_reads.items.astype(np.int64),
         capacity=np.array(capacity, np.int64),
@@ -144,7 +140,7 @@ def _encode(problem: Problem) -> Game:
     )
 
 
-def _pool(game: Game, nodes: int) -> kernel.Pool:
+def _pool(game: ExactGame, nodes: int) -> kernel.Pool:
     table = 1 << (2 * nodes - 1).bit_length()
     return kernel.Pool(
         rows=np.empty((nodes, 2 + len(game.capacity)), np.int64),
@@ -160,7 +156,7 @@ def _pool(game: Game, nodes: int) -> kernel.Pool:
     )
 
 
-def _grow(game: Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
+def _grow(game: ExactGame, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     """Return the same pool with room for more nodes."""
     grown = _pool(game, min(4 * len(pool.spent), max(max_states, 64)))
     nodes, entries = int(pool.counters[0]), int(pool.counters[1])
@@ -173,7 +169,7 @@ def _grow(game: Game, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     return grown
 
 
-def _first_row(problem: Problem, game: Game) -> np.ndarray:
+def _first_row(problem: Problem, game: ExactGame) -> np.ndarray:
     """Return the state before the first move; the params of a steady step are placed by the search."""
     flow = problem.graph.dataflow
     row = np.zeros(2 + len(game.capacity), np.int64)
@@ -191,7 +187,7 @@ def _first_row(problem: Problem, game: Game) -> np.ndarray:
 # The way back -------------------------------------------------------------------------------------------------------------
 
 
-def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tuple[list[Move], Start]:
+def _retrace(problem: Problem, game: ExactGame, pool: kernel.Pool, goal: int) -> tuple[Moves, Start]:
     """Return the moves that lead to a node, and the start they belong to."""
     path = []
     node = goal
@@ -200,8 +196,13 @@ def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tupl
         node = int(pool.links[node, 0])
     path.reverse()
     flow, names = problem.graph.dataflow, problem.machine.names
-    tensor = [flow.tensor_names[t] for t in flow.value_tensor.tolist()]
-    moves: list[Move] = []
+    tensor = flow.value_tensor.tolist()
+    moves = MoveList()
+
+    def drop(values: int, level: int) -> None:
+        for value in members(values):
+            moves.drop(tensor[value], level)
+
     held: list[int] = _first_row(problem, game)[2:].tolist()
     placed = int(pool.rows[goal, 1])
     for p, first in enumerate(game.params[0].tolist()):
@@ -213,32 +214,27 @@ def _retrace(problem: Problem, game: Game, pool: kernel.Pool, goal: int) -> tupl
         if after[0] >> 32 == PLACING:
             continue
         dropped = int(pool.links[node, 2])
-        moves += [("drop", tensor[v], names[target]) for v in _bits(dropped)]
+        drop(dropped, target)
         held[target] &= ~dropped
         if kind == COMPUTE:
-            moves.append(
-                ("compute", flow.op_names[what], names[target]) if target else ("compute", flow.op_names[what])
-            )
+            moves.compute(what, target)
             held = [values & ~int(game.ops[what, DESTROYS]) for values in held]
             held[target] |= int(game.ops[what, WRITES])
         elif kind in (COPY, MOVE):
-            moves.append(("copy", tensor[what], names[source], names[target]))
+            moves.copy(tensor[what], source, target)
             held[target] |= 1 << what
         # The source of a move, and what nothing can need any more (some of it from the start).
         for level, values in enumerate(held):
-            moves += [("drop", tensor[v], names[level]) for v in _bits(values & ~after[2 + level])]
+            drop(values & ~after[2 + level], level)
         held = after[2:]
-    if not problem.steady:
-        return moves, problem.start
     start: dict[str, str | list[str]] = {}
     end = pool.rows[goal].tolist()
     for p, (first, last) in enumerate(zip(*game.params.tolist(), strict=True)):
         levels = [level for level in range(len(names)) if end[1] >> (p * len(names) + level) & 1]
-        start[tensor[first]] = names[levels[0]] if len(levels) == 1 else [names[level] for level in levels]
-        spare = [level for level in range(len(names)) if end[2 + level] >> last & 1 and level not in levels]
-        moves += [("drop", tensor[last], names[level]) for level in spare]
-    return moves, start
-
-
-def _bits(mask: int) -> list[int]:
-    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+        start[flow.tensor_names[tensor[first]]] = (
+            names[levels[0]] if len(levels) == 1 else [names[level] for level in levels]
+        )
+        for level in range(len(names)):
+            if end[2 + level] >> last & 1 and level not in levels:
+                moves.drop(tensor[last], level)
+    return moves.moves(problem.graph, problem.machine), start if problem.steady else problem.start

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar_estimate import (
     PLACING,
-    Game,
+    ExactGame,
     estimate,
     finished,
     inner,
@@ -111,7 +111,9 @@ def rehash(pool: Pool) -> None:
 
 
 @inner
-def _reach(game: Game, pool: Pool, row: Array, spent: float, parent: int, move: int, drops: int, cutoff: float) -> None:
+def _reach(
+    game: ExactGame, pool: Pool, row: Array, spent: float, parent: int, move: int, drops: int, cutoff: float
+) -> None:
     """Enter a state reached at cost `spent`, unless it is known to be reached as cheaply or cannot lead to a better plan."""
     if row[0] >> 32 != PLACING:
         useful = useful_values(game, row[0] & 0xFFFFFFFF)
@@ -155,7 +157,7 @@ def _reach(game: Game, pool: Pool, row: Array, spent: float, parent: int, move: 
 
 
 @inner
-def _expand(game: Game, pool: Pool, node: int, row: Array, child: Array, cutoff: float) -> bool:
+def _expand(game: ExactGame, pool: Pool, node: int, row: Array, child: Array, cutoff: float) -> bool:
     """Enter all the states that one move leads to; False when there was not enough room for it."""
     if row[0] >> 32 == PLACING:
         count = (1 << len(game.capacity)) - 1
@@ -186,7 +188,7 @@ def _expand(game: Game, pool: Pool, node: int, row: Array, child: Array, cutoff:
 
 
 @inner
-def _place(game: Game, row: Array, where: int) -> bool:
+def _place(game: ExactGame, row: Array, where: int) -> bool:
     """Choose the start levels of the next param of a steady step; return whether it fits there."""
     levels = len(game.capacity)
     p = 0
@@ -204,7 +206,7 @@ def _place(game: Game, row: Array, where: int) -> bool:
 
 
 @kernel
-def search(game: Game, pool: Pool, first: npt.NDArray, pops: int, cutoff: float) -> int:
+def search(game: ExactGame, pool: Pool, first: npt.NDArray, pops: int, cutoff: float) -> int:
     """Look at up to `pops` states, best first, beginning with the row `first` when the pool is empty; return why it stopped.
 
     FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.

@@ -16,7 +16,7 @@ from pebbler.compiled import kernel
 
 __all__ = [
     "BEFORE_FIRST", "DESTROYS", "PLACING", "READS", "RERUN", "STALE_AFTER", "WRITES",
-    "Game", "estimate", "finished", "inner", "total_size", "useful_values",
+    "ExactGame", "estimate", "finished", "inner", "total_size", "useful_values",
 ]  # fmt: skip
 
 Array = npt.NDArray  # of int64 unless said otherwise
@@ -28,7 +28,7 @@ READS, WRITES, DESTROYS, BEFORE_FIRST, STALE_AFTER, RERUN = 0, 1, 2, 3, 4, 5
 inner = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-class Game(NamedTuple):
+class ExactGame(NamedTuple):
     """The rules of one game. Sets of values and of ops are bit masks."""
 
     size: Array
@@ -59,7 +59,7 @@ def total_size(mask: int, size: Array) -> int:
 
 
 @inner
-def useful_values(game: Game, ran: int) -> int:
+def useful_values(game: ExactGame, ran: int) -> int:
     """The values that some future move may still need."""
     useful = game.survive
     for op in range(len(game.cost) - 1, -1, -1):
@@ -70,7 +70,7 @@ def useful_values(game: Game, ran: int) -> int:
 
 
 @inner
-def finished(game: Game, row: Array) -> bool:
+def finished(game: ExactGame, row: Array) -> bool:
     """Whether a state ends the game legally, once spare copies of params are dropped."""
     ops, levels = len(game.cost), len(game.capacity)
     if row[0] != (1 << ops) - 1:
@@ -90,7 +90,7 @@ def finished(game: Game, row: Array) -> bool:
 
 
 @inner
-def estimate(game: Game, row: Array) -> float:
+def estimate(game: ExactGame, row: Array) -> float:
     """A lower bound on what must still be paid from a state; infinite when something needed is lost."""
     size, maker, rp, wp, cap = game.size, game.maker, game.read_price, game.write_price, game.capacity
     values, ops, levels = len(size), len(game.cost), len(cap)

@@ -15,7 +15,7 @@ from pebbler.solver.exact.kernels.astar_estimate import (
     RERUN,
     STALE_AFTER,
     WRITES,
-    Game,
+    ExactGame,
     inner,
     total_size,
     useful_values,
@@ -29,7 +29,7 @@ COMPUTE, COPY, MOVE, DROP, PLACE = 0, 1, 2, 3, 4  # MOVE: a copy, and at once th
 
 
 @inner
-def list_moves(game: Game, row: Array, moves: Array) -> int:
+def list_moves(game: ExactGame, row: Array, moves: Array) -> int:
     """Fill `moves` with all the moves from a state, room aside; return how many, or -1 when there are too many."""
     levels, ops, values = len(game.capacity), len(game.cost), len(game.size)
     ran, commit = row[0] & 0xFFFFFFFF, row[0] >> 32
@@ -65,7 +65,7 @@ def list_moves(game: Game, row: Array, moves: Array) -> int:
 
 
 @inner
-def _promotions(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
+def _promotions(game: ExactGame, row: Array, op: int, moves: Array, count: int) -> int:
     """Bring a read of op to where the read costs less (or, under `operands = "fastest"`, to where it is legal)."""
     for v in range(len(game.size)):
         if game.ops[op, READS] >> v & 1:
@@ -80,7 +80,7 @@ def _promotions(game: Game, row: Array, op: int, moves: Array, count: int) -> in
 
 
 @inner
-def _needs_room(game: Game, row: Array, op: int, level: int) -> bool:
+def _needs_room(game: ExactGame, row: Array, op: int, level: int) -> bool:
     """Whether op, and the copies that may come before it, could fail to fit into a level without a drop there."""
     levels = len(game.capacity)
     here = row[2 + level]
@@ -104,7 +104,7 @@ def _needs_room(game: Game, row: Array, op: int, level: int) -> bool:
 
 
 @inner
-def _saves(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
+def _saves(game: ExactGame, row: Array, op: int, moves: Array, count: int) -> int:
     """Copy values out of a level that needs room for op, each just before its copy there goes."""
     levels = len(game.capacity)
     for source in range(levels - 1):
@@ -134,7 +134,7 @@ def _saves(game: Game, row: Array, op: int, moves: Array, count: int) -> int:
 
 
 @inner
-def _anything(game: Game, row: Array, anywhere: int, moves: Array, count: int) -> int:
+def _anything(game: ExactGame, row: Array, anywhere: int, moves: Array, count: int) -> int:
     """Every copy from its cheapest source, and every drop that may make a read cheaper: no normal form is known here."""
     for v in range(len(game.size)):
         if anywhere >> v & 1:
@@ -153,7 +153,7 @@ def _anything(game: Game, row: Array, anywhere: int, moves: Array, count: int) -
 
 
 @inner
-def _droppable(game: Game, row: Array, level: int, op: int) -> int:
+def _droppable(game: ExactGame, row: Array, level: int, op: int) -> int:
     """The copies at a level that may go without making op impossible or losing something for good."""
     ran = row[0] & 0xFFFFFFFF
     elsewhere = 0
@@ -176,7 +176,7 @@ def _droppable(game: Game, row: Array, level: int, op: int) -> int:
 
 
 @inner
-def drop_sets(game: Game, able: int, need: int, sets: Array) -> int:
+def drop_sets(game: ExactGame, able: int, need: int, sets: Array) -> int:
     """Fill `sets` with every smallest set of values out of `able` whose sizes add up to `need`; return how many, or -1."""
     if need <= 0:
         sets[0] = 0
@@ -220,7 +220,7 @@ def drop_sets(game: Game, able: int, need: int, sets: Array) -> int:
 
 
 @inner
-def room(game: Game, row: Array, move: int) -> tuple[int, int]:
+def room(game: ExactGame, row: Array, move: int) -> tuple[int, int]:
     """How many units must go from the target level before a move, and the values that may."""
     kind, what, target, op = move & 7, move >> 3 & 255, move >> 17 & 63, (move >> 23) - 1
     if kind == DROP:
@@ -236,7 +236,7 @@ def room(game: Game, row: Array, move: int) -> tuple[int, int]:
 
 
 @inner
-def make(game: Game, row: Array, move: int, drops: int) -> float:
+def make(game: ExactGame, row: Array, move: int, drops: int) -> float:
     """Make a move, after its drops, in the row itself; return what it costs."""
     kind, what, source, target = move & 7, move >> 3 & 255, move >> 11 & 63, move >> 17 & 63
     row[2 + target] &= ~drops

@@ -1,19 +1,20 @@
-"""What it costs a value not to be in the fast levels at one moment, over and above its compulsory traffic."""
+"""Eviction costs: what a value pays for not being in the fast levels at one moment, beyond its compulsory traffic."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
-from pebbler.solver.bounds.traffic import Prices
+from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.problem import Problem
 
-__all__ = ["Stake", "stakes_of"]
+__all__ = ["EvictionCost", "eviction_costs"]
 
 
 @dataclass(frozen=True)
-class Stake:
+class EvictionCost:
     """A value that is alive once an op of `since` has run (0: always) and until all of `until` have (0: always).
 
     If it is alive and not in the fast levels, the plan pays `cost` more than the compulsory traffic.
@@ -30,16 +31,16 @@ class Stake:
         return (self.since == 0 or self.since & ran != 0) and (self.until == 0 or self.until & waiting != 0)
 
 
-def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
-    """Return the stakes for the levels up to `level`, taken together as the fast ones.
+def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[EvictionCost]:
+    """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
 
     >>> from pebbler import machine, workloads
     >>> problem = Problem.of(workloads.chain(3), machine("red-blue"), start={"N0": "fast"})
-    >>> [(stake.value, stake.cost) for stake in stakes_of(problem, Prices.of(problem), 0)][:2]
+    >>> [(one.value, one.cost) for one in eviction_costs(problem, ValuePrices.of(problem), 0)][:2]
     [(0, 200.0), (1, 1.0)]
     """
     flow = problem.graph.dataflow
-    readers = [sum(1 << op for op in row.tolist()) for row in flow.value_readers]
+    readers = [bit_set(row.tolist()) for row in flow.value_readers]
     params = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in problem.looped_params}
     # A param's final value that is not fast goes round the loop too, if the next step reads it.
     looped = {final: first for first, final in params.items() if final != first and readers[first]}
@@ -72,23 +73,23 @@ def stakes_of(problem: Problem, prices: Prices, level: int) -> list[Stake]:
         else:
             price = _made(prices, value, level, size, survives)
         if price > 0:
-            found.append(Stake(value, size, price, since, until))
+            found.append(EvictionCost(value, size, price, since, until))
     return found
 
 
-def _around(prices: Prices, level: int) -> float:
+def _around(prices: ValuePrices, level: int) -> float:
     """Return the least price of a copy out of the fast levels and one back in."""
     slow = range(level + 1, len(prices.read))
     back = min(prices.write[at] + prices.read[at] for at in slow)
     return min(prices.read[: level + 1]) + back + min(prices.write[: level + 1])
 
 
-def _into(prices: Prices, level: int) -> float:
+def _into(prices: ValuePrices, level: int) -> float:
     """Return the least price of a copy into the fast levels."""
     return min(prices.read[level + 1 :]) + min(prices.write[: level + 1])
 
 
-def _start(prices: Prices, value: int, level: int, size: int) -> float:
+def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
     start, count = prices.start[value] or [], int(prices.reads[value])
     if prices.fastest:
         return size * (_around(prices, 0) if start == [0] else _into(prices, 0))
@@ -105,7 +106,7 @@ def _start(prices: Prices, value: int, level: int, size: int) -> float:
     return max(0.0, size * (least - prices.base(value, made=False)))
 
 
-def _made(prices: Prices, value: int, level: int, size: int, survives: bool) -> float:
+def _made(prices: ValuePrices, value: int, level: int, size: int, survives: bool) -> float:
     again, count = prices.again[value], int(prices.reads[value])
     if prices.fastest:
         out = prices.read[0] + min(prices.write[1:])
@@ -117,7 +118,7 @@ def _made(prices: Prices, value: int, level: int, size: int, survives: bool) -> 
     return max(0.0, min(size * min(slow, default=math.inf), twice) - size * prices.base(value, made=True))
 
 
-def _param(prices: Prices, value: int, final: int, level: int, sizes: tuple[int, int]) -> float:
+def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple[int, int]) -> float:
     """Return the price of a steady step's param not being fast: it is copied around the loop, or never fast when read."""
     size, common, count = sizes[0], min(sizes), int(prices.reads[value])
     if prices.fastest:

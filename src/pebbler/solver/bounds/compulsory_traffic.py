@@ -11,25 +11,24 @@ import numpy.typing as npt
 from pebbler.game.dataflow import NONE
 from pebbler.solver.problem import Problem
 
-__all__ = ["Prices", "compulsory"]
+__all__ = ["ValuePrices", "compulsory_traffic"]
 
 
 @dataclass(frozen=True)
-class Prices:
+class ValuePrices:
     """A problem's prices per value: where it fits, where it starts, how often it is read, and by whom it can be made again."""
 
     fastest: bool
     read: list[float]
     write: list[float]
     fits: list[list[int]]  # per value: the levels that are large enough for it
-    start: list[
-        list[int] | None
-    ]  # per value: the levels where it starts; None for what is made, and for params of a steady step
+    # Per value: the levels where it starts; None for what is made, and for params of a steady step.
+    start: list[list[int] | None]
     reads: npt.NDArray[np.int64]  # per value: how many reads there are when every op runs once
     again: list[float]  # per value: its share of its maker's cost, infinite when its maker runs only once
 
     @classmethod
-    def of(cls, problem: Problem) -> Prices:
+    def of(cls, problem: Problem) -> ValuePrices:
         """Return the prices of a problem."""
         flow, levels = problem.graph.dataflow, problem.machine.level
         sizes = flow.value_size.tolist()
@@ -39,11 +38,10 @@ class Prices:
         start: list[list[int] | None] = [None] * flow.values
         for tensor, where in problem.start_choices().items():
             start[flow.start_value[tensor]] = where
-        once = flow.op_once | flow.op_in_place
-        again = []
-        for maker in flow.value_maker.tolist():
-            outputs = len(flow.op_writes.row(maker)) if maker != NONE else 1
-            again.append(math.inf if maker == NONE or once[maker] else float(flow.op_cost[maker]) / outputs)
+        again = [math.inf] * flow.values
+        for value in np.flatnonzero(flow.value_can_be_remade).tolist():
+            maker = flow.value_maker[value]
+            again[value] = float(flow.op_cost[maker]) / len(flow.op_writes.row(maker))
         return cls(
             fastest=problem.machine.operands == "fastest",
             read=[level.read for level in levels],
@@ -71,12 +69,12 @@ class Prices:
         return min(count * out, elsewhere)
 
 
-def compulsory(problem: Problem, prices: Prices) -> float:
+def compulsory_traffic(problem: Problem, prices: ValuePrices) -> float:
     """Return what every plan pays: each op once, and for each value the least that its writes and reads can cost.
 
     >>> from pebbler import machine, workloads
     >>> problem = Problem.of(workloads.chain(6), machine("red-blue"))
-    >>> compulsory(problem, Prices.of(problem))
+    >>> compulsory_traffic(problem, ValuePrices.of(problem))
     113.0
     """
     flow = problem.graph.dataflow
