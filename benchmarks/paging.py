@@ -17,7 +17,7 @@ from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.paging import program_order_plan, solve_paging
-from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Impossible, Problem, Search
 
 

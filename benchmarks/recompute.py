@@ -23,7 +23,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
-from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 # (graph, fraction): cost (None: no plan found) and seconds, of Moccasin.
 MOCCASIN: dict[tuple[str, float], tuple[float | None, float | None]] = {
@@ -111,7 +111,7 @@ def _problem(graph: Graph, capacity: int, threads: int = 1) -> Problem:
 
 
 def _peak(graph: Graph) -> int:
-    game = Game.of(_problem(graph, 2**50))
+    game = RecomputeProblem.of(_problem(graph, 2**50))
     return int(game.measure(game.program).memory.max())
 
 

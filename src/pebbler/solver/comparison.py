@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pebbler.solver import paging
 from pebbler.solver.methods import can_tile, program_order_energy
+from pebbler.solver.paging import paging_gains
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.compare import Row, compare_tiled
 
@@ -32,7 +32,7 @@ def compare(
     if can_tile(problem, tile) or problem.machine.management != "explicit":
         rows = compare_tiled(problem, limit, report, references)[:-1]
     elif len(problem.machine.level) > 1:
-        rows = [Row(row.name, row.energy) for row in paging.compare(problem, limit)[:-1]]
+        rows = [Row(*row) for row in paging_gains(problem, limit)[:-1]]
     else:
         base = program_order_energy(problem)
         rows = [

@@ -77,7 +77,7 @@ def program_order_energy(problem: Problem) -> float | None:
     """
     if problem.machine.management != "explicit":
         return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
-    from pebbler.solver.paging.greedy import program_order_plan
+    from pebbler.solver.paging.demand_paging import program_order_plan
 
     answer = program_order_plan(problem)
     return None if answer is None else check(problem.plan(*answer)).energy
@@ -166,7 +166,7 @@ def _run_as_it_is(search: Search) -> None:
 
 
 def _offer_program_order(search: Search) -> None:
-    from pebbler.solver.paging.greedy import program_order_plan
+    from pebbler.solver.paging.demand_paging import program_order_plan
 
     answer = program_order_plan(search.problem)
     if answer is not None:

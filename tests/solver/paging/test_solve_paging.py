@@ -15,11 +15,11 @@ from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
-from pebbler.solver.paging import compare, program_order_plan, recomputation_never_pays, solve_paging
-from pebbler.solver.paging.game import game_of, moves_of
-from pebbler.solver.paging.greedy import demand_plan
-from pebbler.solver.paging.model import place_exactly
-from pebbler.solver.paging.order import Sequences, initial_orders
+from pebbler.solver.paging import paging_gains, program_order_plan, recomputation_never_pays, solve_paging
+from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.paging.residency_model import page_exactly
+from pebbler.solver.paging.sequence_search import PagingSearch
+from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Impossible, Problem, Search
 from tiled_mlp import tiled_mlp
 
@@ -94,16 +94,16 @@ def test_exact_placement_equals_brute_force_on_two_levels(seed: int) -> None:
         least = least_energy_in_order(game)
     except TooBig:
         return
-    flat = game_of(problem)
-    placed = Sequences(game.graph, flat, 0, lambda: 60.0).place(np.arange(len(game.graph.ops)))
-    if placed is None:
+    search = PagingSearch(problem, lambda: 60.0)
+    paged = search.page(np.arange(len(game.graph.ops)))
+    if paged is None:
         assert least is None
         return
-    exact, bound = place_exactly(flat, placed, 20.0, 1, 0)
+    exact, bound = page_exactly(search, paged, 20.0)
     assert exact is not None
     assert exact.energy == pytest.approx(least)
     assert bound == pytest.approx(least, abs=1e-3)
-    judged = check(problem.plan(*moves_of(problem, flat, exact.track, exact.routes)))
+    judged = check(problem.plan(*search.moves(exact)))
     assert judged.legal
     assert judged.energy == pytest.approx(least)
 
@@ -113,20 +113,19 @@ def test_exact_placement_equals_brute_force_on_two_levels(seed: int) -> None:
 def test_priced_room_is_below_every_placement(seed: int) -> None:
     game = random_game(random.Random(seed), max_ops=8)
     problem = problem_of(game)
-    flat = game_of(problem)
-    sequences = Sequences(game.graph, flat, 0, lambda: 60.0)
-    placed = sequences.place(np.arange(len(game.graph.ops)))
-    if placed is None:
+    search = PagingSearch(problem, lambda: 60.0)
+    paged = search.page(np.arange(len(game.graph.ops)))
+    if paged is None:
         return
-    polished = sequences.polish(placed, 5)
-    assert polished.energy <= placed.energy * (1 + 1e-9)
-    bound, prices = sequences.price_room(placed, 40)
-    assert bound <= polished.energy * (1 + 1e-9) + 1e-9
+    improved = search.improve(paged, 5)
+    assert improved.energy <= paged.energy * (1 + 1e-9)
+    bound, prices = search.price_capacity(paged, 40)
+    assert bound <= improved.energy * (1 + 1e-9) + 1e-9
     assert (prices >= 0).all()
-    judged = check(problem.plan(*moves_of(problem, flat, polished.track, polished.routes)))
+    judged = check(problem.plan(*search.moves(improved)))
     assert judged.legal
     if len(game.machine.level) <= 2:  # with more, levels that swap may need a detour
-        assert judged.energy == pytest.approx(polished.energy)
+        assert judged.energy == pytest.approx(improved.energy)
 
 
 @settings(max_examples=60)
@@ -134,7 +133,7 @@ def test_priced_room_is_below_every_placement(seed: int) -> None:
 def test_starting_orders_respect_every_hazard(seed: int) -> None:
     graph = random_game(random.Random(seed), max_ops=12).graph
     before = graph.dataflow.predecessors()
-    for order in initial_orders(graph).values():
+    for order in start_orders(graph):
         position = {op: i for i, op in enumerate(order.tolist())}
         assert sorted(position) == list(range(len(graph.ops)))
         assert all(position[a] < position[b] for b, earlier in enumerate(before) for a in earlier)
@@ -243,10 +242,10 @@ def test_bound_is_claimed_only_where_the_order_is_forced_and_recomputing_never_p
 
 
 def test_each_freedom_of_the_comparison_costs_no_more() -> None:
-    rows = compare(Problem.of(workloads.mlp(n=20, hidden=200), machine("notes-explicit")), 6.0)
-    energies = [row.energy for row in rows[:1] + rows[2:5]]
+    rows = paging_gains(Problem.of(workloads.mlp(n=20, hidden=200), machine("notes-explicit")), 6.0)
+    energies = [energy for _, energy in rows[:1] + rows[2:5]]
     assert all(after <= before for before, after in itertools.pairwise(energies))
-    assert rows[-1].energy <= rows[-2].energy
+    assert rows[-1][1] <= rows[-2][1]
 
 
 def test_farthest_next_use_beats_least_recent() -> None:

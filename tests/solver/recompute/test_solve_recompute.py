@@ -17,11 +17,11 @@ from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
-from pebbler.solver.recompute.game import ENDLESS, Game
-from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.least_capacity import least_capacity
-from pebbler.solver.recompute.model import Relaxation
-from pebbler.solver.recompute.search import Recipe, improve
+from pebbler.solver.recompute.milestone_relaxation import Relaxation
+from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit, low_memory_order
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -33,7 +33,7 @@ def small_game(seed: int, max_ops: int = 7) -> RandomGame:
     graph = Graph("random", "pebble", game.graph.tensors, [])
     for op in game.graph.ops:
         graph.op(op.name, op.reads, op.writes, rng.choice([0, 1, 2, 5, 2.5]), once=op.once and rng.random() < 0.5)
-    measured = Game.of(Problem.of(graph, one_level(ENDLESS >> 10)))
+    measured = RecomputeProblem.of(Problem.of(graph, one_level(ENDLESS >> 10)))
     peak = int(measured.measure(measured.program).memory.max())
     operands = rng.choice(["fastest", "any"])
     capacity = max(1, rng.randint(int(0.5 * peak), peak))
@@ -66,7 +66,7 @@ def optimum(game: RandomGame) -> float | None:
 def test_measure_agrees_with_its_naive_twin(seed: int) -> None:
     rng = random.Random(seed)
     small = small_game(seed)
-    game = Game.of(Problem.of(small.graph, small.machine))
+    game = RecomputeProblem.of(Problem.of(small.graph, small.machine))
     sequence = list(range(game.ops))
     for _ in range(rng.randint(0, 4)):
         sequence.insert(rng.randint(0, len(sequence)), rng.randrange(game.ops))
@@ -85,11 +85,11 @@ def test_measure_agrees_with_its_naive_twin(seed: int) -> None:
 def test_what_fits_is_legal(seed: int) -> None:
     small = small_game(seed, max_ops=14)
     problem = Problem.of(small.graph, small.machine, steady=small.steady)
-    game = Game.of(problem)
-    for order in (game.program, frugal_order(game)):
+    game = RecomputeProblem.of(problem)
+    for order in (game.program, low_memory_order(game)):
         assert game.measure(order).legal
         fitted = fit(game, order)
-        better = improve(game, fitted, Recipe.of(seed % 5, seed))
+        better = improve(game, fitted, AnnealingSettings.of(seed % 5, seed))
         before, after = game.measure(fitted), game.measure(better)
         assert after.legal
         assert (after.over, after.cost) <= (before.over, before.cost)
@@ -105,7 +105,7 @@ def test_relaxations_never_exceed_the_optimum(seed: int) -> None:
     rng = random.Random(seed)
     small = small_game(seed)
     best = optimum(small)
-    relaxation = Relaxation(Game.of(Problem.of(small.graph, small.machine, steady=small.steady)))
+    relaxation = Relaxation(RecomputeProblem.of(Problem.of(small.graph, small.machine, steady=small.steady)))
     milestones: list[int] = []
     for op in rng.sample(range(len(small.graph.ops)), len(small.graph.ops)):
         milestones = relaxation.chained(milestones, op) or milestones
@@ -176,7 +176,7 @@ def test_order_alone_can_save_the_recomputation() -> None:
 def test_the_answer_does_not_depend_on_the_threads() -> None:
     rng = random.Random(3)
     graph = backward_net([rng.randint(20, 90) for _ in range(12)], [rng.randint(1, 50) for _ in range(12)])
-    program = Game.of(Problem.of(graph, one_level(10**9, unit="byte")))
+    program = RecomputeProblem.of(Problem.of(graph, one_level(10**9, unit="byte")))
     capacity = int(0.75 * program.measure(program.program).memory.max())
     answers = []
     for threads in (1, 3):
@@ -241,9 +241,9 @@ def test_least_capacity_of_a_larger_graph_brackets_it() -> None:
 def test_a_thousand_ops_fit_within_seconds() -> None:
     rng = random.Random(7)
     graph = backward_net([rng.randint(20, 90) for _ in range(500)], [rng.randint(1, 9) for _ in range(500)])
-    program = Game.of(Problem.of(graph, one_level(10**9, unit="byte")))
+    program = RecomputeProblem.of(Problem.of(graph, one_level(10**9, unit="byte")))
     capacity = int(0.8 * program.measure(program.program).memory.max())
-    fitted = fit(game := Game.of(Problem.of(graph, one_level(capacity, unit="byte"))), game.program)
+    fitted = fit(game := RecomputeProblem.of(Problem.of(graph, one_level(capacity, unit="byte"))), game.program)
     measured = game.measure(fitted)
     assert measured.fits
     assert measured.cost < 1.2 * game.base_cost
@@ -253,7 +253,7 @@ def test_several_levels_are_refused() -> None:
     graph = backward_net([1, 1], [1, 1])
     two = Machine("two", "byte", (Level("fast", 0, 0, capacity=9), Level("slow", 1, 1)))
     with pytest.raises(Exception, match="one level of memory, machine has 2"):
-        Game.of(Problem.of(graph, two))
+        RecomputeProblem.of(Problem.of(graph, two))
 
 
 def test_costs_that_are_not_whole_are_proven_too() -> None:
@@ -265,7 +265,7 @@ def test_costs_that_are_not_whole_are_proven_too() -> None:
         solve_recompute(search)
         assert search.done
         energies.append(search.energy)
-    assert energies[0] > Game.of(Problem.of(graph, one_level(20, unit="byte"))).base_cost
+    assert energies[0] > RecomputeProblem.of(Problem.of(graph, one_level(20, unit="byte"))).base_cost
     assert np.isclose(energies[0], 3 * energies[1])
 
 

@@ -21,7 +21,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Move, Plan
 from pebbler.run.torch.kernels import gaps
 from pebbler.run.torch.kernels import offload_timing as kernel
-from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["HOST", "MEMORY", "Candidate", "Channel", "Offload", "machine_with_host", "predicted_cost"]
 
@@ -108,14 +108,16 @@ class Offload:
     >>> _ = g.op("fa", [], ["a"], cost=50, once=True), g.op("fb", [], ["b"], cost=50), g.op("fc", ["b"], ["c"], cost=50)
     >>> _ = g.op("fd", ["c"], ["d"], cost=50), g.op("fe", ["a", "d"], ["e"], cost=50)
     >>> channel = Channel(1.0, 1.0, True)
-    >>> game = Game.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
+    >>> game = RecomputeProblem.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
     >>> search = Offload(game, 20, channel, {"a", "b", "c", "d"})
     >>> best = search.best_of([game.program])
     >>> best.cost, best.copied, [move for move in search.moves(best) if move[0] == "copy"]
     (260.0, 20, [('copy', 'a', 'memory', 'host'), ('copy', 'a', 'host', 'memory')])
     """
 
-    def __init__(self, game: Game, capacity: int, channel: Channel, movable: Iterable[str], seed: int = 0) -> None:
+    def __init__(
+        self, game: RecomputeProblem, capacity: int, channel: Channel, movable: Iterable[str], seed: int = 0
+    ) -> None:
         self.game, self.capacity, self.channel = game, capacity, channel
         names = set(movable)
         named = np.array([name in names for name in game.flow.tensor_names], np.bool_)

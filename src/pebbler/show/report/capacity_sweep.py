@@ -15,7 +15,7 @@ from pebbler.game.plan import COMPUTE, Plan
 from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_chain_problem
-from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels import cache_order

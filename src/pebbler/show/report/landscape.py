@@ -18,7 +18,7 @@ from pebbler.game.orders import count_orders, iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.show.report.capacity_sweep import CapacityCurve, capacity_curves
-from pebbler.solver.paging.greedy import demand_plan
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels import cache_order

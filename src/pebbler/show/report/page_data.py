@@ -17,7 +17,7 @@ from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.reuse_profile import ReuseProfile, measure_reuse
-from pebbler.solver.paging.greedy import program_order_plan
+from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem
 
 __all__ = ["GraphData", "PlanData", "ReportData", "gather", "program_order"]

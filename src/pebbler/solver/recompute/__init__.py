@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.solver.problem import Impossible, Search
-from pebbler.solver.recompute.game import Game
-from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.least_capacity import require_room
-from pebbler.solver.recompute.model import Answer
-from pebbler.solver.recompute.proof import Job, Prover
-from pebbler.solver.recompute.search import Recipe, improve
+from pebbler.solver.recompute.milestone_relaxation import RelaxationResult
+from pebbler.solver.recompute.milestone_search import MilestoneSearch, RelaxationJob
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit, low_memory_order
 
 __all__ = ["solve_recompute"]
 
@@ -43,10 +43,10 @@ def solve_recompute(search: Search) -> None:
     >>> search.energy, search.done
     (16, True)
     """
-    game = Game.of(search.problem)
+    game = RecomputeProblem.of(search.problem)
     require_room(search.problem, game)
     search.raise_bound(game.base_cost, "every op runs at least once")
-    hunt = _Hunt(search, game)
+    hunt = _RecomputeSearch(search, game)
     hunt.offer(game.program)
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
@@ -60,10 +60,10 @@ def solve_recompute(search: Search) -> None:
             hunt.run(pool)
 
 
-class _Hunt:
+class _RecomputeSearch:
     """One search: the best sequence so far, and what to try next."""
 
-    def __init__(self, search: Search, game: Game) -> None:
+    def __init__(self, search: Search, game: RecomputeProblem) -> None:
         self.search, self.game = search, game
         self.best: Ints = game.program
         self.merit = (float("inf"), float("inf"))  # units above capacity, cost
@@ -75,7 +75,7 @@ class _Hunt:
         """Yield orders without recomputation, from which some annealings keep starting anew."""
         self.lines = [self.game.program]
         yield self.lines[0]
-        self.lines.append(frugal_order(self.game))
+        self.lines.append(low_memory_order(self.game))
         yield self.lines[1]
 
     def offer(self, sequence: Ints) -> bool:
@@ -91,7 +91,7 @@ class _Hunt:
 
     def run(self, pool: ThreadPoolExecutor) -> None:
         """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
-        search, prover, idle = self.search, Prover(self.game), 0
+        search, prover, idle = self.search, MilestoneSearch(self.game), 0
         hints: list[Ints] = []
         endless = search.time_limit is None
         while not search.done and not (endless and idle >= _PATIENCE):
@@ -121,20 +121,20 @@ class _Hunt:
         measured = self.game.measure(line)
         return measured.over > 0 and measured.cost < self.merit[1]
 
-    def _recipe(self) -> Recipe:
+    def _recipe(self) -> AnnealingSettings:
         self.recipes += 1
-        return Recipe.of(self.recipes, self.search.problem.seed)
+        return AnnealingSettings.of(self.recipes, self.search.problem.seed)
 
-    def _improve(self, start: Ints, recipe: Recipe) -> Ints:
+    def _improve(self, start: Ints, recipe: AnnealingSettings) -> Ints:
         return start if self.search.remaining <= 0 else improve(self.game, start, recipe)
 
-    def _solve(self, prover: Prover, job: Job, cheaper_than: float) -> Answer:
+    def _solve(self, prover: MilestoneSearch, job: RelaxationJob, cheaper_than: float) -> RelaxationResult:
         seconds = self.search.remaining
         return prover.relaxation.solve(
             job.milestones, cheaper_than=cheaper_than, seconds=seconds, effort=job.effort, seed=self.search.problem.seed
         )
 
-    def _take(self, prover: Prover, job: Job, answer: Answer) -> list[Ints]:
+    def _take(self, prover: MilestoneSearch, job: RelaxationJob, answer: RelaxationResult) -> list[Ints]:
         """Use the answer of a relaxation; return sequences worth annealing."""
         names = [self.game.flow.op_names[op] for op in job.milestones]
         place = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"

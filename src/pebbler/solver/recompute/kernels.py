@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["ILLEGAL", "Arrays", "anneal", "measure"]
+__all__ = ["ILLEGAL", "RecomputeArrays", "anneal", "measure"]
 
 ILLEGAL = np.int64(-1)
 
 
-class Arrays(NamedTuple):
+class RecomputeArrays(NamedTuple):
     """A game as flat arrays; the lists of an op or a value are rows `items[start[i]:start[i + 1]]`, each item once."""
 
     capacity: np.int64
@@ -38,7 +38,7 @@ class Arrays(NamedTuple):
 
 @kernel
 def measure(
-    game: Arrays,
+    game: RecomputeArrays,
     sequence: npt.NDArray,
     first: int,
     last: int,
@@ -121,7 +121,7 @@ def _delete(sequence: npt.NDArray, length: int, at: int) -> None:
 
 
 @kernel
-def _window(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> tuple[int, int]:
+def _window(game: RecomputeArrays, sequence: npt.NDArray, length: int, at: int) -> tuple[int, int]:
     """Return how far a run can move: after the last maker of its reads, before the first reader of its results."""
     op = sequence[at]
     low, high = at, at
@@ -136,7 +136,7 @@ def _window(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> tuple[
 
 
 @kernel
-def _upper(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> int:
+def _upper(game: RecomputeArrays, sequence: npt.NDArray, length: int, at: int) -> int:
     op = sequence[at]
     high = at
     while high < length - 1:
@@ -149,7 +149,9 @@ def _upper(game: Arrays, sequence: npt.NDArray, length: int, at: int) -> int:
 
 
 @kernel
-def _change(game: Arrays, sequence: npt.NDArray, length: int, runs: npt.NDArray, room: int) -> tuple[int, float]:
+def _change(
+    game: RecomputeArrays, sequence: npt.NDArray, length: int, runs: npt.NDArray, room: int
+) -> tuple[int, float]:
     """Change `sequence` at random in place; return (new length, change of cost), a length of -1 for no change."""
     roll = np.random.random()
     if length == 0:
@@ -221,7 +223,7 @@ def _change(game: Arrays, sequence: npt.NDArray, length: int, runs: npt.NDArray,
 
 @kernel(nogil=True)
 def anneal(
-    game: Arrays,
+    game: RecomputeArrays,
     start: npt.NDArray,
     runs: npt.NDArray,
     after: npt.NDArray,

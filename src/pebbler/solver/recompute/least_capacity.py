@@ -13,9 +13,9 @@ import numpy.typing as npt
 from pebbler.game.plan import Plan
 from pebbler.solver.capacity import shortage, single_level_requirement
 from pebbler.solver.problem import Impossible, Problem
-from pebbler.solver.recompute.game import ENDLESS, Game
-from pebbler.solver.recompute.greedy import fit, frugal_order
-from pebbler.solver.recompute.search import Recipe, improve
+from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit, low_memory_order
 
 __all__ = ["LeastCapacity", "least_capacity", "require_room"]
 
@@ -47,10 +47,10 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
     (3, 3)
     """
     ends = time.monotonic() + time_limit
-    endless = Game.of(problem, ENDLESS)
+    endless = RecomputeProblem.of(problem, ENDLESS)
     least = single_level_requirement(problem)
     lower, reason = least.units, least.reason
-    best = min((endless.program, frugal_order(endless)), key=lambda order: _peak(endless, order))
+    best = min((endless.program, low_memory_order(endless)), key=lambda order: _peak(endless, order))
     if endless.ops <= _SMALL and lower < _peak(endless, best):
         exact = _least_of_all_states(endless)
         if exact is not None:
@@ -59,7 +59,7 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
     while upper > lower and failed + 1 < upper and time.monotonic() < ends:
         # A failure proves nothing, so `failed` only steers.
         tried = lower if failed < lower else (failed + upper) // 2
-        found = _fits_in(Game.of(problem, tried), best, problem.seed, ends)
+        found = _fits_in(RecomputeProblem.of(problem, tried), best, problem.seed, ends)
         if found is None:
             failed = tried
         else:
@@ -69,13 +69,13 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
 
 
-def require_room(problem: Problem, game: Game) -> None:
+def require_room(problem: Problem, game: RecomputeProblem) -> None:
     """Raise `Impossible`, with the reason and what would do, when the capacity is below what is plainly needed.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
     >>> tiny = Problem.of(chain(1), Machine("one", "pebble", (Level("fast", 0, 0, capacity=1),)))
-    >>> require_room(tiny, Game.of(tiny))
+    >>> require_room(tiny, RecomputeProblem.of(tiny))
     Traceback (most recent call last):
     pebbler.solver.problem.Impossible: c1 needs 2 units at once; fast holds 1; the least that works is 2
     """
@@ -87,25 +87,25 @@ def require_room(problem: Problem, game: Game) -> None:
         raise Impossible(shortage(need.reason, game.level, game.capacity, f"the least that works is {works}"))
 
 
-def _peak(game: Game, sequence: Ints) -> int:
+def _peak(game: RecomputeProblem, sequence: Ints) -> int:
     held = int(game.measure(sequence).memory.max()) if len(sequence) else 0
     return max(held, int(game.arrays.size[game.at_start].sum()), 1)
 
 
-def _fits_in(game: Game, best: Ints, seed: int, ends: float) -> Ints | None:
+def _fits_in(game: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
     """Return a sequence that fits, if the greedy pass and some annealing find one."""
     for start in (best, game.program):
         here = fit(game, start)
         for number in range(_ROUNDS):
             if not game.measure(here).over or time.monotonic() >= ends:
                 break
-            here = improve(game, here, Recipe.of(number, seed))
+            here = improve(game, here, AnnealingSettings.of(number, seed))
         if game.measure(here).fits:
             return here
     return None
 
 
-def _least_of_all_states(game: Game) -> Ints | None:
+def _least_of_all_states(game: RecomputeProblem) -> Ints | None:
     """Return a sequence whose peak is the least of all, by best-first search over (ran, there); None when too large."""
     flow, size = game.flow, [int(units) for units in game.arrays.size]
     bits = [1 << v for v in range(flow.values)]

@@ -15,9 +15,8 @@ import numpy.typing as npt
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Move
 from pebbler.referee.judgement import check
-from pebbler.solver.paging.game import game_of, moves_of
-from pebbler.solver.paging.greedy import Answer, demand_plan
-from pebbler.solver.paging.order import Placed, Sequences
+from pebbler.solver.paging.demand_paging import MovesAndStart, demand_plan
+from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.problem import Problem, Start
 from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.kernels.cache_order import anneal, price
@@ -129,23 +128,23 @@ class ExplicitCandidate:
 
     problem: Problem
     nodes: NodeGraph
-    placed: Placed
+    paged: PagedSequence
     energy: float
-    demand: Answer | None = None  # moves by a simple rule, as long as they are cheaper than the placement
+    demand: MovesAndStart | None = None  # moves by a simple rule, as long as they are cheaper than the placement
 
     @classmethod
     def best_of(cls, problem: Problem, nodes: NodeGraph, sequences: list[Ints]) -> ExplicitCandidate | None:
         """Return the graph with the cheapest placement of some sequences; None when none can be placed."""
-        seats = Sequences(problem.graph, game_of(problem), problem.seed, lambda: 1.0)
-        best: Placed | None = None
+        paging = PagingSearch(problem, lambda: 1.0)
+        best: PagedSequence | None = None
         for sequence in sequences:
-            placed = seats.place(nodes.order(sequence))
-            if placed is not None and (best is None or placed.energy < best.energy):
-                best = placed
+            paged = paging.page(nodes.order(sequence))
+            if paged is not None and (best is None or paged.energy < best.energy):
+                best = paged
         if best is None:
             return None
-        if len(best.track.seq) <= _POLISHED:
-            best = seats.polish(best, 1)
+        if len(best.sequence) <= _POLISHED:
+            best = paging.improve(best, 1)
         found = cls(problem, nodes, best, best.energy)
         if problem.machine.operands == "fastest":
             # There a first placement says little; loading on demand and throwing out what is needed last is a better guide.
@@ -162,32 +161,32 @@ class ExplicitCandidate:
 
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Price the room and place again with those prices, then let order and placement change together, and so on."""
-        seats = Sequences(self.graph, game_of(self.problem), self.problem.seed, seconds_left)
+        paging = PagingSearch(self.problem, seconds_left)
         ops = len(self.graph.ops)
         step = max(10, min(2_000, 2_000_000 // (50 + ops)))
         heats, left, swept = (0.3, 0.0, 1.0), effort, -1.0
         while left > 0 and seconds_left() > 0:
-            if swept != self.placed.energy:
-                _, prices = seats.price_room(self.placed, 60)
-                self._take(seats.polish(self.placed, 2, prices))
-                again = seats.place(self.placed.track.seq, prices)
+            if swept != self.paged.energy:
+                _, prices = paging.price_capacity(self.paged, 60)
+                self._take(paging.improve(self.paged, 2, prices))
+                again = paging.page(self.paged.sequence, prices)
                 if again is not None and seconds_left() > 0:
-                    self._take(seats.polish(again, 2, prices))
-                self._take(seats.polish(seats.sweep_reruns(self.placed), 2))
-                swept = self.placed.energy
+                    self._take(paging.improve(again, 2, prices))
+                self._take(paging.improve(paging.try_reruns(self.paged), 2))
+                swept = self.paged.energy
             heat = heats[(effort - left) // step % len(heats)] / (1 + ops)
-            self._take(seats.polish(seats.search(self.placed, min(left, step), heat, reruns=True), 2))
+            self._take(paging.improve(paging.anneal(self.paged, min(left, step), heat, reruns=True), 2))
             left -= step
         return seconds_left() > 0
 
-    def _take(self, placed: Placed) -> None:
-        if placed.energy < self.placed.energy:
-            self.placed = placed
-        if placed.energy < self.energy:
-            self.energy, self.demand = placed.energy, None
+    def _take(self, paged: PagedSequence) -> None:
+        if paged.energy < self.paged.energy:
+            self.paged = paged
+        if paged.energy < self.energy:
+            self.energy, self.demand = paged.energy, None
 
     def moves(self) -> tuple[list[Move], Start]:
         """Return the schedule as a plan's moves and start."""
         if self.demand is not None:
             return self.demand
-        return moves_of(self.problem, game_of(self.problem), self.placed.track, self.placed.routes)
+        return PagingSearch(self.problem, lambda: 0.0).moves(self.paged)

@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pebbler.solver.recompute.game import Game
-from pebbler.solver.recompute.model import Answer, Relaxation
+from pebbler.solver.recompute.milestone_relaxation import Relaxation, RelaxationResult
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["Job", "Prover"]
+__all__ = ["MilestoneSearch", "RelaxationJob"]
 
 _SINGLES_FIRST = 6
 
 
 @dataclass(frozen=True)
-class Job:
+class RelaxationJob:
     """One relaxation to solve: its milestones, and how much work it is worth."""
 
     milestones: tuple[int, ...]
     effort: float
 
 
-class Prover:
+class MilestoneSearch:
     """Proposes relaxations, learning from their answers; the caller solves them, in order.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
-    >>> Prover(Game.of(Problem.of(chain(6), one))).next_job()
-    Job(milestones=(5,), effort=1.0)
+    >>> MilestoneSearch(RecomputeProblem.of(Problem.of(chain(6), one))).next_job()
+    RelaxationJob(milestones=(5,), effort=1.0)
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: RecomputeProblem) -> None:
         self.game = game
         self.relaxation = Relaxation(game)
         self.bound = game.base_cost
@@ -46,11 +46,11 @@ class Prover:
         self._single = self._effort = max(1.0, game.ops / 1000)  # what one milestone takes grows with the graph
         self._jobs = self._propose()
 
-    def next_job(self) -> Job | None:
+    def next_job(self) -> RelaxationJob | None:
         """Return what to solve next; None when nothing is left that could raise the bound."""
         return next(self._jobs, None)
 
-    def take(self, job: Job, answer: Answer) -> None:
+    def take(self, job: RelaxationJob, answer: RelaxationResult) -> None:
         """Learn from the answer to a job."""
         grown = len(job.milestones) > len(self._best)
         if answer.bound > self.bound or (answer.solved and grown and answer.bound >= self.bound):
@@ -60,7 +60,7 @@ class Prover:
         elif not answer.solved:
             self._effort = min(2 * self._effort, 64.0)
 
-    def _propose(self) -> Iterator[Job]:
+    def _propose(self) -> Iterator[RelaxationJob]:
         singles = iter(self.relaxation.tight())
         count, open_ = 0, True
         while open_ or self._best:
@@ -69,12 +69,12 @@ class Prover:
                 open_ = False
             else:
                 count += 1
-                yield Job((single,), self._single)
+                yield RelaxationJob((single,), self._single)
             if count >= _SINGLES_FIRST or not open_:
                 more = self._grown()
                 if more is not None:
                     self._tried.add(more)
-                    yield Job(more, self._effort)
+                    yield RelaxationJob(more, self._effort)
                 elif not open_:
                     return
 

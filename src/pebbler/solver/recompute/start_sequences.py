@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
 from pebbler.solver.recompute import kernels as kernel
-from pebbler.solver.recompute.game import ENDLESS, Game
+from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
 
-__all__ = ["fit", "frugal_order"]
+__all__ = ["fit", "low_memory_order"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -28,7 +28,7 @@ _FAILURES = 40  # peaks in a row that nothing lowers
 _SCANNED = 64  # ready ops compared per step
 
 
-def fit(game: Game, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -> Ints:
+def fit(game: RecomputeProblem, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -> Ints:
     """Return the sequence with runs added until it fits, or as near to that as they brought it by `ends` (monotonic time).
 
     Every round takes the highest peak, tries to make the values that only lie there again right before their next use, and
@@ -38,7 +38,7 @@ def fit(game: Game, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
-    >>> game = Game.of(Problem.of(chain(6), one))
+    >>> game = RecomputeProblem.of(Problem.of(chain(6), one))
     >>> game.measure(game.program).over, game.measure(fit(game, game.program)).over
     (15, 0)
     """
@@ -55,7 +55,7 @@ def fit(game: Game, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -
 class _Fitting:
     """A sequence on its way into memory."""
 
-    def __init__(self, game: Game, sequence: Ints) -> None:
+    def __init__(self, game: RecomputeProblem, sequence: Ints) -> None:
         self.game = game
         self.always, self.never = np.ones(game.flow.values, np.bool_), np.zeros(game.ops, np.bool_)
         self.tiny = max(1e-9 * game.base_cost, 1e-300)
@@ -163,7 +163,7 @@ class _Fitting:
         return sorted(chosen)
 
 
-def frugal_order(game: Game) -> Ints:
+def low_memory_order(game: RecomputeProblem) -> Ints:
     """Return every op once, each time the ready one that leaves the least memory in use; ties go to program order.
 
     >>> from pebbler.game.graph import Graph
@@ -173,7 +173,7 @@ def frugal_order(game: Game) -> Ints:
     >>> _ = [g.tensor(n, s) for n, s in (("a", 9), ("b", 9), ("a2", 1), ("b2", 1))]
     >>> _ = g.op("fa", [], ["a"]), g.op("fb", [], ["b"]), g.op("ga", ["a"], ["a2"]), g.op("gb", ["b"], ["b2"])
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=20),))
-    >>> frugal_order(Game.of(Problem.of(g, one))).tolist()
+    >>> low_memory_order(RecomputeProblem.of(Problem.of(g, one))).tolist()
     [0, 2, 1, 3]
     """
     flow = game.flow

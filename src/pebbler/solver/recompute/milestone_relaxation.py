@@ -22,16 +22,16 @@ import numpy.typing as npt
 from ortools.sat.python import cp_model
 
 from pebbler.game.dataflow import NONE
-from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["Answer", "Relaxation", "Stages"]
+__all__ = ["Relaxation", "RelaxationResult", "StageModel"]
 
 Term = Any  # a CP-SAT variable, or 0 or 1; ortools' own types are not followed
 _MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses far less than the referee's tolerance
 
 
 @dataclass(frozen=True)
-class Answer:
+class RelaxationResult:
     """What the relaxation says for some milestones."""
 
     bound: float  # no legal plan costs less
@@ -48,12 +48,12 @@ class Relaxation:
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
-    >>> relaxation = Relaxation(Game.of(Problem.of(chain(6), one)))
+    >>> relaxation = Relaxation(RecomputeProblem.of(Problem.of(chain(6), one)))
     >>> relaxation.game.base_cost, relaxation.solve([6]).bound
     (13.0, 16.0)
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: RecomputeProblem) -> None:
         self.game = game
         size = game.arrays.size
         unit = math.gcd(*size.tolist()) or 1
@@ -62,7 +62,7 @@ class Relaxation:
         self.size = (size // unit).tolist()
         self.capacity = game.capacity // unit
         self.needs = [sum(self.size[v] for v in self.held(op)) for op in range(game.ops)]
-        self.cost, self.scale, self.exact = _whole(game.arrays.cost)
+        self.cost, self.scale, self.exact = _integer_costs(game.arrays.cost)
 
     def held(self, op: int) -> list[int]:
         """Return the values that are there when an op runs: its reads and results, less what it overwrites."""
@@ -121,12 +121,12 @@ class Relaxation:
         seconds: float = math.inf,
         effort: float = math.inf,
         seed: int = 0,
-    ) -> Answer:
+    ) -> RelaxationResult:
         """Return the bound for some milestones, each of which must come after the one before.
 
         Only summaries that cost less than `cheaper_than` are looked for; `effort` limits the work in CP-SAT's deterministic time.
         """
-        stages = Stages(self, milestones)
+        stages = StageModel(self, milestones)
         cutoff = math.isfinite(cheaper_than)
         if cutoff:
             most = (cheaper_than - self.game.base_cost) * self.scale
@@ -143,15 +143,15 @@ class Relaxation:
             solver.parameters.max_deterministic_time = effort
         status = solver.solve(stages.model)
         if status == cp_model.INFEASIBLE:
-            return Answer(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
+            return RelaxationResult(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
         extra = max(0, math.ceil(solver.best_objective_bound - 1e-6))
         bound = min(self.game.base_cost + extra / self.scale, cheaper_than)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Answer(bound, None, False)
-        return Answer(bound, stages.spread(solver), status == cp_model.OPTIMAL)
+            return RelaxationResult(bound, None, False)
+        return RelaxationResult(bound, stages.spread(solver), status == cp_model.OPTIMAL)
 
 
-class Stages:
+class StageModel:
     """The CP-SAT model for one list of milestones; stage j ends with milestone j, the last one with the plan."""
 
     def __init__(self, relaxation: Relaxation, milestones: Sequence[int]) -> None:
@@ -289,10 +289,10 @@ class Stages:
         return sequence
 
 
-def _whole(cost: npt.NDArray[np.float64]) -> tuple[list[int], float, bool]:
+def _integer_costs(cost: npt.NDArray[np.float64]) -> tuple[list[int], float, bool]:
     """Return costs as whole numbers, how many of them make one unit of cost, and whether none had to be rounded (down).
 
-    >>> _whole(np.array([4.0, 6.0])), _whole(np.array([1 / 3, 0.25]))
+    >>> _integer_costs(np.array([4.0, 6.0])), _integer_costs(np.array([1 / 3, 0.25]))
     (([2, 3], 0.5, True), ([4, 3], 12.0, True))
     """
     parts = [Fraction(c).limit_denominator(10**6) for c in cost.tolist()]

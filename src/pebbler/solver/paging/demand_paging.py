@@ -12,16 +12,15 @@ from heapq import heappop, heappush
 from typing import Literal
 
 from pebbler.game.plan import Move
-from pebbler.solver.paging.game import chain_of_values
 from pebbler.solver.problem import Problem
 
-__all__ = ["Answer", "demand_plan", "program_order_plan"]
+__all__ = ["MovesAndStart", "demand_plan", "program_order_plan"]
 
-Placement = dict[str, str | Sequence[str]]
-Answer = tuple[list[Move], Placement]
+Start = dict[str, str | Sequence[str]]
+MovesAndStart = tuple[list[Move], Start]
 
 
-def program_order_plan(problem: Problem) -> Answer | None:
+def program_order_plan(problem: Problem) -> MovesAndStart | None:
     """Return the moves and start of program order as a straightforward runtime would run it; None if no plan in that order fits.
 
     >>> from pebbler import machine, workloads
@@ -32,7 +31,9 @@ def program_order_plan(problem: Problem) -> Answer | None:
     return demand_plan(problem, range(len(problem.graph.ops)), evict="least recent")
 
 
-def demand_plan(problem: Problem, order: Sequence[int], evict: Literal["least recent", "farthest"]) -> Answer | None:
+def demand_plan(
+    problem: Problem, order: Sequence[int], evict: Literal["least recent", "farthest"]
+) -> MovesAndStart | None:
     """Return the moves and start of an order without recomputation by one of two eviction rules; None if the order does not fit.
 
     `farthest` is Belady's rule (IBM Systems Journal 5, 1966), ties going to what needs no write-back. Under "any" nothing is
@@ -68,7 +69,7 @@ class _Runtime:
             tuple[tuple[int, ...], int]
         ] = []  # a heap; entries whose rank has changed since are passed over
         self.moves: list[Move] = []
-        self.start: Placement = dict(problem.start)
+        self.start: Start = dict(problem.start)
         # Positions of the reads of every value, last first, so that the next one is popped off the end.
         self.uses: list[list[int]] = [[] for _ in range(flow.values)]
         for position in range(len(self.order) - 1, -1, -1):
@@ -77,13 +78,13 @@ class _Runtime:
         self.reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
         self.writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
         self.destroys = [flow.op_destroys.row(op).tolist() for op in range(flow.ops)]
-        self.storage = chain_of_values(problem.graph).tolist()
+        self.storage = flow.storage[flow.value_tensor].tolist()
         self.room: dict[int, int] = {}  # per storage: the most that it ever needs, for its versions may differ in size
         for value, storage in enumerate(self.storage):
             self.room[storage] = max(self.room.get(storage, 0), self.sizes[value])
         self.homes: dict[int, int] = {}  # per storage of a steady param: the level where it starts and ends
 
-    def run(self) -> Answer | None:
+    def run(self) -> MovesAndStart | None:
         if not self._begin():
             return None
         fastest = self.problem.machine.operands == "fastest"
@@ -124,7 +125,7 @@ class _Runtime:
                 self._drop(value, sorted(self.held[value]))
         return True
 
-    def _finish(self) -> Answer | None:
+    def _finish(self) -> MovesAndStart | None:
         """Bring steady params back to where they started."""
         for tensor in self.problem.looped_params:
             value = int(self.flow.final_value[tensor])

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.solver.recompute import kernels as kernel
-from pebbler.solver.recompute.game import ENDLESS, Game
-from pebbler.solver.recompute.greedy import fit
+from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit
 
-__all__ = ["Recipe", "improve"]
+__all__ = ["AnnealingSettings", "improve"]
 
 Ints = npt.NDArray[np.int64]
 _WORK = 6_000_000  # runs measured per round, a fraction of a second
@@ -20,7 +20,7 @@ _WHOLE = 800  # from this length on they are annealed a stretch at a time
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AnnealingSettings:
     """How one round of annealing goes: a pure function of its number, so that rounds can run in any thread."""
 
     heat: float  # start temperature, in typical op costs
@@ -31,10 +31,10 @@ class Recipe:
     seed: int
 
     @classmethod
-    def of(cls, number: int, seed: int) -> Recipe:
+    def of(cls, number: int, seed: int) -> AnnealingSettings:
         """Return the recipe of a round.
 
-        >>> Recipe.of(3, 0) == Recipe.of(3, 0), Recipe.of(3, 0) == Recipe.of(4, 0)
+        >>> AnnealingSettings.of(3, 0) == AnnealingSettings.of(3, 0), AnnealingSettings.of(3, 0) == AnnealingSettings.of(4, 0)
         (True, False)
         """
         rng = np.random.default_rng([seed, number])
@@ -44,15 +44,15 @@ class Recipe:
         return cls(float(heat), float(weight), float(reach), float(place), work, int(rng.integers(2**31)))
 
 
-def improve(game: Game, sequence: Ints, recipe: Recipe) -> Ints:
+def improve(game: RecomputeProblem, sequence: Ints, recipe: AnnealingSettings) -> Ints:
     """Return a sequence that is no worse: nearer to fitting, or cheaper.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
-    >>> game = Game.of(Problem.of(chain(4), one))
-    >>> game.measure(improve(game, fit(game, game.program), Recipe.of(0, 0))).cost
+    >>> game = RecomputeProblem.of(Problem.of(chain(4), one))
+    >>> game.measure(improve(game, fit(game, game.program), AnnealingSettings.of(0, 0))).cost
     10.0
     """
     low, high = _stretch(len(sequence), recipe)
@@ -65,7 +65,7 @@ def improve(game: Game, sequence: Ints, recipe: Recipe) -> Ints:
     return better if (measured.over, measured.cost) <= (before.over, before.cost) else sequence
 
 
-def _stretch(length: int, recipe: Recipe) -> tuple[int, int]:
+def _stretch(length: int, recipe: AnnealingSettings) -> tuple[int, int]:
     """Return where to anneal: short sequences whole, for what happens outside a stretch is not seen; long ones in part."""
     if length <= _WHOLE and (length <= _SHORT or recipe.reach < 0.5):
         return 0, length
@@ -74,7 +74,7 @@ def _stretch(length: int, recipe: Recipe) -> tuple[int, int]:
     return low, low + span
 
 
-def _anneal(game: Game, sequence: Ints, low: int, high: int, recipe: Recipe) -> Ints:
+def _anneal(game: RecomputeProblem, sequence: Ints, low: int, high: int, recipe: AnnealingSettings) -> Ints:
     """Return the sequence with the stretch from `low` to `high` annealed."""
     arrays, ops = game.arrays, game.ops
     after = _needed_from(game, sequence, high)
@@ -94,7 +94,7 @@ def _anneal(game: Game, sequence: Ints, low: int, high: int, recipe: Recipe) -> 
     return np.concatenate([sequence[:low], stretch, sequence[high:]])
 
 
-def _needed_from(game: Game, sequence: Ints, at: int) -> npt.NDArray[np.bool_]:
+def _needed_from(game: RecomputeProblem, sequence: Ints, at: int) -> npt.NDArray[np.bool_]:
     """Return the values that the sequence needs to find at a position."""
     values, ops = game.flow.values, game.ops
     alive = np.zeros(values, np.bool_)

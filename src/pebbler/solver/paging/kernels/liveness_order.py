@@ -1,4 +1,4 @@
-"""List scheduling: legal orders built one ready op at a time, by a rule of thumb."""
+"""List scheduling by liveness: legal orders built one ready op at a time, by what an op touched last or leaves alive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["LEAST_LIVE", "RECENT", "list_schedule"]
+__all__ = ["LEAST_LIVE", "RECENT", "schedule_by_liveness"]
 
 Array = npt.NDArray[Any]
 RECENT = 0  # the op whose operands were all touched most recently: goes back the way it came, like a stack
@@ -17,11 +17,11 @@ LEAST_LIVE = 1  # the op that leaves the least alive, by size; then as above
 
 
 @kernel
-def list_schedule(
-    rule: int, next_start: Array, next_items: Array, waits: Array,
+def schedule_by_liveness(
+    rule: int, waits: Array, next_start: Array, next_items: Array,
     r_start: Array, r_items: Array, w_start: Array, w_items: Array, readers: Array, size: Array, keep: Array,
 ) -> Array:  # fmt: skip
-    """Return an order of the ops that respects the hazards `next_*` (successors per op, `waits`: predecessors of each).
+    """Return an order of the ops that respects the hazards: `waits` counts each op's predecessors, `next_*` are its successors.
 
     `readers` counts the distinct readers of every value; values marked `keep` never free their room.
     """

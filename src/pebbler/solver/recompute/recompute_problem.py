@@ -18,14 +18,14 @@ from pebbler.game.plan import Move
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute import kernels as kernel
 
-__all__ = ["ENDLESS", "Game", "Measure"]
+__all__ = ["ENDLESS", "RecomputeProblem", "SequenceMeasure"]
 
 ENDLESS = 2**62
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Measure:
+class SequenceMeasure:
     """What a sequence of ops costs and needs."""
 
     cost: float
@@ -40,23 +40,23 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Game:
+class RecomputeProblem:
     """The flat form of a one-level problem.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
-    >>> game = Game.of(Problem.of(chain(2), one))
+    >>> game = RecomputeProblem.of(Problem.of(chain(2), one))
     >>> game.measure(game.program).memory.tolist()
     [2, 3, 3, 3, 2]
     """
 
     flow: Dataflow
-    arrays: kernel.Arrays
+    arrays: kernel.RecomputeArrays
     level: str
 
     @classmethod
-    def of(cls, problem: Problem, capacity: int | None = None) -> Game:
+    def of(cls, problem: Problem, capacity: int | None = None) -> RecomputeProblem:
         """Return the game of a problem whose machine has one level, or of the same with another capacity."""
         levels = problem.machine.level
         if len(levels) != 1:
@@ -71,7 +71,7 @@ class Game:
             cost += levels[0].write * _sums(writes, flow.value_size)
         if capacity is None:
             capacity = ENDLESS if levels[0].capacity is None else levels[0].capacity
-        arrays = kernel.Arrays(
+        arrays = kernel.RecomputeArrays(
             np.int64(capacity), flow.value_size, flow.value_maker, flow.value_destroyer, flow.value_must_survive,
             cost, ~(flow.op_once | flow.op_in_place),
             reads.start, reads.items, writes.start, writes.items, flow.op_destroys.start, flow.op_destroys.items,
@@ -123,7 +123,7 @@ class Game:
         """Per op: the ops whose first run must come before its first run."""
         return self.flow.predecessors()
 
-    def measure(self, sequence: Sequence[int] | Ints) -> Measure:
+    def measure(self, sequence: Sequence[int] | Ints) -> SequenceMeasure:
         """Return what a sequence costs and needs."""
         runs = np.ascontiguousarray(sequence, np.int64)
         memory = np.zeros(len(runs), np.int64)
@@ -133,7 +133,7 @@ class Game:
             self.arrays, runs, 0, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_), ENDLESS, memory,
             np.zeros(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_),
         )  # fmt: skip
-        return Measure(float(self.arrays.cost[runs].sum()), legal and over >= 0, int(over), memory)
+        return SequenceMeasure(float(self.arrays.cost[runs].sum()), legal and over >= 0, int(over), memory)
 
     def moves(self, sequence: Sequence[int] | Ints) -> list[Move]:
         """Return a legal sequence as moves: every value is dropped as soon as no run reads it before it is made again."""
