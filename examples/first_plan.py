@@ -14,7 +14,7 @@ def main() -> None:
 
     print(f"program order: {program.energy / 1e6:.3f} uJ")
     print(f"best order:    {plan.energy / 1e6:.3f} uJ, {plan.status} ({plan.proof})")
-    print("order:", ", ".join(move[1] for move in plan.moves))
+    print("order:", ", ".join(move.op for move in plan.moves))
 
     judgement = pb.check(plan)
     print("by level:", {level: f"{energy / 1e6:.3f} uJ" for level, energy in judgement.levels.items()})

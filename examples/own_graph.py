@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pebbler as pb
+from pebbler.game.moves import Copy
 
 
 def two_layers(width: int) -> pb.Graph:
@@ -39,7 +40,7 @@ def main() -> None:
             print(hazard.why())
     for floats in (9_000, 12_450, 12_600):
         plan = pb.solve(step, scratchpad(floats), tile="none", time_limit=60)
-        copied = [move[1] for move in plan.moves if move[0] == "copy"]
+        copied = [move.tensor for move in plan.moves if isinstance(move, Copy)]
         print(
             f"{floats:>6,} floats: {plan.energy / 1e6:.3f} uJ a step, copied {sorted(copied)}, {plan.status}; "
             f"params start in {dict(plan.start)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -16,6 +17,7 @@ from pebbler.errors import InputError, one_line, quoted
 __all__ = [
     "MAX_BYTES",
     "decode_json",
+    "int_if_whole",
     "is_file",
     "read_bytes",
     "read_json",
@@ -29,6 +31,19 @@ T = TypeVar("T")
 
 # A plan of a million moves takes some 30 MB. Beyond this a file is far more likely the wrong one.
 MAX_BYTES = 128 * 2**20
+
+
+@overload
+def int_if_whole(number: float) -> float: ...
+@overload
+def int_if_whole(number: float | None) -> float | None: ...
+def int_if_whole(number: float | None) -> float | None:
+    """Return a whole number as an int, so that files and tables say 336, not 336.0.
+
+    >>> int_if_whole(336.0), int_if_whole(0.5), int_if_whole(float("inf")), int_if_whole(None)
+    (336, 0.5, inf, None)
+    """
+    return int(number) if number is not None and math.isfinite(number) and number == int(number) else number
 
 
 def is_file(path: str | Path) -> bool:

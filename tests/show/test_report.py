@@ -19,12 +19,13 @@ from pebbler import machine, workloads
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
 from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
 from pebbler.show.report import report
 from pebbler.show.report.capacity_sweep import capacity_curves
 from pebbler.show.report.landscape import survey
-from pebbler.show.report.page_data import gather, program_order
+from pebbler.show.report.page_data import GraphData, gather, program_order
 from pebbler.show.report.report_page import page
 from pebbler.show.report.reuse_profile import measure_reuse
 from pebbler.trace.analysis import analyse, trace_plan
@@ -147,6 +148,17 @@ def test_verdict_and_claim_stand_side_by_side(optimal: Plan) -> None:
     wrong = gather([replace(optimal, energy=5, bound=1, status="bounded")]).plans[0]
     assert (wrong.claimed, wrong.judgement.energy) == (5, 10_764_315)
     assert wrong.gap == pytest.approx(10_764_314)
+
+
+def test_tiles_of_any_number_of_axes_know_what_they_are_tiles_of() -> None:
+    whole = workloads.mlp(n=4, hidden=6, batch=4)
+    tiled = tile(tile(whole, "hidden", 3), "batch", 2)
+    data = GraphData.of(tiled, "pJ")
+    assert set(data.op_origin) == {op.name for op in whole.ops}
+    assert set(data.tensor_origin) == {tensor.name for tensor in whole.tensors}
+    assert data.op_origin.count("fwd_relu") == 4
+    lookalike = Graph("names", unit="pebble").tensor("x[0]", 1, kind="output").op("op[0]", writes=["x[0]"])
+    assert GraphData.of(lookalike, "units").op_origin == ["op[0]"]
 
 
 def test_wrong_requests_are_refused(optimal: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

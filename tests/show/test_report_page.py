@@ -14,7 +14,9 @@ import pytest
 
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
+from pebbler.game.moves import Compute, Copy
 from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
 from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
 from pebbler.show.report import report
@@ -133,6 +135,15 @@ def test_every_view_draws_light_and_dark_wide_and_narrow(show: Callable[..., Ope
         assert all(labels)
 
 
+def test_tiles_of_two_axes_are_added_up(show: Callable[..., Opened]) -> None:
+    step = workloads.mlp(n=4, hidden=6, batch=4)
+    tiled = tile(tile(step, "hidden", 3), "batch", 2)
+    plan = Plan.in_order(tiled, machine("notes"), source=step)
+    text = show(plan).page.locator("#summary-view").inner_text()
+    assert "h_pre (4 tiles)" in text
+    assert "[0]" not in text
+
+
 def test_the_page_opens_quickly(show: Callable[..., Opened]) -> None:
     page, times = show(note_plan()).page, []
     for _ in range(3):
@@ -173,7 +184,7 @@ def test_reordering_by_key_and_drag_costs_what_the_referee_says(show: Callable[.
     for _ in range(3):
         opened.page.keyboard.press("Alt+ArrowDown")
     expected = moved(plan, 7, 10)
-    assert opened.order() == [move[1] for move in expected.moves]
+    assert opened.order() == [move.op for move in expected.moves]
     assert float(opened.value("energy")) == check(expected).energy != check(plan).energy
     assert opened.value("legal") == "true"
 
@@ -184,7 +195,7 @@ def test_reordering_by_key_and_drag_costs_what_the_referee_says(show: Callable[.
     opened.page.get_by_role("button", name="Back to the plan").click()
     drag(opened.page, 10, 14)
     expected = moved(plan, 10, 14)
-    assert opened.order() == [move[1] for move in expected.moves]
+    assert opened.order() == [move.op for move in expected.moves]
     assert float(opened.value("energy")) == check(expected).energy
 
 
@@ -206,13 +217,13 @@ def drag(page: Any, source: int, target: int) -> None:
 def test_reordering_an_explicit_plan_is_judged_by_the_full_rules(show: Callable[..., Opened], tmp_path: Path) -> None:
     plan = chain_plan(12)
     opened = show(plan)
-    computes = [i for i, move in enumerate(plan.moves) if move[0] == "compute"]
+    computes = [i for i, move in enumerate(plan.moves) if isinstance(move, Compute)]
     opened.page.locator("#along").uncheck()
     opened.select(computes[5])
     opened.page.keyboard.press("Alt+ArrowUp")
     assert opened.value("legal") == str(check(moved(plan, computes[5], computes[5] - 1)).legal).lower()
     opened.page.get_by_role("button", name="Back to the plan").click()
-    copy = next(i for i, move in enumerate(plan.moves) if move[0] == "copy")
+    copy = next(i for i, move in enumerate(plan.moves) if isinstance(move, Copy))
     opened.select(copy)
     opened.page.keyboard.press("Alt+ArrowUp")
     expected = moved(plan, copy, copy - 1)

@@ -109,9 +109,12 @@ def chain(
 def _compare(solved: ChainSolution, red: int, compute: float, io: float) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
+    from pebbler.notes.note001_chain import note_program
     from pebbler.solver.chain.strategies import compare_strategies
 
-    return [asdict(row) for row in compare_strategies(solved.chain.length, red, compute, io)]
+    length = solved.chain.length
+    references = {"note 001's program": note_program(length, red)}
+    return [asdict(row) for row in compare_strategies(length, red, compute, io, references)]
 
 
 def _curve(solved: ChainSolution, red: int, compute: float, io: float) -> dict[str, Any]:

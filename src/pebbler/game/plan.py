@@ -6,19 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
 from pebbler.errors import InputError, quoted
-from pebbler.files import read_json, write_bytes
+from pebbler.files import int_if_whole, read_json, write_bytes
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine, energy_unit
 from pebbler.game.moves import COMPUTE, COPY, DROP, KINDS, Compute, Copy, Drop, Moves  # bridge: the first four go
 from pebbler.game.replay import Replay
 
-__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status", "whole"]
+__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
@@ -140,8 +140,8 @@ class Plan:
             self.moves.words(),
             {name: where if isinstance(where, str) else list(where) for name, where in self.start.items()},
             self.steady,
-            whole(self.energy),
-            whole(self.bound),
+            int_if_whole(self.energy),
+            int_if_whole(self.bound),
             self.status,
             self.proof,
             None if self.source is None else self.source.to_file(),
@@ -175,19 +175,10 @@ class Plan:
             moves,
             file.start,
             file.steady,
-            whole(file.energy),
-            whole(file.bound),
+            int_if_whole(file.energy),
+            int_if_whole(file.bound),
             file.status,
             file.proof,
             source,
             file.meta,
         )
-
-
-@overload
-def whole(number: float) -> float: ...
-@overload
-def whole(number: float | None) -> float | None: ...
-def whole(number: float | None) -> float | None:
-    """Return a whole number as an int, so that files and tables say 336, not 336.0."""
-    return int(number) if number is not None and math.isfinite(number) and number == int(number) else number

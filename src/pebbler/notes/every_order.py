@@ -39,7 +39,7 @@ def hazard_free(graph: Graph, orders: Orders) -> npt.NDArray[np.bool_]:
     """
     position = np.argsort(orders, axis=1)
     free = np.ones(len(orders), dtype=np.bool_)
-    for after, befores in enumerate(graph.dataflow.predecessors()):
+    for after, befores in enumerate(graph.dataflow.before.lists()):
         for before in befores:
             free &= position[:, before] < position[:, after]
     return free
@@ -56,7 +56,7 @@ def recency_energies(graph: Graph, machine: Machine, orders: Orders) -> npt.NDAr
     reads, writes = flow.op_reads, flow.op_writes
     setup = (
         reads.start, flow.value_tensor[reads.items], writes.start, flow.value_tensor[writes.items],
-        np.array([tensor.size for tensor in graph.tensors], np.int64), flow.start_value != NONE, flow.op_cost,
+        flow.tensor_size, flow.start_value != NONE, flow.op_cost,
         capacities(machine), prices(machine, "read"), prices(machine, "write"),
     )  # fmt: skip
     books = tuple(np.zeros(n) for n in (len(machine.level), len(graph.tensors), flow.ops, flow.ops))

@@ -28,7 +28,7 @@ def eager_order(graph: Graph) -> list[int]:
     >>> [graph.ops[op].name for op in eager_order(graph)][6:9]
     ['bwd_db2', 'upd_b2', 'bwd_dh']
     """
-    before = [set(ops) for ops in graph.dataflow.predecessors()]
+    before = [set(ops) for ops in graph.dataflow.before.lists()]
     updates = [bool(len(row)) for row in graph.dataflow.op_destroys]
     order: list[int] = []
     left = list(range(len(before)))
@@ -107,7 +107,7 @@ def recompute_question(solve: Solver | None) -> Question:
     for graph, allowed in ((_without_recomputation(mlp(n=20, hidden=1000)), "no"), (mlp(n=20, hidden=1000), "yes")):
         plan = solve(graph, machine("notes-explicit"))
         energies.append(require_legal(plan).energy / PJ_PER_UJ)
-        again = sum(move[0] == "compute" for move in plan.moves) - len(plan.graph.ops)
+        again = len(plan.moves.order) - len(plan.graph.ops)
         rows.append((allowed, energies[-1], again, plan.status))
     return Question(
         question=question,

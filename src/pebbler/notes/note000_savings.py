@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable
 
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine, machine
 from pebbler.game.plan import Plan
+from pebbler.game.tile_meta import tile_of
 from pebbler.game.transform import fuse, tile
 from pebbler.notes.experiment import ClaimVerdict, Question, Value, show, table
 from pebbler.notes.reference_orders import note_order
@@ -33,14 +34,13 @@ def tile_by_tile(graph: Graph, loss: str = "bwd_loss") -> list[str]:
     >>> order[:2], order[-2:]
     (['fwd_linear1[0]', 'fwd_relu[0]'], ['upd_b1[0]', 'upd_W2[0]'])
     """
-    cut = next(i for i, op in enumerate(graph.ops) if loss in op.name)
+    cut = graph.op_index(loss)
     ranked = []
     for i, op in enumerate(graph.ops):
-        found = re.search(r"\[(\d+)\]$", op.name)
-        at = int(found[1]) if found else -1 if i <= cut else 0
+        found = tile_of(op)
         # Ops that belong to no tile come last before the loss and first after it.
-        key = (0, at if found else len(graph.ops), i) if i <= cut else (1, -at if found else -len(graph.ops), i)
-        ranked.append((key, op.name))
+        at = math.inf if found is None else next(iter(found.at.values()))[0]
+        ranked.append(((0, at, i) if i <= cut else (1, -at, i), op.name))
     return [name for _, name in sorted(ranked)]
 
 

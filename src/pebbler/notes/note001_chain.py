@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-import msgspec
-
-from pebbler.game.machine import Machine, machine
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Move, Plan
 from pebbler.notes.experiment import (
     ClaimVerdict,
     Experiment,
@@ -23,9 +17,10 @@ from pebbler.notes.experiment import (
     show,
     table,
 )
-from pebbler.referee.judgement import Judgement, check, require_legal
+from pebbler.referee.judgement import require_legal
 from pebbler.solver.chain import ChainSolution, solve_uniform
-from pebbler.workloads import chain
+from pebbler.solver.chain.chain_moves import ChainMove
+from pebbler.solver.chain.strategies import StrategyResult, judge
 
 __all__ = ["note_program", "optimum", "run"]
 
@@ -51,41 +46,42 @@ _OPTIMAL = (
 )
 
 
-def note_program(length: int = LENGTH, interval: int = 10, red_limit: int = RED) -> tuple[list[Move], int]:
-    """Return the moves of the note's program, exactly as it makes them, and the red pebbles that it ends with.
+def note_program(length: int = LENGTH, red: int = RED, interval: int = 10) -> Iterator[ChainMove]:
+    """Yield the moves of note 001's own program: a checkpoint stored every `interval` nodes.
 
-    >>> moves, red = note_program()
-    >>> len(moves), moves[:2], moves[-1], red
-    (381, [('compute', 'c1'), ('compute', 'c2')], ('compute', 'b0'), 101)
+    It is followed to the letter, faults included: it counts its pebbles after putting one down, deletes by age only, and never
+    deletes in the backward pass.
+
+    >>> moves = list(note_program())
+    >>> len(moves), moves[11]
+    (381, ('compute', 11))
     """
-    moves: list[Move] = []
-    red, blue, checkpoints = {0}, set[int](), range(0, length + 1, interval)
-
-    def make(node: int) -> None:
-        moves.append(("compute", f"c{node}"))
-        red.add(node)
-
-    for node in range(1, length + 1):
-        make(node)
-        behind = node - red_limit
-        if len(red) > red_limit and behind not in checkpoints:
-            moves.append(("drop", f"N{behind}", "fast"))
-            red.remove(behind)
-        if node in checkpoints:
-            moves.append(("copy", f"N{node}", "fast", "slow"))
-            blue.add(node)
-    for node in range(length, -1, -1):
-        if node not in red:
-            # N0 is never stored, so below the first checkpoint the loop finds nothing and goes on without the node.
-            for base in sorted(blue & set(range(node + 1)))[-1:]:
-                moves.append(("copy", f"N{base}", "slow", "fast"))
-                red.add(base)
-                for again in range(base + 1, node + 1):
-                    make(again)
-        if node < length and node + 1 not in red:
-            make(node + 1)
-        moves.append(("compute", f"b{node}"))
-    return moves, len(red)
+    reds, blues = {0}, set[int]()
+    checkpoints = range(0, length + 1, interval)
+    for i in range(1, length + 1):
+        yield "compute", i
+        reds.add(i)
+        oldest = i - red
+        if len(reds) > red and oldest not in checkpoints and oldest in reds:
+            yield "drop", oldest
+            reds.remove(oldest)
+        if i in checkpoints:
+            yield "store", i
+            blues.add(i)
+    for i in range(length, -1, -1):
+        if i not in reds:
+            for checkpoint in reversed(checkpoints):
+                if checkpoint <= i and checkpoint in blues:
+                    yield "load", checkpoint
+                    reds.add(checkpoint)
+                    for j in range(checkpoint + 1, i + 1):
+                        yield "compute", j
+                        reds.add(j)
+                    break
+        if i < length and i + 1 not in reds:
+            yield "compute", i + 1
+            reds.add(i + 1)
+        yield "backward", i
 
 
 def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainSolution:
@@ -100,61 +96,35 @@ def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainSolution:
     return best
 
 
-def _levels(red: int, io: float) -> Machine:
-    base = machine("red-blue")
-    fast, slow = base.level
-    levels = (msgspec.structs.replace(fast, capacity=red), msgspec.structs.replace(slow, read=io, write=io))
-    return msgspec.structs.replace(base, name=f"red-blue {red}/{io:g}", level=levels)
-
-
-def _count(moves: Sequence[Move]) -> Counter[str]:
-    """Return how many moves of each kind there are, loads and stores told apart."""
-    return Counter(map(_kind, moves))
-
-
-def _kind(move: Move) -> str:
-    if move[0] == "compute":
-        return "computes" if move[1].startswith("c") else "backwards"
-    if move[0] == "copy":
-        return "stores" if move[2] == "fast" else "loads"
-    return "drops"
-
-
 def run() -> Experiment:
     """Return what note 001's program does, and the true optimum beside it."""
-    moves, last_red = note_program()
-    graph = chain(LENGTH)
-
-    def judge(machine: Machine) -> Judgement:
-        return check(Plan(graph, machine, Moves.of(graph, machine, moves), start={"N0": "fast"}, steady=False))
-
-    judged, roomy = judge(_levels(RED, IO)), judge(_levels(LENGTH + 2, IO))
+    moves = list(note_program())
+    theirs, roomy = (judge("note 001's program", LENGTH, red, 1, IO, moves) for red in (RED, LENGTH + 2))
+    backward_steps = sum(kind == "backward" for kind, _ in moves)
     best = optimum(RED)
     dear = {red: optimum(red, math.inf) for red in _DEAR_OPTIMA}
     priced = {red: optimum(red) for red in _DEAR_OPTIMA}
-    theirs = _count(moves)
-    spent = theirs["computes"] + theirs["backwards"] + IO * (theirs["stores"] + theirs["loads"])
     return Experiment(
         name="chain",
         note="001",
         question="What does it cost to run a chain of 100 layers forward and backward with 11 red pebbles?",
         config={"length": LENGTH, "red": RED, "compute": 1, "io": IO},
         seeds=(),
-        rows=(*_note_rows(spent, theirs, best, judged.move, last_red), *_optimum_rows(best, dear)),
+        rows=(*_note_rows(theirs, backward_steps, best), *_optimum_rows(best, dear)),
         verdicts=(
             ClaimVerdict(
                 claim="Checkpointing every 10 nodes is energy-optimal: 2,250 units, or 2,030 with uneven spacing.",
                 truth=(
                     f"The optimum is {show(best.energy)} units, with {best.stores} stores and {best.loads} loads. The "
-                    f"note's own program spends {show(spent)} in {len(moves)} moves, and it is not legal: {judged.error}."
+                    f"note's own program spends {show(theirs.energy)} in {len(moves)} moves, and it is not legal: {theirs.error}."
                 ),
                 evidence="The referee on both; the optimum is proven for every legal schedule of this game.",
             ),
             ClaimVerdict(
                 claim="Only 11 nodes are in SRAM at any time.",
                 truth=(
-                    f"The program breaks that limit at its {judged.move}th move and ends with {last_red} red pebbles. Even with "
-                    f"room for all it goes wrong at {roomy.error}."
+                    f"The program breaks that limit at its {theirs.move}th move and ends with {theirs.peak_red} red pebbles. Even "
+                    f"with room for all it goes wrong at {roomy.error}."
                 ),
                 evidence="The referee names the first illegal move on a machine of 11 and of 102 red pebbles.",
             ),
@@ -176,15 +146,13 @@ def run() -> Experiment:
     )
 
 
-def _note_rows(
-    spent: int, theirs: Counter[str], best: ChainSolution, illegal: int | None, last_red: int
-) -> tuple[NoteFigure, ...]:
-    again = theirs["computes"] - LENGTH
+def _note_rows(theirs: StrategyResult, backward_steps: int, best: ChainSolution) -> tuple[NoteFigure, ...]:
+    again, spent = theirs.computes - LENGTH, theirs.energy
     program = (
-        f"The note's table does not count what its program does: it loads {theirs['loads']} times, recomputes {again} nodes "
-        f"and runs {theirs['backwards']} backward steps."
+        f"The note's table does not count what its program does: it loads {theirs.loads} times, recomputes {again} nodes "
+        f"and runs {backward_steps} backward steps."
     )
-    forward = LENGTH + IO * theirs["stores"]
+    forward = LENGTH + IO * theirs.stores
 
     def wrong(
         name: str, measured: Value, published: str, corrected: Value, why: str = program, unit: str = ""
@@ -201,15 +169,15 @@ def _note_rows(
             "The note gives no program for it; " + _OPTIMAL,
             "units",
         ),
-        wrong("moves", sum(theirs.values()), "320", best.count),
+        wrong("moves", theirs.moves, "320", best.count),
         compare("forward: computes", LENGTH, "100"),
-        compare("forward: stores", theirs["stores"], "10", corrected=best.stores, why=_OPTIMAL),
+        compare("forward: stores", theirs.stores, "10", corrected=best.stores, why=_OPTIMAL),
         compare("forward: energy", forward, "1,100", corrected=LENGTH, unit="units", why=_OPTIMAL),
-        wrong("backward: loads", theirs["loads"], "10", best.loads),
+        wrong("backward: loads", theirs.loads, "10", best.loads),
         wrong("backward: recomputed nodes", again, "50", best.computes - LENGTH),
         wrong(
             "backward: gradients",
-            theirs["backwards"],
+            backward_steps,
             "100",
             LENGTH + 1,
             "There are 101 nodes, and each has its step.",
@@ -217,14 +185,14 @@ def _note_rows(
         wrong("backward: energy", spent - forward, "1,150", best.energy - LENGTH, unit="units"),
         wrong(
             "red pebbles in use",
-            last_red,
+            theirs.peak_red,
             "11",
             best.peak_red,
             "The program never removes its checkpoints nor what it recomputes.",
         ),
         compare("energy of the note's program", spent, reference=2082, unit="units"),
-        compare("moves of the note's program", sum(theirs.values()), reference=381),
-        compare("first illegal move", illegal, reference=12),
+        compare("moves of the note's program", theirs.moves, reference=381),
+        compare("first illegal move", theirs.move, reference=12),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import IllegalPlan, quoted
+from pebbler.files import int_if_whole
 from pebbler.game.dataflow import NONE
 from pebbler.game.machine import Machine
 from pebbler.game.plan import COMPUTE, KINDS, EncodedMoves, Plan
@@ -108,7 +109,7 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
             books = pricing.price_lru(graph, machine, order, steady=bool(plan.steady))
     return Judgement(
         legal=error is None,
-        energy=_plain(float(books.by_level.sum())),
+        energy=int_if_whole(float(books.by_level.sum())),
         error=error,
         move=move,
         peak={level.name: int(units) for level, units in zip(machine.level, peak, strict=False)} if explicit else {},
@@ -156,11 +157,7 @@ def _leading_computes(moves: EncodedMoves) -> int:
 
 
 def _named(names: Sequence[str], amounts: npt.NDArray[np.float64]) -> dict[str, float]:
-    return {name: _plain(float(amount)) for name, amount in zip(names, amounts, strict=True)}
-
-
-def _plain(number: float) -> float:
-    return int(number) if number.is_integer() else number
+    return {name: int_if_whole(float(amount)) for name, amount in zip(names, amounts, strict=True)}
 
 
 _REASONS = {

@@ -136,8 +136,8 @@ def save_graph(graph: Graph, path: str | Path) -> None:
 def _rows(graph: Graph) -> list[list[str]]:
     """Return the ops by depth: an op is one row below the lowest op that it must follow."""
     depth: list[int] = []
-    for before in graph.dataflow.predecessors():
-        depth.append(1 + max((depth[op] for op in before), default=-1))
+    for before in graph.dataflow.before:
+        depth.append(1 + max((depth[op] for op in before.tolist()), default=-1))
     rows: list[list[str]] = [[] for _ in range(max(depth, default=-1) + 1)]
     for op, row in zip(graph.ops, depth, strict=True):
         rows[row].append(op.name)

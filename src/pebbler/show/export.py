@@ -7,16 +7,18 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import write_bytes
+from pebbler.files import int_if_whole, write_bytes
 from pebbler.game.dataflow import NONE
-from pebbler.game.plan import COMPUTE, COPY, KINDS, Plan, whole
+from pebbler.game.moves import COMPUTE, KINDS
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import Judgement, check
 
 __all__ = ["TABLES", "PlanTable", "export", "lifetimes", "table_of", "trace_events"]
@@ -91,23 +93,20 @@ def table_of(plan: Plan, name: str) -> PlanTable:
     graph, machine = plan.graph, plan.machine.in_unit(plan.graph.unit)
     if name == "tensors":
         return PlanTable({
-            "tensor": [tensor.name for tensor in graph.tensors],
+            "tensor": list(graph.tensor_names),
             "kind": [tensor.kind for tensor in graph.tensors],
-            "size": [tensor.size for tensor in graph.tensors],
+            "size": graph.dataflow.tensor_size.tolist(),
             "energy": list(judgement.tensors.values()),
         })  # fmt: skip
     if name == "ops":
-        runs = dict.fromkeys((op.name for op in graph.ops), 0)
-        for move in plan.moves:
-            if move[0] == "compute":
-                runs[move[1]] += 1
-        return PlanTable({"op": list(runs), "runs": list(runs.values()), "energy": list(judgement.ops.values())})
+        runs = np.bincount(plan.moves.order, minlength=len(graph.ops)).tolist()
+        return PlanTable({"op": list(graph.op_names), "runs": runs, "energy": list(judgement.ops.values())})
     if name == "levels":
         return PlanTable({
             "level": machine.names,
             "capacity": [level.capacity for level in machine.level],
-            "read_price": [whole(level.read) for level in machine.level],
-            "write_price": [whole(level.write) for level in machine.level],
+            "read_price": [int_if_whole(level.read) for level in machine.level],
+            "write_price": [int_if_whole(level.write) for level in machine.level],
             "peak": [judgement.peak.get(level) for level in machine.names],
             "energy": list(judgement.levels.values()),
         })  # fmt: skip
@@ -124,9 +123,23 @@ def lifetimes(plan: Plan) -> list[Lifetime]:
     """
     judgement = check(plan)
     count = len(plan.moves) if judgement.move is None else judgement.move - 1
+    flow, replay = plan.graph.dataflow, plan.replay()
     explicit = plan.machine.management == "explicit"
-    found = _placed(plan, count) if explicit else _used(plan, count)
-    return sorted(found, key=lambda life: (life.begin, life.value, -1 if life.level is None else life.level))
+    since = dict.fromkeys(replay.start, 0)
+    last: dict[int, int] = {}  # per value: the last move that reads it
+    found: list[tuple[int, int, int, int | None]] = []
+    for i, step in enumerate(islice(replay, count), 1):
+        last |= {value: i for value, _ in step.reads}
+        found += [(value, level, since.pop((value, level)), i) for value, level in step.removed]
+        since |= dict.fromkeys(step.added, i)
+    for (value, level), begin in since.items():
+        stays = explicit or flow.value_must_survive[value] or flow.value_maker[value] == NONE
+        found.append((value, level, begin, None if stays else max(begin, last.get(value, begin))))
+    # A cache places values by itself, so there a lifetime is in no level.
+    return [
+        Lifetime(value, level if explicit else None, begin, end)
+        for value, level, begin, end in sorted(found, key=lambda life: (life[2], life[0], life[1]))
+    ]
 
 
 def trace_events(plan: Plan, clock: TimeAxis = "move") -> dict[str, Any]:
@@ -150,10 +163,10 @@ def trace_events(plan: Plan, clock: TimeAxis = "move") -> dict[str, Any]:
     events: list[dict[str, Any]] = [_name("process_name", 0, 0, "moves")]
     events += [_name("process_name", i + 1, 0, f"level {name}" if explicit else name) for i, name in enumerate(groups)]
     events += [_sort(i, i) for i in range(len(groups) + 1)]
-    moves = plan.encode()
+    moves = plan.moves
     for i, (kind, subject) in enumerate(zip(moves.kind.tolist(), moves.subject.tolist(), strict=True)):
         what = flow.op_names[subject] if kind == COMPUTE else f"{KINDS[kind]} {flow.tensor_names[subject]}"
-        args = {"move": i + 1, "energy": whole(paid[i])}
+        args = {"move": i + 1, "energy": int_if_whole(paid[i])}
         lane = 0 if kind == COMPUTE else 1
         events.append(_slice(what, 0, lane, when[i], when[i + 1], KINDS[kind], args))
         events.append(
@@ -162,7 +175,7 @@ def trace_events(plan: Plan, clock: TimeAxis = "move") -> dict[str, Any]:
                 "name": "energy so far",
                 "pid": 0,
                 "ts": when[i + 1],
-                "args": {plan.energy_unit: whole(running[i + 1])},
+                "args": {plan.energy_unit: int_if_whole(running[i + 1])},
             }
         )
     events += _memory_events(plan, when)
@@ -207,64 +220,21 @@ def _memory_events(plan: Plan, when: list[float]) -> Iterator[dict[str, Any]]:
             yield {"ph": "C", "name": "room taken", "pid": process, "ts": when[step], "args": {plan.graph.unit: total}}
 
 
-def _placed(plan: Plan, count: int) -> Iterator[Lifetime]:
-    flow, moves = plan.graph.dataflow, plan.encode()
-    since: dict[tuple[int, int], int] = {}
-    held: dict[int, int] = {}  # per tensor: its value
-    for tensor, levels in plan.start_levels().items():
-        held[tensor] = int(flow.start_value[tensor])
-        since |= {(held[tensor], level): 0 for level in levels}
-    ran: set[int] = set()
-    for i in range(count):
-        subject, level = int(moves.subject[i]), int(moves.level[i])
-        if moves.kind[i] == COMPUTE:
-            gone = set() if subject in ran else set(flow.op_destroys.row(subject).tolist())
-            for key in [key for key in since if key[0] in gone]:
-                yield Lifetime(*key, since.pop(key), i + 1)
-            ran.add(subject)
-            for value in flow.op_writes.row(subject).tolist():
-                held[int(flow.value_tensor[value])] = value
-                since.setdefault((value, level), i + 1)
-        elif moves.kind[i] == COPY:
-            since.setdefault((held[subject], int(moves.to[i])), i + 1)
-        else:
-            yield Lifetime(held[subject], level, since.pop((held[subject], level)), i + 1)
-    yield from (Lifetime(value, level, begin, None) for (value, level), begin in since.items())
-
-
-def _used(plan: Plan, count: int) -> Iterator[Lifetime]:
-    flow, order = plan.graph.dataflow, plan.encode().subject[:count].tolist()
-    begin = {int(value): 0 for value in flow.start_value if value != NONE}
-    last: dict[int, int] = {}
-    for i, op in enumerate(order):
-        last |= dict.fromkeys(flow.op_reads.row(op).tolist(), i + 1)
-        for value in flow.op_destroys.row(op).tolist():
-            if value in begin:
-                yield Lifetime(value, None, begin.pop(value), i + 1)
-        for value in flow.op_writes.row(op).tolist():
-            begin.setdefault(value, i + 1)
-    for value, first in begin.items():
-        stays = flow.value_must_survive[value] or flow.value_maker[value] == NONE
-        yield Lifetime(value, None, first, None if stays else max(first, last.get(value, first)))
-
-
 def _moves(plan: Plan, judgement: Judgement) -> PlanTable:
-    paid: list[float | None] = [whole(float(energy)) for energy in judgement.step_energy]
+    paid: list[float | None] = [int_if_whole(float(energy)) for energy in judgement.step_energy]
     if not judgement.legal:
         known = 0 if judgement.move is None or plan.machine.management != "explicit" else judgement.move - 1
         paid = paid[:known]
     paid += [None] * (len(plan.moves) - len(paid))
     running = accumulate(energy for energy in paid if energy is not None)
     told = [next(running, None) if energy is not None else None for energy in paid]
-    levels = [move[2] if len(move) > 2 else None for move in plan.moves]
+    rows = [(*words, None, None)[:4] for words in plan.moves.words()]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("kind", "subject", "level", "to"))}
     return PlanTable({
         "move": list(range(1, len(plan.moves) + 1)),
-        "kind": [move[0] for move in plan.moves],
-        "subject": [move[1] for move in plan.moves],
-        "level": levels,
-        "to": [move[3] if len(move) > 3 else None for move in plan.moves],
+        **columns,
         "energy": paid,
-        "energy_so_far": [whole(energy) for energy in told],
+        "energy_so_far": [int_if_whole(energy) for energy in told],
     })  # fmt: skip
 
 

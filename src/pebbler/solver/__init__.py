@@ -84,7 +84,7 @@ def solve_search(
 
 def finish(search: Search) -> Plan:
     """Return the best plan of a search, with energy, bound, status and proof filled in."""
-    from pebbler.game.plan import whole
+    from pebbler.files import int_if_whole
     from pebbler.solver.problem import Impossible
 
     if search.best is None:
@@ -97,7 +97,12 @@ def finish(search: Search) -> Plan:
         bound = search.energy
     meta = {"cut_off": True} if search.cut_off and status != "optimal" else {}
     return replace(
-        search.best, energy=whole(search.energy), bound=whole(bound), status=status, proof=search.proof, meta=meta
+        search.best,
+        energy=int_if_whole(search.energy),
+        bound=int_if_whole(bound),
+        status=status,
+        proof=search.proof,
+        meta=meta,
     )
 
 

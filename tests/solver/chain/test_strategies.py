@@ -9,15 +9,16 @@ import pytest
 
 from naive_chain import play
 from pebbler.errors import InputError
+from pebbler.notes.note001_chain import note_program
 from pebbler.solver.chain import Chain, solve_uniform
 from pebbler.solver.chain.cost_curves import default_reds, io_curve, red_curve
-from pebbler.solver.chain.strategies import binomial_moves, compare_strategies, every_k_moves, note_moves, spent
+from pebbler.solver.chain.strategies import binomial_moves, compare_strategies, every_k_moves, spent
 
 
 def test_the_notes_program_is_followed_to_the_letter():
-    moves = list(note_moves())
+    moves = list(note_program())
     assert (len(moves), spent(moves)) == (381, 2082)
-    rows = {row.name: row for row in compare_strategies()}
+    rows = {row.name: row for row in compare_strategies(references={"note 001's program": moves})}
     note = rows["note 001's program"]
     assert (note.legal, note.move, note.energy) == (False, 12, 2082)
     assert rows["optimal"].energy == 336
@@ -41,7 +42,7 @@ def test_checkpoints_every_k_play_by_the_rules(length, every):
 
 
 def test_comparison_without_slow_memory():
-    rows = compare_strategies(30, 5, io=math.inf)
+    rows = compare_strategies(30, 5, io=math.inf, references={"note 001's program": note_program(30, 5)})
     assert [row.legal for row in rows] == [False, False, True, True]
 
 

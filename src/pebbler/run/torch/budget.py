@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
-from pebbler.game.plan import Plan, whole
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.offload import MEMORY, Candidate, Channel, Offload, machine_with_host
 from pebbler.run.torch.sizes import shown_bytes
@@ -163,7 +164,7 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
     made = Plan(graph, machine, Moves.of(graph, machine, offload.moves(best)), start if len(machine.level) > 1 else {})
     energy, bound = check(made).energy, min(game.base_cost, best.cost)
     return replace(
-        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
+        made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
         proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
     )  # fmt: skip
 

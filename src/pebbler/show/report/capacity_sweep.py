@@ -11,7 +11,7 @@ import numpy as np
 
 from pebbler.errors import PebblerError
 from pebbler.game.machine import Machine
-from pebbler.game.plan import COMPUTE, Plan
+from pebbler.game.plan import Plan
 from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_chain_problem
@@ -95,7 +95,7 @@ def _cache_curve(plan: Plan, name: str, level: int, points: int) -> CapacityCurv
     machine = plan.machine.in_unit(plan.graph.unit)
     step: Any = touching_of(plan.graph, machine, steady=bool(plan.steady))
     price: Any = cache_order.price
-    order = plan.encode().subject
+    order = plan.moves.order
     energies = []
     for room in capacities:
         sizes = pricing.capacities(_resized(machine, level, room))
@@ -107,7 +107,7 @@ def _cache_curve(plan: Plan, name: str, level: int, points: int) -> CapacityCurv
 
 
 def _explicit_curve(plan: Plan, name: str, points: int) -> CapacityCurve:
-    order = list(dict.fromkeys(plan.encode().subject[plan.encode().kind == COMPUTE].tolist()))
+    order = list(dict.fromkeys(plan.moves.order.tolist()))
     capacities, energies = [], []
     for room in _ladder(plan, 0, points):
         machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)

@@ -141,13 +141,10 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
 def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
     """Yield random legal orders: at every step any op that is ready, all alike. Not uniform over orders."""
     rng = random.Random(seed)
-    before = graph.dataflow.predecessors()
-    after: list[list[int]] = [[] for _ in before]
-    for op, row in enumerate(before):
-        for first in row:
-            after[first].append(op)
+    flow = graph.dataflow
+    needed, after = np.diff(flow.before.start).tolist(), flow.after.lists()
     while True:
-        waiting = [len(row) for row in before]
+        waiting = list(needed)
         ready = [op for op, count in enumerate(waiting) if count == 0]
         order: list[int] = []
         while ready:

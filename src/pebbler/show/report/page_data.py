@@ -12,7 +12,8 @@ from pebbler.errors import InputError
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
-from pebbler.game.plan import COMPUTE, Plan
+from pebbler.game.plan import Plan
+from pebbler.game.tile_meta import origin
 from pebbler.referee import books as pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
@@ -50,9 +51,11 @@ class GraphData:
     tensor_name: list[str]
     tensor_size: list[int]
     tensor_kind: list[str]
+    tensor_origin: list[str]  # what it is a tile of, or its own name
     tensor_overwrites: list[str | None]
     storage: list[int]
     op_name: list[str]
+    op_origin: list[str]
     op_cost: list[float]
     op_once: list[bool]
     value_tensor: list[int]
@@ -74,11 +77,13 @@ class GraphData:
             unit=graph.unit,
             energy_unit=unit,
             tensor_name=flow.tensor_names,
-            tensor_size=[tensor.size for tensor in graph.tensors],
+            tensor_size=flow.tensor_size.tolist(),
             tensor_kind=[tensor.kind for tensor in graph.tensors],
+            tensor_origin=[origin(tensor) for tensor in graph.tensors],
             tensor_overwrites=[tensor.overwrites for tensor in graph.tensors],
             storage=flow.storage.tolist(),
             op_name=flow.op_names,
+            op_origin=[origin(op) for op in graph.ops],
             op_cost=flow.op_cost.tolist(),
             op_once=flow.op_once.tolist(),
             value_tensor=flow.value_tensor.tolist(),
@@ -140,7 +145,7 @@ class PlanData:
         flow = plan.graph.dataflow
         machine = plan.machine.in_unit(plan.graph.unit)
         judgement = check(plan)
-        moves = plan.encode()
+        moves = plan.moves
         start = np.zeros(flow.values, np.int64)
         for tensor, levels in plan.start_levels().items():
             start[flow.start_value[tensor]] = sum(1 << level for level in levels)
@@ -148,7 +153,6 @@ class PlanData:
             start = np.where(flow.value_maker == NONE, 1 << len(machine.level) - 1, 0)
         base = None if baseline else program_order(plan)
         judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
-        order = moves.subject[moves.kind == COMPUTE]
         return cls(
             name=name,
             graph=graph,
@@ -180,7 +184,7 @@ class PlanData:
                 kinds=list(judgement.moves.values()),
                 steps=judgement.step_energy.tolist(),
             ),
-            reuse=measure_reuse(plan.graph, order, machine),
+            reuse=measure_reuse(plan.graph, moves.order, machine),
         )
 
 

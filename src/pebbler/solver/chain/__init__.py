@@ -11,7 +11,8 @@ import math
 from dataclasses import replace
 
 from pebbler.errors import InputError
-from pebbler.game.plan import Plan, Status, whole
+from pebbler.files import int_if_whole
+from pebbler.game.plan import Plan, Status
 from pebbler.solver.chain.chain_model import Chain, read_chain
 from pebbler.solver.chain.chain_moves import Recorded, Splits, stream, tally
 from pebbler.solver.chain.chain_solution import ChainSolution
@@ -133,8 +134,8 @@ def solve_general(chain: Chain) -> ChainSolution:
     counted = counted or tally(chain, stream(chain, splits))
     return ChainSolution(
         chain,
-        whole(energy),
-        whole(bound),
+        int_if_whole(energy),
+        int_if_whole(bound),
         status,
         proof,
         counted.computes,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
-from pebbler.game.plan import Move, Plan, Status, whole
+from pebbler.game.plan import Move, Plan, Status
 from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
 from pebbler.solver.chain.chain_moves import ChainMove, Recorded, Splits, stream
 
@@ -75,8 +76,8 @@ class ChainSolution:
             Moves.of(graph, machine, plan_moves(chain, self.moves())),
             {"N0": start},
             False,
-            whole(self.energy),
-            whole(bound),
+            int_if_whole(self.energy),
+            int_if_whole(bound),
             status,
             proof,
         )

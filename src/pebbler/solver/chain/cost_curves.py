@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pebbler.errors import InputError
-from pebbler.game.plan import Status, whole
+from pebbler.files import int_if_whole
+from pebbler.game.plan import Status
 from pebbler.solver.chain import ChainSolution, solve_uniform
 
 __all__ = ["CurvePoint", "PriceRange", "default_reds", "io_curve", "red_curve"]
@@ -103,7 +104,7 @@ def io_curve(
             continue
         end = high if i + 1 == len(lines) else _meeting(line, lines[i + 1])
         if end > at or not pieces:
-            pieces.append(PriceRange(whole(at), whole(end), whole(line[0]), line[1], line[2]))
+            pieces.append(PriceRange(int_if_whole(at), int_if_whole(end), int_if_whole(line[0]), line[1], line[2]))
             at = end
     return pieces
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pebbler.errors import InputError
+from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
-from pebbler.game.plan import Plan, whole
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_uniform
 from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
@@ -16,7 +17,7 @@ from pebbler.solver.chain.chain_moves import ChainMove
 from pebbler.solver.chain.chain_solution import plan_moves
 from pebbler.solver.chain.kernels.uniform_table import uniform_levels
 
-__all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "note_moves", "spent"]
+__all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "judge", "spent"]
 
 # The referee takes moves as a list; a comparison of longer chains than this would be millions of them.
 LONGEST = 20_000
@@ -36,44 +37,6 @@ class StrategyResult:
     legal: bool
     error: str | None
     move: int | None
-
-
-def note_moves(length: int = 100, red: int = 11, interval: int = 10) -> Iterator[ChainMove]:
-    """Yield the moves of note 001's own program: a checkpoint stored every `interval` nodes.
-
-    It is followed to the letter, faults included: it counts its pebbles after putting one down, deletes by age only, and never
-    deletes in the backward pass.
-
-    >>> moves = list(note_moves())
-    >>> len(moves), spent(moves), moves[11]
-    (381, 2082, ('compute', 11))
-    """
-    reds, blues = {0}, set[int]()
-    checkpoints = range(0, length + 1, interval)
-    for i in range(1, length + 1):
-        yield "compute", i
-        reds.add(i)
-        oldest = i - red
-        if len(reds) > red and oldest not in checkpoints and oldest in reds:
-            yield "drop", oldest
-            reds.remove(oldest)
-        if i in checkpoints:
-            yield "store", i
-            blues.add(i)
-    for i in range(length, -1, -1):
-        if i not in reds:
-            for checkpoint in reversed(checkpoints):
-                if checkpoint <= i and checkpoint in blues:
-                    yield "load", checkpoint
-                    reds.add(checkpoint)
-                    for j in range(checkpoint + 1, i + 1):
-                        yield "compute", j
-                        reds.add(j)
-                    break
-        if i < length and i + 1 not in reds:
-            yield "compute", i + 1
-            reds.add(i + 1)
-        yield "backward", i
 
 
 def spent(moves: list[ChainMove], compute: float = 1, io: float = 100) -> float:
@@ -146,16 +109,22 @@ def binomial_moves(length: int, red: int) -> Iterator[ChainMove]:
             stack += [(s, z - 1, room), (z, -1, 0), (z, t, room - 1)]
 
 
-def compare_strategies(length: int = 100, red: int = 11, compute: float = 1, io: float = 100) -> list[StrategyResult]:
-    """Return note 001's strategy, checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
+def compare_strategies(
+    length: int = 100,
+    red: int = 11,
+    compute: float = 1,
+    io: float = 100,
+    references: Mapping[str, Iterable[ChainMove]] | None = None,
+) -> list[StrategyResult]:
+    """Return given strategies, checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
 
-    >>> [(row.name, row.energy, row.legal) for row in compare_strategies()][0]
-    ("note 001's program", 2082, False)
+    >>> [(row.name, row.energy, row.legal) for row in compare_strategies()][-2:]
+    [('binomial (revolve)', 435, True), ('optimal', 336, True)]
     """
     if length > LONGEST:
         raise InputError(f"strategies are compared on chains of up to {LONGEST} nodes, got {length}")
     solved = solve_uniform(length, red, compute, io)
-    rows = [judge("note 001's program", length, red, compute, io, note_moves(length, red))]
+    rows = [judge(name, length, red, compute, io, moves) for name, moves in (references or {}).items()]
     root = max(1, math.isqrt(length))
     rows.append(judge(f"red checkpoint every {root}", length, red, compute, io, every_k_moves(length, root, False)))
     if math.isfinite(io):
@@ -172,7 +141,7 @@ def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
     return segments * (2 * io + compute * (every - 1))
 
 
-def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterator[ChainMove]) -> StrategyResult:
+def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterable[ChainMove]) -> StrategyResult:
     """Return a strategy's figures and the referee's verdict on it."""
     chain = Chain.uniform(length, red, compute, io)
     played = list(moves)
@@ -186,7 +155,7 @@ def judge(name: str, length: int, red: int, compute: float, io: float, moves: It
     except InputError as refused:  # a store where there is no slow memory
         error = str(refused)
     counts = {kind: sum(1 for move in played if move[0] == kind) for kind in ("compute", "load", "store")}
-    energy = whole(spent(played, compute, io)) or 0
+    energy = int_if_whole(spent(played, compute, io)) or 0
     peak = _peak(played)
     return StrategyResult(
         name,

@@ -168,7 +168,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
   const entries = (plan, k) =>
     a.graph === b.graph
       ? graphs[k].op_name.map((op, i) => [op, plan.judgement.ops[i]])
-      : byFamily(graphs[k].op_name, plan.judgement.ops).map(({ name, amount }) => [name, amount]);
+      : byOrigin(graphs[k].op_origin, plan.judgement.ops).map(({ name, amount }) => [name, amount]);
   const cost = [a, b].map((plan, k) => new Map(entries(plan, k)));
   const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({
     op,

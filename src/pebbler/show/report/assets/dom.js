@@ -22,14 +22,11 @@ function shown(name, most = 200) {
   return plain.length > most ? `${plain.slice(0, most - 1)}…` : plain;
 }
 
-/** Tiles of one thing share its name: `W1[3]` belongs to `W1`. */
-const family = (name) => name.replace(/\[\d+\]$/, "");
-
-/** Amounts added up by family, in order of first appearance: {name, amount, count}. */
-function byFamily(names, amounts) {
+/** Amounts of tensors or ops, tiles added up under what they are tiles of, in order of first appearance: {name, amount, count}. */
+function byOrigin(origins, amounts) {
   const sums = new Map();
-  names.forEach((name, i) => {
-    const sum = sums.get(family(name)) || { name: family(name), amount: 0, count: 0 };
+  origins.forEach((name, i) => {
+    const sum = sums.get(name) || { name, amount: 0, count: 0 };
     sum.amount += amounts[i];
     sum.count++;
     sums.set(sum.name, sum);

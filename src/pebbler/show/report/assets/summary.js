@@ -188,9 +188,9 @@ function energyBars(plan, graph, unit) {
       ),
     );
   };
-  const dearest = (names, energies) => {
+  const dearest = (origins, energies) => {
     const all = d3.sort(
-      byFamily(names, energies)
+      byOrigin(origins, energies)
         .map(({ name, amount, count }) => ({
           name: `${shown(name, 60)}${count > 1 ? ` (${count} tiles)` : ""}`,
           energy: amount,
@@ -219,8 +219,8 @@ function energyBars(plan, graph, unit) {
         judgement.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) })),
       ),
       judgement.kinds[1] > 0 ? block("by kind of move", kinds) : "",
-      block("by tensor", dearest(graph.tensor_name, judgement.tensors)),
-      block("by op", dearest(graph.op_name, judgement.ops)),
+      block("by tensor", dearest(graph.tensor_origin, judgement.tensors)),
+      block("by op", dearest(graph.op_origin, judgement.ops)),
     ),
   );
 }
