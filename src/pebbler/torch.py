@@ -2,5 +2,39 @@
 
 from __future__ import annotations
 
-from pebbler.run.torch import *  # noqa: F403
-from pebbler.run.torch import __all__ as __all__
+from pebbler.run.torch import MissingTorch
+from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.capture.step_loading import load_step
+from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, roofline
+from pebbler.run.torch.cost.peak_memory import measure_peak
+from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.fuse.fusion import fuse
+from pebbler.run.torch.fuse.inductor import Kernels, NoCompiler
+from pebbler.run.torch.plan.planner import least_budget, plan, plan_captured
+from pebbler.run.torch.plan.torch_plan import TorchPlan
+from pebbler.run.torch.run.compiled_step import CompiledStep, compile
+
+__all__ = [
+    "Captured",
+    "CompiledStep",
+    "Cost",
+    "Costs",
+    "Device",
+    "Kernels",
+    "Link",
+    "MissingTorch",
+    "NoCompiler",
+    "Phase",
+    "TorchPlan",
+    "capture",
+    "compile",
+    "fuse",
+    "least_budget",
+    "load_step",
+    "measure_peak",
+    "plan",
+    "plan_captured",
+    "profile",
+    "roofline",
+]

@@ -47,7 +47,7 @@ def torch(
     Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json
     """
     from pebbler.cli.output import emit_json, progress, table, tell
-    from pebbler.run.torch.sizes import shown_bytes
+    from pebbler.run.torch.plan.byte_sizes import shown_bytes
     from pebbler.torch import load_step, plan
 
     function, args = load_step(step)

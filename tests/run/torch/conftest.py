@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py", "*/test_*.py"]
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +18,14 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def deep():
+    """A step, and a budget that making values again cannot keep."""
+    import pebbler.torch as pt
+    import torch_models as models
+
+    training = models.mlp(depth=6)
+    captured = pt.capture(training.step, *training.batches[0])
+    return training, captured, pt.least_budget(captured, pt.roofline(captured, "cpu"), offload=True)[1]

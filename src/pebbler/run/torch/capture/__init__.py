@@ -1,0 +1,1 @@
+"""A training step, recorded and turned into graphs in bytes."""

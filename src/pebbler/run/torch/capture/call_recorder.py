@@ -1,0 +1,285 @@
+"""Recording a training step: every operator that really runs, below autograd, on tensors without memory.
+
+Which tensors share memory is read off the storages of the fake tensors, what is changed in place off the operators' schemas.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pebbler.errors import InputError
+from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Storage, TensorInfo, TensorRef
+from pebbler.run.torch.capture.operators import (
+    FILLED_LIKE,
+    RESIZING,
+    is_random,
+    norm_dtypes,
+    returns_several,
+    statistics_updated,
+    tensors_read,
+    tensors_written,
+)
+from pebbler.run.torch.capture.scalars import Scalars
+
+__all__ = ["CallRecorder", "ItemReader", "call_item"]
+
+aten = torch.ops.aten
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
+_OURS = (_TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # torch, and all stages of this package
+
+
+def call_item(tensor: torch.Tensor) -> float:
+    """Return the number in a tensor of one element."""
+    return float(tensor.item())
+
+
+class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records the operators that run inside it."""
+
+    def __init__(self, fakes: FakeTensorMode, scalars: Scalars, locate: Callable[[torch.Tensor], Place]) -> None:
+        super().__init__()
+        self.fakes, self.scalars, self.locate = fakes, scalars, locate
+        self.record = Record()
+        self.items = 0
+        self._ids: dict[int, int] = {}
+        self._storages: dict[int, int] = {}
+        self._kept: list[Any] = []  # keeps ids of objects from being used again
+        self._fake_of: dict[int, torch.Tensor] = {}
+
+    # Tensors ----------------------------------------------------------------------------------------------------------
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of a tensor already seen, or of a view of something already seen."""
+        fake = self._fake_of.get(id(tensor))
+        if fake is not None:
+            return self._ids[id(fake)]
+        if not isinstance(tensor, FakeTensor):
+            return None
+        if id(tensor) in self._ids:
+            return self._ids[id(tensor)]
+        storage = self._storages.get(_key(tensor))
+        return None if storage is None else self._add(tensor, storage)
+
+    def enter(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the fake of a tensor that exists before the step, and note where it is found."""
+        fake = self._fake_of.get(id(tensor))
+        if fake is None and isinstance(tensor, FakeTensor):
+            fake = tensor
+        if fake is None:
+            fake = self.fakes.from_tensor(tensor.detach())
+            self._fake_of[id(tensor)] = fake
+            self._kept.append(tensor)
+        if self.number_of(fake) is None:
+            self._new(fake, None, self.locate(tensor))
+        return fake
+
+    def enter_apart(self, tensor: torch.Tensor) -> None:
+        """Note an argument of the step, as memory of its own: the next one may be a slice of something else."""
+        if id(tensor) not in self._fake_of:
+            with self.fakes:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            self._fake_of[id(tensor)] = fake
+            self._kept.append(tensor)
+            self._new(fake, None, self.locate(tensor))
+
+    def _new(self, fake: torch.Tensor, maker: int | None, place: Place | None = None) -> int:
+        if fake.is_conj() or fake.is_neg():
+            raise InputError(f"{_user_line()}: lazily conjugated or negated tensors are not supported")
+        storage = len(self.record.storages)
+        size = fake.untyped_storage().nbytes()
+        self.record.storages.append(Storage(size, str(fake.device), len(self.record.tensors), maker, place))
+        self._storages[_key(fake)] = storage
+        return self._add(fake, storage)
+
+    def _add(self, fake: torch.Tensor, storage: int) -> int:
+        known = self.record.storages[storage]
+        number = len(self.record.tensors)
+        info = TensorInfo(storage, tuple(fake.shape), fake.stride(), int(fake.storage_offset()), fake.dtype)
+        if number != known.root and self.record.tensors[known.root].dtype != fake.dtype:
+            raise InputError(f"{_user_line()}: viewing a tensor as another dtype ({fake.dtype}) is not supported")
+        self.record.tensors.append(info)
+        self._ids[id(fake)] = number
+        self._kept.append(fake)
+        return number
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in ("prim", "profiler"):
+            return func(*args, **kwargs)
+        if func is aten.lift_fresh.default and not isinstance(args[0], FakeTensor):
+            return self._constant(args[0])
+        name = func._schema.name.split("::")[-1]
+        if func is aten._local_scalar_dense.default and args[0].dim() == 0 and _in_optimizer():
+            return float(self.item(args[0]))
+        if name in RESIZING or func is aten._local_scalar_dense.default:
+            raise InputError(_refusal(name))
+        args, kwargs = tree_map(lambda x: self.enter(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        # The cache of fake results forgets which of several results share memory; for one result it is right, and fast.
+        self.fakes.cache_enabled = not returns_several(func)
+        try:
+            with self.fakes:
+                result = func(*args, **kwargs)
+        except DataDependentOutputException as error:
+            raise InputError(_refusal(str(error.func))) from None
+        except DynamicOutputShapeException as error:
+            raise InputError(
+                f"{_user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
+            ) from None
+        except UnsupportedOperatorException as error:
+            raise InputError(
+                f"{_user_line()}: operator {error.func} has no shape function (fake implementation); register one to plan it"
+            ) from None
+        except RuntimeError as error:
+            if "fake impl" not in str(error):
+                raise
+            raise InputError(
+                f"{_user_line()}: operator {func} has no shape function (fake implementation); register one to plan it"
+            ) from None
+        result = self._corrected(name, args, result)
+        self._note(func, name, args, kwargs, result)
+        return result
+
+    def _corrected(self, name: str, args: Any, result: Any) -> Any:
+        """Return a fake result as the kernel makes it where torch's shape function is wrong."""
+        dtypes = norm_dtypes(name, args)
+        if dtypes is None:
+            return result
+        with self.fakes:
+            return tuple(
+                x if x is None or x.dtype == dtype else torch.empty_like(x, dtype=dtype)
+                for x, dtype in zip(result, dtypes, strict=True)
+            )
+
+    def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        position = len(self.record.calls)
+
+        def refer(x: Any) -> Any:
+            return TensorRef(self.number_of(x)) if isinstance(x, torch.Tensor) else x  # type: ignore[arg-type]
+
+        ref_args, ref_kwargs = tree_map(refer, (args, kwargs))
+        statistics = tuple(self.record.tensors[n].storage for n in statistics_updated(name, ref_args))
+        written = self.record.storages_of(tensors_written(func, ref_args, ref_kwargs))
+        mutated = tuple(s for s in written if s not in statistics)
+        before = len(self.record.storages)
+        for out in tree_flatten(result)[0]:
+            if isinstance(out, torch.Tensor) and self.number_of(out) is None:
+                self._new(out, position)
+        makes = tuple(range(before, len(self.record.storages)))
+        if not makes and not mutated:
+            return  # a view: it takes no memory, and is taken again wherever it is needed
+        outputs = tree_map(refer, result)
+        if name in FILLED_LIKE:  # recorded without its operand, so that nothing is kept alive for it
+            self._note_shaped(name, ref_args, ref_kwargs, outputs, makes)
+            return
+        reads = tuple(self.record.storages_of(tensors_read(name, ref_args, ref_kwargs)))
+        self.record.calls.append(
+            Call(func, ref_args, ref_kwargs, outputs, reads, makes, mutated, is_random(func, name, args, kwargs), statistics,
+                 where=_user_line(), backward=torch._C._current_autograd_node() is not None,
+                 grad=torch.is_grad_enabled())
+        )  # fmt: skip
+
+    def _note_shaped(self, name: str, args: Any, kwargs: Any, outputs: Any, makes: tuple[int, ...]) -> None:
+        info = self.record.tensors[outputs.number]
+        device = torch.device(self.record.storages[info.storage].device)
+        options = {"dtype": info.dtype, "device": device}
+        value = FILLED_LIKE[name]
+        calls = self.record.calls
+        calls.append(
+            Call(aten.empty_strided.default, (list(info.shape), list(info.stride)), options, outputs, (), makes, ())
+        )
+        if value is not None:
+            fill = args[-1] if value == "value" and not isinstance(args[-1], TensorRef) else value
+            fill = kwargs.get("fill_value", fill)
+            calls.append(Call(aten.fill_.Scalar, (outputs, fill), {}, outputs, makes, (), makes))
+
+    def _constant(self, value: torch.Tensor) -> torch.Tensor:
+        """Record a tensor made from Python values as a copy of it, for the step may change it in place."""
+        number = len(self.record.constants)
+        self.record.constants.append(value.detach().clone())
+        fake = self.fakes.from_tensor(value.detach().clone())
+        made = self._new(fake, len(self.record.calls))
+        storage = self.record.tensors[made].storage
+        self.record.calls.append(
+            Call(aten.clone.default, (Constant(number),), {}, TensorRef(made), (), (storage,), (), where=_user_line())
+        )
+        return fake
+
+    def item(self, tensor: torch.Tensor) -> Any:
+        """Record that the step reads a number out of a tensor; return a traced number in its place."""
+        fake = self.enter(tensor)
+        number = self.number_of(fake)
+        assert number is not None
+        name = f"item_{self.items}"
+        self.items += 1
+        storage = self.record.tensors[number].storage
+        self.record.calls.append(
+            Call(call_item, (TensorRef(number),), {}, None, (storage,), (), (), scalar=name, where=_user_line())
+        )
+        return self.scalars.number(name, 2.0, 9.0)
+
+
+class ItemReader(TorchFunctionMode):  # type: ignore[misc]
+    """Lets optimizers read their step counters as traced numbers; anything else that asks for a value is refused later."""
+
+    def __init__(self, recorder: CallRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.item and args[0].dim() == 0 and _in_optimizer():
+            return self.recorder.item(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _key(tensor: torch.Tensor) -> int:
+    if tensor.layout != torch.strided:
+        raise InputError(f"{_user_line()}: only plain strided tensors are supported, got layout {tensor.layout}")
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _refusal(operator: str) -> str:
+    if operator in RESIZING:
+        return f"{_user_line()}: {operator} changes how much memory a tensor has; a plan needs fixed sizes"
+    return (
+        f"{_user_line()}: the step looks at the value of a tensor (item, bool, a branch on data): a plan needs the same "
+        "operators in every step; return the tensor and look at it outside"
+    )
+
+
+def _frames() -> Iterator[FrameType]:
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _in_optimizer() -> bool:
+    return any(frame.f_code.co_filename.startswith(_OPTIMIZERS) for frame in _frames())
+
+
+def _user_line() -> str:
+    """Return where in the user's code we are: the innermost frame outside torch and pebbler."""
+    for frame in _frames():
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and not file.startswith("<"):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+    return "step"

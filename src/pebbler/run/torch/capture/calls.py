@@ -1,0 +1,160 @@
+"""What a recording of a training step holds: tensors, storages and calls of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+__all__ = [
+    "Call",
+    "Constant",
+    "Place",
+    "Record",
+    "Scalar",
+    "Storage",
+    "TensorInfo",
+    "TensorRef",
+    "shown",
+    "unique_refs",
+]
+
+# Where a tensor that outlives the step is found: ("arg", i), ("state", optimizer, group, param, key),
+# ("grad", tensor), ("tensor", i) for any other tensor that the step refers to, ("constant", i).
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor among the operands of a call, by number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number among the operands of a call that is computed anew in every step."""
+
+    expression: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A small tensor that the step makes from Python values, by number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One view of a storage."""
+
+    storage: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """Which elements of the storage it consists of, and in what order."""
+        return self.shape, self.stride, self.offset
+
+
+@dataclass
+class Storage:
+    """A piece of memory: who made it, and where it is found if it was there before the step."""
+
+    bytes: int
+    device: str
+    root: int  # the tensor it was first seen as; every other one is a view of that
+    maker: int | None  # call, None for what was there at the start
+    place: Place | None = None
+
+
+@dataclass
+class Call:
+    """One call of an operator; `args` and `kwargs` hold `TensorRef` in place of tensors."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: Any  # the structure of the result, `TensorRef` in place of tensors
+    reads: tuple[int, ...]  # storages
+    makes: tuple[int, ...]
+    mutates: tuple[int, ...]
+    random: bool = False
+    statistics: tuple[int, ...] = ()  # storages of running statistics: updated by the first run only
+    scalar: str | None = None  # the name of the number that an `item` call reads
+    where: str = ""
+    backward: bool = False  # whether autograd's backward pass made it
+    grad: bool = False  # whether gradients were enabled: a few kernels look
+
+    @property
+    def name(self) -> str:
+        """The operator's name without its overload."""
+        return str(self.func._schema.name).split("::")[-1] if hasattr(self.func, "_schema") else self.func.__name__
+
+
+@dataclass
+class Record:
+    """One recording of a step."""
+
+    tensors: list[TensorInfo] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    constants: list[torch.Tensor] = field(default_factory=list)
+    result: Any = None  # what the step returns, `TensorRef` in place of tensors
+    binds: dict[Place, int] = field(default_factory=dict)  # tensors that must be found in these places afterwards
+    guards: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+
+    def root(self, storage: int) -> TensorInfo:
+        """Return the tensor that a storage was first seen as."""
+        return self.tensors[self.storages[storage].root]
+
+    def storages_of(self, numbers: Iterable[int]) -> list[int]:
+        """Return the storages of some tensors, each once, in order."""
+        return list(dict.fromkeys(self.tensors[n].storage for n in numbers))
+
+    def kept(self, binds: Mapping[Place, int]) -> set[int]:
+        """Return the storages that outlive the step: what it returns and what it leaves in the places of `binds`."""
+        return set(self.storages_of((*binds.values(), *unique_refs(self.result))))
+
+    def leaves(self, call: Call) -> Iterator[Any]:
+        """Yield the operands of a call, structures taken apart."""
+        yield from tree_flatten((call.args, call.kwargs))[0]
+
+    def results(self, call: Call) -> Iterator[tuple[int, TensorRef, int | None]]:
+        """Yield the storages that a call makes, the first tensor on each, and where in the result that is (None: all of it)."""
+        alone = isinstance(call.outputs, TensorRef)
+        seen: set[int] = set()
+        for i, ref in enumerate([call.outputs] if alone else call.outputs or []):
+            storage = self.tensors[ref.number].storage if isinstance(ref, TensorRef) else -1
+            if storage in call.makes and storage not in seen:
+                seen.add(storage)  # a second tensor on the same storage is a view of the first
+                yield storage, ref, None if alone else i
+
+    def describe(self, call: Call) -> str:
+        """Return a call as text that two recordings of the same step share."""
+        parts = []
+        for leaf in self.leaves(call):
+            if isinstance(leaf, TensorRef):
+                info = self.tensors[leaf.number]
+                parts.append(f"{shown(info)}@{info.storage}+{info.offset}{info.stride}")
+            else:
+                parts.append(repr(leaf))
+        target = call.name if call.scalar is not None else str(call.func)
+        return f"{target}({', '.join(parts)})"
+
+
+def shown(info: TensorInfo) -> str:
+    """Return a tensor's type as people write it: float32[8, 3]."""
+    return f"{str(info.dtype).removeprefix('torch.')}{list(info.shape)}"
+
+
+def unique_refs(tree: Any) -> list[int]:
+    """Return the numbers of the tensors in a structure, each once, in order."""
+    return list(dict.fromkeys(leaf.number for leaf in tree_flatten(tree)[0] if isinstance(leaf, TensorRef)))

@@ -1,0 +1,112 @@
+"""One kind of step as a graph in bytes: calls become ops, storages become tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pebbler.game.graph import Graph
+from pebbler.run.torch.capture.call_groups import CallGroup, group_calls
+from pebbler.run.torch.capture.call_rewrites import rewrite_calls
+from pebbler.run.torch.capture.calls import Call, Place, Record, shown
+from pebbler.run.torch.capture.dead_buffers import reuse_dead_operands
+
+__all__ = ["Phase", "assemble", "build_phase"]
+
+# Bytes of one call of an optimizer on a list: short, gradients can go early; long, its kernels are fast.
+_CHUNKS = 32 * 2**20, 128 * 2**20
+_CUDA_BLOCK = 512  # the CUDA allocator rounds every request up to this
+
+
+@dataclass
+class Phase:
+    """One kind of step: what must exist before it, the calls as groups, and the graph that the planner sees."""
+
+    record: Record
+    groups: list[CallGroup]
+    graph: Graph
+    entry: frozenset[Place]  # optimizer state and gradients that it reads
+    binds: dict[Place, int]  # tensors that it leaves behind in a new place
+    storage_names: dict[int, str]
+    fingerprint: str
+    device: str
+
+    def group(self, op: str) -> CallGroup:
+        """Return the calls behind an op of the graph."""
+        return self.groups[self.graph.op_index(op)]
+
+
+def build_phase(record: Record, entry: frozenset[Place], read_grads: set[Place], device: str) -> Phase:
+    """Return the phase of a recording; of the gradients it leaves only those in `read_grads` are kept."""
+    binds = {p: n for p, n in record.binds.items() if p[0] != "grad" or p in read_grads}
+    groups = group_calls(_protect_statistics(rewrite_calls(record, binds, _CHUNKS)))
+    groups = reuse_dead_operands(record, groups, record.kept(binds))
+    return assemble(record, groups, entry, binds, device)
+
+
+def assemble(
+    record: Record, groups: list[CallGroup], entry: frozenset[Place], binds: dict[Place, int], device: str
+) -> Phase:
+    """Return the phase of these groups, in this order."""
+    graph, names = _build_graph(record, groups, record.kept(binds), device)
+    text = [record.describe(call) for group in groups for call in group.calls]
+    text += [f"{t.name} {t.size} {t.kind}" for t in graph.tensors]
+    digest = hashlib.sha256("\n".join(text).encode()).hexdigest()
+    return Phase(record, groups, graph, entry, binds, names, digest, device)
+
+
+def _protect_statistics(calls: list[Call]) -> list[Call]:
+    """Make the update of running statistics a plain change in place where something else uses them too."""
+    users: dict[int, int] = {}
+    for call in calls:
+        for s in call.reads:
+            users[s] = users.get(s, 0) + 1
+    return [
+        replace(call, mutates=(*call.mutates, *call.statistics), statistics=())
+        if any(users[s] > 1 for s in call.statistics)
+        else call
+        for call in calls
+    ]
+
+
+def _build_graph(
+    record: Record, groups: Sequence[CallGroup], kept: set[int], device: str
+) -> tuple[Graph, dict[int, str]]:
+    """Return the graph of the groups, and the name of every storage in it."""
+    graph = Graph("step", unit="byte")
+    names: dict[int, str] = {}
+    block = _CUDA_BLOCK if device.startswith("cuda") else 1
+
+    def add(storage: int, name: str, kind: Any) -> None:
+        known = record.storages[storage]
+        size = -(-known.bytes // block) * block if known.device == device else 0
+        names[storage] = name
+        graph.tensor(name, size, kind=kind, meta={"type": shown(record.root(storage)), "device": known.device})
+
+    for s, storage in enumerate(record.storages):
+        if storage.place is not None:
+            add(s, ".".join(map(str, storage.place)), "param")
+    token: str | None = None
+    for g, group in enumerate(groups):
+        call = group.calls[0]
+        name = f"{group.name}_{g}"
+        for k, s in enumerate(sorted(group.makes)):
+            add(s, name if len(group.makes) == 1 else f"{name}.{k}", "output" if s in kept else "temp")
+        reads = [names[s] for s in sorted(group.reads)] + sorted(group.scalars)
+        writes = [names[s] for s in sorted(group.makes | group.mutates)]
+        for number in group.calls:
+            if number.scalar is not None:
+                graph.tensor(number.scalar, 0)
+                writes.append(number.scalar)
+        if group.random:
+            # Draws keep their order: each leaves a token for the next. It takes no room, so a draw can be repeated.
+            reads += [token] if token is not None else []
+            token = f"{name}.drawn"
+            graph.tensor(token, 0)
+            writes.append(token)
+        once = any(c.random and c.kwargs.get("generator") is not None for c in group.calls)
+        meta = {"calls": [c.name for c in group.calls], "where": call.where}
+        graph.op(name, reads=reads, writes=writes, once=once, meta=meta)
+    return graph, names

@@ -1,0 +1,210 @@
+"""What a step finds when it begins and leaves when it ends, and running it on fake tensors without changing any of that.
+
+The optimizers that a step uses announce themselves through torch's hooks around `Optimizer.step`, so nothing has to be declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_flatten, tree_map
+
+from pebbler.errors import InputError
+from pebbler.run.torch.capture.call_recorder import CallRecorder, ItemReader
+from pebbler.run.torch.capture.calls import Place, Record, TensorRef
+from pebbler.run.torch.capture.scalars import Scalars
+
+__all__ = ["StepState", "is_data", "settings"]
+
+
+class StepState:
+    """Everything that a step touches and that outlives it: arguments, parameters, optimizer state, gradients."""
+
+    def __init__(self, step: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.step, self.args = step, tuple(args)
+        self.leaves, self.spec = tree_flatten(self.args)
+        self.optimizers: list[Optimizer] = []
+        self.tensors: list[torch.Tensor] = []  # whatever else the step refers to
+        self.hyper: list[list[dict[str, Any]]] = []
+        modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
+        self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+        # A parameter among the arguments is always the same one; other tensors are new in every step.
+        self._args = {id(leaf): ("arg", i) for i, leaf in enumerate(self.leaves) if is_data(leaf)}
+        self._tensor_index: dict[int, int] = {}
+        self._found: dict[int, Place] = {}  # optimizer state at the beginning of a recording
+        self._grads: dict[int, Any] = {}
+        self._states: dict[int, dict[Any, dict[str, Any]]] = {}
+        self._made: list[CallRecorder] = []
+
+    # Places -----------------------------------------------------------------------------------------------------------
+
+    def locate(self, tensor: torch.Tensor) -> Place:
+        """Return where a tensor that exists before the step is found."""
+        place = self._args.get(id(tensor)) or self._found.get(id(tensor))
+        if place is not None:
+            return place
+        for i, other in enumerate(self.tensors):
+            if other is tensor:
+                return ("tensor", i)
+            if other.grad is tensor:
+                return ("grad", i)
+        if isinstance(tensor, FakeTensor) and any(recorder.number_of(tensor) is not None for recorder in self._made):
+            raise InputError(
+                "the step uses a tensor that an earlier step made and left somewhere pebbler does not look; "
+                "keep it in a buffer and change that in place"
+            )
+        self.tensors.append(tensor)
+        if tensor.is_leaf and tensor.requires_grad:
+            self._grads[len(self.tensors) - 1] = tensor.grad
+        return ("tensor", len(self.tensors) - 1)
+
+    def resolve(self, place: Place, leaves: Sequence[Any]) -> Any:
+        """Return what is found at a place, None for nothing; `leaves` are the arguments of the step, flat."""
+        match place[0]:
+            case "arg":
+                return leaves[place[1]]
+            case "tensor":
+                return self.tensors[place[1]]
+            case "grad":
+                return self.tensors[place[1]].grad
+            case "group":
+                return self.optimizers[place[1]].param_groups[place[2]][place[3]]
+        _, number, group, i, key = place
+        optimizer = self.optimizers[number]
+        return optimizer.state.get(optimizer.param_groups[group]["params"][i], {}).get(key)
+
+    def bind(self, place: Place, tensor: torch.Tensor) -> None:
+        """Leave a tensor at a place."""
+        if place[0] == "grad":
+            self.tensors[place[1]].grad = tensor
+            return
+        _, number, group, i, key = place
+        optimizer = self.optimizers[number]
+        optimizer.state[optimizer.param_groups[group]["params"][i]][key] = tensor
+
+    def params(self, optimizer: Optimizer) -> list[tuple[int, int, torch.Tensor]]:
+        """Return the parameters of an optimizer with their group and number in it."""
+        groups = enumerate(optimizer.param_groups)
+        return [(g, i, param) for g, group in groups for i, param in enumerate(group["params"])]
+
+    def lasting_tensors(self) -> list[torch.Tensor]:
+        """Return every tensor that the step finds when it begins, gradients included."""
+        states = [
+            value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values()
+        ]
+        grads = [tensor.grad for tensor in self.tensors if tensor.is_leaf]
+        return [value for value in (*self.leaves, *self.tensors, *grads, *states) if isinstance(value, torch.Tensor)]
+
+    # Recording --------------------------------------------------------------------------------------------------------
+
+    def record(self, seed: int) -> tuple[Record, Scalars]:
+        """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
+        scalars = Scalars(seed)
+        recorder = CallRecorder(self.fakes, scalars, self.locate)
+        for leaf in self.leaves:
+            if is_data(leaf):
+                recorder.enter_apart(leaf)
+        self._found = {}
+        for number, optimizer in enumerate(self.optimizers):
+            self._find_state(number, optimizer)
+        with self._hooks(scalars), ItemReader(recorder), recorder:
+            result = self.step(*self.args)
+        record = recorder.record
+        self._made.append(recorder)
+
+        def refer(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            number = recorder.number_of(value)
+            return value if number is None else TensorRef(number)
+
+        record.result = tree_map(refer, result)
+        record.guards = dict(scalars.guards)
+        self._bind(recorder)
+        return record, scalars
+
+    def _bind(self, recorder: CallRecorder) -> None:
+        record = recorder.record
+        places: dict[Place, Any] = {}
+        for number, optimizer in enumerate(self.optimizers):
+            for g, i, param in self.params(optimizer):
+                for key, value in optimizer.state.get(param, {}).items():
+                    places["state", number, g, i, key] = value
+        for i, tensor in enumerate(self.tensors):
+            if tensor.is_leaf and tensor.requires_grad:
+                places["grad", i] = tensor.grad
+        for place, value in places.items():
+            if isinstance(value, torch.Tensor):
+                number_ = recorder.number_of(value)
+                if number_ is not None and record.storages[record.tensors[number_].storage].place != place:
+                    record.binds[place] = number_
+
+    def _find_state(self, number: int, optimizer: Optimizer) -> None:
+        for g, i, param in self.params(optimizer):
+            for key, value in optimizer.state.get(param, {}).items():
+                if isinstance(value, torch.Tensor):
+                    self._found[id(value)] = ("state", number, g, i, key)
+        for g, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if isinstance(value, torch.Tensor):
+                    self._found[id(value)] = ("group", number, g, key)
+
+    @contextmanager
+    def _hooks(self, scalars: Scalars) -> Any:
+        rates: list[tuple[dict[str, Any], Any]] = []
+
+        def before(optimizer: Optimizer, *_: Any) -> None:
+            if not any(known is optimizer for known in self.optimizers):
+                self.optimizers.append(optimizer)
+                number = len(self.optimizers) - 1
+                self._states[number] = {param: dict(state) for param, state in optimizer.state.items()}
+                self._find_state(number, optimizer)
+                self.hyper.append([settings(group) for group in optimizer.param_groups])
+            number = next(i for i, known in enumerate(self.optimizers) if known is optimizer)
+            for g, group in enumerate(optimizer.param_groups):
+                if settings(group) != self.hyper[number][g]:
+                    raise InputError("the step changes the optimizer's settings; do that between steps")
+                rate = group["lr"]
+                if isinstance(rate, int | float):
+                    rates.append((group, rate))
+                    # Any value does: the step runs on tensors without numbers.
+                    group["lr"] = scalars.number(f"lr_{number}_{g}", 0.001, 0.002)
+
+        def after(optimizer: Optimizer, *_: Any) -> None:
+            for group, rate in rates:
+                group["lr"] = rate
+            rates.clear()
+
+        hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+        try:
+            yield
+        finally:
+            after(None)
+            for hook in hooks:
+                hook.remove()
+
+    def restore(self) -> None:
+        """Put gradients and optimizer state back as they were before the first recording."""
+        for i, grad in self._grads.items():
+            self.tensors[i].grad = grad
+        for number, states in self._states.items():
+            optimizer = self.optimizers[number]
+            optimizer.state.clear()
+            optimizer.state.update({param: dict(state) for param, state in states.items()})
+
+
+def is_data(leaf: Any) -> bool:
+    """Whether an argument of a step is a tensor that may be another one in the next step."""
+    return isinstance(leaf, torch.Tensor) and not leaf.requires_grad
+
+
+def settings(group: dict[str, Any]) -> dict[str, Any]:
+    """Return what an operator's operands may depend on, besides the learning rate."""
+    plain = {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
+    settings = {key: value for key, value in plain.items() if not isinstance(value, torch.Tensor)}
+    return settings | {"lr is a tensor": isinstance(group["lr"], torch.Tensor)}

@@ -1,0 +1,1 @@
+"""What every op takes: time, energy, scratch memory."""

@@ -1,0 +1,193 @@
+"""What every op costs, and what a described device tells about it: a roofline of bytes and flops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.run.torch.capture.call_groups import CallGroup
+from pebbler.run.torch.capture.calls import Call, Record, TensorInfo, TensorRef, unique_refs
+from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.capture.phases import Phase
+
+__all__ = [
+    "DEVICES",
+    "Cost",
+    "Costs",
+    "Device",
+    "Link",
+    "estimate",
+    "find_device",
+    "find_link",
+    "nearest_device",
+    "roofline",
+]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as the roofline sees it. Seconds and joules; rates are those that real kernels reach."""
+
+    name: str
+    flops: float  # per second
+    bandwidth: float  # bytes per second, reads and writes together
+    launch: float  # seconds that a kernel takes at least
+    link: float  # bytes per second to host memory, one way
+    joules_per_flop: float
+    joules_per_byte: float
+    joules_per_link_byte: float
+
+
+# H200: 989 Tflop/s dense bf16 and 4.8 TB/s by its data sheet, of which large kernels reach about 65 and 85 %; PCIe 5 x16 moves
+# about 50 GB/s. 123 pJ per byte was measured with its energy counter; 0.6 pJ per flop is 700 W less what memory takes at full rate.
+DEVICES = {
+    "h200": Device("h200", 640e12, 4.1e12, 4e-6, 50e9, 0.6e-12, 123e-12, 300e-12),
+    "a100": Device("a100", 200e12, 1.6e12, 5e-6, 24e9, 1.2e-12, 150e-12, 300e-12),
+    "cpu": Device("cpu", 50e9, 15e9, 2e-6, 10e9, 40e-12, 160e-12, 160e-12),
+}
+
+
+def find_device(name: str | Device) -> Device:
+    """Return a described device by name.
+
+    >>> find_device("h200").link
+    50000000000.0
+    """
+    if isinstance(name, Device):
+        return name
+    if name in DEVICES:
+        return DEVICES[name]
+    raise InputError(f"unknown device {quoted(name)}{near_matches(name, DEVICES)}")
+
+
+def nearest_device(place: str) -> Device:
+    """Return the described device that is most like the one at a place such as `cpu` or `cuda:0`.
+
+    >>> nearest_device("cpu").name
+    'cpu'
+    """
+    if not place.startswith("cuda"):
+        return DEVICES["cpu"]
+    name = torch.cuda.get_device_name(place).lower() if torch.cuda.is_available() else ""
+    return DEVICES["a100" if "a100" in name else "h200"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and joules of one run, bytes of scratch memory during it, and bytes of its results where they were measured.
+
+    A few operators make opaque workspaces whose size is known only after a run.
+    """
+
+    seconds: float
+    joules: float
+    scratch: int
+    results: tuple[int, ...] | None = None
+    compiled: bool = False  # whether this is what a compiled kernel costs
+
+
+@dataclass(frozen=True)
+class Link:
+    """The way to the host's memory: bytes per second out and in, joules per byte, and whether copies run beside kernels."""
+
+    out: float
+    into: float
+    joules_per_byte: float
+    overlap: bool
+
+
+class Costs(list[list[Cost]]):
+    """What every op costs, per phase; the link to the host's memory of the same device; what else was on the device when measured.
+
+    `price` tells the cost of any other group of calls, such as ops that run as one kernel.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[list[Cost]],
+        link: Link | None = None,
+        price: Callable[[Phase, CallGroup], Cost] | None = None,
+        foreign: int = 0,
+    ) -> None:
+        super().__init__(rows)
+        self.link, self.price, self.foreign = link, price, foreign
+
+
+def find_link(device: str | Device) -> Link:
+    """Return the link of a described device; on a CPU the host is a file, and nothing runs beside a copy to it.
+
+    >>> find_link("h200").overlap, find_link("cpu").overlap
+    (True, False)
+    """
+    known = find_device(device)
+    return Link(known.link, known.link, known.joules_per_link_byte, overlap=known.name != "cpu")
+
+
+def roofline(captured: Captured, device: str | Device) -> Costs:
+    """Return every op's cost from its bytes and flops alone. Scratch memory counts as none: state headroom instead.
+
+    >>> weight = torch.ones(1000, 1000)
+    >>> from pebbler.run.torch.capture.captured import capture
+    >>> captured = capture(lambda x: x @ weight, torch.ones(1000, 1000))
+    >>> [round(cost.seconds * 1e3) for cost in roofline(captured, "cpu")[0]]  # 2 Gflop at 50 Gflop/s
+    [40]
+    """
+    known = find_device(device)
+
+    def price(phase: Phase, group: CallGroup) -> Cost:
+        return estimate(phase.record, group, known)
+
+    rows = ([price(phase, group) for group in phase.groups] for phase in captured.phases)
+    return Costs(rows, find_link(known), price)
+
+
+def estimate(record: Record, group: CallGroup, device: Device) -> Cost:
+    """Return what a group costs on a described device."""
+    seconds = joules = 0.0
+    if group.fused:  # only what comes in and goes out moves
+        flops = sum(_flops(record, call) for call in group.calls)
+        moved = sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates))
+        seconds = max(device.launch, moved / device.bandwidth, flops / device.flops)
+        joules = moved * device.joules_per_byte + flops * device.joules_per_flop
+        return Cost(seconds, joules, 0, compiled=len(group.calls) > 1)
+    for call in group.calls:
+        if call.scalar is not None:
+            continue
+        moved = _bytes(record, call)
+        flops = _flops(record, call)
+        seconds += max(device.launch, moved / device.bandwidth, flops / device.flops)
+        joules += moved * device.joules_per_byte + flops * device.joules_per_flop
+    return Cost(seconds, joules, 0)
+
+
+def _bytes(record: Record, call: Call) -> int:
+    def size(info: TensorInfo) -> int:
+        count = 1
+        for n, step in zip(info.shape, info.stride, strict=True):
+            count *= n if step else 1  # an expanded dimension is stored once
+        return count * int(info.dtype.itemsize)
+
+    read = sum(size(record.tensors[n]) for n in unique_refs((call.args, call.kwargs)))
+    made = sum(record.storages[s].bytes for s in (*call.makes, *call.mutates))
+    return read + made if call.name != "empty_strided" else 0
+
+
+def _flops(record: Record, call: Call) -> float:
+    count = flop_registry.get(getattr(call.func, "overloadpacket", None))
+    if count is None:
+        return 0.0
+
+    def meta(leaf: Any) -> Any:
+        if not isinstance(leaf, TensorRef):
+            return leaf
+        info = record.tensors[leaf.number]
+        return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
+
+    args, kwargs, out = tree_map(meta, (call.args, call.kwargs, call.outputs))
+    return float(count(*args, **kwargs, out_val=out))

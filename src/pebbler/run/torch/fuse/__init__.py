@@ -1,0 +1,1 @@
+"""Neighbouring operators as one op, and the kernels of such ops."""

@@ -1,0 +1,1 @@
+"""Order, recomputation and copies to the host within a budget."""

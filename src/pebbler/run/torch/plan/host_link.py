@@ -1,0 +1,63 @@
+"""The host's memory as a second level: what copies to it and back cost, and how long a plan with such copies takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Plan
+from pebbler.run.torch.plan.kernels.copy_schedule import time_moves
+
+__all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost"]
+
+MEMORY, HOST = "memory", "host"  # the level that the budget bounds, and the one beyond the link
+
+
+@dataclass(frozen=True)
+class PricedLink:
+    """What a byte to the host and back costs, in the unit of the ops' costs, and whether copies run beside the computation.
+
+    Values of fewer than `least` bytes stay, unless nothing else keeps the capacity: only the bytes of a copy are priced, and small
+    ones cost more than that.
+    """
+
+    out: float
+    into: float
+    overlap: bool
+    least: int = 0
+
+
+def machine_with_host(capacity: int, link: PricedLink) -> Machine:
+    """Return the machine of a device whose values may go to the host.
+
+    >>> [level.capacity for level in machine_with_host(100, PricedLink(2.0, 1.0, True)).level]
+    [100, None]
+    """
+    host = Level(HOST, link.into, link.out)
+    return Machine("device", "byte", (Level(MEMORY, 0, 0, capacity=capacity), host), operands="fastest")
+
+
+def predicted_cost(plan: Plan, overlap: bool) -> float:
+    """Return what a plan costs if copies run beside the computation (one engine out, one in), or in turn with it.
+
+    >>> from pebbler.game.graph import Graph
+    >>> g = Graph("two", unit="byte")
+    >>> _ = g.tensor("a", 10), g.tensor("b", 1), g.op("f", [], ["a"], cost=5), g.op("g", [], ["b"], cost=7)
+    >>> moves = [("compute", "f"), ("copy", "a", "memory", "host"), ("compute", "g"), ("drop", "a", "memory")]
+    >>> plan = Plan(g, machine_with_host(100, PricedLink(2.0, 1.0, True)), moves)
+    >>> predicted_cost(plan, True), predicted_cost(plan, False)  # the copy takes 20, of which g hides 7
+    (25.0, 32.0)
+    """
+    flow, encoded = plan.graph.dataflow, plan.encode()
+    machine = plan.machine.in_unit(plan.graph.unit)
+    size = np.array([tensor.size for tensor in plan.graph.tensors], np.int64)
+    reads, writes = flow.value_tensor[flow.op_reads.items], flow.value_tensor[flow.op_writes.items]
+    times = np.zeros(len(encoded.kind)), np.zeros(len(encoded.kind))
+    return float(
+        time_moves(
+            encoded.kind, encoded.subject, encoded.level, flow.op_cost, size, flow.storage, flow.op_reads.start, reads,
+            flow.op_writes.start, writes, machine.level[-1].write, machine.level[-1].read, overlap, *times,
+        )
+    )  # fmt: skip

@@ -1,0 +1,264 @@
+"""Launches: ops that a plan runs one right after the other, run as one kernel.
+
+A plan says when each value is made and dropped. Where ops that a compiler can fuse follow one another and share a value, one
+launch does the work of all of them: the value is read once, and what is dropped again before the next op never exists. Such
+ops are first moved next to each other where the referee agrees and the plan's peak does not grow. A launch is only made if it
+is faster than its parts, and if what it holds, measured, stays below that peak; so the promise of the plan holds for it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pebbler.game.plan import Move, Plan
+from pebbler.referee.judgement import check, require_legal
+from pebbler.run.torch.capture.call_groups import CallGroup
+from pebbler.run.torch.capture.phases import Phase
+
+if TYPE_CHECKING:
+    from pebbler.run.torch.cost.costs import Cost
+
+__all__ = ["Launch", "Price", "held_before", "launch_group", "plan_launches"]
+
+Launch = Sequence[int]  # the computes that it runs, as positions among the plan's moves
+Price = Callable[[Phase, CallGroup], "Cost"]
+_WINDOW = 12  # computes to look back for one to join
+_LEAST_GAIN = 0.02  # of the time of the parts
+_MOST_CALLS = 48  # of one launch
+
+
+def plan_launches(
+    phase: Phase, plan: Plan, level: str, costs: Sequence[Cost], price: Price, room: int
+) -> tuple[Plan, list[Launch]]:
+    """Return the plan with ops that can be launched together next to each other, and the launches of two or more ops.
+
+    `costs` are those of the ops alone, `price` measures a group of several, and `room` is how many units `level` may hold.
+    """
+    return _LaunchFusion(phase, plan, level, costs, price, room).result()
+
+
+def launch_group(phase: Phase, moves: Sequence[Move], launch: Launch) -> CallGroup:
+    """Return the calls of a launch as one group; what is dropped before the next op is none of its results.
+
+    >>> import torch
+    >>> from pebbler.run.torch.capture.captured import capture
+    >>> from pebbler.run.torch.fuse.fusion import fuse
+    >>> def step(x):
+    ...     y = x.exp()
+    ...     return y @ x, y.cos() @ x
+    >>> phase = fuse(capture(step, torch.ones(3, 3))).phases[0]
+    >>> moves = [("compute", "exp_0"), ("compute", "cos_2"), ("compute", "mm_1"), ("drop", "exp_0", "memory")]
+    >>> group = launch_group(phase, moves, (0, 1))
+    >>> [call.name for call in group.calls], [phase.storage_names[s] for s in sorted(group.makes)]
+    (['exp', 'cos'], ['exp_0', 'cos_2'])
+    """
+    whole = CallGroup.of((c for position in launch for c in phase.group(moves[position][1]).calls), fused=True)
+    made: set[str] = set()
+    for move in moves[launch[0] : _next_compute(moves, launch[-1])]:
+        if move[0] == "drop":
+            made.discard(move[1])
+        else:
+            made |= {phase.storage_names[s] for s in phase.group(move[1]).makes}
+    whole.makes = {s for s in whole.makes if phase.storage_names.get(s) in made}
+    return whole
+
+
+def _next_compute(moves: Sequence[Move], position: int) -> int:
+    position += 1
+    while position < len(moves) and moves[position][0] == "drop":
+        position += 1
+    return position
+
+
+@dataclass
+class _LaunchFusion:
+    phase: Phase
+    plan: Plan
+    level: str
+    costs: Sequence[Cost]
+    price: Price
+    room: int
+
+    def __post_init__(self) -> None:
+        self.sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
+        self.moves = tidy_drops(self.plan)
+
+    def result(self) -> tuple[Plan, list[Launch]]:
+        """Return the plan with its moves put together, and the launches."""
+        self._gather()
+        plan = self.plan.with_moves(self.moves)
+        require_legal(plan)
+        return plan, list(self._launches())
+
+    # Moving ops next to each other ------------------------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        position = 0
+        while position < len(self.moves):
+            if self._is_fusable(position):
+                for earlier in self._earlier(position):
+                    if self._join(earlier, position):
+                        break
+            position += 1
+
+    def _earlier(self, position: int) -> Iterator[int]:
+        """Yield fusable computes before a compute that it shares a value with, the nearest first."""
+        group = self.phase.group(self.moves[position][1])
+        seen = 0
+        for other in range(position - 1, -1, -1):
+            if self.moves[other][0] == "compute":
+                seen += 1
+                if seen > _WINDOW:
+                    return
+                if self._is_fusable(other) and self._shares(self.phase.group(self.moves[other][1]), group):
+                    yield other
+
+    def _join(self, earlier: int, position: int) -> bool:
+        """Move a compute to right behind an earlier one if that is legal and pays; True if they now stand together."""
+        if _next_compute(self.moves, earlier) == position:
+            return True
+        if self._is_bound(earlier, position):
+            return False  # the referee would say so too, but takes longer
+        moved = [
+            *self.moves[: earlier + 1],
+            self.moves[position],
+            *self.moves[earlier + 1 : position],
+            *self.moves[position + 1 :],
+        ]
+        candidate = tidy_drops(self.plan.with_moves(moved))
+        judgement = check(self.plan.with_moves(candidate))
+        if not judgement.legal or judgement.peak[self.level] > self.room:
+            return False
+        if self._gain(candidate, (earlier, _next_compute(candidate, earlier))) is None:
+            return False
+        self.moves = candidate
+        return True
+
+    def _is_bound(self, earlier: int, position: int) -> bool:
+        """Whether an op between two computes keeps the second from moving up to the first."""
+        group = self.phase.group(self.moves[position][1])
+        uses, writes = group.reads | group.mutates, group.makes | group.mutates
+        between = (move[1] for move in self.moves[earlier + 1 : position] if move[0] == "compute")
+        others = map(self.phase.group, between)
+        return any((other.makes | other.mutates) & uses or other.reads & writes for other in others)
+
+    # Launches ---------------------------------------------------------------------------------------------------------
+
+    def _launches(self) -> Iterator[Launch]:
+        held = held_before(self.plan.with_moves(self.moves), self.level)
+        current: tuple[int, ...] = ()
+        for position, move in enumerate(self.moves):
+            if move[0] == "drop":
+                continue
+            joined = (*current, position)
+            if current and self._is_fusable(position) and self._relates(current, position) and self._fits(joined, held):
+                current = joined
+                continue
+            if len(current) > 1:
+                yield current
+            current = (position,) if self._is_fusable(position) else ()
+        if len(current) > 1:
+            yield current
+
+    def _relates(self, launch: Launch, position: int) -> bool:
+        group = self.phase.group(self.moves[position][1])
+        return any(self._shares(self.phase.group(self.moves[other][1]), group) for other in launch)
+
+    def _fits(self, launch: Launch, held: Sequence[int]) -> bool:
+        cost = self._gain(self.moves, launch)
+        if cost is None:
+            return False
+        group = launch_group(self.phase, self.moves, launch)
+        results = sum(self.sizes[self.phase.storage_names[s]] for s in group.makes)
+        return held[launch[0]] + results + cost.scratch <= self.room
+
+    def _gain(self, moves: Sequence[Move], launch: Launch) -> Cost | None:
+        """Return what a launch costs if that is less than its parts do."""
+        group = launch_group(self.phase, moves, launch)
+        if len(group.calls) > _MOST_CALLS or self._makes_again(moves, launch):
+            return None
+        parts = sum(self.costs[self.phase.graph.op_index(moves[position][1])].seconds for position in launch)
+        if len(launch) > 2:  # the parts have been joined before
+            parts = self.costs[self.phase.graph.op_index(moves[launch[-1]][1])].seconds
+            before = self._gain(moves, launch[:-1])
+            if before is None:
+                return None
+            parts += before.seconds
+        cost = self.price(self.phase, group)
+        return cost if cost.seconds < (1 - _LEAST_GAIN) * parts else None
+
+    def _makes_again(self, moves: Sequence[Move], launch: Launch) -> bool:
+        """Whether an op makes what an earlier one of the same launch has used: one kernel cannot hold both."""
+        touched: set[int] = set()
+        for position in launch:
+            group = self.phase.group(moves[position][1])
+            if group.makes & touched:
+                return True
+            touched |= group.reads | group.mutates | group.makes
+        return False
+
+    def _is_fusable(self, position: int) -> bool:
+        move = self.moves[position]
+        return move[0] == "compute" and self.phase.group(move[1]).fused
+
+    def _shares(self, a: CallGroup, b: CallGroup) -> bool:
+        made_here = {s for s in (a.reads | a.makes | a.mutates) if self.phase.record.storages[s].place is None}
+        return bool(made_here & (b.reads | b.mutates))
+
+
+def held_before(plan: Plan, level: str) -> list[int]:
+    """Return how much a level holds before every move."""
+    sizes = {tensor.name: tensor.size for tensor in plan.graph.tensors}
+    held = {
+        tensor.name
+        for tensor in plan.graph.tensors
+        if tensor.kind in ("param", "input") and level in _levels(plan.start.get(tensor.name, level))
+    }
+    writes = {op.name: op.writes for op in plan.graph.ops}
+    total = sum(sizes[name] for name in held)
+    before = []
+    for move in plan.moves:
+        before.append(total)
+        if move[0] == "compute" or (move[0] == "copy" and move[3] == level):
+            for name in writes[move[1]] if move[0] == "compute" else [move[1]]:
+                if name not in held:
+                    held.add(name)
+                    total += sizes[name]
+        elif move[0] == "drop" and move[2] == level and move[1] in held:
+            held.discard(move[1])
+            total -= sizes[move[1]]
+    return before
+
+
+def _levels(place: str | Sequence[str]) -> Sequence[str]:
+    return [place] if isinstance(place, str) else place
+
+
+def tidy_drops(plan: Plan) -> list[Move]:
+    """Return the moves with every drop right behind the last compute before it that touches what it drops.
+
+    A drop behind a copy stays where it is: until then the copy has time to end.
+    """
+    reads = {op.name: {*op.reads, *op.writes} for op in plan.graph.ops}
+    after: dict[int, list[Move]] = {}
+    last: dict[str, int] = {}
+    kept = 0
+    rest: list[Move] = []
+    for move in plan.moves:
+        if move[0] == "drop":
+            place = last.get(move[1], -1)
+            if place >= 0 and rest[place][0] == "copy":
+                place = kept - 1
+            after.setdefault(place, []).append(move)
+            continue
+        for name in reads[move[1]] if move[0] == "compute" else [move[1]]:
+            last[name] = kept
+        rest.append(move)
+        kept += 1
+    moves = list(after.get(-1, []))
+    for i, move in enumerate(rest):
+        moves.append(move)
+        moves.extend(after.get(i, []))
+    return moves

@@ -1,0 +1,231 @@
+"""One phase of a step within a capacity: values are made again or go to the host, and the referee judges the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.plan import Plan, whole
+from pebbler.referee.judgement import check
+from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.plan.host_link import MEMORY, PricedLink, machine_with_host
+from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
+from pebbler.solver import finish
+from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.recompute import solve_recompute
+from pebbler.solver.recompute.capacity import LeastCapacity, least_capacity
+from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.greedy import fit, frugal_order
+from pebbler.solver.recompute.search import Recipe, improve
+
+__all__ = ["least_units", "solve_phases"]
+
+_MOST = 2**50  # bytes: more than any device has
+_LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
+_BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copies: besides all of it for one without
+_SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
+_HIDDEN = 0.85  # of what the link could move until the peak and after it
+_FREE = PricedLink(0.0, 0.0, overlap=True)
+Ints = npt.NDArray[np.int64]
+
+
+def least_units(graph: Graph, seconds: float, *, offload: bool = False) -> tuple[int, int]:
+    """Return a capacity below which no plan exists, and the least one for which a plan was found."""
+    if offload:
+        least_with_host = _offload(graph, 1, _FREE, 0).least[0]
+        return least_with_host, least_with_host
+    least = _least(Problem.of(graph, _machine(_MOST)), seconds)
+    return least.lower, least.upper
+
+
+def _least(problem: Problem, seconds: float) -> LeastCapacity:
+    """Return the least capacity found by halving: on graphs of hundreds of ops that gets further than trying the bound first."""
+    ends = time.monotonic() + seconds
+    least = least_capacity(problem, 0.0)
+    endless = Game.of(problem)
+    best, upper, failed = endless.program, least.upper, least.lower - 1
+    while failed + max(1, upper // 200) < upper and time.monotonic() < ends:
+        middle = (failed + upper) // 2
+        game = Game.of(problem, middle)
+        for start in (best, endless.program):
+            found = fit(game, start)
+            for number in range(3):
+                if game.measure(found).fits:
+                    break
+                found = improve(game, found, Recipe.of(number, problem.seed))
+            if game.measure(found).fits:
+                best, upper = found, int(endless.measure(found).memory.max())
+                break
+        else:
+            failed = middle
+    if upper < least.upper:
+        return replace(least, upper=upper, plan=problem.plan(endless.moves(best)))
+    return least
+
+
+class _Enough(Exception):
+    """Ends a search as soon as it has a plan."""
+
+
+def _stop(search: Search) -> None:
+    if search.best is not None:
+        raise _Enough
+
+
+def solve_phases(
+    graphs: Sequence[Graph], capacity: int | None, spare: int, seconds: float, seed: int, link: PricedLink | None = None
+) -> list[Plan]:
+    """Return the cheapest plan found of every phase; `spare` is what messages add to a capacity (None: no limit).
+
+    The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
+    link values stay in memory. With one they may go to the host; that plan is never dearer than the one without, which gets
+    all of `seconds` for itself before copies replace some of what it makes again.
+
+    >>> graph = Graph("one", unit="byte")
+    >>> _ = graph.tensor("a", 4), graph.tensor("b", 4, kind="output")
+    >>> _ = graph.op("make", [], ["a"], cost=1), graph.op("use", ["a"], ["b"], cost=1)
+    >>> [plan.energy for plan in solve_phases([graph], 8, 0, 1.0, 0)]
+    [2]
+    """
+    if capacity is None:
+        return [_solve(graph, _program_peak(graph), spare, seconds, seed, hasty=False) for graph in graphs]
+    needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
+    least, reason = max(needs, key=lambda need: need[0])
+    if link is not None and capacity < least:
+        raise Impossible(
+            f"no plan within {shown_bytes(capacity + spare)}: {reason}; the least budget that works is {least + spare:,} bytes "
+            f"({shown_bytes(least + spare)})"
+        )
+    if link is not None:
+        return [_solve_with_host(g, capacity, seconds, seed, g is not graphs[-1], link) for g in graphs]
+    try:
+        return [_solve(graph, capacity, spare, seconds, seed, hasty=graph is not graphs[-1]) for graph in graphs]
+    except Impossible as error:
+        hint = f"; with offload to the host's memory {least + spare:,} would do" if least <= capacity else ""
+        raise Impossible(f"{error}{hint}") from None
+
+
+def _program_peak(graph: Graph) -> int:
+    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    return int(game.measure(game.program).memory.max(initial=1))
+
+
+def _solve(graph: Graph, capacity: int, spare: int, seconds: float, seed: int, hasty: bool) -> Plan:
+    """Return the cheapest plan found without copies; with `hasty`, the first."""
+    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if hasty else None)
+    why = _recompute(search)
+    if search.best is not None:
+        return finish(search)
+    least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
+    if least.upper <= capacity:
+        return _judged(replace(least.plan, machine=search.problem.machine))
+    raise Impossible(
+        f"no plan within {shown_bytes(capacity + spare)}: {why}; the least budget that is known to work is {least.upper + spare:,} "
+        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}"
+    )
+
+
+def _recompute(search: Search) -> str:
+    """Search for a plan without copies; return why there is none, if there is none."""
+    try:
+        solve_recompute(search)
+    except _Enough:
+        pass
+    except Impossible as error:
+        return str(error)
+    return "none was found in the time given"
+
+
+def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, hasty: bool, link: PricedLink) -> Plan:
+    offload = _offload(graph, capacity, link, seed)
+    game = offload.game
+    ends = time.monotonic() + _BEFORE * seconds
+    best = (
+        offload.best_of([game.program], 0.0)
+        if hasty
+        else offload.best_of(_sequences(graph, game, capacity, ends), ends)
+    )
+    assert best is not None, "with everything away program order needs no more than the least"
+    if not hasty and not offload.done(best):
+        # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
+        relieved = capacity + _relief(offload, best)
+        for room, share in ((relieved, _RELIEVED), (capacity, 1.0)):
+            if not offload.done(best):
+                best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
+    machine = machine_with_host(capacity, link) if best.copied or not offload.done(best) else _machine(capacity)
+    start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
+    made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
+    energy, bound = check(made).energy, min(game.base_cost, best.cost)
+    return replace(
+        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
+        proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
+    )  # fmt: skip
+
+
+def _relief(offload: OffloadSearch, best: OffloadCandidate) -> int:
+    """Return how many bytes copies can take off a plan's peak: those that the link moves in time, or what `best` relies on."""
+    memory = offload.game.measure(best.sequence).memory
+    most = max(0, int(memory.max(initial=0)) - offload.capacity)
+    link = offload.link
+    if not link.overlap or not link.out + link.into:
+        return most
+    timeline = offload.timeline(offload.game.program)
+    peak = int(np.argmax(timeline.memory))
+    before, total = float(timeline.began[peak]), offload.game.base_cost
+    moved = min(before / link.out if link.out else np.inf, (total - before) / link.into if link.into else np.inf)
+    return min(int(_HIDDEN * moved), max(0, int(timeline.memory.max()) - offload.capacity))
+
+
+def _from_recomputation(
+    offload: OffloadSearch, graph: Graph, room: int, seconds: float, after: float, seed: int, best: OffloadCandidate
+) -> OffloadCandidate:
+    """Return the best candidate after a search without copies for `room`, and one from there with them."""
+
+    def stop(search: Search) -> None:
+        if search.bound >= best.cost:
+            raise _Enough  # nothing that fits into this room without copies is any cheaper
+
+    search = Search(Problem.of(graph, _machine(room), seed=seed), seconds, stop)
+    _recompute(search)
+    offload.cut_off |= search.cut_off
+    if search.best is None:
+        return best
+    names = {name: i for i, name in enumerate(offload.game.flow.op_names)}
+    runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
+    found = offload.best_of([runs], time.monotonic() + after)
+    return best if found is None or best.merit <= found.merit else found
+
+
+def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator[Ints]:
+    """Yield sequences that need less and less memory: orders as they are, and with more and more of their values made again."""
+    yield game.program
+    yield frugal_order(game)
+    peak = int(game.measure(game.program).memory.max(initial=capacity))
+    for share in _SHARES:
+        sized = Game.of(Problem.of(graph, _machine(_MOST)), capacity + int(share * (peak - capacity)))
+        yield fit(sized, game.program, ends=ends)
+
+
+def _offload(graph: Graph, capacity: int, link: PricedLink, seed: int) -> OffloadSearch:
+    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    movable = [tensor for tensor in graph.tensors if tensor.kind in ("temp", "output")]
+    large = {tensor.name for tensor in movable if tensor.size >= link.least}
+    search = OffloadSearch(game, capacity, link, large, seed)
+    if len(large) == len(movable) or search.least[0] <= capacity:
+        return search
+    return OffloadSearch(game, capacity, link, {tensor.name for tensor in movable}, seed)
+
+
+def _judged(plan: Plan) -> Plan:
+    judgement = check(plan)
+    return replace(plan, energy=judgement.energy, status="heuristic", bound=0)
+
+
+def _machine(capacity: int) -> Machine:
+    return Machine("device", "byte", (Level(MEMORY, 0, 0, capacity=capacity),), operands="fastest")

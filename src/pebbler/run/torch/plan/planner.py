@@ -1,0 +1,188 @@
+"""Planning a captured step within a budget: capture, costs, and one game per phase, solved and judged like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from torch._subclasses.fake_tensor import FakeTensor
+
+from pebbler.errors import InputError, quoted
+from pebbler.game.graph import Graph
+from pebbler.referee.judgement import check
+from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
+from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.fuse.fusion import CapturedWithKernels, fuse
+from pebbler.run.torch.plan.byte_sizes import bytes_of, shown_bytes
+from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
+from pebbler.run.torch.plan.launch_fusion import Launch, plan_launches
+from pebbler.run.torch.plan.phase_search import least_units, solve_phases
+from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
+from pebbler.solver.problem import Impossible
+
+__all__ = ["Objective", "TorchPlan", "bytes_of", "least_budget", "plan", "plan_captured"]
+
+_SMALL = 4096  # bytes for numbers that kernels wrap in tensors
+_LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
+_GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
+
+
+def plan(
+    step: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    budget: str | int | None = None,
+    device: str | Device | None = None,
+    objective: Objective = "time",
+    kernels: KernelChoice = "exact",
+    offload: bool | None = None,
+    headroom: str | int | None = None,
+    time_limit: float = 30.0,
+    seed: int = 0,
+) -> TorchPlan:
+    """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
+
+    Costs are measured on the device where the step's tensors are, or, for `device="h200"` and the like, and for fake tensors, come
+    from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those
+    kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described GPUs, not
+    on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible` with the
+    least budget that works when this one does not.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 2)
+    >>> rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def step(x):
+    ...     rule.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     rule.step()
+    ...     return loss
+    >>> planned = plan(step, [torch.ones(8, 4)], budget="1MB", device="cpu")
+    >>> planned.peak < planned.budget, planned.plan.status
+    (True, 'optimal')
+    """
+    if kernels not in ("exact", "compiled"):
+        raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
+    captured = capture(step, *args)
+    if kernels == "compiled":
+        captured = fuse(captured)
+    fake = any(isinstance(x, FakeTensor) for x in (*captured.state.leaves, *captured.state.tensors))
+    measured = device is None and not fake
+    costs = profile(captured) if measured else roofline(captured, device or nearest_device(captured.device))
+    return plan_captured(
+        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed
+    )  # fmt: skip
+
+
+def plan_captured(
+    captured: Captured,
+    costs: Costs,
+    *,
+    budget: str | int | None = None,
+    objective: Objective = "time",
+    offload: bool | None = None,
+    headroom: str | int | None = None,
+    time_limit: float = 30.0,
+    seed: int = 0,
+) -> TorchPlan:
+    """Return the cheapest plan found for a captured step with known costs; see `plan`."""
+    if objective not in ("time", "energy"):
+        raise InputError(f"objective must be time or energy, got {quoted(objective)}")
+    limit = None if budget is None else bytes_of(budget)
+    graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
+    spare = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
+    capacity = None if limit is None else limit - spare
+    if limit is not None and capacity is not None and capacity <= 0:
+        raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
+    link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
+    phases = solve_phases(graphs, capacity, spare, time_limit, seed, link)
+    if objective == "time":
+        phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
+    launches: list[Launch] = []
+    with_kernels = isinstance(captured, CapturedWithKernels)
+    if with_kernels and costs.price is not None:
+        room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
+        phases[-1], launches = plan_launches(captured.phases[-1], phases[-1], MEMORY, costs[-1], costs.price, room)
+    unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
+    return TorchPlan(
+        phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned,
+        "compiled" if with_kernels else "exact", tuple(map(tuple, launches)),
+        link is not None and link.overlap, captured,
+    )  # fmt: skip
+
+
+def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:
+    """Return a phase's graph with costs, and with each op's scratch memory as a result that nothing reads."""
+    sizes: dict[str, int] = {}
+    for group, cost in zip(phase.groups, costs, strict=True):
+        if cost.results is not None:
+            sizes |= dict(zip((phase.storage_names[s] for s in sorted(group.makes)), cost.results, strict=True))
+    # A result may turn out larger than its shape says; never smaller, for what the shape says is what others read.
+    tensors = [
+        msgspec.structs.replace(t, size=max(t.size, sizes.get(t.name, 0)))
+        if t.meta.get("device") == phase.device
+        else t
+        for t in phase.graph.tensors
+    ]
+    graph = Graph(phase.graph.name, phase.graph.unit, tensors)
+    for op, group, cost in zip(phase.graph.ops, phase.groups, costs, strict=True):
+        scratch = cost.scratch + sum(phase.record.storages[s].bytes for call in group.calls for s in call.statistics)
+        writes = op.writes
+        if scratch:
+            graph.tensor(f"{op.name}.scratch", scratch)
+            writes = (*writes, f"{op.name}.scratch")
+        price = cost.seconds if objective == "time" else cost.joules
+        whole = max(1, round(price * SCALE[objective]))
+        meta = op.meta | {"compiled": True} if cost.compiled else op.meta
+        graph.op(op.name, op.reads, writes, cost=whole, once=op.once, meta=meta)
+    return graph
+
+
+def _link(captured: Captured, costs: Costs) -> Link:
+    known = getattr(costs, "link", None)
+    return known or find_link(nearest_device(captured.device))
+
+
+def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
+    """Whether values may go to the host: as asked, by default where a link leads to another memory."""
+    return (captured.device.startswith("cuda") or _link(captured, costs).overlap) if asked is None else asked
+
+
+def _priced_link(captured: Captured, costs: Costs, objective: Objective) -> PricedLink:
+    link, scale = _link(captured, costs), SCALE[objective]
+    if objective == "energy":
+        return PricedLink(scale * link.joules_per_byte, scale * link.joules_per_byte, overlap=False)  # joules add up
+    return PricedLink(scale / link.out, scale / link.into, link.overlap, _LEAST_COPY if link.overlap else 0)
+
+
+def _default_headroom(captured: Captured, costs: Costs) -> int:
+    """Return what the allocator and the random generators may take beyond the tensors."""
+    draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
+    if captured.device.startswith("cuda"):
+        # A large block is handed out whole when less than 1 MiB of it would remain, and libraries keep workspaces for good.
+        return max(64 * 2**20, costs.foreign + 16 * 2**20)
+    return _SMALL + (_GENERATOR * (draws + 1) if draws else 0)
+
+
+def least_budget(
+    captured: Captured, costs: Costs, *, offload: bool | None = None, time_limit: float = 10.0
+) -> tuple[int, int]:
+    """Return a budget below which no plan exists, and the least one for which a plan was found, headroom included.
+
+    With `offload` (the default is that of `plan`) the two are the same: what one op needs beside the state and the batch.
+
+    >>> import torch
+    >>> weight = torch.ones(3, requires_grad=True)
+    >>> captured = capture(lambda x: (x * 2) * weight.detach(), torch.ones(3))
+    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight and twice x, with 4096 to spare
+    (4132, 4132)
+    """
+    graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
+    spare = _default_headroom(captured, costs)
+    away = _may_offload(captured, costs, offload)
+    found = [least_units(graph, time_limit / len(graphs), offload=away) for graph in graphs]
+    return max(lower for lower, _ in found) + spare, max(upper for _, upper in found) + spare

@@ -1,0 +1,150 @@
+"""A plan for a training step, and its file: one pebbler plan per phase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pebbler.errors import InputError
+from pebbler.game.graph import Graph
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan, PlanFile, Status
+from pebbler.referee.judgement import Judgement, check
+from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.plan.host_link import HOST, MEMORY, predicted_cost
+
+__all__ = ["SCALE", "KernelChoice", "Objective", "TorchPlan"]
+
+Objective = Literal["time", "energy"]
+KernelChoice = Literal["exact", "compiled"]  # the step's own kernels, one by one, or fused ones
+SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds or picojoules
+
+
+@dataclass(frozen=True)
+class TorchPlan:
+    """A plan for a training step: one pebbler plan per phase, the last of which repeats.
+
+    `budget` is the promise, in bytes: state, batch, activations, kernels' scratch and `headroom` together.
+    """
+
+    phases: Sequence[Plan]
+    fingerprint: str
+    device: str
+    budget: int | None
+    headroom: int
+    objective: Objective
+    unplanned: float  # seconds (or joules) of the same step without any limit
+    kernels: KernelChoice = "exact"  # what it was planned for
+    launches: Sequence[Sequence[int]] = ()  # computes of the repeating step that one kernel runs, as positions of moves
+    overlap: bool = False  # whether copies run beside the computation
+    captured: Captured | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the step that repeats."""
+        return self.phases[-1]
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at once, in any phase, headroom included."""
+        return max(check(phase).peak[MEMORY] for phase in self.phases) + self.headroom
+
+    @property
+    def cost(self) -> float:
+        """Seconds or joules of one step, as the costs predict.
+
+        Time is that of the moves beside one another: an op waits for what is loaded for it, and memory for what is stored from it.
+        Joules, and seconds where nothing overlaps, add up, as `plan.energy` does.
+        """
+        cost = predicted_cost(self.plan, self.overlap) if self.overlap else self.plan.energy
+        return float(cost or 0.0) / SCALE[self.objective]
+
+    @property
+    def bound(self) -> float:
+        """Seconds or joules that no plan can do without, as far as that is proven."""
+        return float(self.plan.bound or 0.0) / SCALE[self.objective]
+
+    @property
+    def gap(self) -> float | None:
+        """How far the cost may be above the least possible, as a fraction of the bound; None without a bound."""
+        return max(0.0, self.cost / self.bound - 1) if self.bound > 0 else None
+
+    @property
+    def status(self) -> Status:
+        """What is proven of the cost: `optimal`, `bounded` or `heuristic`."""
+        return "heuristic" if self.bound <= 0 else "optimal" if self.cost <= self.bound * (1 + 1e-12) else "bounded"
+
+    @property
+    def offloaded(self) -> int:
+        """Bytes that go to the host in one step."""
+        sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
+        return sum(sizes[move[1]] for move in self.plan.moves if move[0] == "copy" and move[3] == HOST)
+
+    @property
+    def recomputed(self) -> int:
+        """How many ops run more than once."""
+        computes = [move[1] for move in self.plan.moves if move[0] == "compute"]
+        return len(computes) - len(set(computes))
+
+    def judge(self) -> list[Judgement]:
+        """Return what the referee says of every phase."""
+        return [check(phase) for phase in self.phases]
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON: the plan of the repeating step, the others beside it in `meta`."""
+        about = {
+            "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
+            "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
+            "launches": [list(launch) for launch in self.launches],
+            "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
+        }  # fmt: skip
+        replace(self.plan, meta={**self.plan.meta, "torch": about}).save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> TorchPlan:
+        """Return the plan in a JSON file."""
+        last = Plan.load(path)
+        about = last.meta.get("torch")
+        try:
+            known = msgspec.convert(about, _TorchMeta)
+            first = [_plan_of(msgspec.convert(item, PlanFile)) for item in known.first]
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}: meta.torch: not a plan of a PyTorch step: {error}") from None
+        last = replace(last, meta={key: value for key, value in last.meta.items() if key != "torch"})
+        return cls(
+            [*first, last],
+            known.fingerprint,
+            known.device,
+            known.budget,
+            known.headroom,
+            known.objective,
+            known.unplanned,
+            known.kernels,
+            tuple(map(tuple, known.launches)),
+            known.overlap,
+        )
+
+
+class _TorchMeta(msgspec.Struct, forbid_unknown_fields=True):
+    fingerprint: str
+    device: str
+    budget: int | None
+    headroom: int
+    objective: Objective
+    unplanned: float
+    first: list[Any]
+    kernels: KernelChoice = "exact"
+    launches: list[list[int]] = []
+    overlap: bool = False
+
+
+def _plan_of(file: PlanFile) -> Plan:
+    graph = Graph.from_file(file.graph)
+    return Plan(
+        graph, file.machine, Moves.of(graph, file.machine, file.moves), file.start, file.steady, file.energy,
+        file.bound, file.status, file.proof, None, file.meta,
+    )  # fmt: skip

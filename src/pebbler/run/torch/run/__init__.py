@@ -1,0 +1,1 @@
+"""Running a plan in place of the step."""

@@ -1,0 +1,141 @@
+"""A planned step as a drop-in for the step it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pebbler.errors import InputError, quoted
+from pebbler.game.plan import Move
+from pebbler.referee.judgement import require_legal
+from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.fuse.fusion import fuse, inner_bytes, kernels_of, mark_fusable
+from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.plan.host_link import MEMORY
+from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
+from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
+from pebbler.run.torch.run.runner import Runner
+
+__all__ = ["CompiledStep", "compile"]
+
+
+class CompiledStep:
+    """A planned step as a callable; it captures the step again at its first call if the plan comes from a file."""
+
+    def __init__(
+        self, plan: TorchPlan, step: Callable[..., Any], captured: Captured | None, kernels: KernelChoice
+    ) -> None:
+        self.plan, self.step, self.kernels = plan, step, kernels
+        self._runner = None if captured is None else self._make(captured)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run one step."""
+        if self._runner is None:
+            self._runner = self._make(capture(self.step, *args))
+        return self._runner(*args)
+
+    def _make(self, captured: Captured) -> Runner:
+        if self.plan.kernels == "compiled":
+            captured = fuse(captured)
+        if captured.fingerprint != self.plan.fingerprint:
+            raise InputError(
+                f"the plan is for another step: it has fingerprint {self.plan.fingerprint}, this step with these shapes has "
+                f"{captured.fingerprint}; {_difference(captured, self.plan)}"
+            )
+        for phase in self.plan.phases:
+            require_legal(phase)
+        moves: list[Sequence[Move]] = [phase.moves for phase in self.plan.phases]
+        if self.kernels == self.plan.kernels:
+            _refuse_others(self.plan, captured)
+            return Runner(captured, moves, kernels_of(captured), self.plan.launches)
+        if self.kernels == "exact":
+            _require_room(self.plan, captured)
+            return Runner(captured, moves)
+        marked = mark_fusable(captured)
+        costs = profile(marked)
+        assert costs.price is not None
+        room = self.plan.peak - self.plan.headroom
+        last, launches = plan_launches(marked.phases[-1], self.plan.plan, MEMORY, costs[-1], costs.price, room)
+        return Runner(marked, [*moves[:-1], last.moves], marked.kernels, launches)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the host's memory that its copies keep from step to step."""
+        programs = [] if self._runner is None else self._runner.programs
+        return max((program.transfers.bytes for program in programs if program.transfers is not None), default=0)
+
+    @property
+    def code(self) -> str:
+        """The program that runs in the repeating step, as Python."""
+        return "" if self._runner is None else str(self._runner.programs[-1].module.code)
+
+
+def _difference(captured: Captured, plan: TorchPlan) -> str:
+    ours, theirs = captured.graph, plan.plan.graph
+    sizes = {tensor.name: tensor for tensor in theirs.tensors}
+    for tensor in ours.tensors:
+        other = sizes.get(tensor.name)
+        if other is None:
+            return f"the plan knows no {quoted(tensor.name)}"
+        if other.meta != tensor.meta:
+            return f"{quoted(tensor.name)} is {tensor.meta.get('type')} here and {other.meta.get('type')} in the plan"
+    return "operators or operands differ"
+
+
+def _refuse_others(plan: TorchPlan, captured: Captured) -> None:
+    """Compile only what the plan was made for: another kernel may hold more."""
+    kernels = kernels_of(captured)
+    if kernels is not None:
+        for phase, known in zip(captured.phases, plan.phases, strict=True):
+            for op in known.graph.ops:
+                if not op.meta.get("compiled"):
+                    kernels.refuse(phase.record, phase.group(op.name))
+
+
+def _require_room(plan: TorchPlan, captured: Captured) -> None:
+    """Refuse to run fused ops call by call where the values inside them would not fit into the budget."""
+    if plan.budget is None:
+        return
+    for phase, moves in zip(captured.phases, plan.phases, strict=True):
+        inner = {op.name: inner_bytes(phase.record, phase.group(op.name)) for op in phase.graph.ops}
+        sizes = {tensor.name: tensor.size for tensor in moves.graph.tensors}
+        writes = {op.name: op.writes for op in moves.graph.ops}
+        for move, held in zip(moves.moves, held_before(moves, MEMORY), strict=True):
+            if move[0] == "compute":
+                need = held + sum(sizes[name] for name in writes[move[1]]) + inner[move[1]] + plan.headroom
+                if need > plan.budget:
+                    raise InputError(
+                        f"the plan is for compiled kernels; run exactly, {quoted(move[1])} would hold up to {shown_bytes(need)}, "
+                        f'more than the budget of {shown_bytes(plan.budget)}; plan with kernels="exact"'
+                    )
+
+
+def compile(plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None) -> CompiledStep:
+    """Return a drop-in for `step` that runs the plan within the budget.
+
+    With `kernels="exact"` the step's own kernels run one by one: same results bit for bit. With "compiled", ops that follow one
+    another are fused and compiled: faster, and as near to the step's results as those of `torch.compile` are. By default it is what
+    the plan was made for; a plan for the other kind runs too, unless it would break the budget.
+
+    The step's parameters, buffers and optimizer state are changed in place as before; gradients that the step throws away are not
+    kept. The learning rate may change between calls; another shape or setting is refused.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def step(x):
+    ...     rule.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     rule.step()
+    ...     return loss
+    >>> from pebbler.run.torch.plan.planner import plan
+    >>> fast = compile(plan(step, [torch.ones(8, 4)], budget="1MB", device="cpu"), step)
+    >>> losses = [fast(torch.ones(8, 4)).item() for _ in range(3)]
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    """
+    captured = plan.captured if plan.captured is not None and plan.captured.state.step == step else None
+    if kernels not in (None, "exact", "compiled"):
+        raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
+    return CompiledStep(plan, step, captured, kernels or plan.kernels)

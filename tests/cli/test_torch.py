@@ -1,0 +1,56 @@
+"""The command `pebbler torch`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+import typer  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+import pebbler.torch as pt  # noqa: E402
+import torch_models as models  # noqa: E402
+from pebbler.cli.torch import torch as command  # noqa: E402
+from pebbler.game.plan import Plan  # noqa: E402
+from pebbler.referee.judgement import check  # noqa: E402
+
+APP = typer.Typer()
+APP.command()(command)
+
+
+def test_the_command_writes_a_plan_that_is_legal(tmp_path, monkeypatch):
+    (tmp_path / "steps.py").write_text(
+        "import torch_models as models\n"
+        "def small():\n    made = models.mlp(depth=4)\n    return made.step, made.batches[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    options = ["steps:small", "--budget", "380kB", "--device", "cpu", "--time-limit", "2", "-o", "plan.json", "--json"]
+    result = CliRunner().invoke(APP, options)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["peak"] <= figures["budget"] == 380_000
+    assert figures["recomputed"] > 0
+    assert check(Plan.load("plan.json")).legal
+    training = models.mlp(depth=4)
+    step = pt.compile(pt.TorchPlan.load("plan.json"), training.step)
+    assert step(*training.batches[0]).item() > 0
+
+
+def test_the_command_offloads_when_asked(tmp_path, monkeypatch):
+    (tmp_path / "away.py").write_text(
+        "import torch_models as models\n"
+        "def small():\n    made = models.mlp(depth=4)\n    return made.step, made.batches[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    figures = []
+    for flag in ("--offload", "--no-offload"):
+        options = ["away:small", "--budget", "330kB", "--device", "h200", "--time-limit", "1", flag, "--json"]
+        result = CliRunner().invoke(APP, options)
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads(result.stdout))
+    assert figures[0]["offloaded"] > 0 == figures[1]["offloaded"]
+    assert figures[0]["cost"] <= figures[1]["cost"]
+    assert (figures[0]["status"], figures[0]["gap"]) == ("optimal", 0)
