@@ -69,7 +69,7 @@ def test_scheduled_copies_are_legal_and_cost_what_the_kernel_says(rng):
     chosen = np.zeros(len(timeline.t_value), np.bool_)
     spans = search.idle(timeline)
     chosen[[i for i in spans.tolist() if rng.random() < 0.8]] = True
-    candidate = search.place(game.program, timeline, chosen, rng.choice([0.5, 2, math.inf]))
+    candidate = search.schedule(game.program, timeline, chosen, rng.choice([0.5, 2, math.inf]))
     if candidate is not None:
         plan, judgement = judged(graph, search, candidate)
         assert judgement.legal, judgement.error

@@ -8,7 +8,7 @@ import numpy as np
 
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
-from pebbler.run.torch.plan.kernels.copy_schedule import time_moves
+from pebbler.run.torch.plan.kernels.copy_schedule import CopyPrices, OpArrays, time_moves
 
 __all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost"]
 
@@ -27,6 +27,11 @@ class PricedLink:
     into: float
     overlap: bool
     least: int = 0
+
+    @property
+    def prices(self) -> CopyPrices:
+        """The same for kernels."""
+        return CopyPrices(float(self.out), float(self.into), self.overlap)
 
 
 def machine_with_host(capacity: int, link: PricedLink) -> Machine:
@@ -51,13 +56,9 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
     (25.0, 32.0)
     """
     flow, encoded = plan.graph.dataflow, plan.encode()
-    machine = plan.machine.in_unit(plan.graph.unit)
+    host = plan.machine.in_unit(plan.graph.unit).level[-1]
     size = np.array([tensor.size for tensor in plan.graph.tensors], np.int64)
     reads, writes = flow.value_tensor[flow.op_reads.items], flow.value_tensor[flow.op_writes.items]
-    times = np.zeros(len(encoded.kind)), np.zeros(len(encoded.kind))
-    return float(
-        time_moves(
-            encoded.kind, encoded.subject, encoded.level, flow.op_cost, size, flow.storage, flow.op_reads.start, reads,
-            flow.op_writes.start, writes, machine.level[-1].write, machine.level[-1].read, overlap, *times,
-        )
-    )  # fmt: skip
+    ops = OpArrays(flow.op_cost, flow.op_reads.start, reads, flow.op_writes.start, writes, size, flow.storage)
+    prices = PricedLink(host.write, host.read, overlap).prices
+    return float(time_moves(encoded.kind, encoded.subject, encoded.level, ops, prices))

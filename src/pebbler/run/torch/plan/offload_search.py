@@ -1,9 +1,9 @@
-"""Sending values to the host's memory and back, combined with making them again: which, and when.
+"""The search for values to send to the host's memory and back, combined with recomputation.
 
 A sequence of ops, some of them more than once, holds too much at some of its runs; values that lie idle over those runs go to the
-host. Which ones is a greedy choice made better by local search, and every choice is placed and timed by the same kernel
-(`offload_timing`), so that a copy costs what computing has to wait for it. Everything here is a pure function of the
-graph, its costs, the link and the capacity.
+host. Which ones is a greedy choice improved by local search, and every choice is scheduled and timed by the same kernel
+(`schedule_copies`), so that a copy costs what the computation has to wait for it. Everything here is a pure function of
+the graph, its costs, the link and the capacity.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OffloadCandidate:
-    """A sequence of ops, the gaps in which values are away, and what that costs."""
+    """A sequence of ops, the spans over which values are away, and what that costs."""
 
     sequence: Ints
     chosen: Bools  # per touch of the sequence's timeline
@@ -79,10 +79,7 @@ class OffloadSearch:
 
     def timeline(self, sequence: Ints) -> idle_spans.Timeline:
         """Return the touches of a sequence."""
-        a = self.game.arrays
-        made: idle_spans.Timeline = idle_spans.timeline(
-            sequence, a.size, a.maker, a.destroyer, a.survive, a.cost, a.r_start, a.r_items, a.w_start, a.w_items
-        )
+        made: idle_spans.Timeline = idle_spans.timeline(self.game.arrays, sequence)
         return made
 
     def idle(self, timeline: idle_spans.Timeline) -> Ints:
@@ -98,10 +95,9 @@ class OffloadSearch:
         timeline = self.timeline(self.game.program)
         chosen = np.zeros(len(timeline.t_value), np.bool_)
         chosen[self.idle(timeline)] = True
-        held = timeline.memory.copy()
+        held = timeline.most.copy()
         for i in np.flatnonzero(chosen).tolist():
-            end = len(held) if timeline.t_next[i] == idle_spans.END else timeline.t_run[timeline.t_next[i]]
-            held[timeline.t_run[i] + 1 : end] -= self.game.arrays.size[timeline.t_value[i]]
+            held[timeline.t_run[i] + 1 : idle_spans.span_end(timeline, i)] -= self.game.arrays.size[timeline.t_value[i]]
         size, flow = self.game.arrays.size, self.game.flow
         floor = [
             (int(size[self.game.at_start].sum()), "what is there at the start"),
@@ -115,10 +111,10 @@ class OffloadSearch:
 
     # One candidate ----------------------------------------------------------------------------------------------------
 
-    def place(
+    def schedule(
         self, sequence: Ints, timeline: idle_spans.Timeline, chosen: Bools, lead: float
     ) -> OffloadCandidate | None:
-        """Return a choice of gaps with its cost, None if it does not fit."""
+        """Return a choice of spans with its cost, None if it does not fit."""
         cost, kinds, subjects = self._events(sequence, timeline, chosen, lead)
         if not np.isfinite(cost):
             return None
@@ -128,14 +124,10 @@ class OffloadSearch:
     def _events(
         self, sequence: Ints, timeline: idle_spans.Timeline, chosen: Bools, lead: float
     ) -> tuple[float, npt.NDArray[np.int8], Ints]:
-        a, link = self.game.arrays, self.link
-        most = len(sequence) + 4 * len(timeline.t_value) + 8
-        kinds, subjects = np.zeros(most, np.int8), np.zeros(most, np.int64)
-        cost, count = kernel.place(
-            timeline, sequence, a.size, a.destroyer, a.cost, chosen, self.capacity, link.out, link.into,
-            link.overlap, lead, kinds, subjects,
-        )  # fmt: skip
-        return float(cost), kinds[:count], subjects[:count]
+        cost, events = kernel.schedule_copies(
+            timeline, self.game.arrays, sequence, chosen, self.capacity, self.link.prices, float(lead)
+        )
+        return float(cost), events["kind"], events["subject"]
 
     def moves(self, candidate: OffloadCandidate) -> list[Move]:
         """Return a candidate as moves."""
@@ -159,20 +151,20 @@ class OffloadSearch:
         return moves
 
     def choose(self, sequence: Ints, lateness: float, noise: float, leads: Sequence[float]) -> OffloadCandidate | None:
-        """Return a sequence with gaps chosen greedily, None if that does not fit."""
+        """Return a sequence with spans chosen greedily, None if that does not fit."""
         timeline = self.timeline(sequence)
         chosen = np.zeros(len(timeline.t_value), np.bool_)
         if not self._repair(timeline, chosen, lateness, noise):
             return None
-        placed = [self.place(sequence, timeline, chosen, lead) for lead in leads]
-        return min((c for c in placed if c is not None), key=lambda c: c.merit, default=None)
+        found = [self.schedule(sequence, timeline, chosen, lead) for lead in leads]
+        return min((c for c in found if c is not None), key=lambda c: c.merit, default=None)
 
     def _repair(self, timeline: idle_spans.Timeline, chosen: Bools, lateness: float, noise: float) -> bool:
         idle = self.idle(timeline)
-        taste = np.exp(noise * self.rng.standard_normal(len(idle))) if noise else np.ones(len(idle))
-        price = self.link.out + self.link.into
+        factor = np.exp(noise * self.rng.standard_normal(len(idle))) if noise else np.ones(len(idle))
+        price = float(self.link.out + self.link.into)
         return bool(
-            idle_spans.choose_spans(timeline, self.game.arrays.size, idle, chosen, self.capacity, price, lateness, taste)
+            idle_spans.choose_spans(timeline, self.game.arrays.size, idle, chosen, self.capacity, price, lateness, factor)
         )  # fmt: skip
 
     # The search -------------------------------------------------------------------------------------------------------
@@ -223,7 +215,7 @@ class OffloadSearch:
             chosen[rng.choice(away, min(len(away), int(rng.integers(1, 5))), replace=False)] = False
             if not self._repair(timeline, chosen, lateness, _NOISE):
                 return None
-            return self.place(here.sequence, timeline, chosen, here.lead)
+            return self.schedule(here.sequence, timeline, chosen, here.lead)
         sequence = self._fewer_runs(here) if kind == 2 else self._more_runs(here)
         if sequence is None or not self.game.measure(sequence).legal:
             return None
@@ -257,14 +249,14 @@ class OffloadSearch:
         return np.insert(here.sequence, uses, makers[picked])
 
     def _pruned(self, here: OffloadCandidate, ends: float) -> OffloadCandidate:
-        """Return the candidate without gaps that it can do without."""
+        """Return the candidate without spans that it can do without."""
         timeline = self.timeline(here.sequence)
         for i in np.flatnonzero(here.chosen).tolist():
             if self._late(ends):
                 break
             chosen = here.chosen.copy()
             chosen[i] = False
-            trial = self.place(here.sequence, timeline, chosen, here.lead)
+            trial = self.schedule(here.sequence, timeline, chosen, here.lead)
             if trial is not None and trial.merit <= here.merit:
                 here = trial
         return here

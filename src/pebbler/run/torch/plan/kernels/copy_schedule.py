@@ -5,280 +5,388 @@ One stream computes, one engine copies out to the host and one copies in.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
-from pebbler.run.torch.plan.kernels.idle_spans import DEAD, END, Timeline
+from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
+from pebbler.solver.recompute.kernels import Arrays
 
-__all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "place", "time_moves"]
+__all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "CopyPrices", "OpArrays", "schedule_copies", "time_moves"]
 
 RUN, STORE, DROP, LOAD, FORGET = 0, 1, 2, 3, 4  # kinds of events; FORGET drops the copy on the host
-_AHEAD, _LINGERS, _AWAY, _BACK = 0, 1, 2, 3  # of a chosen gap: not begun, still in memory, in the host only, over
-_WINDOW = 32  # gaps looked at for early loads
+_PENDING, _RESIDENT, _AWAY, _BACK = 0, 1, 2, 3  # of a chosen span: not begun, still in memory, on the host only, over
+_WINDOW = 32  # spans looked at for early loads
+
+
+class CopyPrices(NamedTuple):
+    """Time per unit copied out and in, and whether copies run beside the computation."""
+
+    out: float
+    into: float
+    overlap: bool
+
+
+class OpArrays(NamedTuple):
+    """Costs of ops, the tensors that they read and write as rows, and per tensor its size and its storage."""
+
+    cost: npt.NDArray[np.float64]
+    r_start: npt.NDArray[np.int64]
+    r_items: npt.NDArray[np.int64]
+    w_start: npt.NDArray[np.int64]
+    w_items: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    storage: npt.NDArray[np.int64]
 
 
 @kernel
-def time_moves(
-    kind: npt.NDArray,
-    subject: npt.NDArray,
-    level: npt.NDArray,
-    cost: npt.NDArray,
-    size: npt.NDArray,
-    storage: npt.NDArray,
-    r_start: npt.NDArray,
-    r_items: npt.NDArray,
-    w_start: npt.NDArray,
-    w_items: npt.NDArray,
-    out_price: float,
-    in_price: float,
-    overlap: bool,
-    begin: npt.NDArray,
-    end: npt.NDArray,
-) -> float:
-    """Return when the last move of a plan on two levels has ended; fill when each begins and ends.
+def time_moves(kind: npt.NDArray, subject: npt.NDArray, level: npt.NDArray, ops: OpArrays, prices: CopyPrices) -> float:
+    """Return when the last move of a plan on two levels has ended.
 
-    Moves are encoded as in a plan; reads and writes are those of ops, as tensors. Memory is free again only when what was
-    copied out of it is out, and an op waits for what it reads to be in. Without overlap everything takes its turn.
+    Moves are encoded as in a plan. Memory is free again only when what was copied out of it is out, and an op waits for what it
+    reads to be in. Without overlap everything takes its turn.
     """
     now = 0.0
     out_free, in_free = 0.0, 0.0
-    saved, loaded = np.zeros(len(size)), np.zeros(len(size))
+    saved, loaded = np.zeros(len(ops.size)), np.zeros(len(ops.size))
     for i in range(len(kind)):
         s = subject[i]
         if kind[i] == 0:
-            for k in range(r_start[s], r_start[s + 1]):
-                now = max(now, loaded[storage[r_items[k]]])
-            for k in range(w_start[s], w_start[s + 1]):
-                home = storage[w_items[k]]
+            for k in range(ops.r_start[s], ops.r_start[s + 1]):
+                now = max(now, loaded[ops.storage[ops.r_items[k]]])
+            for k in range(ops.w_start[s], ops.w_start[s + 1]):
+                home = ops.storage[ops.w_items[k]]
                 now = max(now, saved[home], loaded[home])
-            begin[i] = now
-            now += cost[s]
-            end[i] = now
+            now += ops.cost[s]
         elif kind[i] == 1:
-            home = storage[s]
+            home = ops.storage[s]
             if level[i] == 0:
-                begin[i] = max(now, out_free, loaded[home])
-                end[i] = begin[i] + size[s] * out_price
-                out_free = saved[home] = end[i]
+                out_free = saved[home] = max(now, out_free, loaded[home]) + ops.size[s] * prices.out
             else:
-                begin[i] = max(now, in_free, saved[home])
-                end[i] = begin[i] + size[s] * in_price
-                in_free = loaded[home] = end[i]
-            if not overlap:
-                now = end[i]
-        else:
-            if level[i] == 0:
-                now = max(now, saved[storage[s]], loaded[storage[s]])
-            begin[i] = end[i] = now
+                in_free = loaded[home] = max(now, in_free, saved[home]) + ops.size[s] * prices.into
+            if not prices.overlap:
+                now = out_free if level[i] == 0 else in_free
+        elif level[i] == 0:
+            now = max(now, saved[ops.storage[s]], loaded[ops.storage[s]])
     return max(now, out_free, in_free)
 
 
-@kernel
-def _lingerer(s: Timeline, order: npt.NDArray, head: int, state: npt.NDArray, saved: npt.NDArray, now: float) -> int:
-    """Return the gap whose value gives up its memory: of those with a finished store the last used, else the first to finish."""
-    best = -1
-    for k in range(len(order) - 1, head - 1, -1):
-        i = order[k]
-        if state[i] == _LINGERS:
-            end = saved[s.t_value[i]]
-            if end <= now:
-                return int(i)
-            if best < 0 or end < saved[s.t_value[best]]:
-                best = int(i)
-    return best
+_VALUE = np.dtype(
+    [("size", "i8"), ("destroyer", "i8"), ("saved", "f8"), ("loaded", "f8"), ("on_host", "?")], align=True
+)
+_TOUCH = np.dtype(
+    [
+        ("value", "i8"),
+        ("next", "i8"),
+        ("ends", "i8"),  # the chosen span that ends here, -1 for none
+        ("state", "i8"),  # of the span that begins here
+        ("blocked", "i8"),  # the run up to which an early load is known not to fit
+        ("chosen", "?"),  # whether the value is away after this touch
+        ("away_later", "?"),  # the same, or after a later touch of this copy
+    ],
+    align=True,
+)
+_RUN = np.dtype(
+    [
+        ("op", "i8"),
+        ("cost", "f8"),
+        ("began", "f8"),
+        ("first", "i8"),  # its first touch, the first of its results, and the touch after the last
+        ("results", "i8"),
+        ("stop", "i8"),
+        ("planned", "i8"),  # units held at the least, with what has been loaded early
+    ],
+    align=True,
+)
+_SPAN = np.dtype([("touch", "i8"), ("end", "i8")])
+_EVENT = np.dtype([("kind", "i8"), ("subject", "i8")])
+_STATE = np.dtype(
+    [
+        ("now", "f8"),  # when the computation, the engine out and the engine in are free
+        ("out_free", "f8"),
+        ("in_free", "f8"),
+        ("held", "i8"),  # units in memory
+        ("events", "i8"),  # how many have been written
+        ("head", "i8"),  # the first span that is not over
+        ("capacity", "i8"),
+        ("lead", "f8"),
+        ("out", "f8"),
+        ("into", "f8"),
+        ("overlap", "?"),
+    ],
+    align=True,
+)
+
+
+class _Schedule(NamedTuple):
+    """What is to be scheduled, and how far that has come, as arrays of records."""
+
+    values: npt.NDArray
+    touches: npt.NDArray
+    runs: npt.NDArray
+    spans: npt.NDArray  # the chosen ones by their ends
+    events: npt.NDArray
+    state: npt.NDArray  # one record
 
 
 @kernel
-def place(
-    s: Timeline,
+def schedule_copies(
+    touches: Timeline,
+    game: Arrays,
     sequence: npt.NDArray,
-    size: npt.NDArray,
-    destroyer: npt.NDArray,
-    cost: npt.NDArray,
     chosen: npt.NDArray,
     capacity: int,
-    out_price: float,
-    in_price: float,
-    overlap: bool,
+    prices: CopyPrices,
     lead: float,
-    kinds: npt.NDArray,
-    subjects: npt.NDArray,
-) -> tuple[float, int]:
-    """Write the events of a sequence with the chosen gaps away; return when it ends and how many events there are.
+) -> tuple[float, npt.NDArray]:
+    """Return when a sequence ends with values away over the chosen spans, and its events.
 
     A store begins as soon as its value is not needed for a while, its memory is given up only when something else needs it, and
     a load begins as soon as there is room from then to its use, but not when that is more than `lead` copies away. Ends at
     infinity when it does not fit.
     """
-    runs, count = len(sequence), 0
-    held = np.int64(0)
-    for v in range(len(size)):
-        if s.first[v] != DEAD:
-            held += size[v]
-    planned = s.memory.copy()  # held at the least, with what has been loaded early
-    order = np.flatnonzero(chosen)
-    uses = np.empty(len(order), np.int64)
-    for k in range(len(order)):
-        i = order[k]
-        uses[k] = runs if s.t_next[i] == END else s.t_run[s.t_next[i]]
-        for q in range(s.t_run[i] + 1, uses[k]):
-            planned[q] -= size[s.t_value[i]]
-    by_use = np.argsort(uses, kind="mergesort")
-    order, uses = order[by_use], uses[by_use]
-    state = np.full(len(chosen), _AHEAD)
-    blocked = np.zeros(len(chosen), np.int64)  # the run up to which an early load is known not to fit
-    came = np.full(len(chosen), -1, np.int64)  # per touch: the chosen gap that ends there
-    more = chosen.copy()  # per touch: whether its copy is sent away here or later
-    for i in range(len(chosen) - 1, -1, -1):
-        if s.t_next[i] >= 0:
-            more[i] = more[i] or more[s.t_next[i]]
-            if chosen[i]:
-                came[s.t_next[i]] = i
-    on_host = np.zeros(len(size), np.bool_)
-    saved, loaded = np.zeros(len(size)), np.zeros(len(size))
-    now, out_free, in_free = 0.0, 0.0, 0.0
-    head = 0
-    for p in range(runs + 1):
-        # What this run needs: room for it is made by giving up what lingers.
-        need, loads = np.int64(0), np.int64(0)
-        if p < runs:
-            for i in range(s.t_start[p], s.t_start[p + 1]):
-                v = s.t_value[i]
-                if i < s.t_start[p] + s.reads[p]:
-                    if came[i] >= 0:
-                        if state[came[i]] == _AWAY:
-                            need += size[v]
-                            loads += size[v]
-                        else:
-                            state[came[i]] = _BACK
-                    if destroyer[v] == sequence[p]:
-                        need -= size[v]
-                else:
-                    need += size[v]
-        else:
-            for k in range(head, len(order)):
-                if uses[k] == runs:
-                    if state[order[k]] == _AWAY:
-                        need += size[s.t_value[order[k]]]
-                    else:
-                        state[order[k]] = _BACK
-        while held + max(need, loads) > capacity:
-            best = _lingerer(s, order, head, state, saved, now)
-            if best < 0:
-                return np.inf, count
-            v = s.t_value[best]
-            if not on_host[v]:
-                now += size[v] * out_price
-                on_host[v] = True
-                kinds[count], subjects[count] = STORE, v
-                count += 1
-            now = max(now, saved[v], loaded[v])
-            kinds[count], subjects[count] = DROP, v
-            count += 1
-            state[best] = _AWAY
-            held -= size[v]
-        # What this run reads and what is not there yet is loaded now.
-        for k in range(head, len(order)):
-            i = order[k]
-            if uses[k] > p:
-                break
-            if state[i] == _AWAY:
-                v = s.t_value[i]
-                start = max(now, in_free, saved[v])
-                in_free = loaded[v] = start + size[v] * in_price
-                if not overlap:
-                    now = in_free
-                state[i] = _BACK
-                held += size[v]
-                kinds[count], subjects[count] = LOAD, v
-                count += 1
-                if s.t_next[i] < 0 or not more[s.t_next[i]]:
-                    kinds[count], subjects[count] = FORGET, v
-                    count += 1
-                    on_host[v] = False
-        if p == runs:
-            break
-        while head < len(order) and uses[head] <= p:
-            head += 1
+    s = _begin(touches, game, sequence, chosen)
+    now = s.state[0]
+    now.capacity, now.lead = capacity, lead
+    now.out, now.into, now.overlap = prices.out, prices.into, prices.overlap
+    for p in range(len(sequence)):
+        if not _make_room(s, _units_needed(s, p)):
+            return np.inf, s.events[: now.events]
+        _load_due(s, p)
+        _run(s, p)
+        _store_idle(s, p)
+        _load_early(s, p)
+    if not _make_room(s, _units_needed_at_end(s)):
+        return np.inf, s.events[: now.events]
+    _load_due(s, len(sequence))
+    return max(now.now, now.out_free, now.in_free), s.events[: now.events]
+
+
+@kernel
+def _begin(t: Timeline, game: Arrays, sequence: npt.NDArray, chosen: npt.NDArray) -> _Schedule:
+    values, touches = np.zeros(len(game.size), _VALUE), np.zeros(len(chosen), _TOUCH)
+    runs, state = np.zeros(len(sequence), _RUN), np.zeros(1, _STATE)
+    for v in range(len(values)):
+        values[v].size, values[v].destroyer = game.size[v], game.destroyer[v]
+        if t.first[v] != DEAD:
+            state[0].held += game.size[v]
+    for p in range(len(runs)):
         op = sequence[p]
-        for i in range(s.t_start[p], s.t_start[p + 1]):
-            v = s.t_value[i]
-            now = max(now, loaded[v])
-            if destroyer[v] == op:
-                now = max(now, saved[v])
-                on_host[v] = False
-                held -= size[v]
-            elif i >= s.t_start[p] + s.reads[p]:
-                held += size[v]
-        kinds[count], subjects[count] = RUN, op
-        count += 1
-        now += cost[op]
-        for i in range(s.t_start[p], s.t_start[p + 1]):
-            v = s.t_value[i]
-            if s.t_next[i] == DEAD and destroyer[v] != op:
-                held -= size[v]
-                now = max(now, saved[v])
-                kinds[count], subjects[count] = DROP, v
-                count += 1
-                if on_host[v]:
-                    on_host[v] = False
-                    kinds[count], subjects[count] = FORGET, v
-                    count += 1
-        for i in range(s.t_start[p], s.t_start[p + 1]):
+        runs[p].op, runs[p].cost, runs[p].began, runs[p].planned = op, game.cost[op], t.began[p], t.most[p]
+        runs[p].first, runs[p].results, runs[p].stop = t.t_start[p], t.t_start[p] + t.reads[p], t.t_start[p + 1]
+    for i in range(len(touches)):
+        touches[i].value, touches[i].next, touches[i].ends = t.t_value[i], t.t_next[i], -1
+        touches[i].chosen, touches[i].state = chosen[i], _PENDING
+    for i in range(len(touches) - 1, -1, -1):
+        touches[i].away_later = chosen[i]
+        if t.t_next[i] >= 0:
+            touches[i].away_later = chosen[i] or touches[t.t_next[i]].away_later
             if chosen[i]:
-                v = s.t_value[i]
-                state[i] = _LINGERS
-                if not on_host[v] and overlap:
-                    out_free = saved[v] = max(now, out_free, loaded[v]) + size[v] * out_price
-                    on_host[v] = True
-                    kinds[count], subjects[count] = STORE, v
-                    count += 1
-        # Early loads, in the order of their uses.
-        looked = 0
-        for k in range(head, len(order)):
-            if looked == _WINDOW:
-                break
-            i = order[k]
-            if state[i] != _AWAY:
-                continue
+                touches[t.t_next[i]].ends = i
+    order = np.flatnonzero(chosen)
+    spans = np.zeros(len(order), _SPAN)
+    ends = np.empty(len(order), np.int64)
+    for k in range(len(order)):
+        ends[k] = span_end(t, order[k])
+        for p in range(t.t_run[order[k]] + 1, ends[k]):
+            runs[p].planned -= game.size[t.t_value[order[k]]]
+    by_end = np.argsort(ends, kind="mergesort")
+    for k in range(len(order)):
+        spans[k].touch, spans[k].end = order[by_end[k]], ends[by_end[k]]
+    return _Schedule(values, touches, runs, spans, np.zeros(len(runs) + 4 * len(touches) + 8, _EVENT), state)
+
+
+@kernel
+def _emit(s: _Schedule, kind: int, subject: int) -> None:
+    event = s.events[s.state[0].events]
+    event.kind, event.subject = kind, subject
+    s.state[0].events += 1
+
+
+@kernel
+def _units_needed(s: _Schedule, p: int) -> int:
+    """Return how many units must be free for a run: before it for what it loads, after it for its results."""
+    need, loads = 0, 0
+    run = s.runs[p]
+    for i in range(run.first, run.results):
+        value = s.values[s.touches[i].value]
+        span = s.touches[i].ends
+        if span >= 0:
+            if s.touches[span].state == _AWAY:
+                need += value.size
+                loads += value.size
+            else:
+                s.touches[span].state = _BACK
+        if value.destroyer == run.op:
+            need -= value.size
+    for i in range(run.results, run.stop):
+        need += s.values[s.touches[i].value].size
+    return max(need, loads)
+
+
+@kernel
+def _units_needed_at_end(s: _Schedule) -> int:
+    need = 0
+    for k in range(s.state[0].head, len(s.spans)):
+        touch = s.touches[s.spans[k].touch]
+        if touch.state == _AWAY:
+            need += s.values[touch.value].size
+        else:
+            touch.state = _BACK
+    return need
+
+
+@kernel
+def _victim(s: _Schedule, first: int) -> int:
+    """Return the touch whose resident value is dropped: of those with a finished store the last used, else the first to finish."""
+    best, soonest = -1, np.inf
+    for k in range(len(s.spans) - 1, first - 1, -1):
+        i = s.spans[k].touch
+        if s.touches[i].state == _RESIDENT:
+            end = s.values[s.touches[i].value].saved
+            if end <= s.state[0].now:
+                return int(i)
+            if end < soonest:
+                best, soonest = int(i), end
+    return best
+
+
+@kernel
+def _evict(s: _Schedule, i: int) -> None:
+    _emit(s, DROP, s.touches[i].value)
+    s.touches[i].state = _AWAY
+    s.state[0].held -= s.values[s.touches[i].value].size
+
+
+@kernel
+def _make_room(s: _Schedule, units: int) -> bool:
+    """Drop resident values until so many units are free; return whether they are."""
+    now = s.state[0]
+    while now.held + units > now.capacity:
+        i = _victim(s, now.head)
+        if i < 0:
+            return False
+        value = s.values[s.touches[i].value]
+        if not value.on_host:
+            now.now += value.size * now.out
+            value.on_host = True
+            _emit(s, STORE, s.touches[i].value)
+        now.now = max(now.now, value.saved, value.loaded)
+        _evict(s, i)
+    return True
+
+
+@kernel
+def _load(s: _Schedule, i: int) -> None:
+    """Begin to load the value of a span, and forget the copy on the host if that is not used again."""
+    now, touch = s.state[0], s.touches[i]
+    value = s.values[touch.value]
+    now.in_free = max(now.now, now.in_free, value.saved) + value.size * now.into
+    value.loaded = now.in_free
+    if not now.overlap:
+        now.now = now.in_free
+    touch.state = _BACK
+    now.held += value.size
+    _emit(s, LOAD, touch.value)
+    if touch.next < 0 or not s.touches[touch.next].away_later:
+        _emit(s, FORGET, touch.value)
+        value.on_host = False
+
+
+@kernel
+def _load_due(s: _Schedule, p: int) -> None:
+    """Load what run `p` reads and what is still away."""
+    now = s.state[0]
+    while now.head < len(s.spans) and s.spans[now.head].end <= p:
+        i = s.spans[now.head].touch
+        if s.touches[i].state == _AWAY:
+            _load(s, i)
+        now.head += 1
+
+
+@kernel
+def _run(s: _Schedule, p: int) -> None:
+    """Run an op as soon as its operands are in and what it overwrites is out, and drop what is dead afterwards."""
+    now, run = s.state[0], s.runs[p]
+    for i in range(run.first, run.stop):
+        value = s.values[s.touches[i].value]
+        now.now = max(now.now, value.loaded)
+        if value.destroyer == run.op:
+            now.now = max(now.now, value.saved)
+            value.on_host = False
+            now.held -= value.size
+        elif i >= run.results:
+            now.held += value.size
+    _emit(s, RUN, run.op)
+    now.now += run.cost
+    for i in range(run.first, run.stop):
+        touch = s.touches[i]
+        value = s.values[touch.value]
+        if touch.next == DEAD and value.destroyer != run.op:
+            now.held -= value.size
+            now.now = max(now.now, value.saved)
+            _emit(s, DROP, touch.value)
+            if value.on_host:
+                value.on_host = False
+                _emit(s, FORGET, touch.value)
+
+
+@kernel
+def _store_idle(s: _Schedule, p: int) -> None:
+    """Begin the chosen spans after a run; with overlap their stores begin too."""
+    now = s.state[0]
+    for i in range(s.runs[p].first, s.runs[p].stop):
+        touch = s.touches[i]
+        if touch.chosen:
+            value = s.values[touch.value]
+            touch.state = _RESIDENT
+            if not value.on_host and now.overlap:
+                now.out_free = max(now.now, now.out_free, value.loaded) + value.size * now.out
+                value.saved = now.out_free
+                value.on_host = True
+                _emit(s, STORE, touch.value)
+
+
+@kernel
+def _load_early(s: _Schedule, p: int) -> None:
+    """Begin loads before the runs that need them, in the order of these, until one has to wait."""
+    looked = 0
+    for k in range(s.state[0].head, len(s.spans)):
+        if looked == _WINDOW:
+            break
+        if s.touches[s.spans[k].touch].state == _AWAY:
             looked += 1
-            v = s.t_value[i]
-            use = min(uses[k], runs - 1)
-            takes = max(0.0, in_free - now) + size[v] * in_price
-            if s.began[use] - s.began[p] - cost[op] > lead * takes:
+            if not _load_early_if_room(s, p, k):
                 break
-            if blocked[i] > p + 1:
-                break  # those used later wait behind it
-            for q in range(p + 1, uses[k]):
-                if planned[q] + size[v] > capacity:
-                    blocked[i] = q + 1
-                    break
-            if blocked[i] > p + 1:
-                break
-            while overlap and held + size[v] > capacity:
-                # What is needed later makes room if that costs nothing.
-                other = _lingerer(s, order, k + 1, state, saved, now)
-                if other < 0 or max(saved[s.t_value[other]], loaded[s.t_value[other]]) > now:
-                    break
-                kinds[count], subjects[count] = DROP, s.t_value[other]
-                count += 1
-                state[other] = _AWAY
-                held -= size[s.t_value[other]]
-            if held + size[v] > capacity:
-                break
-            for q in range(p + 1, uses[k]):
-                planned[q] += size[v]
-            start = max(now, in_free, saved[v])
-            in_free = loaded[v] = start + size[v] * in_price
-            if not overlap:
-                now = in_free
-            state[i] = _BACK
-            held += size[v]
-            kinds[count], subjects[count] = LOAD, v
-            count += 1
-            if s.t_next[i] < 0 or not more[s.t_next[i]]:
-                kinds[count], subjects[count] = FORGET, v
-                count += 1
-                on_host[v] = False
-    return max(now, out_free, in_free), count
+
+
+@kernel
+def _load_early_if_room(s: _Schedule, p: int, k: int) -> bool:
+    now, run, end = s.state[0], s.runs[p], s.spans[k].end
+    touch = s.touches[s.spans[k].touch]
+    size = s.values[touch.value].size
+    takes = max(0.0, now.in_free - now.now) + size * now.into
+    idle = s.runs[min(end, len(s.runs) - 1)].began - run.began - run.cost
+    if idle > now.lead * takes or touch.blocked > p + 1:
+        return False
+    for q in range(p + 1, end):
+        if s.runs[q].planned + size > now.capacity:
+            touch.blocked = q + 1
+            return False
+    while now.overlap and now.held + size > now.capacity:
+        # What is needed later makes room if that costs nothing.
+        other = _victim(s, k + 1)
+        if other < 0:
+            break
+        value = s.values[s.touches[other].value]
+        if max(value.saved, value.loaded) > now.now:
+            break
+        _evict(s, other)
+    if now.held + size > now.capacity:
+        return False
+    for q in range(p + 1, end):
+        s.runs[q].planned += size
+    _load(s, s.spans[k].touch)
+    return True
