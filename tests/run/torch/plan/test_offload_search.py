@@ -20,7 +20,7 @@ from pebbler.referee.judgement import check  # noqa: E402
 from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, predicted_cost  # noqa: E402
 from pebbler.run.torch.plan.offload_search import OffloadSearch  # noqa: E402
 from pebbler.solver.problem import Problem  # noqa: E402
-from pebbler.solver.recompute.game import Game  # noqa: E402
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem  # noqa: E402
 from strategies import generators, random_graph, random_plan  # noqa: E402
 
 
@@ -45,7 +45,7 @@ def searching(rng, most_ops, **options):
     """A random graph on one level, and a search for it with a random capacity and link."""
     graph = random_graph(rng, most_ops, **options)
     prices = PricedLink(rng.choice([0, 0.1, 1, 3]), rng.choice([0, 0.1, 1, 3]), rng.random() < 0.7)
-    game = Game.of(Problem.of(graph, Machine("one", "pebble", (Level("memory", 0, 0, capacity=2**40),))))
+    game = RecomputeProblem.of(Problem.of(graph, Machine("one", "pebble", (Level("memory", 0, 0, capacity=2**40),))))
     movable = {tensor.name for tensor in graph.tensors if tensor.kind in ("temp", "output")}
     search = OffloadSearch(game, 1, prices, movable, seed=rng.randrange(1000))
     peak = max(search.least[0], int(game.measure(game.program).memory.max(initial=1)))

@@ -21,7 +21,7 @@ from pebbler.game.plan import Move
 from pebbler.run.torch.plan.host_link import HOST, MEMORY, PricedLink
 from pebbler.run.torch.plan.kernels import copy_schedule as kernel
 from pebbler.run.torch.plan.kernels import idle_spans
-from pebbler.solver.recompute.game import Game
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["OffloadCandidate", "OffloadSearch"]
 
@@ -60,14 +60,16 @@ class OffloadSearch:
     >>> _ = g.op("fa", [], ["a"], cost=50, once=True), g.op("fb", [], ["b"], cost=50), g.op("fc", ["b"], ["c"], cost=50)
     >>> _ = g.op("fd", ["c"], ["d"], cost=50), g.op("fe", ["a", "d"], ["e"], cost=50)
     >>> link = PricedLink(1.0, 1.0, True)
-    >>> game = Game.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
+    >>> game = RecomputeProblem.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
     >>> search = OffloadSearch(game, 20, link, {"a", "b", "c", "d"})
     >>> best = search.best_of([game.program])
     >>> best.cost, best.copied, [move for move in search.moves(best) if move[0] == "copy"]
     (260.0, 20, [('copy', 'a', 'memory', 'host'), ('copy', 'a', 'host', 'memory')])
     """
 
-    def __init__(self, game: Game, capacity: int, link: PricedLink, movable: Iterable[str], seed: int = 0) -> None:
+    def __init__(
+        self, game: RecomputeProblem, capacity: int, link: PricedLink, movable: Iterable[str], seed: int = 0
+    ) -> None:
         self.game, self.capacity, self.link = game, capacity, link
         names = set(movable)
         named = np.array([name in names for name in game.flow.tensor_names], np.bool_)

@@ -9,9 +9,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.game.plan import Plan, whole
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY, PricedLink, machine_with_host
@@ -19,10 +21,10 @@ from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearc
 from pebbler.solver import finish
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
-from pebbler.solver.recompute.capacity import LeastCapacity, least_capacity
-from pebbler.solver.recompute.game import Game
-from pebbler.solver.recompute.greedy import fit, frugal_order
-from pebbler.solver.recompute.search import Recipe, improve
+from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+from pebbler.solver.recompute.least_capacity import LeastCapacity, least_capacity
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit, low_memory_order
 
 __all__ = ["least_units", "solve_phases"]
 
@@ -48,17 +50,17 @@ def _least(problem: Problem, seconds: float) -> LeastCapacity:
     """Return the least capacity found by halving: on graphs of hundreds of ops that gets further than trying the bound first."""
     ends = time.monotonic() + seconds
     least = least_capacity(problem, 0.0)
-    endless = Game.of(problem)
+    endless = RecomputeProblem.of(problem)
     best, upper, failed = endless.program, least.upper, least.lower - 1
     while failed + max(1, upper // 200) < upper and time.monotonic() < ends:
         middle = (failed + upper) // 2
-        game = Game.of(problem, middle)
+        game = RecomputeProblem.of(problem, middle)
         for start in (best, endless.program):
             found = fit(game, start)
             for number in range(3):
                 if game.measure(found).fits:
                     break
-                found = improve(game, found, Recipe.of(number, problem.seed))
+                found = improve(game, found, AnnealingSettings.of(number, problem.seed))
             if game.measure(found).fits:
                 best, upper = found, int(endless.measure(found).memory.max())
                 break
@@ -112,7 +114,7 @@ def solve_phases(
 
 
 def _program_peak(graph: Graph) -> int:
-    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    game = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)))
     return int(game.measure(game.program).memory.max(initial=1))
 
 
@@ -160,10 +162,10 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
                 best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
     machine = machine_with_host(capacity, link) if best.copied or not offload.done(best) else _machine(capacity)
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
-    made = Plan(graph, machine, offload.moves(best), start if len(machine.level) > 1 else {})
+    made = Plan(graph, machine, Moves.of(graph, machine, offload.moves(best)), start if len(machine.level) > 1 else {})
     energy, bound = check(made).energy, min(game.base_cost, best.cost)
     return replace(
-        made, energy=whole(energy), bound=whole(bound), status="optimal" if energy <= bound else "bounded",
+        made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
         proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
     )  # fmt: skip
 
@@ -202,18 +204,18 @@ def _from_recomputation(
     return best if found is None or best.merit <= found.merit else found
 
 
-def _sequences(graph: Graph, game: Game, capacity: int, ends: float) -> Iterator[Ints]:
+def _sequences(graph: Graph, game: RecomputeProblem, capacity: int, ends: float) -> Iterator[Ints]:
     """Yield sequences that need less and less memory: orders as they are, and with more and more of their values made again."""
     yield game.program
-    yield frugal_order(game)
+    yield low_memory_order(game)
     peak = int(game.measure(game.program).memory.max(initial=capacity))
     for share in _SHARES:
-        sized = Game.of(Problem.of(graph, _machine(_MOST)), capacity + int(share * (peak - capacity)))
+        sized = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)), capacity + int(share * (peak - capacity)))
         yield fit(sized, game.program, ends=ends)
 
 
 def _offload(graph: Graph, capacity: int, link: PricedLink, seed: int) -> OffloadSearch:
-    game = Game.of(Problem.of(graph, _machine(_MOST)))
+    game = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)))
     movable = [tensor for tensor in graph.tensors if tensor.kind in ("temp", "output")]
     large = {tensor.name for tensor in movable if tensor.size >= link.least}
     search = OffloadSearch(game, capacity, link, large, seed)

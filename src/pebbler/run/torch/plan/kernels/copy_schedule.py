@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
-from pebbler.solver.recompute.kernels import Arrays
+from pebbler.solver.recompute.kernels import RecomputeArrays
 
 __all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "CopyPrices", "OpArrays", "schedule_copies", "time_moves"]
 
@@ -134,7 +134,7 @@ class _Schedule(NamedTuple):
 @kernel
 def schedule_copies(
     touches: Timeline,
-    game: Arrays,
+    game: RecomputeArrays,
     sequence: npt.NDArray,
     chosen: npt.NDArray,
     capacity: int,
@@ -165,7 +165,7 @@ def schedule_copies(
 
 
 @kernel
-def _begin(t: Timeline, game: Arrays, sequence: npt.NDArray, chosen: npt.NDArray) -> _Schedule:
+def _begin(t: Timeline, game: RecomputeArrays, sequence: npt.NDArray, chosen: npt.NDArray) -> _Schedule:
     values, touches = np.zeros(len(game.size), _VALUE), np.zeros(len(chosen), _TOUCH)
     runs, state = np.zeros(len(sequence), _RUN), np.zeros(1, _STATE)
     for v in range(len(values)):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
-from pebbler.solver.recompute.kernels import Arrays
+from pebbler.solver.recompute.kernels import RecomputeArrays
 
 __all__ = ["DEAD", "END", "Timeline", "choose_spans", "span_end", "timeline"]
 
@@ -33,7 +33,7 @@ class Timeline(NamedTuple):
 
 
 @kernel
-def timeline(game: Arrays, sequence: npt.NDArray) -> Timeline:
+def timeline(game: RecomputeArrays, sequence: npt.NDArray) -> Timeline:
     """Return the touches of a legal sequence."""
     runs, values = len(sequence), len(game.size)
     t_start, reads = np.zeros(runs + 1, np.int64), np.zeros(runs, np.int64)
