@@ -26,6 +26,7 @@ from pebbler.notes.reproduction import reproduce
 from pebbler.notes.step_scripts import batch_step, play, step
 from pebbler.notes.tiled_loops import FLOATS_PER_KB, Pipelined, Tiled, steady_lru, tile_spans
 from pebbler.referee.judgement import check
+from pebbler.solver.chain.strategies import compare_strategies, spent
 from pebbler.trace.buffer_events import Events
 from pebbler.workloads import deep_mlp, mlp, note_mlp
 
@@ -107,6 +108,13 @@ def test_note_001():
     dear = [rows[f"optimum without io, {red} red"] for red in range(3, 16)]
     assert dear == [5149, 1019, 627, 490, 423, 388, 357, 347, 336, 324, 311, 297, 287]
     assert rows["optimum, 102 red"] == 201
+
+
+def test_note_001_program_is_followed_to_the_letter():
+    moves = list(note_program())
+    assert (len(moves), spent(moves)) == (381, 2082)
+    judged = compare_strategies(references={"theirs": moves})[0]
+    assert (judged.name, judged.legal, judged.move, judged.energy) == ("theirs", False, 12, 2082)
 
 
 def test_note_001_program_is_replayed_move_by_move():

@@ -14,7 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.solver.chain import Chain, as_chain, solve_chain_problem, solve_general
-from pebbler.solver.chain.recognise import named_moves
+from pebbler.solver.chain.chain_moves import plan_moves
 from pebbler.solver.problem import Problem, Search
 
 
@@ -42,10 +42,12 @@ def two_levels(capacity=6, **changes):
 
 @pytest.mark.parametrize("reorder", [False, True])
 def test_other_names_sizes_and_costs_are_recognised(reorder):
-    chain, names = as_chain(other_names(reorder=reorder), two_levels(), {"image": "sram"})
+    graph = other_names(reorder=reorder)
+    chain, parts = as_chain(graph, two_levels(), {"image": "sram"})
     assert chain == Chain((2, 3, 1), (0, 4, 7), (3, 2, 1), (42, 63, 21), (24, 36, 12), 6)
-    assert names.nodes == ("image", "hidden", "logits")
-    assert names.backward == ("back1", "back2", "loss")
+    assert [graph.tensor_names[node] for node in parts.nodes] == ["image", "hidden", "logits"]
+    assert [graph.op_names[op] for op in parts.forward[1:]] == ["layer1", "layer2"]
+    assert [graph.op_names[op] for op in parts.backward] == ["back1", "back2", "loss"]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +92,13 @@ def test_the_recognised_game_is_the_referees(length, red, io, where, one_level):
     )
     target = Machine("m", "pebble", levels)
     graph, start = workloads.chain(length), {"N0": "fast" if one_level else where}
-    chain, names = as_chain(graph, target, start)
+    chain, parts = as_chain(graph, target, start)
     least = naive_energy(chain)
     if math.isinf(least):
         return
     solved = solve_general(chain)
-    judgement = check(Plan(graph, target, list(named_moves(chain, names, target, solved.moves())), start))
+    moves = plan_moves(parts, solved.moves(), len(levels) - 1).moves(graph, target)
+    judgement = check(Plan(graph, target, moves, start))
     assert judgement.legal, judgement.error
     assert judgement.energy == solved.energy == least
 

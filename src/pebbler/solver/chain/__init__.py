@@ -14,10 +14,10 @@ from pebbler.errors import InputError
 from pebbler.files import int_if_whole
 from pebbler.game.plan import Plan, Status
 from pebbler.solver.chain.chain_model import Chain, read_chain
-from pebbler.solver.chain.chain_moves import Recorded, Splits, stream, tally
+from pebbler.solver.chain.chain_moves import Recorded, Splits, plan_moves, stream, tally
 from pebbler.solver.chain.chain_solution import ChainSolution
 from pebbler.solver.chain.general import general_bound, general_recurrence, is_exact, search_small
-from pebbler.solver.chain.recognise import as_chain, named_moves
+from pebbler.solver.chain.recognise import as_chain
 from pebbler.solver.chain.uniform import uniform_bound, uniform_recurrence
 from pebbler.solver.problem import Search
 
@@ -160,10 +160,11 @@ def solve_chain_problem(search: Search) -> bool:
     found = as_chain(problem.graph, problem.machine, problem.start)
     if found is None:
         return False
-    chain, names = found
+    chain, parts = found
     solved = solve_general(chain)
     if solved.count > LONGEST_PLAN:
         return False
-    search.offer(list(named_moves(chain, names, problem.machine, solved.moves())))
+    moves = plan_moves(parts, solved.moves(), len(problem.machine.level) - 1)
+    search.offer(moves.moves(problem.graph, problem.machine))
     search.raise_bound(solved.bound, solved.proof)
     return search.done

@@ -19,7 +19,7 @@ from pebbler.files import read_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 
-__all__ = ["Chain", "chain_graph", "chain_machine", "read_chain"]
+__all__ = ["Chain", "ChainParts", "chain_graph", "chain_machine", "chain_parts", "read_chain"]
 
 Floats = npt.NDArray[np.float64]
 _COLUMNS = ("size", "forward", "backward", "store", "load")
@@ -183,6 +183,25 @@ def chain_graph(chain: Chain, name: str | None = None) -> Graph:
         gradient = [] if i == last else [f"g{i + 1}"]
         graph.op(f"b{i}", reads=[f"N{i}", *above, *gradient], writes=[f"g{i}"], cost=chain.backward[i])
     return graph
+
+
+@dataclass(frozen=True)
+class ChainParts:
+    """Where the parts of a chain are in a graph: the numbers of tensors and ops, from N_0 up."""
+
+    nodes: tuple[int, ...]
+    forward: tuple[int, ...]  # the first is -1: nothing computes N_0
+    backward: tuple[int, ...]
+
+
+def chain_parts(chain: Chain) -> ChainParts:
+    """Return where the parts of a chain are in its `chain_graph`.
+
+    >>> chain_parts(Chain.uniform(2, red=3))
+    ChainParts(nodes=(0, 1, 2), forward=(-1, 0, 1), backward=(4, 3, 2))
+    """
+    last = chain.last
+    return ChainParts(tuple(range(last + 1)), tuple(range(-1, last)), tuple(range(2 * last, last - 1, -1)))
 
 
 def chain_machine(chain: Chain, capacity: int) -> Machine:

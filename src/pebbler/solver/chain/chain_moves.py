@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pebbler.solver.chain.chain_model import Chain
+from pebbler.game.moves import MoveList
+from pebbler.solver.chain.chain_model import Chain, ChainParts
 
-__all__ = ["ChainMove", "ChainMoveKind", "Recorded", "Splits", "Tally", "stream", "tally"]
+__all__ = ["ChainMove", "ChainMoveKind", "Recorded", "Splits", "Tally", "plan_moves", "stream", "tally"]
 
 ChainMoveKind = Literal["compute", "backward", "load", "store", "drop", "snap", "restore"]
 ChainMove = tuple[ChainMoveKind, int]
@@ -83,6 +84,27 @@ def tally(chain: Chain, moves: Iterable[ChainMove]) -> Tally:
             peak = max(peak, used)
     computes, loads, stores = (count.get(kind, 0) for kind in ("compute", "load", "store"))
     return Tally(computes, loads, stores, sum(count.values()), peak)
+
+
+def plan_moves(parts: ChainParts, moves: Iterable[ChainMove], slow: int) -> MoveList:
+    """Return the moves of a chain as moves of a graph that holds it, on a machine whose slow level has number `slow`.
+
+    >>> list(plan_moves(ChainParts((0, 1), (-1, 0), (2, 1)), [("compute", 1), ("drop", 1)], 1).subject)
+    [0, 1]
+    """
+    found = MoveList()
+    for kind, node in moves:
+        if kind == "compute":
+            found.compute(parts.forward[node])
+        elif kind == "backward":
+            found.compute(parts.backward[node])
+        elif kind == "store":
+            found.copy(parts.nodes[node], 0, slow)
+        elif kind == "load":
+            found.copy(parts.nodes[node], slow, 0)
+        else:
+            found.drop(parts.nodes[node], 0)
+    return found
 
 
 _AGAIN, _KEEP, _BEST, _SERVE, _DISCARD = range(5)

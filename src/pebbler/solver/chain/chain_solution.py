@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
+from pebbler.errors import InputError
 from pebbler.files import int_if_whole
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Move, Plan, Status
-from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
-from pebbler.solver.chain.chain_moves import ChainMove, Recorded, Splits, stream
+from pebbler.game.plan import Plan, Status
+from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine, chain_parts
+from pebbler.solver.chain.chain_moves import ChainMove, Recorded, Splits, plan_moves, stream
 
-__all__ = ["ChainSolution", "plan_moves"]
+__all__ = ["ChainSolution", "chain_plan"]
 
 
 @dataclass(frozen=True)
@@ -67,44 +67,30 @@ class ChainSolution:
             bound = sum(chain.forward[1 : chain.length]) + chain.backward_total
             status = "optimal" if self.energy <= bound else "bounded"
             proof = "every op runs once"
-        machine = chain_machine(chain, capacity)
-        start = {"fast": "fast", "slow": "slow", "both": ["fast", "slow"]}[chain.start]
-        graph = chain_graph(chain)
-        return Plan(
-            graph,
-            machine,
-            Moves.of(graph, machine, plan_moves(chain, self.moves())),
-            {"N0": start},
-            False,
-            int_if_whole(self.energy),
-            int_if_whole(bound),
-            status,
-            proof,
-        )
+        plan = chain_plan(chain, self.moves(), capacity)
+        return replace(plan, energy=int_if_whole(self.energy), bound=int_if_whole(bound), status=status, proof=proof)
 
 
-def plan_moves(chain: Chain, moves: Iterator[ChainMove]) -> Iterator[Move]:
-    """Yield the moves of a chain in the words of `pebbler.game.plan`.
+def chain_plan(chain: Chain, moves: Iterable[ChainMove], capacity: int | None = None) -> Plan:
+    """Return moves of a chain as a plan that the referee can check, legal or not; a store needs a slow memory.
 
-    >>> list(plan_moves(Chain.uniform(1, red=2), iter([("compute", 1), ("drop", 1)])))
-    [('compute', 'c1'), ('drop', 'N1', 'fast')]
+    >>> [*chain_plan(Chain.uniform(1, red=2), [("compute", 1), ("drop", 1)]).moves]
+    [Compute('c1'), Drop('N1', 'fast')]
     """
-    if chain.adjoint:
-        moves = _with_room_for_sweeps(moves)
-    for kind, node in moves:
-        if kind == "compute":
-            yield "compute", f"c{node}"
-        elif kind == "backward":
-            yield "compute", f"b{node}"
-        elif kind == "store":
-            yield "copy", f"N{node}", "fast", "slow"
-        elif kind == "load":
-            yield "copy", f"N{node}", "slow", "fast"
-        else:
-            yield "drop", f"N{node}", "fast"
+    played = list(_with_room_for_sweeps(moves) if chain.adjoint else moves)
+    graph, machine = chain_graph(chain), chain_machine(chain, chain.fast if capacity is None else capacity)
+    slow = len(machine.level) - 1
+    for i, (kind, _) in enumerate(played if slow == 0 else ()):
+        if kind in ("store", "load"):
+            known = ", ".join(machine.names)
+            raise InputError(f"moves[{i}]: machine {machine.name} has no level slow (known: {known})")
+    start = {"fast": "fast", "slow": "slow", "both": ["fast", "slow"]}[chain.start]
+    return Plan(
+        graph, machine, plan_moves(chain_parts(chain), played, slow).moves(graph, machine), {"N0": start}, False
+    )
 
 
-def _with_room_for_sweeps(moves: Iterator[ChainMove]) -> Iterator[ChainMove]:
+def _with_room_for_sweeps(moves: Iterable[ChainMove]) -> Iterator[ChainMove]:
     """Play the running state as one more pebble: it is put down by each step and taken up when the next one leaves it."""
     running, kept = 0, set[int]()
     for kind, node in moves:

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
 from pebbler.game.graph import Graph, Op
 from pebbler.game.machine import Machine
-from pebbler.game.plan import Move
-from pebbler.solver.chain.chain_model import Chain
-from pebbler.solver.chain.chain_moves import ChainMove
+from pebbler.solver.chain.chain_model import Chain, ChainParts
 
-__all__ = ["ChainNames", "as_chain", "named_moves"]
-
-
-@dataclass(frozen=True)
-class ChainNames:
-    """What a graph calls the parts of a chain, from N_0 up."""
-
-    nodes: tuple[str, ...]
-    forward: tuple[str, ...]  # forward[0] is empty: nothing computes N_0
-    backward: tuple[str, ...]
+__all__ = ["as_chain"]
 
 
 def as_chain(
     graph: Graph, machine: Machine, start: Mapping[str, str | Sequence[str]] | None = None
-) -> tuple[Chain, ChainNames] | None:
-    """Return a graph as a chain, with its names, or None unless the two games are exactly the same.
+) -> tuple[Chain, ChainParts] | None:
+    """Return a graph as a chain, and where its parts are, or None unless the two games are exactly the same.
 
     That takes an explicit machine of one or two levels that computes in the fastest; an input, a line of temps each computed
     from the one before, and a backward op for each, from the last to the first, that reads its node, the next one and the
     gradient before, and makes a gradient that takes no room.
 
     >>> from pebbler import machine, workloads
-    >>> chain, names = as_chain(workloads.chain(5), machine("red-blue"), {"N0": "fast"})
-    >>> chain == Chain.uniform(5, red=11, io=100), names.backward[:2]
-    (True, ('b0', 'b1'))
+    >>> chain, parts = as_chain(workloads.chain(5), machine("red-blue"), {"N0": "fast"})
+    >>> chain == Chain.uniform(5, red=11, io=100), parts.backward[:2]
+    (True, (10, 9))
     >>> as_chain(workloads.note_mlp(), machine("red-blue")) is None
     True
     """
@@ -46,13 +34,11 @@ def as_chain(
     if machine.management != "explicit" or machine.operands != "fastest" or len(levels) > 2:
         return None
     capacity = levels[0].capacity
-    names = _names(graph)
-    if capacity is None or names is None:
+    parts = _find_parts(graph)
+    if capacity is None or parts is None:
         return None
-    at = _start(machine, (start or {}).get(names.nodes[0]))
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
-    costs = {op.name: op.cost for op in graph.ops}
-    sizes = tuple(tensors[name].size for name in names.nodes)
+    at = _start(machine, (start or {}).get(graph.tensor_names[parts.nodes[0]]))
+    sizes = tuple(graph.tensors[node].size for node in parts.nodes)
     if min(sizes) < 1 or any(a + b > capacity for a, b in pairwise(sizes)):
         return None
     if len(levels) == 2:
@@ -61,14 +47,14 @@ def as_chain(
         store = load = math.inf
     chain = Chain(
         sizes,
-        (0.0, *(costs[name] for name in names.forward[1:])),
-        tuple(costs[name] for name in names.backward),
+        (0.0, *(graph.ops[op].cost for op in parts.forward[1:])),
+        tuple(graph.ops[op].cost for op in parts.backward),
         tuple(store * size for size in sizes),
         tuple(load * size for size in sizes),
         capacity,
         start=at,
     )
-    return chain, names
+    return chain, parts
 
 
 def _start(machine: Machine, where: str | Sequence[str] | None) -> Literal["fast", "slow", "both"]:
@@ -77,7 +63,7 @@ def _start(machine: Machine, where: str | Sequence[str] | None) -> Literal["fast
     return "both" if len(levels) == 2 else "fast" if levels == {0} else "slow"
 
 
-def _names(graph: Graph) -> ChainNames | None:
+def _find_parts(graph: Graph) -> ChainParts | None:
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     if any(tensor.overwrites for tensor in graph.tensors) or any(op.once or len(op.writes) != 1 for op in graph.ops):
         return None
@@ -101,7 +87,12 @@ def _names(graph: Graph) -> ChainNames | None:
     backward = _backward(graph, nodes, set(forward))
     if backward is None or any(tensors[op.writes[0]].size for op in backward):
         return None
-    return ChainNames(tuple(nodes), tuple(forward), tuple(op.name for op in backward))
+    numbers = graph.op_numbers
+    return ChainParts(
+        tuple(graph.tensor_numbers[name] for name in nodes),
+        (-1, *(numbers[name] for name in forward[1:])),
+        tuple(numbers[op.name] for op in backward),
+    )
 
 
 def _backward(graph: Graph, nodes: list[str], forward: set[str]) -> list[Op] | None:
@@ -117,25 +108,3 @@ def _backward(graph: Graph, nodes: list[str], forward: set[str]) -> list[Op] | N
         if i > 0:
             reads = frozenset({nodes[i - 1], nodes[i], op.writes[0]})
     return found[::-1]
-
-
-def named_moves(chain: Chain, names: ChainNames, machine: Machine, moves: Iterator[ChainMove]) -> Iterator[Move]:
-    """Yield the moves of a chain in the words of a graph and a machine.
-
-    >>> from pebbler import machine
-    >>> names = ChainNames(("x", "y"), ("", "f"), ("bx", "by"))
-    >>> list(named_moves(Chain.uniform(1, red=2), names, machine("red-blue"), iter([("compute", 1), ("drop", 1)])))
-    [('compute', 'f'), ('drop', 'y', 'fast')]
-    """
-    fast, slow = machine.names[0], machine.names[-1]
-    for kind, node in moves:
-        if kind == "compute":
-            yield "compute", names.forward[node]
-        elif kind == "backward":
-            yield "compute", names.backward[node]
-        elif kind == "store":
-            yield "copy", names.nodes[node], fast, slow
-        elif kind == "load":
-            yield "copy", names.nodes[node], slow, fast
-        else:
-            yield "drop", names.nodes[node], fast

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 
 from pebbler.errors import InputError
 from pebbler.files import int_if_whole
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_uniform
-from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine
-from pebbler.solver.chain.chain_moves import ChainMove
-from pebbler.solver.chain.chain_solution import plan_moves
+from pebbler.solver.chain.chain_model import Chain
+from pebbler.solver.chain.chain_moves import ChainMove, tally
+from pebbler.solver.chain.chain_solution import chain_plan
 from pebbler.solver.chain.kernels.uniform_table import uniform_levels
 
 __all__ = ["StrategyResult", "binomial_moves", "compare_strategies", "every_k_moves", "judge", "spent"]
 
-# The referee takes moves as a list; a comparison of longer chains than this would be millions of them.
+# The referee takes all moves at once; a comparison of longer chains than this would be millions of them.
 LONGEST = 20_000
 
 
@@ -116,10 +114,10 @@ def compare_strategies(
     io: float = 100,
     references: Mapping[str, Iterable[ChainMove]] | None = None,
 ) -> list[StrategyResult]:
-    """Return given strategies, checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
+    """Return what `references` do, then checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
 
-    >>> [(row.name, row.energy, row.legal) for row in compare_strategies()][-2:]
-    [('binomial (revolve)', 435, True), ('optimal', 336, True)]
+    >>> [(row.name, row.energy, row.legal) for row in compare_strategies()][-1]
+    ('optimal', 336, True)
     """
     if length > LONGEST:
         raise InputError(f"strategies are compared on chains of up to {LONGEST} nodes, got {length}")
@@ -142,29 +140,23 @@ def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
 
 
 def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterable[ChainMove]) -> StrategyResult:
-    """Return a strategy's figures and the referee's verdict on it."""
-    chain = Chain.uniform(length, red, compute, io)
-    played = list(moves)
-    graph, machine = chain_graph(chain), chain_machine(chain, red)
+    """Return a strategy's figures and what the referee says of it."""
+    chain, played = Chain.uniform(length, red, compute, io), list(moves)
     error, move = None, None
     try:
-        judgement = check(
-            Plan(graph, machine, Moves.of(graph, machine, plan_moves(chain, iter(played))), {"N0": "fast"})
-        )
+        judgement = check(chain_plan(chain, played))
         error, move = judgement.error, judgement.move
     except InputError as refused:  # a store where there is no slow memory
         error = str(refused)
-    counts = {kind: sum(1 for move in played if move[0] == kind) for kind in ("compute", "load", "store")}
-    energy = int_if_whole(spent(played, compute, io)) or 0
-    peak = _peak(played)
+    count, energy = tally(chain, played), int_if_whole(spent(played, compute, io))
     return StrategyResult(
         name,
         energy,
-        len(played),
-        counts["compute"],
-        counts["load"],
-        counts["store"],
-        peak,
+        count.moves,
+        count.computes,
+        count.loads,
+        count.stores,
+        _peak(played),
         error is None,
         error,
         move,
