@@ -22,7 +22,7 @@ from typing import Any
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-__all__ = ["cache_folder", "kernel", "source_key"]
+__all__ = ["cache_folder", "inner_kernel", "kernel", "source_key"]
 
 _PACKAGE = __name__.partition(".")[0]
 _IMPORT = re.compile(
@@ -48,6 +48,15 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return dispatcher  # not of this package: there is no source to make a key from
     dispatcher._cache = _KernelCache(function)
     return dispatcher
+
+
+def inner_kernel(function: Callable[..., Any]) -> Any:
+    """Compile a kernel that other kernels call in their loops, and that makes no arrays.
+
+    Then nobody has to count the references to the arrays that it is given, which numba does at every call and at every
+    look into a record, and which would take longer than the work itself.
+    """
+    return kernel(function, _nrt=False, forceinline=True)
 
 
 @cache

@@ -10,8 +10,8 @@ import naive_recency
 from pebbler.game.machine import machine
 from pebbler.game.plan import Plan
 from pebbler.notes import note_order
-from pebbler.referee.books import price_recency
 from pebbler.referee.judgement import check
+from pebbler.referee.pricing import price_recency
 from pebbler.workloads import note_mlp
 from strategies import generators, random_cache_machine, random_graph, random_order
 

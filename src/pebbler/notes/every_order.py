@@ -9,8 +9,8 @@ from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.orders import iterate_orders
-from pebbler.referee.books import capacities, prices
-from pebbler.referee.kernels import recency_rank as recency
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.pricing import cache_game
 from pebbler.trace.buffer_events import Events
 
 __all__ = ["all_orders", "hazard_free", "order_ards", "order_events", "recency_energies"]
@@ -52,15 +52,8 @@ def recency_energies(graph: Graph, machine: Machine, orders: Orders) -> npt.NDAr
     >>> recency_energies(workloads.note_mlp(), machine("notes-recency"), np.arange(15)[None]).tolist()
     [11004490.0]
     """
-    flow, machine = graph.dataflow, machine.in_unit(graph.unit)
-    reads, writes = flow.op_reads, flow.op_writes
-    setup = (
-        reads.start, flow.value_tensor[reads.items], writes.start, flow.value_tensor[writes.items],
-        flow.tensor_size, flow.start_value != NONE, flow.op_cost,
-        capacities(machine), prices(machine, "read"), prices(machine, "write"),
-    )  # fmt: skip
-    books = tuple(np.zeros(n) for n in (len(machine.level), len(graph.tensors), flow.ops, flow.ops))
-    return np.array([recency.price(order, *setup, *books) for order in orders])
+    game = cache_game(graph, machine.in_unit(graph.unit), steady=False)
+    return np.array([price(game, order) for order in orders])
 
 
 def order_events(graph: Graph, order: list[str] | None = None) -> Events:

@@ -16,7 +16,7 @@ from pebbler.notes.note000_savings import PJ_PER_UJ, Solver, savings
 from pebbler.notes.parity import Config
 from pebbler.notes.reference_orders import note_order
 from pebbler.notes.sgd import train
-from pebbler.referee.books import price_recency
+from pebbler.referee.pricing import price_recency
 from pebbler.workloads import note_mlp
 
 __all__ = ["run"]

@@ -5,7 +5,7 @@ from pebbler.trace.buffer_events import Events, buffer_lru
 from pebbler.trace.bytedmd import bytedmd, trace_scalars
 from pebbler.trace.caches import WriteBacks, hierarchy, level_hits, opt_misses, set_associative
 from pebbler.trace.distances import StackDistance, reuse_distances
-from pebbler.trace.lru import lru_energy
+from pebbler.trace.energy import lru_energy
 from pebbler.trace.record import Recorder, record
 from pebbler.trace.sampling import sample_miss_ratio
 from pebbler.trace.traces import Trace

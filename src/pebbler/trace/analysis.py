@@ -17,8 +17,8 @@ from pebbler.game.plan import Plan
 from pebbler.referee.touches import touch
 from pebbler.trace.caches import WriteBacks, opt_misses
 from pebbler.trace.distances import Packer, ReuseProfile, check_sizes
+from pebbler.trace.energy import LruEnergy, lru_energy
 from pebbler.trace.kernels import since_write as kernel
-from pebbler.trace.lru import LruEnergy, lru_energy
 from pebbler.trace.trace_files import Names
 from pebbler.trace.traces import CHUNK, Trace
 

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pebbler.errors import InputError
 from pebbler.trace.distances import CHUNK, Packer, ReuseProfile, StackDistance, check_sizes, check_words
+from pebbler.trace.energy import LruEnergy, TouchEnergy, lru_energy
 from pebbler.trace.kernels import associative as kernel
 from pebbler.trace.kernels import opt
-from pebbler.trace.lru import LruEnergy, TouchEnergy, lru_energy
 
 __all__ = [
     "LevelCounts",

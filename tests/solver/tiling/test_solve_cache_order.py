@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 import naive_orders as naive
 import pebbler as pb
 from pebbler.referee.judgement import check
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.pricing import cache_game
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_bound
-from pebbler.solver.tiling.cache_order import best_order, op_floors, touching_of
-from pebbler.solver.tiling.kernels.cache_order import price
+from pebbler.solver.tiling.cache_order import best_order, op_floors
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
@@ -29,12 +30,12 @@ def test_the_kernel_prices_an_order_as_the_referee_does(seed: int, management: s
     graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, management)
     nodes = NodeGraph.of(graph)
     assert nodes is not None
-    touching = touching_of(graph, machine, steady=steady)
+    game = cache_game(graph, machine, steady=steady)
     for order in (np.arange(len(graph.ops)), nodes.order(nearest_first(nodes, machine, by_price=True))):
         plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order], steady=steady)
         verdict = check(plan)
         assert verdict.legal
-        assert price(touching, order) == pytest.approx(verdict.energy, rel=1e-12)
+        assert price(game, order) == pytest.approx(verdict.energy, rel=1e-12)
         assert op_floors(graph, machine).sum() <= verdict.energy
 
 

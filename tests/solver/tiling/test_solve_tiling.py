@@ -9,13 +9,13 @@ import pytest
 
 import pebbler as pb
 from pebbler.referee.judgement import check
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.pricing import cache_game
 from pebbler.run.numbers import verify
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling import solve_tiled
-from pebbler.solver.tiling.cache_order import touching_of
 from pebbler.solver.tiling.candidates import candidate_of
 from pebbler.solver.tiling.compare import compare_tiled
-from pebbler.solver.tiling.kernels.cache_order import price
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
@@ -121,12 +121,12 @@ def test_the_nearest_first_is_legal_on_any_graph_of_tiles() -> None:
     )
     machine = pb.machine("laptop").in_unit("float32")
     nodes = NodeGraph.of(graph)
-    touching = touching_of(graph, machine, steady=True)
+    game = cache_game(graph, machine, steady=True)
     for by_price in (False, True):
         order = nodes.order(nearest_first(nodes, machine, by_price=by_price))
         plan = pb.Plan.in_order(graph, machine, [graph.ops[i].name for i in order])
         assert check(plan).legal
-        assert price(touching, np.ascontiguousarray(order)) == pytest.approx(check(plan).energy, rel=1e-12)
+        assert price(game, np.ascontiguousarray(order)) == pytest.approx(check(plan).energy, rel=1e-12)
 
 
 def test_every_freedom_is_worth_something() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
 
 __all__ = [
     "ALREADY_RAN",
@@ -26,6 +26,9 @@ __all__ = [
     "RESULT_NOT_FAST",
     "SAME_LEVEL",
     "STALE_RESULT",
+    "Board",
+    "ExplicitGame",
+    "MoveArrays",
     "play",
 ]
 
@@ -49,244 +52,328 @@ NEVER_RAN = 12  # op
 NOT_AT_END = 13  # value
 NOT_STEADY = 14  # value, levels that have it, levels that should (bits)
 
+_BIT = np.int64(1)  # of the fastest level
+
+
+class ExplicitGame(NamedTuple):
+    """A graph, a machine and a start as the rules see them. Rows of several items are `x[x_start[i]:x_start[i + 1]]`."""
+
+    capacity: Array  # per level
+    read_price: Array
+    write_price: Array
+    fastest_only: bool  # reads must be in the fastest level, and results go there
+    tensor: Array  # per value: the tensor it is a version of
+    size: Array
+    maker: Array  # per value: the op that makes it, -1: there at the start
+    survives: Array  # per value: must be present at the end
+    cost: Array  # per op
+    once: Array
+    in_place: Array
+    reads_start: Array  # per op: values
+    reads: Array
+    writes_start: Array
+    writes: Array
+    destroys_start: Array
+    destroys: Array
+    readers_start: Array  # per value: ops
+    readers: Array
+    tensors: int
+    start: Array  # per value: a bit for each level that has a copy at the start
+    param_start: Array  # per param: its first value, and its final one
+    param_end: Array
+    steady: bool
+    ignore_war: bool  # an update may overwrite what is still to be read; the old version lives on beside the new one
+
+
+class MoveArrays(NamedTuple):
+    """Moves as numbers: kind (0 compute, 1 copy, 2 drop), op or tensor, level, and the level that a copy goes to."""
+
+    kind: Array
+    subject: Array
+    level: Array
+    to: Array
+
+
+class Board(NamedTuple):
+    """Where everything is, and what has happened."""
+
+    present: Array  # per value: a bit for each level that has a copy
+    made: Array
+    lost: Array  # per value: absent, and nothing can compute it again
+    overwritten: Array
+    ran: Array  # per op
+    current: Array  # per tensor: the value that copies and drops mean, -1: none
+    used: Array  # per level
+    stack: Array  # scratch
+
 
 @kernel
-def _recoverable(
-    v: int, maker: Array, op_once: Array, op_in_place: Array, r_start: Array, r_items: Array, w_start: Array, w_items: Array,
-    lost: Array, overwritten: Array,
-) -> bool:  # fmt: skip
+def play(game, moves, books):  # type: ignore[no-untyped-def]
+    """Play all moves; return (reason, move, a, b, c), where `move` is -1 for the start and the number of moves for the end.
+
+    `books` are filled as the game goes.
+    """
+    return _play(game, _set_up(game), moves, books)
+
+
+@inner_kernel
+def _play(game, board, moves, books):  # type: ignore[no-untyped-def]
+    for at in range(len(game.capacity)):
+        books.peak[at] = board.used[at]
+        if board.used[at] > game.capacity[at]:
+            return OVERFLOW, -1, at, board.used[at], 0
+    for i in range(len(moves.kind)):
+        kind, subject, at = moves.kind[i], moves.subject[i], int(moves.level[i])
+        if kind == 0:
+            energy, reason, a, b, c = _compute(game, board, books, subject, at)
+        else:
+            value = board.current[subject]
+            if value < 0 or not board.present[value] & (_BIT << at):
+                return NOT_THERE, i, subject, at, 0
+            if kind == 1:
+                to = int(moves.to[i])
+                if to == at:
+                    return SAME_LEVEL, i, subject, at, 0
+                energy = _copy(game, board, books, value, at, to)
+                reason, at = LEGAL, to
+            else:
+                energy = 0.0
+                reason, a, b, c = _drop(game, board, value, at)
+        if reason != LEGAL:
+            return reason, i, a, b, c
+        books.by_kind[kind] += energy
+        books.step_energy[i] = energy
+        if board.used[at] > game.capacity[at]:
+            return OVERFLOW, i, at, board.used[at], 0
+        books.peak[at] = max(books.peak[at], board.used[at])
+    reason, a, b, c = _refuse_end(game, board)
+    return reason, len(moves.kind), a, b, c
+
+
+@kernel
+def _set_up(game):  # type: ignore[no-untyped-def]
+    """Return the board at the start."""
+    values, ops = len(game.size), len(game.cost)
+    board = Board(
+        game.start.copy(), np.zeros(values, np.bool_), np.zeros(values, np.bool_), np.zeros(values, np.bool_),
+        np.zeros(ops, np.bool_), np.full(game.tensors, -1, np.int64), np.zeros(len(game.capacity), np.int64),
+        np.empty(values + 1, np.int64),
+    )  # fmt: skip
+    for v in range(values):
+        if game.maker[v] < 0:
+            board.made[v] = True
+            board.current[game.tensor[v]] = v
+            for at in range(len(game.capacity)):
+                if board.present[v] & (_BIT << at):
+                    board.used[at] += game.size[v]
+    return board
+
+
+@inner_kernel
+def _compute(game, board, books, op, at):  # type: ignore[no-untyped-def]
+    """Run an op whose results go to level `at`; return its energy, and why it may not run."""
+    reason, a, b, c = _refuse_compute(game, board, op, at)
+    if reason != LEGAL:
+        return 0.0, reason, a, b, c
+    # Prices are those of the moment before anything is overwritten.
+    energy = _pay_compute(game, board, books, op, at)
+    first_run = not board.ran[op]
+    board.ran[op] = True
+    if first_run:
+        reason, a, b, c = _overwrite(game, board, op)
+        if reason != LEGAL:
+            return energy, reason, a, b, c
+    for k in range(game.writes_start[op], game.writes_start[op + 1]):
+        v = game.writes[k]
+        board.made[v] = True
+        if first_run:
+            board.current[game.tensor[v]] = v
+        _put(game, board, v, at)
+    if first_run:
+        for k in range(game.destroys_start[op], game.destroys_start[op + 1]):
+            v = game.destroys[k]
+            if board.overwritten[v] and not board.lost[v]:
+                gone, by = _lose(game, board, v)
+                if gone >= 0:
+                    return energy, LOSES_NEEDED, gone, by, v
+    return energy, LEGAL, 0, 0, 0
+
+
+@inner_kernel
+def _refuse_compute(game, board, op, at):  # type: ignore[no-untyped-def]
+    """Return why an op may not run now, as far as its reads and its earlier runs say."""
+    if game.fastest_only and at != 0:
+        return RESULT_NOT_FAST, op, at, 0
+    if board.ran[op]:
+        if game.once[op] or game.in_place[op]:
+            return ALREADY_RAN, op, 0, 0
+        for k in range(game.writes_start[op], game.writes_start[op + 1]):
+            if board.overwritten[game.writes[k]]:
+                return STALE_RESULT, game.writes[k], op, 0
+    for k in range(game.reads_start[op], game.reads_start[op + 1]):
+        v = game.reads[k]
+        if not board.made[v]:
+            return NOT_MADE, v, op, 0
+        if board.present[v] == 0:
+            return NOT_PRESENT, v, op, 0
+        if game.fastest_only and not board.present[v] & _BIT:
+            return NOT_FAST, v, op, 0
+    return LEGAL, 0, 0, 0
+
+
+@inner_kernel
+def _pay_compute(game, board, books, op, at):  # type: ignore[no-untyped-def]
+    """Return what running an op costs now, and enter it in the books."""
+    energy = game.cost[op]
+    books.by_level[at] += energy
+    if game.writes_start[op] < game.writes_start[op + 1]:
+        books.by_tensor[game.tensor[game.writes[game.writes_start[op]]]] += energy
+    else:
+        books.by_tensor[game.tensor[game.reads[game.reads_start[op]]]] += energy
+    if not game.fastest_only:
+        for k in range(game.reads_start[op], game.reads_start[op + 1]):
+            v = game.reads[k]
+            source = 0
+            while not board.present[v] & (_BIT << source):
+                source += 1
+            paid = game.size[v] * game.read_price[source]
+            energy += paid
+            books.by_level[source] += paid
+            books.by_tensor[game.tensor[v]] += paid
+        for k in range(game.writes_start[op], game.writes_start[op + 1]):
+            v = game.writes[k]
+            paid = game.size[v] * game.write_price[at]
+            energy += paid
+            books.by_level[at] += paid
+            books.by_tensor[game.tensor[v]] += paid
+    books.by_op[op] += energy
+    return energy
+
+
+@inner_kernel
+def _overwrite(game, board, op):  # type: ignore[no-untyped-def]
+    """Destroy the old versions that an op overwrites when it runs first; return why it may not."""
+    for k in range(game.destroys_start[op], game.destroys_start[op + 1]):
+        v = game.destroys[k]
+        if not board.made[v]:
+            return OVERWRITES_UNMADE, v, game.maker[v], op
+        pending = -1
+        for j in range(game.readers_start[v], game.readers_start[v + 1]):
+            if not board.ran[game.readers[j]]:
+                pending = game.readers[j]
+                break
+        if pending >= 0:
+            if game.ignore_war:
+                continue
+            return OVERWRITES_EARLY, v, pending, op
+        for at in range(len(game.capacity)):
+            if board.present[v] & (_BIT << at):
+                board.used[at] -= game.size[v]
+        board.present[v] = 0
+        board.overwritten[v] = True
+        if board.current[game.tensor[v]] == v:
+            board.current[game.tensor[v]] = -1
+    return LEGAL, 0, 0, 0
+
+
+@inner_kernel
+def _copy(game, board, books, v, at, to):  # type: ignore[no-untyped-def]
+    """Copy a value from one level to another; return the energy."""
+    out, into = game.size[v] * game.read_price[at], game.size[v] * game.write_price[to]
+    books.by_level[at] += out
+    books.by_level[to] += into
+    books.by_tensor[game.tensor[v]] += out + into
+    _put(game, board, v, to)
+    return out + into
+
+
+@inner_kernel
+def _put(game, board, v, at):  # type: ignore[no-untyped-def]
+    """Let a level hold a copy of a value, if it does not yet."""
+    if not board.present[v] & (_BIT << at):
+        board.present[v] |= _BIT << at
+        board.used[at] += game.size[v]
+
+
+@inner_kernel
+def _drop(game, board, v, at):  # type: ignore[no-untyped-def]
+    """Forget a copy; return why the value cannot be spared."""
+    board.present[v] ^= _BIT << at
+    board.used[at] -= game.size[v]
+    if board.present[v] == 0 and not _recoverable(game, board, v):
+        gone, by = _lose(game, board, v)
+        if gone >= 0:
+            return LOSES_NEEDED, gone, by, v
+    return LEGAL, 0, 0, 0
+
+
+@inner_kernel
+def _recoverable(game, board, v):  # type: ignore[no-untyped-def]
     """Whether an absent value can still be computed again."""
-    op = maker[v]
-    if op < 0 or op_once[op] or op_in_place[op]:
+    op = game.maker[v]
+    if op < 0 or game.once[op] or game.in_place[op]:
         return False
-    for k in range(w_start[op], w_start[op + 1]):
-        if overwritten[w_items[k]]:
+    for k in range(game.writes_start[op], game.writes_start[op + 1]):
+        if board.overwritten[game.writes[k]]:
             return False
-    for k in range(r_start[op], r_start[op + 1]):
-        if lost[r_items[k]]:
+    for k in range(game.reads_start[op], game.reads_start[op + 1]):
+        if board.lost[game.reads[k]]:
             return False
     return True
 
 
-@kernel
-def _lose(
-    first: int, present: Array, made: Array, ran: Array, survive: Array, maker: Array, op_once: Array, op_in_place: Array,
-    r_start: Array, r_items: Array, w_start: Array, w_items: Array, rd_start: Array, rd_items: Array,
-    lost: Array, overwritten: Array, stack: Array,
-) -> tuple[int, int]:  # fmt: skip
+@inner_kernel
+def _lose(game, board, first):  # type: ignore[no-untyped-def]
     """Mark `first` as gone for good with everything that could only be recomputed from it.
 
     Returns the first value found that is still needed and the op that needs it (-1: the end), or -1, -1.
     """
     needed, by = -1, -1
-    lost[first] = True
-    stack[0] = first
+    board.lost[first] = True
+    board.stack[0] = first
     top = 1
     while top > 0:
         top -= 1
-        v = stack[top]
+        v = board.stack[top]
         if needed < 0:
-            for k in range(rd_start[v], rd_start[v + 1]):
-                if not ran[rd_items[k]]:
-                    needed, by = v, rd_items[k]
+            for k in range(game.readers_start[v], game.readers_start[v + 1]):
+                if not board.ran[game.readers[k]]:
+                    needed, by = v, game.readers[k]
                     break
-            if needed < 0 and survive[v]:
+            if needed < 0 and game.survives[v]:
                 needed = v
-        for k in range(rd_start[v], rd_start[v + 1]):
-            op = rd_items[k]
-            for j in range(w_start[op], w_start[op + 1]):
-                w = w_items[j]
-                if made[w] and present[w] == 0 and not lost[w]:
-                    lost[w] = True
-                    stack[top] = w
-                    top += 1
-        if overwritten[v] and maker[v] >= 0:
+        for k in range(game.readers_start[v], game.readers_start[v + 1]):
+            top = _lose_results(game, board, game.readers[k], top)
+        if board.overwritten[v] and game.maker[v] >= 0:
             # Its maker can never run again, so what else it made cannot be had again either.
-            op = maker[v]
-            for j in range(w_start[op], w_start[op + 1]):
-                w = w_items[j]
-                if made[w] and present[w] == 0 and not lost[w]:
-                    lost[w] = True
-                    stack[top] = w
-                    top += 1
+            top = _lose_results(game, board, game.maker[v], top)
     return needed, by
 
 
-@kernel
-def play(
-    kind: Array, subject: Array, level: Array, to: Array,
-    capacity: Array, read_price: Array, write_price: Array, fastest_only: bool,
-    value_tensor: Array, size: Array, maker: Array, survive: Array,
-    op_cost: Array, op_once: Array, op_in_place: Array,
-    r_start: Array, r_items: Array, w_start: Array, w_items: Array,
-    d_start: Array, d_items: Array, rd_start: Array, rd_items: Array,
-    tensors: int, start_mask: Array, param_start: Array, param_end: Array,
-    steady: bool, ignore_war: bool,
-    by_level: Array, by_tensor: Array, by_op: Array, by_kind: Array,
-    peak: Array, step_energy: Array,
-) -> tuple[int, int, int, int, int]:  # fmt: skip
-    """Play all moves; return (reason, move, a, b, c).
+@inner_kernel
+def _lose_results(game, board, op, top):  # type: ignore[no-untyped-def]
+    """Put the absent results of an op that cannot run again on the stack of losses; return its new top."""
+    for k in range(game.writes_start[op], game.writes_start[op + 1]):
+        v = game.writes[k]
+        if board.made[v] and board.present[v] == 0 and not board.lost[v]:
+            board.lost[v] = True
+            board.stack[top] = v
+            top += 1
+    return top
 
-    `start_mask` holds, per value, a bit per level that has a copy at the start. `param_start`/`param_end` pair each param's
-    first and final value for steady plans. The `by_*`, `peak` and `step_energy` arrays are filled as the game goes; a
-    `step_energy` of length 0 is not wanted. `move` is -1 for the start and len(kind) for the end.
-    """
-    values, ops, levels = len(size), len(op_cost), len(capacity)
-    present = start_mask.copy()
-    made = np.zeros(values, np.bool_)
-    lost = np.zeros(values, np.bool_)
-    overwritten = np.zeros(values, np.bool_)
-    ran = np.zeros(ops, np.bool_)
-    current = np.full(tensors, -1, np.int64)
-    stack = np.empty(values + 1, np.int64)
-    used = np.zeros(levels, np.int64)
-    bit = np.int64(1)
-    for v in range(values):
-        if maker[v] < 0:
-            made[v] = True
-            current[value_tensor[v]] = v
-            for at in range(levels):
-                if present[v] & (bit << at):
-                    used[at] += size[v]
-    for at in range(levels):
-        peak[at] = used[at]
-        if used[at] > capacity[at]:
-            return OVERFLOW, -1, at, used[at], 0
 
-    for i in range(len(kind)):
-        energy = 0.0
-        at = int(level[i])
-        if kind[i] == 0:
-            op = subject[i]
-            if fastest_only and at != 0:
-                return RESULT_NOT_FAST, i, op, at, 0
-            if ran[op]:
-                if op_once[op] or op_in_place[op]:
-                    return ALREADY_RAN, i, op, 0, 0
-                for k in range(w_start[op], w_start[op + 1]):
-                    if overwritten[w_items[k]]:
-                        return STALE_RESULT, i, w_items[k], op, 0
-            for k in range(r_start[op], r_start[op + 1]):
-                v = r_items[k]
-                if not made[v]:
-                    return NOT_MADE, i, v, op, 0
-                if present[v] == 0:
-                    return NOT_PRESENT, i, v, op, 0
-                if fastest_only and not present[v] & 1:
-                    return NOT_FAST, i, v, op, 0
-            # Prices are those of the moment before anything is overwritten.
-            energy = op_cost[op]
-            by_level[at] += op_cost[op]
-            if w_start[op] < w_start[op + 1]:
-                by_tensor[value_tensor[w_items[w_start[op]]]] += op_cost[op]
-            else:
-                by_tensor[value_tensor[r_items[r_start[op]]]] += op_cost[op]
-            if not fastest_only:
-                for k in range(r_start[op], r_start[op + 1]):
-                    v = r_items[k]
-                    source = 0
-                    while not present[v] & (bit << source):
-                        source += 1
-                    paid = size[v] * read_price[source]
-                    energy += paid
-                    by_level[source] += paid
-                    by_tensor[value_tensor[v]] += paid
-                for k in range(w_start[op], w_start[op + 1]):
-                    v = w_items[k]
-                    paid = size[v] * write_price[at]
-                    energy += paid
-                    by_level[at] += paid
-                    by_tensor[value_tensor[v]] += paid
-            first_run = not ran[op]
-            ran[op] = True
-            if first_run:
-                for k in range(d_start[op], d_start[op + 1]):
-                    v = d_items[k]
-                    if not made[v]:
-                        return OVERWRITES_UNMADE, i, v, maker[v], op
-                    pending = -1
-                    for j in range(rd_start[v], rd_start[v + 1]):
-                        if not ran[rd_items[j]]:
-                            pending = rd_items[j]
-                            break
-                    if pending >= 0:
-                        if ignore_war:
-                            continue  # the note's mistake, on request: the old version lives on beside the new one
-                        return OVERWRITES_EARLY, i, v, pending, op
-                    for a in range(levels):
-                        if present[v] & (bit << a):
-                            used[a] -= size[v]
-                    present[v] = 0
-                    overwritten[v] = True
-                    if current[value_tensor[v]] == v:
-                        current[value_tensor[v]] = -1
-            for k in range(w_start[op], w_start[op + 1]):
-                v = w_items[k]
-                made[v] = True
-                if first_run:
-                    current[value_tensor[v]] = v
-                if not present[v] & (bit << at):
-                    present[v] |= bit << at
-                    used[at] += size[v]
-            if first_run:
-                for k in range(d_start[op], d_start[op + 1]):
-                    v = d_items[k]
-                    if overwritten[v] and not lost[v]:
-                        gone, by = _lose(
-                            v, present, made, ran, survive, maker, op_once, op_in_place,
-                            r_start, r_items, w_start, w_items, rd_start, rd_items, lost, overwritten, stack,
-                        )  # fmt: skip
-                        if gone >= 0:
-                            return LOSES_NEEDED, i, gone, by, v
-            by_op[op] += energy
-        else:
-            tensor = subject[i]
-            v = current[tensor]
-            if v < 0 or not present[v] & (bit << at):
-                return NOT_THERE, i, tensor, at, 0
-            if kind[i] == 1:
-                goal = int(to[i])
-                if goal == at:
-                    return SAME_LEVEL, i, tensor, at, 0
-                out = size[v] * read_price[at]
-                into = size[v] * write_price[goal]
-                energy = out + into
-                by_level[at] += out
-                by_level[goal] += into
-                by_tensor[tensor] += energy
-                if not present[v] & (bit << goal):
-                    present[v] |= bit << goal
-                    used[goal] += size[v]
-                at = goal
-            else:
-                present[v] ^= bit << at
-                used[at] -= size[v]
-                if present[v] == 0 and not _recoverable(
-                    v, maker, op_once, op_in_place, r_start, r_items, w_start, w_items, lost, overwritten
-                ):
-                    gone, by = _lose(
-                        v, present, made, ran, survive, maker, op_once, op_in_place,
-                        r_start, r_items, w_start, w_items, rd_start, rd_items, lost, overwritten, stack,
-                    )  # fmt: skip
-                    if gone >= 0:
-                        return LOSES_NEEDED, i, gone, by, v
-        by_kind[kind[i]] += energy
-        if len(step_energy):
-            step_energy[i] = energy
-        if used[at] > capacity[at]:
-            return OVERFLOW, i, at, used[at], 0
-        if used[at] > peak[at]:
-            peak[at] = used[at]
-
-    end = len(kind)
-    for op in range(ops):
-        if not ran[op]:
-            return NEVER_RAN, end, op, 0, 0
-    for v in range(values):
-        if survive[v] and present[v] == 0:
-            return NOT_AT_END, end, v, 0, 0
-    if steady:
-        for k in range(len(param_start)):
-            if present[param_end[k]] != start_mask[param_start[k]]:
-                return NOT_STEADY, end, param_end[k], present[param_end[k]], start_mask[param_start[k]]
-    return LEGAL, end, 0, 0, 0
+@inner_kernel
+def _refuse_end(game, board):  # type: ignore[no-untyped-def]
+    """Return what is missing when all moves are played."""
+    for op in range(len(game.cost)):
+        if not board.ran[op]:
+            return NEVER_RAN, op, 0, 0
+    for v in range(len(game.size)):
+        if game.survives[v] and board.present[v] == 0:
+            return NOT_AT_END, v, 0, 0
+    if game.steady:
+        for k in range(len(game.param_start)):
+            ends, starts = board.present[game.param_end[k]], game.start[game.param_start[k]]
+            if ends != starts:
+                return NOT_STEADY, game.param_end[k], ends, starts
+    return LEGAL, 0, 0, 0

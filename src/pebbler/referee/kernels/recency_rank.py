@@ -2,100 +2,146 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
 
-__all__ = ["price"]
+__all__ = ["RecencyGame", "price_prefix"]
 
 Array = npt.NDArray[Any]
 
 
-@kernel
-def price(
-    order: Array, r_start: Array, r_items: Array, w_start: Array, w_items: Array,
-    size: Array, initial: Array, op_cost: Array,
-    capacity: Array, read_price: Array, write_price: Array,
-    by_level: Array, by_tensor: Array, by_op: Array, step_energy: Array,
-) -> float:  # fmt: skip
-    """Return the energy of running `order` (ops); reads and writes are tensors. The `by_*` arrays are added to.
+class RecencyGame(NamedTuple):
+    """A graph as the `recency` rule sees it: whole tensors, ranked by their last access."""
 
-    `capacity` has a bound for every level, the last one larger than everything together.
+    cost: Array  # per op
+    read: Array  # per level: its prices
+    store: Array
+    read_start: Array
+    read_tensor: Array
+    write_start: Array
+    write_tensor: Array
+    size: Array
+    initial: Array  # tensors that have a value at the start; they stay in the ranking
+    capacity: Array  # per level, the last larger than everything together
+
+
+class Ranking(NamedTuple):
+    """What is live, and when each tensor was last used."""
+
+    live: Array  # tensors in order of first insertion
+    is_live: Array  # per tensor
+    accessed: Array  # per tensor: the step of its last access, from 1
+    last_read: Array  # per tensor: the last step of the whole order that reads it
+
+
+@kernel
+def price_prefix(game, order, count, detail, books):  # type: ignore[no-untyped-def]
+    """Return the energy of the first `count` ops of `order`, and the ranking that they leave.
+
+    The ranking is the live tensors in order of first insertion, and the step of each tensor's last access. With `detail` the
+    amounts are added to `books`.
     """
-    tensors, steps, levels = len(size), len(order), len(capacity)
-    last_read = np.full(tensors, -1, np.int64)
-    for s in range(steps):
-        for k in range(r_start[order[s]], r_start[order[s] + 1]):
-            last_read[r_items[k]] = s
-    live = np.empty(tensors, np.int64)  # in order of first insertion
-    is_live = np.zeros(tensors, np.bool_)
-    accessed = np.zeros(tensors, np.int64)
-    count = 0
-    for t in range(tensors):
-        if initial[t]:
-            live[count] = t
-            is_live[t] = True
-            count += 1
+    tensors = len(game.size)
+    ranking = Ranking(
+        np.empty(tensors, np.int64), game.initial.copy(), np.zeros(tensors, np.int64), np.full(tensors, -1, np.int64)
+    )
+    total, alive = _run(game, ranking, order, count, detail, books)
+    return total, ranking.live[:alive], ranking.accessed
+
+
+@inner_kernel
+def _run(game, ranking, order, count, detail, books):  # type: ignore[no-untyped-def]
+    """Return the energy of the first `count` ops, and how many tensors are live then."""
+    for s in range(len(order)):
+        for k in range(game.read_start[order[s]], game.read_start[order[s] + 1]):
+            ranking.last_read[game.read_tensor[k]] = s
+    alive = 0
+    for t in range(len(game.size)):
+        if game.initial[t]:
+            ranking.live[alive] = t
+            alive += 1
     total = 0.0
-    for s in range(steps):
-        op, step = order[s], s + 1
-        energy = op_cost[op]
-        by_level[0] += op_cost[op]
-        if w_start[op] < w_start[op + 1]:
-            by_tensor[w_items[w_start[op]]] += op_cost[op]
-        else:
-            by_tensor[r_items[r_start[op]]] += op_cost[op]
-        for k in range(r_start[op], r_start[op + 1]):
-            t = r_items[k]
-            depth = size[t]
-            seen = False
-            for j in range(count):
-                u = live[j]
-                if u == t:
-                    seen = True
-                elif accessed[u] > accessed[t] or (accessed[u] == accessed[t] and not seen):
-                    depth += size[u]
+    for s in range(count):
+        op = order[s]
+        energy = game.cost[op]
+        if detail:
+            _note_cost(game, op, books)
+        for k in range(game.read_start[op], game.read_start[op + 1]):
+            t = game.read_tensor[k]
+            at = _found_at(game, ranking, alive, t)
+            ranking.accessed[t] = s + 1
+            energy += game.size[t] * game.read[at]
+            if detail:
+                books.by_level[at] += game.size[t] * game.read[at]
+                books.by_tensor[t] += game.size[t] * game.read[at]
+        for k in range(game.write_start[op], game.write_start[op + 1]):
+            t = game.write_tensor[k]
             at = 0
-            room = capacity[0]
-            while depth > room and at < levels - 1:
+            while game.size[t] > game.capacity[at] and at < len(game.capacity) - 1:
                 at += 1
-                room += capacity[at]
-            paid = size[t] * read_price[at]
-            energy += paid
-            by_level[at] += paid
-            by_tensor[t] += paid
-            accessed[t] = step
-        for k in range(w_start[op], w_start[op + 1]):
-            t = w_items[k]
-            at = 0
-            while size[t] > capacity[at] and at < levels - 1:
-                at += 1
-            paid = size[t] * write_price[at]
-            energy += paid
-            by_level[at] += paid
-            by_tensor[t] += paid
-            accessed[t] = step
-            if not is_live[t]:
-                is_live[t] = True
-                live[count] = t
-                count += 1
-        kept = 0
-        for j in range(count):
-            t = live[j]
-            stays = initial[t] or last_read[t] > s
-            for k in range(w_start[op], w_start[op + 1]):
-                stays = stays or w_items[k] == t
-            if stays:
-                live[kept] = t
-                kept += 1
-            else:
-                is_live[t] = False
-        count = kept
-        by_op[op] += energy
-        if len(step_energy):
-            step_energy[s] = energy
+            ranking.accessed[t] = s + 1
+            if not ranking.is_live[t]:
+                ranking.is_live[t] = True
+                ranking.live[alive] = t
+                alive += 1
+            energy += game.size[t] * game.store[at]
+            if detail:
+                books.by_level[at] += game.size[t] * game.store[at]
+                books.by_tensor[t] += game.size[t] * game.store[at]
+        alive = _drop_dead(game, ranking, alive, op, s)
         total += energy
-    return total
+        if detail:
+            books.by_op[op] += energy
+            books.step_energy[s] = energy
+    return total, alive
+
+
+@inner_kernel
+def _found_at(game, ranking, alive, tensor):  # type: ignore[no-untyped-def]
+    """Return the level that holds a tensor: everything used more recently lies above it, of one step what came first."""
+    depth = game.size[tensor]
+    seen = False
+    for j in range(alive):
+        other = ranking.live[j]
+        newer = ranking.accessed[other] - ranking.accessed[tensor]
+        if other == tensor:
+            seen = True
+        elif newer > 0 or (newer == 0 and not seen):
+            depth += game.size[other]
+    at = 0
+    room = game.capacity[0]
+    while depth > room and at < len(game.capacity) - 1:
+        at += 1
+        room += game.capacity[at]
+    return at
+
+
+@inner_kernel
+def _drop_dead(game, ranking, alive, op, step):  # type: ignore[no-untyped-def]
+    """Take tensors out of the ranking that nothing reads any more; return how many are left."""
+    kept = 0
+    for j in range(alive):
+        t = ranking.live[j]
+        stays = game.initial[t] or ranking.last_read[t] > step
+        for k in range(game.write_start[op], game.write_start[op + 1]):
+            stays = stays or game.write_tensor[k] == t
+        if stays:
+            ranking.live[kept] = t
+            kept += 1
+        else:
+            ranking.is_live[t] = False
+    return kept
+
+
+@inner_kernel
+def _note_cost(game, op, books):  # type: ignore[no-untyped-def]
+    """Enter an op's own cost, with the first tensor it writes, or else the first it reads."""
+    books.by_level[0] += game.cost[op]
+    if game.write_start[op] < game.write_start[op + 1]:
+        books.by_tensor[game.write_tensor[game.write_start[op]]] += game.cost[op]
+    else:
+        books.by_tensor[game.read_tensor[game.read_start[op]]] += game.cost[op]

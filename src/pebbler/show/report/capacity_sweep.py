@@ -12,13 +12,12 @@ import numpy as np
 from pebbler.errors import PebblerError
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
 from pebbler.referee.judgement import check
+from pebbler.referee.kernels.cache_price import price
 from pebbler.solver.chain import solve_chain_problem
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling.cache_order import touching_of
-from pebbler.solver.tiling.kernels import cache_order
 
 __all__ = ["CapacityCurve", "capacity_curves"]
 
@@ -93,15 +92,14 @@ def _solved_curve(plan: Plan, name: str, points: int) -> list[CapacityCurve]:
 def _cache_curve(plan: Plan, name: str, level: int, points: int) -> CapacityCurve:
     capacities = _ladder(plan, level, points)
     machine = plan.machine.in_unit(plan.graph.unit)
-    step: Any = touching_of(plan.graph, machine, steady=bool(plan.steady))
-    price: Any = cache_order.price
+    game = pricing.cache_game(plan.graph, machine, steady=bool(plan.steady))
     order = plan.moves.order
     energies = []
     for room in capacities:
         sizes = pricing.capacities(_resized(machine, level, room))
-        changed = {"reach": np.cumsum(sizes[:-1]) // machine.line, "capacity": sizes}
-        resized = step._replace(**{name: changed[name] for name in changed if name in step._fields})
-        energies.append(float(price(resized, order)))
+        changed: dict[str, Any] = {"reach": np.cumsum(sizes[:-1]) // machine.line, "capacity": sizes}
+        resized = game._replace(**{name: changed[name] for name in changed if name in game._fields})
+        energies.append(price(resized, order))
     own = machine.level[level].capacity or 0
     return CapacityCurve(name, level, "same order, priced anew", capacities, energies, own)
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +16,11 @@ from pebbler.game.machine import Machine
 from pebbler.game.orders import count_orders, iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.pricing import cache_game
 from pebbler.show.report.capacity_sweep import CapacityCurve, capacity_curves
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_order import touching_of
-from pebbler.solver.tiling.kernels import cache_order
 
 __all__ = ["Landscape", "Mark", "survey"]
 
@@ -125,10 +124,9 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
     """Return what prices an order, and in words how."""
     steady = bool(plan.steady)
     if machine.management != "explicit":
-        step: Any = touching_of(plan.graph, machine, steady=steady)
-        price: Any = cache_order.price
+        game = cache_game(plan.graph, machine, steady=steady)
         rule = "as hardware LRU caches" if machine.management == "lru" else "by recency rank, note 000's rule"
-        return lambda order: float(price(step, order)), f"priced {rule}"
+        return lambda order: price(game, order), f"priced {rule}"
     problem = Problem.of(plan.graph, machine, steady=steady, start=plan.start)
 
     def run(order: npt.NDArray[np.int64]) -> float | None:

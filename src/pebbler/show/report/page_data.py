@@ -14,7 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.game.tile_meta import origin
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.reuse_profile import ReuseProfile, measure_reuse

@@ -63,12 +63,11 @@ def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile |
     (122056, 46025, 'W1')
     """
     touches = touch(graph, order, machine.allocator, machine.line)
-    first, lines, _, run = touches.in_lines(machine.line)
+    runs, run, first = touches.in_lines(machine.line)
     if len(first) == 0:
         return None
-    _, item = np.unique(first, return_inverse=True)
-    depth = np.empty(len(item), np.int64)
-    depths(item.astype(np.int64), lines, depth, np.empty(int(item.max()) + 1, np.int64))
+    lines, depth = runs.lines, np.empty(len(first), np.int64)
+    depths(runs.item, lines, depth, np.empty(runs.items, np.int64))
     reused = depth > 0
     distance, which = np.unique(depth[reused], return_inverse=True)
     weight = np.bincount(which, weights=lines[reused]).astype(np.int64)

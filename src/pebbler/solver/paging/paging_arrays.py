@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
 from pebbler.solver.paging.kernels.residency import INFINITE, PagingArrays
 from pebbler.solver.problem import Problem
 

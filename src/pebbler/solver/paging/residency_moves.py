@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.plan import Move
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
     AT_START,

@@ -1,4 +1,4 @@
-"""Orders on caches (`lru` and `recency`): a graph as the cache sees it, and all orders of a small one."""
+"""Orders on caches (`lru` and `recency`): all orders of a small graph, and what each op costs at least."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
+from pebbler.referee.kernels.cache_price import price
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.kernels.cache_exact import DONE, all_orders
-from pebbler.solver.tiling.kernels.cache_order import Ranking, Touching, price
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
-__all__ = ["BestOrder", "best_order", "op_floors", "touching_of"]
+__all__ = ["BestOrder", "best_order", "op_floors"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -53,12 +53,12 @@ def best_order(
     (10764315.0, True)
     """
     graph, machine, flow = problem.graph, problem.machine, problem.graph.dataflow
-    touching = touching_of(graph, machine, steady=problem.steady)
+    game = pricing.cache_game(graph, machine, steady=problem.steady)
     nodes = NodeGraph.of(graph)
     assert nodes is not None
     candidates = [np.arange(flow.ops, dtype=np.int64)]
     candidates += [nodes.order(nearest_first(nodes, machine, by_price=by_price)) for by_price in (False, True)]
-    energy, pick = min((float(price(touching, order)), i) for i, order in enumerate(candidates))
+    energy, pick = min((float(price(game, order)), i) for i, order in enumerate(candidates))
     best = candidates[pick].copy()
     before = flow.predecessors()
     after: list[list[int]] = [[] for _ in before]
@@ -71,9 +71,7 @@ def best_order(
     while reason != DONE and energy > enough and share <= limit and clock() > 0:
         room = 1 << min(_MOST_BITS, (4 * share).bit_length())
         tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
-        energy, reason, count = all_orders(
-            touching, waits, rows.start, rows.items, floors, best, energy, share, *tables
-        )
+        energy, reason, count = all_orders(game, waits, rows.start, rows.items, floors, best, energy, share, *tables)
         prefixes += count
         share *= 4
     return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)
@@ -119,76 +117,3 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
             floors[op] += sizes[tensor] * (read_price[tensor] if not again or ranked else read.min())
         floors[op] += (sizes[writes] * write_price[writes]).sum()
     return floors
-
-
-def touching_of(graph: Graph, machine: Machine, *, steady: bool) -> Touching | Ranking:
-    """Return the graph as the machine's rule sees it; the machine is in the graph's unit.
-
-    >>> from pebbler import machine, workloads
-    >>> from pebbler.solver.tiling.kernels.cache_order import lru_price
-    >>> step = touching_of(workloads.mlp(), machine("notes"), steady=True)
-    >>> lru_price(step, np.arange(15))
-    12743390.0
-    """
-    flow, line = graph.dataflow, machine.line
-    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
-    if machine.management == "recency":
-        return _ranking_of(graph, machine)
-    room = -(-sizes // line)
-    start, storage, tensor, write, fresh = [0], [], [], [], []
-    owner, root = flow.value_tensor.tolist(), flow.storage.tolist()
-    for reads, writes in zip(flow.op_reads, flow.op_writes, strict=True):
-        tensors = [owner[value] for value in (*reads.tolist(), *writes.tolist())]
-        roots = [root[one] for one in tensors]
-        tensor += tensors
-        storage += roots
-        write += [False] * len(reads) + [True] * len(writes)
-        read_roots = set(roots[: len(reads)])
-        fresh += [False] * len(reads) + [one not in read_roots for one in roots[len(reads) :]]
-        start.append(len(storage))
-    home = np.full(len(sizes), NONE, np.int64)
-    lasting = np.zeros(len(sizes), np.bool_)
-    if machine.allocator == "own":
-        fixed = np.unique(flow.storage)
-        lasting[:] = True
-    else:
-        fixed = np.unique(flow.storage[np.flatnonzero(flow.start_value != NONE)])
-        lasting[flow.storage[[i for i, one in enumerate(graph.tensors) if one.kind != "temp"]]] = True
-    home[fixed] = np.cumsum(room[fixed]) - room[fixed]
-    tensors_touched = np.array(tensor, np.int64)
-    capacities = pricing.capacities(machine)
-    return Touching(
-        start=np.array(start, np.int64),
-        storage=np.array(storage, np.int64),
-        tensor=tensors_touched,
-        lines=room[tensors_touched],
-        units=sizes[tensors_touched],
-        write=np.array(write, np.bool_),
-        fresh=np.array(fresh, np.bool_),
-        room=room,
-        home=home,
-        lasting=lasting,
-        top=int(room[fixed].sum()),
-        cost=flow.op_cost,
-        reach=np.cumsum(capacities[:-1]) // line,
-        read=pricing.prices(machine, "read"),
-        store=pricing.prices(machine, "write"),
-        line=line,
-        steady=steady,
-    )
-
-
-def _ranking_of(graph: Graph, machine: Machine) -> Ranking:
-    flow = graph.dataflow
-    return Ranking(
-        cost=flow.op_cost,
-        read=pricing.prices(machine, "read"),
-        store=pricing.prices(machine, "write"),
-        read_start=flow.op_reads.start,
-        read_tensor=flow.value_tensor[flow.op_reads.items],
-        write_start=flow.op_writes.start,
-        write_tensor=flow.value_tensor[flow.op_writes.items],
-        size=np.array([tensor.size for tensor in graph.tensors], np.int64),
-        initial=flow.start_value != NONE,
-        capacity=pricing.capacities(machine),
-    )

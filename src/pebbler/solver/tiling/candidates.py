@@ -15,11 +15,12 @@ import numpy.typing as npt
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Move
 from pebbler.referee.judgement import check
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.pricing import cache_game
 from pebbler.solver.paging.demand_paging import MovesAndStart, demand_plan
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.problem import Problem, Start
-from pebbler.solver.tiling.cache_order import touching_of
-from pebbler.solver.tiling.kernels.cache_order import anneal, price
+from pebbler.solver.tiling.kernels.cache_order import anneal
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
@@ -78,8 +79,8 @@ class CacheCandidate:
     @classmethod
     def best_of(cls, problem: Problem, nodes: NodeGraph, sequences: list[Ints]) -> CacheCandidate:
         """Return the graph with the cheapest of some sequences."""
-        touching = touching_of(problem.graph, problem.machine, steady=problem.steady)
-        priced = [(float(price(touching, nodes.order(one))), i) for i, one in enumerate(sequences)]
+        game = cache_game(problem.graph, problem.machine, steady=problem.steady)
+        priced = [(float(price(game, nodes.order(one))), i) for i, one in enumerate(sequences)]
         energy, best = min(priced)
         return cls(problem, nodes, sequences[best], energy)
 
@@ -90,7 +91,7 @@ class CacheCandidate:
 
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Move nodes about: downhill first, then in turns of a little heat and downhill again from the best."""
-        touching = touching_of(self.graph, self.problem.machine, steady=self.problem.steady)
+        game = cache_game(self.graph, self.problem.machine, steady=self.problem.steady)
         word = (self.problem.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64
         random = np.array([word or 1], np.uint64)
         here, now = self.sequence, self.energy
@@ -106,7 +107,7 @@ class CacheCandidate:
                 here, now, stale, heat = self.sequence, self.energy, 0, 2e-4 * self.energy
                 vain += 1
             best, energy, here, now = anneal(
-                touching, self.nodes.arrays, here, now, min(batch, effort - done), heat, heat / 10, random
+                game, self.nodes.arrays, here, now, min(batch, effort - done), heat, heat / 10, random
             )
             if energy < self.energy:
                 vain = 0

@@ -11,7 +11,7 @@ from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.tile_meta import tile_of
-from pebbler.referee import books as pricing
+from pebbler.referee import pricing
 from pebbler.solver.tiling.kernels.nearest_order import BY_PRICE, BY_RECENCY, nearest_order
 from pebbler.solver.tiling.node_graph import NodeGraph
 

@@ -13,8 +13,11 @@ import numpy.typing as npt
 from numba.extending import overload
 
 from pebbler.compiled import kernel
-from pebbler.referee.kernels.lru_stack import depths, levels
-from pebbler.solver.tiling.kernels.cache_order import Ranking, allocate, cut_pieces, price
+from pebbler.referee.books import Books
+from pebbler.referee.kernels.allocation import allocate
+from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, levels
+from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 
 __all__ = ["DONE", "LIMIT", "all_orders"]
 
@@ -37,154 +40,109 @@ def _mix(key, word):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lru_prefix(t, order, count, key):  # type: ignore[no-untyped-def]
+def _lru_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
     """Return a price that `order[:count]` cannot fall below, whatever follows; mix the state that it leaves into `key`.
 
     The ops after `count` only say what is still alive. In a steady window the price of a line's first touch is not known
     yet: it counts at the fastest level, and the order of first touches is part of the state.
     """
-    touch, where, last = allocate(t, order)
+    accesses = game.accesses
+    touch, where, ends = allocate(accesses, order)
     used = 0
     for i in range(count):
-        used += t.start[order[i] + 1] - t.start[order[i]]
-    block = np.full(len(t.room), -1, np.int64)
+        used += accesses.start[order[i] + 1] - accesses.start[order[i]]
+    block = np.full(len(accesses.room), -1, np.int64)
     for i in range(used):
-        root = t.storage[touch[i]]
-        block[root] = -1 if last[i] and not t.lasting[root] else where[i]
-    for root in range(len(block)):
-        if t.home[root] < 0:
-            _mix(key, block[root])
-    item, write, lines, units, edges = cut_pieces(t, touch[:used], where[:used])
-    n, items = len(item), len(edges)
-    depth = np.empty(n, np.int64)
-    latest = np.empty(items, np.int64)
-    depths(item, lines, depth, latest)
-    level = np.empty(n, np.int8)
-    levels(depth, t.reach, level)
-    bottom = len(t.reach)
-    first = np.zeros(items, np.bool_)
-    current = np.full(items, bottom, np.int64)  # the deepest level that is up to date
-    before = np.zeros(items, np.int64)  # steady: the deepest level of a touch before the first write
-    written = np.zeros(items, np.bool_)
-    total = 0.0
-    for i in range(n):
-        one, at = item[i], level[i]
-        unknown = t.steady and not first[one]
-        if unknown:
-            at = 0
-            first[one] = True
-            _mix(key, edges[one])
-            _mix(key, write[i])
-        if t.steady and not written[one]:
-            before[one] = max(before[one], at)
-        else:
-            for k in range(current[one] + 1, at + 1):
-                total += lines[i] * t.line * t.store[k]
-        if write[i]:
-            total += units[i] * t.store[0]
-            current[one] = 0
-            written[one] = True
-        else:
-            cheapest = t.read[at]
-            if unknown:
-                for k in range(len(t.read)):
-                    cheapest = min(cheapest, t.read[k])
-            total += units[i] * cheapest
-            current[one] = max(current[one], at)
-    # Pieces are named by where they lie, not by their number, which depends on how the prefix was cut.
-    for i in range(n - 1, -1, -1):
-        one = item[i]
-        if latest[one] == i:
-            _mix(key, edges[one])
-            _mix(key, lines[i])
-            _mix(key, current[one])
-            _mix(key, before[one])
-            _mix(key, written[one])
+        storage = accesses.storage[touch[i]]
+        block[storage] = -1 if ends[i] and not accesses.lasting[storage] else where[i]
+    for storage in range(len(block)):
+        if accesses.home[storage] < 0:
+            _mix(key, block[storage])
+    touch = touch[:used]
+    lines, units, write = accesses.lines[touch], accesses.units[touch], accesses.write[touch]
+    runs, _, edges = cut_runs(where[:used], lines, units, write, accesses.line)
+    depth, last = np.empty(len(runs.item), np.int64), np.empty(runs.items, np.int64)
+    depths(runs.item, runs.lines, depth, last)
+    level = np.empty(len(runs.item), np.int8)
+    levels(depth, game.reach, level)
+    before = np.zeros(runs.items, np.int64)  # steady: the deepest level of a touch up to the first write
+    total = _begin_loop(game, runs, edges, level, before, key) if game.steady else 0.0
+    current = np.full(runs.items, len(game.reach), np.int64)  # the deepest level that is up to date
+    writer = np.full(runs.items, -1, np.int64)
+    moved = np.zeros((3, len(game.read)), np.int64)
+    count_units(runs, level, current, writer, moved, np.empty(0, np.int8), np.empty(0, np.int64))
+    for k in range(len(game.read)):
+        total += moved[0, k] * game.read[k] + (moved[1, k] + moved[2, k]) * game.store[k]
+    # Runs are named by where they lie, not by their number, which depends on how the prefix was cut.
+    for i in range(len(runs.item) - 1, -1, -1):
+        item = runs.item[i]
+        if last[item] == i:
+            _mix(key, edges[item])
+            _mix(key, runs.lines[i])
+            _mix(key, current[item])
+            _mix(key, before[item])
+            _mix(key, writer[item] >= 0)
     for i in range(count):
-        total += t.cost[order[i]]
+        total += game.cost[order[i]]
     return total
 
 
 @kernel
-def _recency_prefix(t, order, count, key):  # type: ignore[no-untyped-def]
-    """Return what `order[:count]` costs by recency rank; mix the ranking that it leaves into `key`."""
-    tensors = len(t.size)
-    last_read = np.full(tensors, -1, np.int64)
-    for s in range(len(order)):
-        for k in range(t.read_start[order[s]], t.read_start[order[s] + 1]):
-            last_read[t.read_tensor[k]] = s
-    # Newest first; ties of one step are by first insertion, so what a step touches is brought to the front in that order.
-    inserted = np.full(tensors, -1, np.int64)
-    accessed = np.zeros(tensors, np.int64)
-    clock = 0
-    for one in range(tensors):
-        if t.initial[one]:
-            inserted[one] = clock
-            clock += 1
+def _begin_loop(game, runs, edges, level, before, key):  # type: ignore[no-untyped-def]
+    """Set the level of every first touch to the fastest, mix them into `key`, and fill `before`.
+
+    Returns what the first reads can cost less than at the fastest level, on a machine where another level is cheaper.
+    """
+    first, written = np.ones(runs.items, np.bool_), np.zeros(runs.items, np.bool_)
+    cheaper = game.read.min() - game.read[0]
     total = 0.0
-    for s in range(count):
-        op = order[s]
-        total += t.cost[op]
-        for k in range(t.read_start[op], t.read_start[op + 1]):
-            one = t.read_tensor[k]
-            depth = t.size[one]
-            for other in range(tensors):
-                if other == one or inserted[other] < 0:
-                    continue
-                newer = accessed[other] > accessed[one]
-                tie = accessed[other] == accessed[one] and inserted[other] < inserted[one]
-                if newer or tie:
-                    depth += t.size[other]
-            at, room = 0, t.capacity[0]
-            while depth > room and at < len(t.capacity) - 1:
-                at += 1
-                room += t.capacity[at]
-            total += t.size[one] * t.read[at]
-            accessed[one] = s + 1
-        for k in range(t.write_start[op], t.write_start[op + 1]):
-            one = t.write_tensor[k]
-            at = 0
-            while t.size[one] > t.capacity[at] and at < len(t.capacity) - 1:
-                at += 1
-            total += t.size[one] * t.store[at]
-            accessed[one] = s + 1
-            if inserted[one] < 0:
-                inserted[one] = clock
-                clock += 1
-        for one in range(tensors):
-            if inserted[one] >= 0 and not t.initial[one] and last_read[one] <= s:
-                made_now = False
-                for k in range(t.write_start[op], t.write_start[op + 1]):
-                    made_now = made_now or t.write_tensor[k] == one
-                if not made_now:
-                    inserted[one] = -1
-    live = np.flatnonzero(inserted >= 0)
+    for i in range(len(runs.item)):
+        item = runs.item[i]
+        if first[item]:
+            first[item] = False
+            level[i] = 0
+            _mix(key, edges[item])
+            _mix(key, runs.write[i])
+            if not runs.write[i]:
+                total += runs.units[i] * cheaper
+        if not written[item]:
+            before[item] = max(before[item], level[i])
+            written[item] = runs.write[i]
+    return total
+
+
+@kernel
+def _recency_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
+    """Return what `order[:count]` costs by recency rank; mix the ranking that it leaves into `key`."""
+    none = np.zeros(0)
+    books = Books(none, none, none, none, none, np.zeros(0, np.int64))
+    total, live, accessed = price_prefix(game, order, count, False, books)
     rank = np.empty(len(live), np.int64)
     for i in range(len(live)):
-        rank[i] = accessed[live[i]] * (clock + 1) + (clock - inserted[live[i]])
+        rank[i] = accessed[live[i]] * len(live) + len(live) - 1 - i
     for i in np.argsort(-rank):
         _mix(key, live[i])
     # Ties to come are settled by insertion.
-    for i in np.argsort(inserted[live]):
-        _mix(key, live[i])
+    for tensor in live:
+        _mix(key, tensor)
     return total
 
 
-def prefix_price(t: Any, order: Array, count: int, key: Array) -> float:
-    """Return what `order[:count]` costs at least by the rule that `t` is for; mix the state that it leaves into `key`."""
-    prefix = _recency_prefix if isinstance(t, Ranking) else _lru_prefix
-    return float(prefix(t, order, count, key))
+def prefix_price(game: Any, order: Array, count: int, key: Array) -> float:
+    """Return what `order[:count]` costs at least by the rule that `game` is for; mix the state that it leaves into `key`."""
+    prefix = _recency_prefix if isinstance(game, RecencyGame) else _lru_prefix
+    return float(prefix(game, order, count, key))
 
 
 @overload(prefix_price)
-def _prefix_price(t, order, count, key):  # type: ignore[no-untyped-def]
-    if t.instance_class is Ranking:
-        return lambda t, order, count, key: _recency_prefix(t, order, count, key)
-    return lambda t, order, count, key: _lru_prefix(t, order, count, key)
+def _prefix_price(game, order, count, key):  # type: ignore[no-untyped-def]
+    if game.instance_class is RecencyGame:
+        return lambda game, order, count, key: _recency_prefix(game, order, count, key)
+    return lambda game, order, count, key: _lru_prefix(game, order, count, key)
 
 
 @kernel
-def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
+def all_orders(game, waits, after_start, after, floor, best, best_energy, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all orders, why the search ended, and how many prefixes it priced.
 
     `best` receives the order. `floor` is a price that each op cannot fall below. The tables (a power of two long, `table_g`
@@ -229,7 +187,7 @@ def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, ta
                 place += 1
         keep = True
         if depth + 1 == n:
-            energy = price(t, full)
+            energy = price(game, full)
             if energy < best_energy:
                 best_energy = energy
                 best[:] = full
@@ -238,7 +196,7 @@ def all_orders(t, waits, after_start, after, floor, best, best_energy, limit, ta
             key[0], key[1] = np.uint64(depth), np.uint64(7)
             for other in range(n):
                 _mix(key, ran[other])
-            paid = prefix_price(t, full, depth + 1, key)
+            paid = prefix_price(game, full, depth + 1, key)
             if paid + left - floor[op] >= best_energy * (1 - 1e-12):
                 keep = False
             else:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import naive_cache as naive
 from pebbler.errors import InputError
-from pebbler.trace import lru
-from pebbler.trace.lru import lru_energy
+from pebbler.trace import energy
+from pebbler.trace.energy import lru_energy
 
 NOTES = {"capacities": [64, 16384, 65536, None], "read_prices": [5, 20, 100, 640], "write_prices": [5, 20, 100, 640]}
 
@@ -40,7 +40,7 @@ def test_energy_is_that_of_moving_lines_about(touches, machine, steady, line, on
     assert (got.read_energy, got.write_energy, got.write_back_energy) == want
     assert got.energy == sum(want) == lru_energy(items, wrote, **machine, **options).energy
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lru, "FEW_TOUCHES", 0)
+        patch.setattr(energy, "FEW_TOUCHES", 0)
         assert lru_energy(items, wrote, **machine, **options).energy == got.energy
     each = got.touches
     assert each.read.sum() == want[0]
@@ -101,7 +101,7 @@ def size_of(name: str, hidden: int = HIDDEN) -> int:
     return {"x": BITS, "W1": BITS * hidden, "dW1": BITS * hidden}.get(name, hidden)
 
 
-def price(touches: list[tuple[str, bool, int]], **options) -> lru.LruEnergy:
+def price(touches: list[tuple[str, bool, int]], **options) -> energy.LruEnergy:
     """Energy of (name, write, size) touches on the notes' levels."""
     names = sorted({name for name, _, _ in touches})
     items = [names.index(name) for name, _, _ in touches]
