@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pebbler.game.moves import Compute, Copy
 from pebbler.game.plan import Plan
 
 
@@ -25,22 +26,22 @@ def ends_at(plan: Plan, overlap: bool) -> float:
 
     copies: dict[str, list[int]] = {}  # by where the tensor lives: the jobs that copied it
     for move in plan.moves:
-        if move[0] == "compute":
-            op = ops[move[1]]
+        if isinstance(move, Compute):
+            op = ops[move.op]
             touched = {home[name] for name in op.writes}
             waits = [i for place in touched for i in copies.get(place, [])]
             waits += [i for name in op.reads for i in copies.get(home[name], []) if jobs[i][0] == "in"]
             jobs.append(("compute", op.cost, waits))
-        elif move[0] == "copy":
-            out = move[2] == fastest
+        elif isinstance(move, Copy):
+            out = move.source == fastest
             price = host.write if out else host.read
-            others = [i for i in copies.get(home[move[1]], []) if jobs[i][0] != ("out" if out else "in")]
+            others = [i for i in copies.get(home[move.tensor], []) if jobs[i][0] != ("out" if out else "in")]
             waits = latest("compute") + others
             worker = ("out" if out else "in") if overlap else "compute"
-            jobs.append((worker, sizes[move[1]] * price, waits))
-            copies.setdefault(home[move[1]], []).append(len(jobs) - 1)
+            jobs.append((worker, sizes[move.tensor] * price, waits))
+            copies.setdefault(home[move.tensor], []).append(len(jobs) - 1)
         else:
-            waits = copies.get(home[move[1]], []) if move[2] == fastest else []
+            waits = copies.get(home[move.tensor], []) if move.level == fastest else []
             jobs.append(("compute", 0.0, list(waits)))
     ended: dict[int, float] = {}
     while len(ended) < len(jobs):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.moves import KINDS
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse
 from pebbler.notes import note_order
@@ -35,7 +36,7 @@ def test_random_plans_are_worth_running():
         plans.append(random_plan(rng, graph, random_machine(rng, graph), extra=12))
     found = [plan for plan in plans if plan is not None]
     assert len(found) > 50
-    kinds = [move[0] for plan in found for move in plan.moves]
+    kinds = [KINDS[kind] for plan in found for kind in plan.moves.kind]
     assert kinds.count("copy") > 100
     assert kinds.count("drop") > 40
     assert kinds.count("compute") > sum(len(plan.graph.ops) for plan in found) + 30  # some are recomputed

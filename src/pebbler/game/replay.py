@@ -27,9 +27,10 @@ class Step:
     """What one move does. `reads` has a pair per operand of a compute, in order: (NONE, NONE) where nothing is there."""
 
     move: Move
-    reads: tuple[Held, ...]
-    added: tuple[Held, ...]
-    removed: tuple[Held, ...]
+    reads: tuple[Held, ...] = ()
+    writes: tuple[Held, ...] = ()  # one per result, in order, whether or not the same value was there before
+    added: tuple[Held, ...] = ()
+    removed: tuple[Held, ...] = ()
 
 
 class Replay:
@@ -69,15 +70,16 @@ class Replay:
             if kind == COMPUTE:
                 yield self._compute(move, subject, level if self.explicit else 0)
             elif not self.explicit:
-                yield Step(move, (), (), ())
+                yield Step(move)
             elif kind == COPY:
                 yield self._copy(move, self._storage[subject], level, to)
             else:
                 value = self.held[level].pop(self._storage[subject], NONE)
-                yield Step(move, (), (), () if value == NONE else ((value, level),))
+                yield Step(move, removed=() if value == NONE else ((value, level),))
 
     def _compute(self, move: Move, op: int, level: int) -> Step:
-        reads = tuple(self._find(self._storage[self._tensor[value]]) for value in self._reads[op])
+        reads = tuple(self.find(self._tensor[value]) for value in self._reads[op])
+        writes = tuple((value, level) for value in self._writes[op])
         added: list[Held] = []
         removed: list[Held] = []
         for value in self._writes[op]:
@@ -90,20 +92,22 @@ class Replay:
                 added.append((value, level))
             self.held[level][storage] = value
         self._ran.add(op)
-        return Step(move, reads, tuple(added), tuple(removed))
+        return Step(move, reads, writes, tuple(added), tuple(removed))
 
     def _copy(self, move: Move, storage: int, source: int, target: int) -> Step:
         value = self.held[source].get(storage, NONE)
         if value == NONE:
-            return Step(move, ((NONE, NONE),), (), ())
+            return Step(move, ((NONE, NONE),))
         before = self.held[target].get(storage, NONE)
         self.held[target][storage] = value
+        reads, writes = ((value, source),), ((value, target),)
         if before == value:
-            return Step(move, ((value, source),), (), ())
-        return Step(move, ((value, source),), ((value, target),), () if before == NONE else ((before, target),))
+            return Step(move, reads, writes)
+        return Step(move, reads, writes, writes, () if before == NONE else ((before, target),))
 
-    def _find(self, storage: int) -> Held:
+    def find(self, tensor: int) -> Held:
+        """Return the value in a tensor's storage and the fastest level that holds one, (NONE, NONE) if none does."""
         for level, held in enumerate(self.held):
-            if storage in held:
-                return held[storage], level
+            if self._storage[tensor] in held:
+                return held[self._storage[tensor]], level
         return NONE, NONE

@@ -1,6 +1,6 @@
 """Run a plan on real numbers, storage by storage, and compare with program order.
 
-The runner trusts no analysis: it has levels of storage and obeys the moves. A plan that overwrites a parameter too early therefore
+The replay of a plan has levels of storage and obeys the moves, legal or not. A plan that overwrites a parameter too early therefore
 computes with the new one, as a real machine would. Graphs without numpy kernels run on fingerprints: every op mixes all that
 it reads into a 64-bit number, so that one stale value anywhere changes the result.
 """
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pebbler.errors import InputError, quoted
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Compute, Copy
 from pebbler.game.plan import Plan
 from pebbler.workloads import arithmetic
 
@@ -50,47 +51,42 @@ def execute(plan: Plan, values: Mapping[str, npt.ArrayLike] | None = None, *, se
     >>> sorted(execute(plan))
     ['W1', 'W2', 'b1', 'b2']
     """
-    graph = plan.graph
-    plan.encode()  # refuses moves that name what does not exist
+    graph, flow = plan.graph, plan.graph.dataflow
     interpret, start = _interpreter(plan, values, seed)
-    root = _storage_names(graph)
-    slowest = len(plan.machine.level) - 1
-    cached = plan.machine.management != "explicit"
-    levels: list[dict[str, Any]] = [{} for _ in plan.machine.level]
-    for tensor, places in plan.start_levels().items():
-        name = graph.tensors[tensor].name
-        for level in [slowest] if cached else places:
-            levels[level][root[name]] = start[name]
-
-    def find(name: str, op: str) -> Any:
-        for level in levels:
-            if root[name] in level:
-                return level[root[name]]
-        raise InputError(f"{op}: {quoted(name)} is in no level")
-
-    number = {name: i for i, name in enumerate(plan.machine.names)}
-    ran: set[str] = set()
-    for move in plan.moves:
-        if move[0] == "compute":
-            op = graph.op_named(move[1])
-            results = interpret(op, [find(name, f"op {quoted(op.name)}") for name in op.reads])
-            level = number[move[2]] if len(move) == 3 and not cached else 0
-            for name, result in zip(op.writes, results, strict=True):
-                if op.name not in ran:
-                    for other in levels:
-                        other.pop(root[name], None)
-                levels[level][root[name]] = result
-            ran.add(op.name)
-        elif move[0] == "copy":
-            held = levels[number[move[2]]]
-            if root[move[1]] not in held:
-                raise InputError(f"copy: {quoted(move[1])} is not in {quoted(move[2])}")
-            levels[number[move[3]]][root[move[1]]] = held[root[move[1]]]
-        else:
-            levels[number[move[2]]].pop(root[move[1]], None)
-    kept = [tensor.name for tensor in graph.tensors if tensor.kind in ("param", "output")]
-    final = {name: find(name, "the end") for name in kept}
+    replay = plan.replay()
+    # By value and level: in an illegal plan two copies of a value may differ, computed from other operands.
+    contents: dict[tuple[int, int], Any] = {}
+    for value, level in replay.start:
+        contents[value, level] = start[flow.tensor_names[flow.value_tensor[value]]]
+    for step in replay:
+        operands = [contents.get(held) for held in step.reads]
+        match step.move:
+            case Compute(name):
+                op = graph.op_named(name)
+                for read, operand in zip(op.reads, operands, strict=True):
+                    _require(operand, f"op {quoted(name)}: {quoted(read)} is in no level")
+                results = interpret(op, operands)
+            case Copy(name, source):
+                results = [
+                    _require(operand, f"copy: {quoted(name)} is not in {quoted(source)}") for operand in operands
+                ]
+            case _:
+                results = []
+        for held in step.removed:
+            del contents[held]
+        contents.update(zip(step.writes, results, strict=True))
+    final = {}
+    for number, tensor in enumerate(graph.tensors):
+        if tensor.kind in ("param", "output"):
+            found = contents.get(replay.find(number))
+            final[tensor.name] = _require(found, f"the end: {quoted(tensor.name)} is in no level")
     return final if plan.source is None else _assembled(graph, plan.source, final)
+
+
+def _require(content: Any, message: str) -> Any:
+    if content is None:
+        raise InputError(message)
+    return content
 
 
 def verify(plan: Plan, *, seed: int = 0) -> Comparison:
@@ -125,16 +121,6 @@ def _difference(got: npt.NDArray[np.float64], expected: npt.NDArray[np.float64])
     scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
     difference = float(np.max(np.abs(got - expected), initial=0.0)) / scale
     return difference if np.isfinite(difference) else 1.0
-
-
-def _storage_names(graph: Graph) -> dict[str, str]:
-    names = {}
-    for tensor in graph.tensors:
-        here = tensor
-        while here.overwrites is not None:
-            here = graph.tensor_named(here.overwrites)
-        names[tensor.name] = here.name
-    return names
 
 
 def _interpreter(

@@ -14,10 +14,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
+from pebbler.game.moves import Compute, Drop  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
 from pebbler.run.torch.cost.costs import Cost, Costs  # noqa: E402
 from pebbler.run.torch.plan.host_link import MEMORY  # noqa: E402
-from pebbler.run.torch.plan.launch_fusion import held_before, launch_group, tidy_drops  # noqa: E402
+from pebbler.run.torch.plan.launch_fusion import early_drops, held_before, launch_group  # noqa: E402
 from pebbler.run.torch.run.runner import Runner  # noqa: E402
 
 
@@ -33,11 +34,11 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
     sizes = {tensor.name: tensor.size for tensor in plan.plan.graph.tensors}
     writes = {op.name: op.writes for op in plan.plan.graph.ops}
     held = held_before(plan.plan, MEMORY)
-    made = [sum(sizes[n] for n in writes[m[1]]) if m[0] == "compute" else 0 for m in plan.plan.moves]
+    made = [sum(sizes[n] for n in writes[m.op]) if isinstance(m, Compute) else 0 for m in plan.plan.moves]
     peak = check(plan.plan).peak[MEMORY]
     assert max(held) <= peak <= max(a + b for a, b in zip(held, made, strict=True))
     # Dropping as early as possible is as legal, and holds no more.
-    tidy = check(replace(plan.plan, moves=tidy_drops(plan.plan)))
+    tidy = check(replace(plan.plan, moves=early_drops(plan.plan)))
     assert tidy.legal
     assert tidy.peak[MEMORY] <= peak
     assert tidy.energy == plan.plan.energy
@@ -49,7 +50,7 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
         results = sum(sizes[captured.phases[-1].storage_names[s]] for s in group.makes)
         assert held[launch[0]] + results <= budget - plan.headroom
         assert all(
-            move[0] == "drop" for i, move in enumerate(moves[launch[0] : launch[-1]], launch[0]) if i not in launch
+            isinstance(move, Drop) for i, move in enumerate(moves[launch[0] : launch[-1]], launch[0]) if i not in launch
         )
 
 

@@ -56,7 +56,7 @@ def searching(rng, most_ops, **options):
 def judged(graph, search, candidate):
     machine = pebbles(machine_with_host(search.capacity, search.link))
     start = {tensor.name: "memory" for tensor in graph.tensors if tensor.kind in ("input", "param")}
-    plan = Plan(graph, machine, search.moves(candidate), start, steady=False)
+    plan = Plan(graph, machine, search.moves(candidate).moves(graph, machine), start, steady=False)
     return plan, check(plan)
 
 

@@ -11,11 +11,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
+from pebbler.game.moves import Copy  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
 
 
 def copies(plan):
-    return [move for phase in plan.phases for move in phase.moves if move[0] == "copy"]
+    return [move for phase in plan.phases for move in phase.moves if isinstance(move, Copy)]
 
 
 @pytest.mark.parametrize("objective", ["time", "energy"])

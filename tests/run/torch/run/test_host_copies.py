@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
+from pebbler.game.moves import Copy  # noqa: E402
 from pebbler.game.plan import Plan  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
 from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host  # noqa: E402
@@ -44,7 +45,7 @@ def train(training, step, steps=4, device="cpu"):
 
 
 def copies(plan):
-    return [move for phase in plan.phases for move in phase.moves if move[0] == "copy"]
+    return [move for phase in plan.phases for move in phase.moves if isinstance(move, Copy)]
 
 
 @pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2"])

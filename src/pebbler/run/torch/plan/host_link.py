@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.run.torch.plan.kernels.copy_schedule import CopyPrices, OpArrays, time_moves
@@ -55,10 +53,11 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
     >>> predicted_cost(plan, True), predicted_cost(plan, False)  # the copy takes 20, of which g hides 7
     (25.0, 32.0)
     """
-    flow, encoded = plan.graph.dataflow, plan.encode()
+    flow, moves = plan.graph.dataflow, plan.moves
     host = plan.machine.in_unit(plan.graph.unit).level[-1]
-    size = np.array([tensor.size for tensor in plan.graph.tensors], np.int64)
     reads, writes = flow.value_tensor[flow.op_reads.items], flow.value_tensor[flow.op_writes.items]
-    ops = OpArrays(flow.op_cost, flow.op_reads.start, reads, flow.op_writes.start, writes, size, flow.storage)
+    ops = OpArrays(
+        flow.op_cost, flow.op_reads.start, reads, flow.op_writes.start, writes, flow.tensor_size, flow.storage
+    )  # fmt: skip
     prices = PricedLink(host.write, host.read, overlap).prices
-    return float(time_moves(encoded.kind, encoded.subject, encoded.level, ops, prices))
+    return float(time_moves(moves.kind, moves.subject, moves.level, ops, prices))

@@ -1,4 +1,4 @@
-"""Launches: ops that a plan runs one right after the other, run as one kernel.
+"""Launch fusion: ops that a plan runs one right after the other become one kernel launch.
 
 A plan says when each value is made and dropped. Where ops that a compiler can fuse follow one another and share a value, one
 launch does the work of all of them: the value is read once, and what is dropped again before the next op never exists. Such
@@ -8,22 +8,20 @@ is faster than its parts, and if what it holds, measured, stays below that peak;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pebbler.game.plan import Move, Plan
+from pebbler.game.moves import Compute, Copy, Drop, Move
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check, require_legal
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.cost.costs import Cost
 
-if TYPE_CHECKING:
-    from pebbler.run.torch.cost.costs import Cost
-
-__all__ = ["Launch", "Price", "held_before", "launch_group", "plan_launches"]
+__all__ = ["Launch", "Price", "early_drops", "held_before", "launch_group", "plan_launches"]
 
 Launch = Sequence[int]  # the computes that it runs, as positions among the plan's moves
-Price = Callable[[Phase, CallGroup], "Cost"]
+Price = Callable[[Phase, CallGroup], Cost]
 _WINDOW = 12  # computes to look back for one to join
 _LEAST_GAIN = 0.02  # of the time of the parts
 _MOST_CALLS = 48  # of one launch
@@ -49,25 +47,34 @@ def launch_group(phase: Phase, moves: Sequence[Move], launch: Launch) -> CallGro
     ...     y = x.exp()
     ...     return y @ x, y.cos() @ x
     >>> phase = fuse(capture(step, torch.ones(3, 3))).phases[0]
-    >>> moves = [("compute", "exp_0"), ("compute", "cos_2"), ("compute", "mm_1"), ("drop", "exp_0", "memory")]
+    >>> moves = [Compute("exp_0"), Compute("cos_2"), Compute("mm_1"), Drop("exp_0", "memory")]
     >>> group = launch_group(phase, moves, (0, 1))
     >>> [call.name for call in group.calls], [phase.storage_names[s] for s in sorted(group.makes)]
     (['exp', 'cos'], ['exp_0', 'cos_2'])
     """
-    whole = CallGroup.of((c for position in launch for c in phase.group(moves[position][1]).calls), fused=True)
+    calls = (call for position in launch for call in phase.group(_op(moves, position)).calls)
+    launched = CallGroup.of(calls, fused=True)
     made: set[str] = set()
-    for move in moves[launch[0] : _next_compute(moves, launch[-1])]:
-        if move[0] == "drop":
-            made.discard(move[1])
-        else:
-            made |= {phase.storage_names[s] for s in phase.group(move[1]).makes}
-    whole.makes = {s for s in whole.makes if phase.storage_names.get(s) in made}
-    return whole
+    for move in moves[launch[0] : _behind_drops(moves, launch[-1])]:
+        match move:
+            case Compute(op):
+                made |= {phase.storage_names[s] for s in phase.group(op).makes}
+            case Drop(tensor):
+                made.discard(tensor)
+    launched.makes = {s for s in launched.makes if phase.storage_names.get(s) in made}
+    return launched
 
 
-def _next_compute(moves: Sequence[Move], position: int) -> int:
+def _op(moves: Sequence[Move], position: int) -> str:
+    move = moves[position]
+    assert isinstance(move, Compute)
+    return move.op
+
+
+def _behind_drops(moves: Sequence[Move], position: int) -> int:
+    """Return the next position whose move is no drop."""
     position += 1
-    while position < len(moves) and moves[position][0] == "drop":
+    while position < len(moves) and isinstance(moves[position], Drop):
         position += 1
     return position
 
@@ -82,8 +89,7 @@ class _LaunchFusion:
     room: int
 
     def __post_init__(self) -> None:
-        self.sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
-        self.moves = tidy_drops(self.plan)
+        self.moves = early_drops(self.plan)
 
     def result(self) -> tuple[Plan, list[Launch]]:
         """Return the plan with its moves put together, and the launches."""
@@ -105,19 +111,19 @@ class _LaunchFusion:
 
     def _earlier(self, position: int) -> Iterator[int]:
         """Yield fusable computes before a compute that it shares a value with, the nearest first."""
-        group = self.phase.group(self.moves[position][1])
+        group = self._group(self.moves, position)
         seen = 0
         for other in range(position - 1, -1, -1):
-            if self.moves[other][0] == "compute":
+            if isinstance(self.moves[other], Compute):
                 seen += 1
                 if seen > _WINDOW:
                     return
-                if self._is_fusable(other) and self._shares(self.phase.group(self.moves[other][1]), group):
+                if self._is_fusable(other) and self._shares(self._group(self.moves, other), group):
                     yield other
 
     def _join(self, earlier: int, position: int) -> bool:
         """Move a compute to right behind an earlier one if that is legal and pays; True if they now stand together."""
-        if _next_compute(self.moves, earlier) == position:
+        if _behind_drops(self.moves, earlier) == position:
             return True
         if self._is_bound(earlier, position):
             return False  # the referee would say so too, but takes longer
@@ -127,21 +133,20 @@ class _LaunchFusion:
             *self.moves[earlier + 1 : position],
             *self.moves[position + 1 :],
         ]
-        candidate = tidy_drops(self.plan.with_moves(moved))
+        candidate = early_drops(self.plan.with_moves(moved))
         judgement = check(self.plan.with_moves(candidate))
         if not judgement.legal or judgement.peak[self.level] > self.room:
             return False
-        if self._gain(candidate, (earlier, _next_compute(candidate, earlier))) is None:
+        if self._gain(candidate, (earlier, _behind_drops(candidate, earlier))) is None:
             return False
         self.moves = candidate
         return True
 
     def _is_bound(self, earlier: int, position: int) -> bool:
         """Whether an op between two computes keeps the second from moving up to the first."""
-        group = self.phase.group(self.moves[position][1])
+        group = self._group(self.moves, position)
         uses, writes = group.reads | group.mutates, group.makes | group.mutates
-        between = (move[1] for move in self.moves[earlier + 1 : position] if move[0] == "compute")
-        others = map(self.phase.group, between)
+        others = (self.phase.group(m.op) for m in self.moves[earlier + 1 : position] if isinstance(m, Compute))
         return any((other.makes | other.mutates) & uses or other.reads & writes for other in others)
 
     # Launches ---------------------------------------------------------------------------------------------------------
@@ -150,7 +155,7 @@ class _LaunchFusion:
         held = held_before(self.plan.with_moves(self.moves), self.level)
         current: tuple[int, ...] = ()
         for position, move in enumerate(self.moves):
-            if move[0] == "drop":
+            if isinstance(move, Drop):
                 continue
             joined = (*current, position)
             if current and self._is_fusable(position) and self._relates(current, position) and self._fits(joined, held):
@@ -163,15 +168,15 @@ class _LaunchFusion:
             yield current
 
     def _relates(self, launch: Launch, position: int) -> bool:
-        group = self.phase.group(self.moves[position][1])
-        return any(self._shares(self.phase.group(self.moves[other][1]), group) for other in launch)
+        group = self._group(self.moves, position)
+        return any(self._shares(self._group(self.moves, other), group) for other in launch)
 
     def _fits(self, launch: Launch, held: Sequence[int]) -> bool:
         cost = self._gain(self.moves, launch)
         if cost is None:
             return False
         group = launch_group(self.phase, self.moves, launch)
-        results = sum(self.sizes[self.phase.storage_names[s]] for s in group.makes)
+        results = sum(self.plan.graph.tensor_named(self.phase.storage_names[s]).size for s in group.makes)
         return held[launch[0]] + results + cost.scratch <= self.room
 
     def _gain(self, moves: Sequence[Move], launch: Launch) -> Cost | None:
@@ -179,9 +184,10 @@ class _LaunchFusion:
         group = launch_group(self.phase, moves, launch)
         if len(group.calls) > _MOST_CALLS or self._makes_again(moves, launch):
             return None
-        parts = sum(self.costs[self.phase.graph.op_index(moves[position][1])].seconds for position in launch)
+        alone = [self.costs[self.phase.graph.op_index(_op(moves, position))].seconds for position in launch]
+        parts = sum(alone)
         if len(launch) > 2:  # the parts have been joined before
-            parts = self.costs[self.phase.graph.op_index(moves[launch[-1]][1])].seconds
+            parts = alone[-1]
             before = self._gain(moves, launch[:-1])
             if before is None:
                 return None
@@ -193,72 +199,61 @@ class _LaunchFusion:
         """Whether an op makes what an earlier one of the same launch has used: one kernel cannot hold both."""
         touched: set[int] = set()
         for position in launch:
-            group = self.phase.group(moves[position][1])
+            group = self._group(moves, position)
             if group.makes & touched:
                 return True
-            touched |= group.reads | group.mutates | group.makes
+            touched |= group.touches
         return False
 
     def _is_fusable(self, position: int) -> bool:
-        move = self.moves[position]
-        return move[0] == "compute" and self.phase.group(move[1]).fused
+        return isinstance(self.moves[position], Compute) and self._group(self.moves, position).fused
+
+    def _group(self, moves: Sequence[Move], position: int) -> CallGroup:
+        return self.phase.group(_op(moves, position))
 
     def _shares(self, a: CallGroup, b: CallGroup) -> bool:
-        made_here = {s for s in (a.reads | a.makes | a.mutates) if self.phase.record.storages[s].place is None}
+        made_here = {s for s in a.touches if self.phase.record.storages[s].place is None}
         return bool(made_here & (b.reads | b.mutates))
 
 
 def held_before(plan: Plan, level: str) -> list[int]:
-    """Return how much a level holds before every move."""
-    sizes = {tensor.name: tensor.size for tensor in plan.graph.tensors}
-    held = {
-        tensor.name
-        for tensor in plan.graph.tensors
-        if tensor.kind in ("param", "input") and level in _levels(plan.start.get(tensor.name, level))
-    }
-    writes = {op.name: op.writes for op in plan.graph.ops}
-    total = sum(sizes[name] for name in held)
-    before = []
-    for move in plan.moves:
+    """Return how many units a level holds before every move."""
+    replay, at = plan.replay(), plan.machine.level_index(level)
+    size = plan.graph.dataflow.value_size.tolist()
+
+    def here(held: Iterable[tuple[int, int]]) -> int:
+        return sum(size[value] for value, where in held if where == at)
+
+    total, before = here(replay.start), []
+    for step in replay:
         before.append(total)
-        if move[0] == "compute" or (move[0] == "copy" and move[3] == level):
-            for name in writes[move[1]] if move[0] == "compute" else [move[1]]:
-                if name not in held:
-                    held.add(name)
-                    total += sizes[name]
-        elif move[0] == "drop" and move[2] == level and move[1] in held:
-            held.discard(move[1])
-            total -= sizes[move[1]]
+        total += here(step.added) - here(step.removed)
     return before
 
 
-def _levels(place: str | Sequence[str]) -> Sequence[str]:
-    return [place] if isinstance(place, str) else place
-
-
-def tidy_drops(plan: Plan) -> list[Move]:
+def early_drops(plan: Plan) -> list[Move]:
     """Return the moves with every drop right behind the last compute before it that touches what it drops.
 
     A drop behind a copy stays where it is: until then the copy has time to end.
     """
-    reads = {op.name: {*op.reads, *op.writes} for op in plan.graph.ops}
-    after: dict[int, list[Move]] = {}
+    touched = {op.name: {*op.reads, *op.writes} for op in plan.graph.ops}
+    behind: dict[int, list[Move]] = {}  # drops by the number of the other move that they follow, -1 for the start
     last: dict[str, int] = {}
-    kept = 0
     rest: list[Move] = []
     for move in plan.moves:
-        if move[0] == "drop":
-            place = last.get(move[1], -1)
-            if place >= 0 and rest[place][0] == "copy":
-                place = kept - 1
-            after.setdefault(place, []).append(move)
-            continue
-        for name in reads[move[1]] if move[0] == "compute" else [move[1]]:
-            last[name] = kept
+        match move:
+            case Drop(tensor):
+                position = last.get(tensor, -1)
+                if position >= 0 and isinstance(rest[position], Copy):
+                    position = len(rest) - 1
+                behind.setdefault(position, []).append(move)
+                continue
+            case Compute(op):
+                last.update(dict.fromkeys(touched[op], len(rest)))
+            case Copy(tensor):
+                last[tensor] = len(rest)
         rest.append(move)
-        kept += 1
-    moves = list(after.get(-1, []))
+    moves = behind.get(-1, [])
     for i, move in enumerate(rest):
-        moves.append(move)
-        moves.extend(after.get(i, []))
+        moves += [move, *behind.get(i, [])]
     return moves

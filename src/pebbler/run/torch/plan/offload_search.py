@@ -17,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import quoted
-from pebbler.game.plan import Move
-from pebbler.run.torch.plan.host_link import HOST, MEMORY, PricedLink
+from pebbler.game.moves import MoveList
+from pebbler.run.torch.plan.host_link import PricedLink
 from pebbler.run.torch.plan.kernels import copy_schedule as kernel
 from pebbler.run.torch.plan.kernels import idle_spans
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["OffloadCandidate", "OffloadSearch"]
 
+_MEMORY, _HOST = 0, 1  # levels of the machine
 _LATENESS = (0.0, 2.0, 8.0)
 _LEADS = (2.0, 8.0, np.inf)  # how many copies ahead of its use a load may begin
 _ROUNDS = 500  # of local search
@@ -55,6 +56,7 @@ class OffloadSearch:
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.game.graph import Graph
     >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.run.torch.plan.host_link import machine_with_host
     >>> g = Graph("stack", unit="byte")
     >>> _ = [g.tensor(name, 10) for name in ("a", "b", "c", "d")], g.tensor("e", 0, kind="output")
     >>> _ = g.op("fa", [], ["a"], cost=50, once=True), g.op("fb", [], ["b"], cost=50), g.op("fc", ["b"], ["c"], cost=50)
@@ -63,8 +65,9 @@ class OffloadSearch:
     >>> game = RecomputeProblem.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
     >>> search = OffloadSearch(game, 20, link, {"a", "b", "c", "d"})
     >>> best = search.best_of([game.program])
-    >>> best.cost, best.copied, [move for move in search.moves(best) if move[0] == "copy"]
-    (260.0, 20, [('copy', 'a', 'memory', 'host'), ('copy', 'a', 'host', 'memory')])
+    >>> moves = search.moves(best).moves(g, machine_with_host(20, link))
+    >>> best.cost, best.copied, [move for move in moves if move.words[0] == "copy"]
+    (260.0, 20, [Copy('a', 'memory', 'host'), Copy('a', 'host', 'memory')])
     """
 
     def __init__(
@@ -131,25 +134,24 @@ class OffloadSearch:
         )
         return float(cost), events["kind"], events["subject"]
 
-    def moves(self, candidate: OffloadCandidate) -> list[Move]:
+    def moves(self, candidate: OffloadCandidate) -> MoveList:
         """Return a candidate as moves."""
-        flow = self.game.flow
+        tensor = self.game.flow.value_tensor.tolist()
         timeline = self.timeline(candidate.sequence)
         _, kinds, subjects = self._events(candidate.sequence, timeline, candidate.chosen, candidate.lead)
-        moves: list[Move] = [
-            ("drop", flow.tensor_names[flow.value_tensor[v]], MEMORY)
-            for v in np.flatnonzero(self.game.at_start & (timeline.first == idle_spans.DEAD)).tolist()
-        ]
-        shapes = {
-            kernel.STORE: ("copy", MEMORY, HOST), kernel.LOAD: ("copy", HOST, MEMORY),
-            kernel.DROP: ("drop", MEMORY), kernel.FORGET: ("drop", HOST),
-        }  # fmt: skip
+        moves = MoveList()
+        for value in np.flatnonzero(self.game.at_start & (timeline.first == idle_spans.DEAD)).tolist():
+            moves.drop(tensor[value], _MEMORY)
         for kind, subject in zip(kinds.tolist(), subjects.tolist(), strict=True):
-            if kind == kernel.RUN:
-                moves.append(("compute", flow.op_names[subject]))
-            else:
-                what, *levels = shapes[kind]
-                moves.append((what, flow.tensor_names[flow.value_tensor[subject]], *levels))
+            match kind:
+                case kernel.RUN:
+                    moves.compute(subject)
+                case kernel.STORE:
+                    moves.copy(tensor[subject], _MEMORY, _HOST)
+                case kernel.LOAD:
+                    moves.copy(tensor[subject], _HOST, _MEMORY)
+                case _:
+                    moves.drop(tensor[subject], _MEMORY if kind == kernel.DROP else _HOST)
         return moves
 
     def choose(self, sequence: Ints, lateness: float, noise: float, leads: Sequence[float]) -> OffloadCandidate | None:

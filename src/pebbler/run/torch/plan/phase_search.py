@@ -12,7 +12,6 @@ import numpy.typing as npt
 from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
@@ -162,7 +161,7 @@ def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, has
                 best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
     machine = machine_with_host(capacity, link) if best.copied or not offload.done(best) else _machine(capacity)
     start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
-    made = Plan(graph, machine, Moves.of(graph, machine, offload.moves(best)), start if len(machine.level) > 1 else {})
+    made = Plan(graph, machine, offload.moves(best).moves(graph, machine), start if len(machine.level) > 1 else {})
     energy, bound = check(made).energy, min(game.base_cost, best.cost)
     return replace(
         made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
@@ -198,9 +197,7 @@ def _from_recomputation(
     offload.cut_off |= search.cut_off
     if search.best is None:
         return best
-    names = {name: i for i, name in enumerate(offload.game.flow.op_names)}
-    runs = np.array([names[move[1]] for move in search.best.moves if move[0] == "compute"], np.int64)
-    found = offload.best_of([runs], time.monotonic() + after)
+    found = offload.best_of([search.best.moves.order], time.monotonic() + after)
     return best if found is None or best.merit <= found.merit else found
 
 

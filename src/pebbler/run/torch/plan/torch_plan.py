@@ -11,7 +11,7 @@ import msgspec
 
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
-from pebbler.game.moves import Moves
+from pebbler.game.moves import Copy, Moves
 from pebbler.game.plan import Plan, PlanFile, Status
 from pebbler.referee.judgement import Judgement, check
 from pebbler.run.torch.capture.captured import Captured
@@ -81,14 +81,15 @@ class TorchPlan:
     @property
     def offloaded(self) -> int:
         """Bytes that go to the host in one step."""
-        sizes = {tensor.name: tensor.size for tensor in self.plan.graph.tensors}
-        return sum(sizes[move[1]] for move in self.plan.moves if move[0] == "copy" and move[3] == HOST)
+        graph = self.plan.graph
+        copies = (move for move in self.plan.moves if isinstance(move, Copy))
+        return sum(graph.tensor_named(copy.tensor).size for copy in copies if copy.target == HOST)
 
     @property
     def recomputed(self) -> int:
         """How many ops run more than once."""
-        computes = [move[1] for move in self.plan.moves if move[0] == "compute"]
-        return len(computes) - len(set(computes))
+        order = self.plan.moves.order.tolist()
+        return len(order) - len(set(order))
 
     def judge(self) -> list[Judgement]:
         """Return what the referee says of every phase."""

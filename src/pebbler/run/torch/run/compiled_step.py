@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pebbler.errors import InputError, quoted
-from pebbler.game.plan import Move
+from pebbler.game.moves import Compute, Move
 from pebbler.referee.judgement import require_legal
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.cost.profiling import profile
@@ -97,16 +97,16 @@ def _require_room(plan: TorchPlan, captured: Captured) -> None:
     """Refuse to run fused ops call by call where the values inside them would not fit into the budget."""
     if plan.budget is None:
         return
-    for phase, moves in zip(captured.phases, plan.phases, strict=True):
+    for phase, known in zip(captured.phases, plan.phases, strict=True):
+        graph = known.graph
         inner = {op.name: inner_bytes(phase.record, phase.group(op.name)) for op in phase.graph.ops}
-        sizes = {tensor.name: tensor.size for tensor in moves.graph.tensors}
-        writes = {op.name: op.writes for op in moves.graph.ops}
-        for move, held in zip(moves.moves, held_before(moves, MEMORY), strict=True):
-            if move[0] == "compute":
-                need = held + sum(sizes[name] for name in writes[move[1]]) + inner[move[1]] + plan.headroom
+        made = {op.name: sum(graph.tensor_named(name).size for name in op.writes) for op in graph.ops}
+        for move, held in zip(known.moves, held_before(known, MEMORY), strict=True):
+            if isinstance(move, Compute):
+                need = held + made[move.op] + inner[move.op] + plan.headroom
                 if need > plan.budget:
                     raise InputError(
-                        f"the plan is for compiled kernels; run exactly, {quoted(move[1])} would hold up to {shown_bytes(need)}, "
+                        f"the plan is for compiled kernels; run exactly, {quoted(move.op)} would hold up to {shown_bytes(need)}, "
                         f'more than the budget of {shown_bytes(plan.budget)}; plan with kernels="exact"'
                     )
 

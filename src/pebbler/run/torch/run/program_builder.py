@@ -7,6 +7,7 @@ FX frees after the last use is what the plan drops.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.fx
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError, quoted
-from pebbler.game.plan import Move
+from pebbler.game.moves import Compute, Copy, Drop, Move
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.call_recorder import call_item
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Scalar, TensorRef
@@ -83,11 +84,8 @@ class _ProgramBuilder:
         self.loading: dict[int, torch.fx.Node] = {}  # storage -> the load that nothing has waited for yet
 
     def build(self) -> Program:
-        counts: dict[str, int] = {}
-        for move in self.moves:
-            if move[0] == "compute":
-                counts[move[1]] = counts.get(move[1], 0) + 1
-        copies = any(move[0] == "copy" for move in self.moves)
+        counts = Counter(move.op for move in self.moves if isinstance(move, Compute))
+        copies = any(isinstance(move, Copy) for move in self.moves)
         self.transfers = self.graph.placeholder("transfers") if copies else None
         places = self._placeholders()
         self.constants = [self.graph.placeholder(f"constant_{i}") for i in range(len(self.record.constants))]
@@ -100,14 +98,14 @@ class _ProgramBuilder:
                 launch = self.launches[position]
                 done.update(launch)
                 self._launch(launch)
-            elif position in done:
-                continue
-            elif move[0] == "compute":
-                self._run(move[1], again=move[1] in self.ran, repeats=counts[move[1]] > 1)
-            elif move[0] == "drop" and move[1] in self.storage_of:
-                self._drop(self.storage_of[move[1]], move[2])
-            elif move[0] == "copy":
-                self._copy(move)
+            elif position not in done:
+                match move:
+                    case Compute(op):
+                        self._run(op, again=op in self.ran, repeats=counts[op] > 1)
+                    case Drop(tensor, level) if tensor in self.storage_of:
+                        self._drop(self.storage_of[tensor], level)
+                    case Copy():
+                        self._copy(move)
         for storage in [*self.storing, *self.loading]:
             self._end_copies(storage)
         results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
@@ -130,7 +128,7 @@ class _ProgramBuilder:
     def _launch(self, launch: Sequence[int]) -> None:
         group = launch_group(self.phase, self.moves, launch)
         kernel = None if self.kernels is None else self.kernels.known(self.record, group)
-        self.ran.update(self.moves[position][1] for position in launch)
+        self.ran.update(move.op for move in (self.moves[position] for position in launch) if isinstance(move, Compute))
         self._prepare(group)
         if kernel is not None:
             self._run_kernel(f"launch_{launch[0]}", group, kernel)
@@ -245,8 +243,8 @@ class _ProgramBuilder:
 
     # Copies -----------------------------------------------------------------------------------------------------------
 
-    def _copy(self, move: Move) -> None:
-        _, name, source, target = move
+    def _copy(self, move: Copy) -> None:
+        name, source, target = move.tensor, move.source, move.target
         if {source, target} != {MEMORY, HOST} or name not in self.storage_of:
             raise InputError(
                 f"the plan copies {quoted(name)} from {quoted(source)} to {quoted(target)}; that cannot be run"

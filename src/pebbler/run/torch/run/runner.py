@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pebbler.errors import InputError
-from pebbler.game.plan import Move
+from pebbler.game.moves import Move
 from pebbler.run.torch.capture.calls import TensorInfo, TensorRef, shown
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.phases import Phase
