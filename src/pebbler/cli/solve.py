@@ -12,7 +12,7 @@ from pebbler.cli.options import GraphName, Json, PlanOutput, grouped
 
 if TYPE_CHECKING:
     from pebbler.game.plan import Plan
-    from pebbler.solver.comparison import Row
+    from pebbler.solver.ablation import AblationRow
     from pebbler.solver.problem import Search
 
 __all__ = ["solve"]
@@ -64,7 +64,7 @@ def solve(
     """
     from pebbler.cli.output import progress, tell
     from pebbler.notes.reference_orders import compared_orders, marked_orders
-    from pebbler.solver.comparison import compare as compare_steps
+    from pebbler.solver.ablation import compare as compare_steps
     from pebbler.solver.methods import program_order_energy
 
     if least_capacity:
@@ -73,7 +73,7 @@ def solve(
     search, plan = _search(graph, options, json)
     seconds = search.elapsed
     base = program_order_energy(search.problem)
-    rows: list[Row] = []
+    rows: list[AblationRow] = []
     if compare:
         with progress("comparing") as update:
             rows = compare_steps(
@@ -136,7 +136,7 @@ def _search(graph: str, options: SolveOptions, json: bool) -> tuple[Search, Plan
             raise
 
 
-def _print_json(plan: Plan, base: float | None, rows: list[Row], seconds: float) -> None:
+def _print_json(plan: Plan, base: float | None, rows: list[AblationRow], seconds: float) -> None:
     from pebbler.cli.output import emit_json
 
     figures = {
@@ -153,7 +153,7 @@ def _print_json(plan: Plan, base: float | None, rows: list[Row], seconds: float)
     emit_json(figures | ({"compare": rows} if rows else {}))
 
 
-def _print_tables(plan: Plan, base: float | None, rows: list[Row], seconds: float) -> None:
+def _print_tables(plan: Plan, base: float | None, rows: list[AblationRow], seconds: float) -> None:
     from pebbler.cli.output import energy, number, table
 
     unit = plan.energy_unit

@@ -1,0 +1,195 @@
+"""What each kind of optimisation is worth, row by row: the table of `pebbler solve --compare`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
+from pebbler.solver.methods import can_tile, program_order_energy
+from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
+from pebbler.solver.paging.paging_solver import PagingSolver
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling import TransformSearch, solve_tiled
+from pebbler.solver.tiling.candidates import candidate_of
+from pebbler.solver.tiling.list_order import forward_sweeps
+from pebbler.solver.tiling.node_graph import NodeGraph
+from pebbler.solver.tiling.transform_space import Transform, TransformSpace
+
+__all__ = ["AblationRow", "compare"]
+
+Ints = npt.NDArray[np.int64]
+References = Mapping[str, Sequence[str]]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """One line: what was allowed, the energy of the best plan found under it (None: illegal or none found), and a remark."""
+
+    name: str
+    energy: float | None
+    note: str = ""
+
+
+def compare(
+    search: Search, tile: str = "auto", references: References | None = None, report: Report | None = None
+) -> list[AblationRow]:
+    """Return the rows for a finished search: from program order, adding one freedom at a time, to its plan and its bound.
+
+    `references` are orders of op names to compare with, by name; each applies to graphs that have exactly these ops.
+
+    >>> from pebbler import workloads
+    >>> from pebbler.solver import solve_search
+    >>> [row.name for row in compare(solve_search("chain:length=4", "red-blue"))]
+    ['program order', 'greedy', 'best placement of program order', 'best order', '+ recomputation', 'bound']
+    >>> step = workloads.mlp(n=4, hidden=64)
+    >>> early = [op.name for op in step.ops]
+    >>> early.insert(6, early.pop(early.index("upd_W2")))
+    >>> rows = compare(solve_search(step, "notes", time_limit=2), references={"W2 early": early})
+    >>> [row.name for row in rows][1:]
+    ['W2 early', 'best whole-tensor order', '+ fusion', '+ tiling', '+ reversed sweep', '+ recomputation', 'bound']
+    >>> rows[1].note
+    'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
+    """
+    problem = search.problem
+    limit = 30.0 if search.time_limit is None else search.time_limit
+    if can_tile(problem, tile) or problem.machine.management != "explicit":
+        rows = _TransformAblation(problem, limit, references or {}, report or (lambda name: None)).run()
+    elif len(problem.machine.level) > 1:
+        rows = _ablate_paging(problem, limit)
+    else:
+        base = program_order_energy(problem)
+        rows = [
+            AblationRow("program order", base, "" if base is not None else "does not fit"),
+            AblationRow("+ recomputation", search.energy),
+        ]
+    if search.energy < (rows[-1].energy or math.inf):
+        name = "" if search.best is None else search.best.graph.name
+        rows[-1] = AblationRow(rows[-1].name, search.energy, name)
+    return [*rows, AblationRow("bound", min(search.bound, search.energy), search.proof)]
+
+
+def _ablate_paging(problem: Problem, time_limit: float) -> list[AblationRow]:
+    """Return the best energy found as more is left free: nothing, residency, order, recomputation."""
+    rows: list[AblationRow] = []
+
+    def add(name: str, search: Search) -> None:
+        rows.append(AblationRow(name, None if search.best is None else search.energy))
+
+    limited = Search(problem, time_limit * 0.3)
+    found = program_order_plan(problem)
+    if found is not None:
+        limited.offer(*found)
+    add("program order", limited)
+    solver = PagingSolver(limited)
+    solver.prepare()
+    greedy = Search(problem)
+    if problem.machine.operands == "fastest":
+        found = demand_plan(problem, range(len(problem.graph.ops)), "farthest")
+    else:
+        first_come = solver.paging.page(np.arange(len(problem.graph.ops)))
+        found = None if first_come is None else solver.paging.moves(first_come)
+    if found is not None:
+        greedy.offer(*found)
+        limited.offer(*found)
+    add("greedy", greedy)
+    solver.page_start_orders(only_program_order=True)
+    if solver.best is not None:
+        solver.refine()
+    add("best placement of program order", limited)
+    limited.time_limit = time_limit * 0.6
+    if solver.best is not None:
+        solver.page_start_orders()
+        solver.anneal(reruns=False)
+    add("best order", limited)
+    limited.time_limit = time_limit
+    if solver.best is not None:
+        solver.anneal(reruns=True)
+    add("+ recomputation", limited)
+    return rows
+
+
+class _TransformAblation:
+    """The rows of a graph that may be tiled or fused, or that runs on caches."""
+
+    def __init__(self, problem: Problem, time_limit: float, references: References, report: Report) -> None:
+        self.problem, self.time_limit, self.report, self.references = problem, time_limit, report, references
+        self.rows: list[AblationRow] = []
+        self.lowest = math.inf
+
+    def run(self) -> list[AblationRow]:
+        problem = self.problem
+        self._add("program order", lambda: self._energy_of(np.arange(len(problem.graph.ops), dtype=np.int64)))
+        self._add_references()
+        self._add("best whole-tensor order", lambda: self._best(0.15, fused=False))
+        if problem.machine.management == "recency":
+            return self.rows
+        self._add("+ fusion", lambda: self._best(0.1, fused=True))
+        search = Search(problem, self.time_limit * 0.35)
+        transforms = TransformSearch(search, TransformSpace(problem.graph), self.time_limit * 0.25)
+        transforms.explore(recompute=False)
+        self._add("+ tiling", lambda: self._forward(transforms), "every sweep over the tiles from first to last")
+        self._add("+ reversed sweep", lambda: search.energy, transforms.best.describe())
+        search = Search(problem, self.time_limit * 0.4)
+        self.report("+ recomputation")
+        solve_tiled(search)
+        self._add("+ recomputation", lambda: search.energy, "" if search.best is None else search.best.graph.name)
+        return self.rows
+
+    def _add(self, name: str, energy: Callable[[], float], note: str = "") -> None:
+        """Add a row; whatever is allowed includes what was allowed before it."""
+        self.report(name)
+        self.lowest = min(self.lowest, energy())
+        self.rows.append(AblationRow(name, None if self.lowest == math.inf else self.lowest, note))
+
+    def _add_references(self) -> None:
+        """Add the reference orders, for graphs that have their ops."""
+        graph = self.problem.graph
+        arena = Machine("arena", graph.unit, self.problem.machine.level[-1:], operands="any")
+        for title, order in self.references.items():
+            if sorted(order) != sorted(graph.op_names):
+                continue
+            judgement = check(Plan.in_order(graph, arena, order, steady=False))
+            if judgement.legal:
+                energy = self._energy_of(np.array([graph.op_numbers[op] for op in order], np.int64))
+                self.lowest = min(self.lowest, energy)
+                self.rows.append(AblationRow(title, energy))
+            else:
+                self.rows.append(AblationRow(title, None, judgement.error or ""))
+
+    def _energy_of(self, order: Ints) -> float:
+        """Return what an order of the graph as it is costs; on an explicit machine with a quick placement."""
+        nodes = NodeGraph.of(self.problem.graph)
+        assert nodes is not None
+        candidate = candidate_of(self.problem, nodes, given=order)
+        return math.inf if candidate is None else candidate.energy
+
+    def _best(self, share: float, *, fused: bool) -> float:
+        """Return the best order of the graph as it is, or with all that can be fused away."""
+        space = TransformSpace(self.problem.graph)
+        transform = TransformSearch(Search(self.problem), space, 0.0).fused() if fused else Transform()
+        nodes = space.nodes(transform)
+        candidate = None if nodes is None else candidate_of(self.problem, nodes)
+        if candidate is None:
+            return math.inf
+        search = Search(self.problem, share * self.time_limit)
+        candidate.improve(lambda: search.remaining, 4_000)
+        return candidate.energy
+
+    def _forward(self, transforms: TransformSearch) -> float:
+        """Return the best of the tilings tried when every sweep goes from the first tile to the last."""
+        best = math.inf
+        search, space = Search(self.problem, 0.1 * self.time_limit), transforms.space
+        for transform in sorted(transforms.candidates, key=lambda one: (transforms.energy(one), space.rank(one))):
+            nodes = space.nodes(transform) if transform.sizes else None
+            if nodes is not None and search.remaining > 0:
+                candidate = candidate_of(self.problem, nodes, given=forward_sweeps(nodes))
+                best = min(best, math.inf if candidate is None else candidate.energy)
+        return best
