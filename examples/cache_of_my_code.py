@@ -1,4 +1,4 @@
-"""What a cache makes of plain numpy code: a blurred image, row by row and then column by column."""
+"""Cache misses of plain numpy code: a blurred image, row by row and then column by column."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def two_layers(width: int) -> pb.Graph:
 
 
 def scratchpad(floats: int) -> pb.Machine:
-    """Return a small memory that ops work on, beside DRAM a hundred times dearer."""
+    """Return a small memory that ops work on, beside DRAM that costs a hundred times as much."""
     levels = (pb.Level("SRAM", 1, 1, capacity=floats), pb.Level("DRAM", 100, 100))
     return pb.Machine("scratchpad", "float32", levels, operands="fastest")
 

@@ -1,40 +1,71 @@
-"""The documentation: every block of the tutorial and how-to pages runs and prints what the page shows."""
+"""The documentation: every block of the README and of every page runs and prints what the page shows.
+
+Nothing is skipped silently. Python blocks and `pebbler` commands run, one page after the other from top to bottom; what takes
+minutes runs with a shorter time limit (`QUICKER`) or is only parsed (`PARSED_ONLY`, with the reason). Other programs' command lines
+must name targets, modules and files that exist. Data blocks are read by the library. A block of a kind that nobody checks fails.
+"""
 
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import re
 import shlex
+import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
 
 from pebbler.cli import app, main
+from pebbler.files import decode_json, read_toml
+from pebbler.game.graph import Graph, GraphFile
+from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md"))]
-BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
+TITLE = re.compile(r'title="([^"]+)"')
+
+# Half a minute of solving a block teaches nothing that two seconds do not; what is printed does not depend on it.
+QUICKER = {"time_limit=30": "time_limit=2", "time_limit=5)": "time_limit=2)"}
+QUICK_SOLVE = ["--time-limit", "2"]
+PARSED_ONLY = {
+    "pebbler reproduce": "takes a minute; tests/notes runs every experiment",
+    "pebbler reproduce ard tiling --out DIR": "takes ten seconds; tests/notes runs both",
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Return kind, the rest of the line that opens it, and text of every block of a page."""
+    parts = FENCE.split(page.read_text(encoding="utf-8"))
+    assert len(parts) % 4 == 1, f"{page.name}: a fence is not closed"
+    found = []
+    for opening, text, closing in zip(parts[1::4], parts[2::4], parts[3::4], strict=True):
+        assert closing == "", f"{page.name}: a fence opens inside {opening!r}"
+        kind, _, rest = opening.partition(" ")
+        found.append((kind, rest, text[1:]))
+    return found
 
 
 @pytest.fixture
 def cli(monkeypatch, capsys, tmp_path):
-    """Return a function that runs one line of a console, in an empty folder, and returns what it printed."""
+    """Return a function that runs one command line in an empty folder and returns what it printed."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
 
-    def run(line: str) -> str:
-        words = shlex.split(line)
-        assert words[0] == "pebbler", line
+    def run(words: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as caught:
             main()
         out, err = capsys.readouterr()
-        assert not caught.value.code, f"{line}: {err}"
+        assert not caught.value.code, f"{words}: {err}"
         return out + err
 
     return run
@@ -44,42 +75,175 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def run_console(block: str, cli) -> None:
+def parse(words: list[str]) -> None:
+    """Check that a `pebbler` command line names a command and options that exist."""
+    group = typer.main.get_command(app)
+    if len(words) == 1:
+        return
+    if words[1].startswith("-"):
+        assert words[1] in {opt for param in group.params for opt in param.opts}, words
+        return
+    assert words[1] in group.commands, f"no command: {words}"
+    group.commands[words[1]].make_context(words[1], words[2:])
+
+
+def exists(words: list[str]) -> None:
+    """Check that a command line of another program names what there is: a make target, a benchmark."""
+    if words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert set(words[1:]) <= set(targets), words
+    elif words[:2] == ["python", "-m"]:
+        assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file() or (ROOT / words[2] / "__main__.py").is_file(), (
+            words
+        )
+    elif words[0] == "python":
+        assert (ROOT / words[1]).is_file(), words
+    else:
+        pytest.fail(f"nobody checks commands such as {words}")
+
+
+def run_console(block: str, rest: str, names: dict[str, object], cli: Callable[[list[str]], str]) -> None:
     """Run the commands of a block; each line shown below one must be among those it prints."""
     printed: list[str] = []
+    assert block.startswith("$ "), f"a console block begins with a command: {block}"
     for line in block.splitlines():
-        if line.startswith("$ "):
-            printed = [plain(one) for one in cli(line[2:]).splitlines()]
-        else:
+        if not line.startswith("$ "):
             assert plain(line) in printed, f"not printed: {line}"
+            continue
+        words, printed = shlex.split(line[2:], comments=True), []
+        if words[0] != "pebbler":
+            exists(words)
+            continue
+        parse(words)
+        if words[1] == "solve":
+            words += QUICK_SOLVE if "--time-limit" not in words else []
+        if shlex.join(words) not in PARSED_ONLY:
+            printed = [plain(one) for one in cli(words).splitlines()]
 
 
-def run_python(block: str, names: dict[str, object], where: str) -> None:
+def run_python(block: str, rest: str, names: dict[str, object], cli: object) -> None:
+    """Run a block, as doctests where it shows results."""
+    for slow, quick in QUICKER.items():
+        block = block.replace(slow, quick)
     if ">>>" not in block:
-        exec(compile(block, where, "exec"), names)
+        exec(compile(block, "block", "exec"), names)
         return
     told: list[str] = []
-    test = doctest.DocTestParser().get_doctest(block, names, where, where, 0)
+    test = doctest.DocTestParser().get_doctest(block, names, "block", "block", 0)
     doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
     names |= test.globs  # the test worked on a copy
     assert not told, "".join(told)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def read_data(block: str, rest: str, names: dict[str, object], cli: object) -> None:
+    """Read a graph, machine or plan as the library does; a block with a title becomes the file of that name."""
+    title = TITLE.search(rest)
+    path = Path(title[1] if title else "block")
+    path.write_text(block, encoding="utf-8")
+    what = "machine" if path.suffix == ".toml" else rest
+    if what == "machine":
+        read_toml(path, Machine)
+    elif what == "graph":
+        assert Graph.from_file(decode_json(block.encode(), GraphFile, "block")).dataflow is not None
+    else:
+        assert what == "plan", f"say what the block is: {rest!r}"
+        Plan.load(path)
+
+
+def check_shell(block: str, rest: str, names: dict[str, object], cli: object) -> None:
+    """Check the syntax of lines that need a network: cloning, installing."""
+    subprocess.run(["bash", "-n"], input=block.replace("<", "").replace(">", ""), text=True, check=True)
+    assert re.findall(r"pip install (\S+)", block) in (["-e"], []), "the tutorial installs this repository"
+
+
+def check_text(block: str, rest: str, names: dict[str, object], cli: object) -> None:
+    """Take a benchmark's output as it is: it differs from run to run. It is no code; what printed it stands beside it."""
+    assert not re.search(r"^(\$|>>>|pebbler )", block, re.MULTILINE), "this is code, not output"
+
+
+CHECKS = {
+    "console": run_console,
+    "python": run_python,
+    "json": read_data,
+    "toml": read_data,
+    "sh": check_shell,
+    "text": check_text,
+}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```" in page.read_text(encoding="utf-8")], ids=lambda page: page.stem
+)
 def test_every_block_of_a_page_runs_and_prints_what_it_shows(page, cli):
-    if "pytorch" in page.stem:
+    found = blocks(page)
+    if any("import torch" in text for _, _, text in found):
         pytest.importorskip("torch")
     names = types.ModuleType("page").__dict__
-    kinds = set()
-    for kind, title, block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        kinds.add(kind)
-        if title:
-            Path(title).write_text(block, encoding="utf-8")
-        elif kind == "console":
-            run_console(block, cli)
-        elif kind == "python":
-            run_python(block, names, f"{page.name}: {block[:40]!r}")
-    assert kinds & {"console", "python"}, "nothing on this page runs"
+    for kind, rest, text in found:
+        assert kind in CHECKS, f"{page.name}: nobody checks blocks of kind {kind!r}"
+        CHECKS[kind](text, rest, names, cli)
+
+
+def test_what_is_made_quicker_or_only_parsed_is_there():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [slow for slow in QUICKER if slow not in text] == []
+    assert [line for line in PARSED_ONLY if f"$ {line}" not in text] == []
+
+
+def inline_code() -> list[tuple[str, str]]:
+    """Return page and text of every piece of code within a sentence."""
+    found = []
+    for page in PAGES:
+        text = "".join(FENCE.split(page.read_text(encoding="utf-8"))[::4])
+        found += [(page.name, plain(code)) for code in re.findall(r"`([^`\n]+)`", text)]
+    return found
+
+
+def test_commands_in_sentences_parse():
+    lines = [(page, code) for page, code in inline_code() if code.startswith(("pebbler ", "make ", "python "))]
+    assert len(lines) > 20
+    for page, code in lines:
+        words = shlex.split(code.partition(" > ")[0].replace(" ... ", " GRAPH ").removesuffix(" ..."))
+        if words[0] != "pebbler":
+            exists(words)
+            continue
+        try:
+            parse(words)
+        except Exception as error:
+            # A sentence may leave out what the command works on.
+            if type(error).__name__ != "MissingParameter":
+                raise AssertionError(f"{page}: {code}") from error
+
+
+def test_modules_and_files_in_sentences_exist():
+    checked, missing = 0, []
+    for page, code in inline_code():
+        if re.fullmatch(r"[\w*-]+(/[\w.*-]+)+\.(py|md|json)", code) and not code.startswith("DIR/"):
+            found = [*ROOT.glob(code), *(ROOT / "src" / "pebbler").glob(code)]
+        elif re.fullmatch(r"(pebbler|pb)(\.\w+)+", code):
+            found = resolves(code.replace("pb.", "pebbler.", 1) if code.startswith("pb.") else code)
+        else:
+            continue
+        checked += 1
+        missing += [] if found else [(page, code)]
+    assert missing == []
+    assert checked > 40
+
+
+def resolves(name: str) -> bool:
+    """Return whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        for part in parts[cut:]:
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+        return True
+    return False
 
 
 def hook(name: str) -> types.ModuleType:
@@ -107,9 +271,8 @@ def test_the_page_of_commands_has_every_command_and_option():
 
 
 def test_links_between_pages_lead_somewhere():
-    pages = [*DOCS.rglob("*.md"), ROOT / "README.md"]
     links = [
-        (page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+\.md)", page.read_text(encoding="utf-8"))
+        (page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+\.md)", page.read_text(encoding="utf-8"))
     ]
     assert links
     assert [(page.name, link) for page, link in links if not (page.parent / link).is_file()] == []

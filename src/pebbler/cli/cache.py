@@ -1,4 +1,4 @@
-"""`pebbler cache`: what caches make of a trace."""
+"""`pebbler cache`: what a trace does to caches."""
 
 from __future__ import annotations
 
