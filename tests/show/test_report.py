@@ -27,7 +27,7 @@ from pebbler.show.report.capacity_sweep import capacity_curves
 from pebbler.show.report.landscape import survey
 from pebbler.show.report.page_data import GraphData, gather, program_order
 from pebbler.show.report.report_page import page
-from pebbler.show.report.reuse_profile import measure_reuse
+from pebbler.show.report.step_reuse import measure_reuse
 from pebbler.trace.analysis import analyse, trace_plan
 from strategies import generators, random_cache_machine, random_graph, random_order
 

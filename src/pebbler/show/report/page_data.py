@@ -17,7 +17,7 @@ from pebbler.game.tile_meta import origin
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
-from pebbler.show.report.reuse_profile import ReuseProfile, measure_reuse
+from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem
 
@@ -137,7 +137,7 @@ class PlanData:
     to: list[int]
     start: list[int]  # per value: the levels that hold it at the start, as bits
     judgement: JudgementData
-    reuse: ReuseProfile | None
+    reuse: StepReuse | None
 
     @classmethod
     def of(cls, plan: Plan, name: str, graph: int, *, baseline: bool) -> PlanData:

@@ -17,7 +17,7 @@ from pebbler.referee.kernels.lru_stack import depths
 from pebbler.referee.touches import Touches, touch
 from pebbler.trace.caches import opt_misses
 
-__all__ = ["Knee", "ReuseProfile", "measure_reuse"]
+__all__ = ["Knee", "StepReuse", "measure_reuse"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Knee:
 
 
 @dataclass(frozen=True)
-class ReuseProfile:
+class StepReuse:
     """Distances of a step that starts with a cold cache, in lines of `line` units, with how many lines are at each."""
 
     line: int
@@ -54,7 +54,7 @@ class ReuseProfile:
     opt_misses: list[int]
 
 
-def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile | None:
+def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> StepReuse | None:
     """Return the distances of the ops in `order`; None when they touch nothing. The machine is in the graph's unit.
 
     >>> from pebbler import machine, workloads
@@ -77,7 +77,7 @@ def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> ReuseProfile |
     knees = _knees(graph, order, touches, run[reused], distance, which, lines[reused])
     sizes = _opt_sizes(total, cold, (reach // machine.line).tolist(), [knee.size for knee in knees])
     distance, weight = _merge(distance, weight)
-    return ReuseProfile(
+    return StepReuse(
         line=machine.line,
         accesses=total,
         cold=cold,
