@@ -48,7 +48,7 @@ def random_graph(rng: random.Random, ops: int) -> pb.Graph:
 
 
 def random_machine(rng: random.Random, management: str) -> pb.Machine:
-    """Return a small machine with whole prices, mostly dearer further down."""
+    """Return a small machine with whole prices, mostly higher further down."""
     levels = []
     for i in range(rng.randrange(1, 3)):
         price = (i + 1) * rng.randrange(1, 6)

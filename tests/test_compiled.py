@@ -48,7 +48,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def call(package: Path, **environment: str) -> list[int]:
-    """Return what the outer kernel makes of 1, and how often its compiled code came from disk."""
+    """Return what the outer kernel returns for 1, and how often its compiled code came from disk."""
     clean = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     done = subprocess.run(
         [sys.executable, "-c", CALL],

@@ -241,7 +241,7 @@ class BufferCache:
 
 
 def buffer_lru(events: Events, cache_floats: int, *, since: int = 0) -> BufferCache:
-    """Return what an LRU cache that holds whole buffers makes of the events.
+    """Return the hits, misses and traffic of an LRU cache that holds whole buffers.
 
     A read of a resident buffer is a hit; a miss loads it; a write makes it resident; a buffer larger than the cache
     bypasses it. Reads of never-written buffers load them and count nowhere. Only events from index `since` on are

@@ -1,4 +1,4 @@
-"""What a cache makes of a trace: Belady's optimum, sets and ways, several levels, write-backs, and who pays for them."""
+"""Caches under a trace: Belady's optimum, sets and ways, several levels, write-backs, and who pays for them."""
 
 from __future__ import annotations
 

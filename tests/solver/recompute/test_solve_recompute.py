@@ -113,7 +113,7 @@ def test_relaxations_never_exceed_the_optimum(seed: int) -> None:
         if best is not None:
             assert not answer.impossible
             assert answer.bound <= best + 1e-9
-            # No claim that nothing is cheaper than what is dearer than the optimum.
+            # No claim that nothing is cheaper than what costs more than the optimum.
             assert not relaxation.solve(milestones, cheaper_than=best + 0.5).none_cheaper
 
 

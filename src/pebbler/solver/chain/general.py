@@ -197,7 +197,7 @@ def general_bound(chain: Chain) -> tuple[float, str]:
     """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
 
     Every schedule stays legal when nodes shrink and prices fall. So take as many nodes as can ever be red together, the cheapest
-    store and load for all, and forward steps no dearer than these: that chain the recurrence solves exactly.
+    store and load for all, and forward steps that cost no more than these: that chain the recurrence solves exactly.
     """
     n = chain.length
     counted = chain.sizes[:n] if chain.adjoint else chain.sizes

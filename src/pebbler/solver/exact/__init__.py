@@ -1,6 +1,6 @@
 """Small explicit games solved exactly: A* over all game states, with proof.
 
-Copies and drops are postponed until something needs them (`docs/exact.md` shows that no plan gets dearer by it), so only few of
+Copies and drops are postponed until something needs them (`docs/exact.md` shows that no plan costs more for it), so only few of
 the states of the game have to be looked at. Graphs of about a dozen ops are within reach.
 """
 

@@ -99,7 +99,7 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
         least = np.full(len(sizes), pricing.UNBOUNDED, np.int64)
         np.minimum.at(least, flow.storage, depth)
         depth = least[flow.storage]
-    # The deeper the dearer as a rule, but not on every machine.
+    # Deeper levels cost more as a rule, but not on every machine.
     cheapest = np.minimum.accumulate(read[::-1])[::-1]
     read_price = cheapest[np.searchsorted(reach, depth, "left")]
     single = np.array(

@@ -15,7 +15,7 @@ _QUICK_OPS = 18_000  # ops of all graphs tried together, when the search is to b
 
 
 class TransformSearch:
-    """Recipes tried so far, with the quick schedule of each."""
+    """Transforms tried so far, with the quick schedule of each."""
 
     def __init__(self, search: Search, space: TransformSpace, seconds: float) -> None:
         self.search = search

@@ -85,7 +85,7 @@ def solve_phases(
     """Return the cheapest plan found of every phase; `spare` is what messages add to a capacity (None: no limit).
 
     The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
-    link values stay in memory. With one they may go to the host; that plan is never dearer than the one without, which gets
+    link values stay in memory. With one they may go to the host; that plan never costs more than the one without, which gets
     all of `seconds` for itself before copies replace some of what it makes again.
 
     >>> graph = Graph("one", unit="byte")
