@@ -49,8 +49,8 @@ def measure(name: str, problem: Problem, seconds: float) -> None:
         print(f"{name:28} {reason}", flush=True)
         return
     order = range(len(problem.graph.ops))
-    answers = (program_order_plan(problem), demand_plan(problem, order, "farthest"))
-    base, farthest = (None if answer is None else check(problem.plan(*answer)).energy for answer in answers)
+    plans = (program_order_plan(problem), demand_plan(problem, order, "farthest"))
+    base, farthest = (None if plan is None else check(plan).energy for plan in plans)
     ratios = ["-" if other is None else f"{search.energy / other:.4f}" for other in (base, farthest)]
     near = next((when for when, energy in history if energy <= 1.01 * search.energy), float("nan"))
     runs = (

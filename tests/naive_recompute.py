@@ -1,4 +1,4 @@
-"""A sequence of ops on one level, played forward with sets: the slow twin of `pebbler.solver.recompute.kernels.measure`."""
+"""A sequence of ops on one level, played forward with sets: the slow twin of the kernel `sequence_memory.measure`."""
 
 from __future__ import annotations
 

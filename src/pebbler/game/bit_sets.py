@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["bit_set", "members"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["as_matrix", "bit_set", "members"]
 
 
 def bit_set(items: Iterable[int]) -> int:
@@ -29,3 +32,14 @@ def members(bits: int) -> Iterator[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
+
+
+def as_matrix(sets: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return sets of 0 .. n - 1, one per number, as a matrix of n rows.
+
+    >>> as_matrix([0, 1, 3]).astype(int).tolist()
+    [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    """
+    width = (len(sets) + 7) // 8
+    rows = np.frombuffer(b"".join(bits.to_bytes(width, "little") for bits in sets), np.uint8).reshape(len(sets), width)
+    return np.unpackbits(rows, axis=1, count=len(sets), bitorder="little").astype(np.bool_)

@@ -13,6 +13,7 @@ from math import comb
 from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.graph import Graph
+from pebbler.game.ready_list import ReadyList
 
 __all__ = ["count_orders", "iterate_orders"]
 
@@ -131,32 +132,25 @@ def iterate_orders(graph: Graph, *, war: bool = True) -> Iterator[Sequence[int]]
     [[0, 1, 2]]
     """
     flow = graph.dataflow if war else graph.dataflow.without_war()
-    before, after = flow.before.lists(), flow.after.lists()
-    waiting = [len(row) for row in before]
+    ready = ReadyList.of(flow)
     order: list[int] = []
     # Per position: the ops that may stand there, and how many of them have been tried. No recursion: graphs may be long.
-    choices = [sorted(op for op, count in enumerate(waiting) if count == 0)]
+    choices = [ready.first]
     tried = [0]
-    if not before:
+    if not flow.ops:
         yield []
     while choices:
         if len(order) == len(choices):  # back from all orders that begin like this: take the last op off
-            for follower in after[order.pop()]:
-                waiting[follower] += 1
-        ready = choices[-1]
-        if tried[-1] == len(ready):
+            ready.take_back(order.pop())
+        if tried[-1] == len(choices[-1]):
             choices.pop()
             tried.pop()
             continue
-        op = ready[tried[-1]]
+        op = choices[-1][tried[-1]]
         tried[-1] += 1
         order.append(op)
-        left = [other for other in ready if other != op]
-        for follower in after[op]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                left.append(follower)
-        if len(order) == len(before):
+        left = [other for other in choices[-1] if other != op] + ready.run(op)
+        if len(order) == flow.ops:
             yield list(order)
         else:
             choices.append(sorted(left))

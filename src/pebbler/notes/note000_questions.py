@@ -7,6 +7,7 @@ import numpy as np
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine, machine
 from pebbler.game.plan import Plan
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.notes.every_order import all_orders, recency_energies
 from pebbler.notes.experiment import Question, Value, show, table
 from pebbler.notes.note000_savings import NEEDS_SOLVER, PJ_PER_UJ, Solver
@@ -28,15 +29,8 @@ def eager_order(graph: Graph) -> list[int]:
     >>> [graph.ops[op].name for op in eager_order(graph)][6:9]
     ['bwd_db2', 'upd_b2', 'bwd_dh']
     """
-    before = [set(ops) for ops in graph.dataflow.before.lists()]
-    updates = [bool(len(row)) for row in graph.dataflow.op_destroys]
-    order: list[int] = []
-    left = list(range(len(before)))
-    while left:
-        ready = [op for op in left if before[op] <= set(order)]
-        order.append(next((op for op in ready if updates[op]), ready[0]))
-        left.remove(order[-1])
-    return order
+    flow = graph.dataflow
+    return schedule_by_key(ReadyList.of(flow), key=lambda op: not flow.op_in_place[op])
 
 
 def depth_question(solve: Solver | None) -> Question:

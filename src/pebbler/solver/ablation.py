@@ -84,9 +84,7 @@ def _ablate_paging(problem: Problem, time_limit: float) -> list[AblationRow]:
         rows.append(AblationRow(name, None if search.best is None else search.energy))
 
     limited = Search(problem, time_limit * 0.3)
-    found = program_order_plan(problem)
-    if found is not None:
-        limited.offer(*found)
+    limited.offer_plan(program_order_plan(problem))
     add("program order", limited)
     solver = PagingSolver(limited)
     solver.prepare()
@@ -95,10 +93,9 @@ def _ablate_paging(problem: Problem, time_limit: float) -> list[AblationRow]:
         found = demand_plan(problem, range(len(problem.graph.ops)), "farthest")
     else:
         first_come = solver.paging.page(np.arange(len(problem.graph.ops)))
-        found = None if first_come is None else solver.paging.moves(first_come)
-    if found is not None:
-        greedy.offer(*found)
-        limited.offer(*found)
+        found = None if first_come is None else solver.paging.plan(first_come)
+    greedy.offer_plan(found)
+    limited.offer_plan(found)
     add("greedy", greedy)
     solver.page_start_orders(only_program_order=True)
     if solver.best is not None:

@@ -79,8 +79,8 @@ def program_order_energy(problem: Problem) -> float | None:
         return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
     from pebbler.solver.paging.demand_paging import program_order_plan
 
-    answer = program_order_plan(problem)
-    return None if answer is None else check(problem.plan(*answer)).energy
+    plan = program_order_plan(problem)
+    return None if plan is None else check(plan).energy
 
 
 def _run_cache(search: Search, tile: str) -> None:
@@ -168,9 +168,7 @@ def _run_as_it_is(search: Search) -> None:
 def _offer_program_order(search: Search) -> None:
     from pebbler.solver.paging.demand_paging import program_order_plan
 
-    answer = program_order_plan(search.problem)
-    if answer is not None:
-        search.offer(*answer)
+    search.offer_plan(program_order_plan(search.problem))
 
 
 def _recompute_without_paging(search: Search) -> None:

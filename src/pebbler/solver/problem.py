@@ -167,7 +167,12 @@ class Search:
 
         `graph` is the problem's graph in a transformed form, when the moves are for that.
         """
-        plan = self.problem.plan(moves, start, graph)
+        return self.offer_plan(self.problem.plan(moves, start, graph))
+
+    def offer_plan(self, plan: Plan | None) -> bool:
+        """Take a plan of this problem as `offer` does; None, for a method that found nothing, is never taken."""
+        if plan is None:
+            return False
         judgement = check(plan)
         if not judgement.legal:
             raise AssertionError(f"a solver offered an illegal plan: {judgement.error}")

@@ -13,6 +13,7 @@ from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Compute, Copy
 from pebbler.referee.judgement import check
 from pebbler.solver.paging import program_order_plan, recomputation_never_pays, solve_paging
 from pebbler.solver.paging.demand_paging import demand_plan
@@ -71,9 +72,9 @@ def test_program_order_is_legal_whenever_it_can_be(seed: int) -> None:
     rng = random.Random(seed)
     game = random_game(rng, max_ops=4, max_start=2)
     problem = problem_of(game)
-    answer = program_order_plan(problem)
-    if answer is not None:
-        assert check(problem.plan(*answer)).legal
+    plan = program_order_plan(problem)
+    if plan is not None:
+        assert check(plan).legal
         return
     try:
         assert least_energy_in_order(game, 5_000) is None
@@ -102,7 +103,7 @@ def test_exact_placement_equals_brute_force_on_two_levels(seed: int) -> None:
     assert exact is not None
     assert exact.energy == pytest.approx(least)
     assert bound == pytest.approx(least, abs=1e-3)
-    judged = check(problem.plan(*search.moves(exact)))
+    judged = check(search.plan(exact))
     assert judged.legal
     assert judged.energy == pytest.approx(least)
 
@@ -121,7 +122,7 @@ def test_priced_room_is_below_every_placement(seed: int) -> None:
     bound, prices = search.price_capacity(paged, 40)
     assert bound <= improved.energy * (1 + 1e-9) + 1e-9
     assert (prices >= 0).all()
-    judged = check(problem.plan(*search.moves(improved)))
+    judged = check(search.plan(improved))
     assert judged.legal
     if len(game.machine.level) <= 2:  # with more, levels that swap may need a detour
         assert judged.energy == pytest.approx(improved.energy)
@@ -141,9 +142,9 @@ def test_starting_orders_respect_every_hazard(seed: int) -> None:
 def test_program_order_of_a_long_chain_stores_each_node_once() -> None:
     """What is thrown out next is found without looking through all of memory: 20,000 nodes wait in the slow level."""
     length, red = 20_000, machine("red-blue").level[0].capacity
-    moves, _ = program_order_plan(Problem.of(workloads.chain(length), machine("red-blue"))) or ([], {})
-    copied = [move[1:] for move in moves if move[0] == "copy"]
-    stored = [name for name, source, _ in copied if source == "fast"]
+    plan = program_order_plan(Problem.of(workloads.chain(length), machine("red-blue")))
+    assert plan is not None
+    stored = [move.tensor for move in plan.moves if isinstance(move, Copy) and move.source == "fast"]
     assert len(set(stored)) == len(stored)
     assert {f"N{i}" for i in range(1, length - red)} <= set(stored)
 
@@ -153,7 +154,7 @@ def test_time_limit_zero_returns_program_order() -> None:
     search = Search(problem, 0.0)
     solve_paging(search)
     assert search.best is not None
-    assert [move[1] for move in search.best.moves if move[0] == "compute"] == [op.name for op in problem.graph.ops]
+    assert search.best.moves.order.tolist() == list(range(len(problem.graph.ops)))
 
 
 def test_op_that_never_fits_is_impossible() -> None:
@@ -196,8 +197,8 @@ def test_recomputes_where_that_is_cheaper_and_reloads_where_not() -> None:
     search = Search(Problem.of(graph, machine("red-blue")))
     solve_paging(search)
     assert search.best is not None
-    computes = [move[1] for move in search.best.moves if move[0] == "compute"]
-    copies = {move[1] for move in search.best.moves if move[0] == "copy"}
+    computes = [move.op for move in search.best.moves if isinstance(move, Compute)]
+    copies = {move.tensor for move in search.best.moves if isinstance(move, Copy)}
     assert computes.count("make_cheap") == 2
     assert "dear" in copies
     assert "cheap" not in copies
@@ -219,9 +220,9 @@ def test_many_levels() -> None:
     problem = Problem.of(workloads.chain(6), Machine("deep", "pebble", tuple(levels), operands="any"))
     search = Search(problem, 3.0)
     solve_paging(search)
-    answer = program_order_plan(problem)
-    assert answer is not None
-    assert search.energy <= check(problem.plan(*answer)).energy
+    plan = program_order_plan(problem)
+    assert plan is not None
+    assert search.energy <= check(plan).energy
 
 
 def test_bound_is_claimed_only_where_the_order_is_forced_and_recomputing_never_pays() -> None:
@@ -252,9 +253,9 @@ def test_farthest_next_use_beats_least_recent() -> None:
     ops = range(len(graph.ops))
     energy = {}
     for rule in ("least recent", "farthest"):
-        answer = demand_plan(problem, ops, rule)
-        assert answer is not None
-        energy[rule] = check(problem.plan(*answer)).energy
+        plan = demand_plan(problem, ops, rule)
+        assert plan is not None
+        energy[rule] = check(plan).energy
     assert energy["farthest"] < energy["least recent"]
 
 

@@ -110,8 +110,8 @@ def _explicit_curve(plan: Plan, name: str, points: int) -> CapacityCurve:
     for room in _ladder(plan, 0, points):
         machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
         problem = Problem.of(plan.graph, machine, steady=plan.steady, start={} if plan.steady else plan.start)
-        answer = demand_plan(problem, order, "farthest")
-        judgement = None if answer is None else check(problem.plan(*answer))
+        loaded = demand_plan(problem, order, "farthest")
+        judgement = None if loaded is None else check(loaded)
         if judgement is not None and judgement.legal:
             capacities.append(room)
             energies.append(judgement.energy)

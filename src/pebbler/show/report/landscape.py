@@ -15,6 +15,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.orders import count_orders, iterate_orders
 from pebbler.game.plan import Plan
+from pebbler.game.ready_list import ReadyList
 from pebbler.referee.judgement import check
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.pricing import cache_game
@@ -130,8 +131,8 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
     problem = Problem.of(plan.graph, machine, steady=steady, start=plan.start)
 
     def run(order: npt.NDArray[np.int64]) -> float | None:
-        answer = demand_plan(problem, order.tolist(), "farthest")
-        return None if answer is None else check(problem.plan(*answer)).energy
+        plan = demand_plan(problem, order.tolist(), "farthest")
+        return None if plan is None else check(plan).energy
 
     return run, "run without recomputation, evicting what is needed last (Belady)"
 
@@ -139,21 +140,14 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
 def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
     """Yield random legal orders: at every step any op that is ready, all alike. Not uniform over orders."""
     rng = random.Random(seed)
-    flow = graph.dataflow
-    needed, after = np.diff(flow.before.start).tolist(), flow.after.lists()
     while True:
-        waiting = list(needed)
-        ready = [op for op, count in enumerate(waiting) if count == 0]
-        order: list[int] = []
-        while ready:
-            pick = rng.randrange(len(ready))
-            ready[pick], ready[-1] = ready[-1], ready[pick]
-            op = ready.pop()
-            order.append(op)
-            for follower in after[op]:
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    ready.append(follower)
+        ready = ReadyList.of(graph.dataflow)
+        choices, order = ready.first, list[int]()
+        while choices:
+            pick = rng.randrange(len(choices))
+            choices[pick], choices[-1] = choices[-1], choices[pick]
+            order.append(choices.pop())
+            choices += ready.run(order[-1])
         yield order
 
 

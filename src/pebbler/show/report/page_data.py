@@ -259,11 +259,8 @@ def program_order(plan: Plan) -> Plan | None:
     names = {tensor.name for tensor in graph.tensors}
     start = {} if plan.steady else {name: where for name, where in plan.start.items() if name in names}
     problem = Problem.of(graph, plan.machine, steady=plan.steady, start=start)
-    answer = program_order_plan(problem)
-    if answer is None:
-        return None
-    found = problem.plan(*answer)
-    return found if check(found).legal else None
+    found = program_order_plan(problem)
+    return found if found is not None and check(found).legal else None
 
 
 def _labels(names: Sequence[str] | None, count: int) -> list[str]:

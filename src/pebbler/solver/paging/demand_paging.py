@@ -11,44 +11,40 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Literal
 
-from pebbler.game.plan import Move
+from pebbler.game.moves import MoveList
+from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem
 
-__all__ = ["MovesAndStart", "demand_plan", "program_order_plan"]
-
-Start = dict[str, str | Sequence[str]]
-MovesAndStart = tuple[list[Move], Start]
+__all__ = ["demand_plan", "program_order_plan"]
 
 
-def program_order_plan(problem: Problem) -> MovesAndStart | None:
-    """Return the moves and start of program order as a straightforward runtime would run it; None if no plan in that order fits.
+def program_order_plan(problem: Problem) -> Plan | None:
+    """Return program order as a straightforward runtime would run it; None if no plan in that order fits.
 
     >>> from pebbler import machine, workloads
-    >>> moves, start = program_order_plan(Problem.of(workloads.chain(1), machine("red-blue")))
-    >>> [" ".join(move) for move in moves if move[0] != "drop"]
-    ['copy N0 slow fast', 'compute c1', 'compute b1', 'compute b0']
+    >>> list(program_order_plan(Problem.of(workloads.chain(1), machine("red-blue"))).moves)[:3]
+    [Copy('N0', 'slow', 'fast'), Compute('c1'), Compute('b1')]
     """
     return demand_plan(problem, range(len(problem.graph.ops)), evict="least recent")
 
 
-def demand_plan(
-    problem: Problem, order: Sequence[int], evict: Literal["least recent", "farthest"]
-) -> MovesAndStart | None:
-    """Return the moves and start of an order without recomputation by one of two eviction rules; None if the order does not fit.
+def demand_plan(problem: Problem, order: Sequence[int], evict: Literal["least recent", "farthest"]) -> Plan | None:
+    """Return a plan in some order, without recomputation, by one of two eviction rules; None if the order does not fit.
 
     `farthest` is Belady's rule (IBM Systems Journal 5, 1966), ties going to what needs no write-back. Under "any" nothing is
     evicted.
 
     >>> from pebbler import machine, workloads
+    >>> from pebbler.game.moves import COPY
     >>> problem = Problem.of(workloads.chain(12), machine("red-blue"))
-    >>> moves, _ = demand_plan(problem, range(25), "farthest")
-    >>> sum(move[0] == "copy" for move in moves)  # N0 twice; one store and its load
+    >>> plan = demand_plan(problem, range(25), "farthest")
+    >>> int((plan.moves.kind == COPY).sum())  # N0 twice; one store and its load
     4
     """
-    answer = _Runtime(problem, order, evict).run()
-    if answer is None and problem.machine.operands == "any" and len(problem.machine.level) > 1:
-        answer = _Runtime(problem, order, evict, all_in_slowest=True).run()
-    return answer
+    plan = _Runtime(problem, order, evict).run()
+    if plan is None and problem.machine.operands == "any" and len(problem.machine.level) > 1:
+        plan = _Runtime(problem, order, evict, all_in_slowest=True).run()
+    return plan
 
 
 class _Runtime:
@@ -61,35 +57,32 @@ class _Runtime:
         self.names = problem.machine.names
         self.capacity = [level.capacity for level in problem.machine.level]
         self.sizes = flow.value_size.tolist()
-        self.tensor = [flow.tensor_names[tensor] for tensor in flow.value_tensor]
+        self.tensor = flow.value_tensor.tolist()
         self.held: dict[int, set[int]] = {}  # per value that is there: its levels
         self.used = [0] * len(self.names)
         self.touched: dict[int, int] = {}
-        self.victims: list[
-            tuple[tuple[int, ...], int]
-        ] = []  # a heap; entries whose rank has changed since are passed over
-        self.moves: list[Move] = []
-        self.start: Start = dict(problem.start)
+        # A heap; entries whose rank has changed since are passed over.
+        self.victims: list[tuple[tuple[int, ...], int]] = []
+        self.moves = MoveList()
+        self.start = dict(problem.start)
+        self.reads, self.writes, self.destroys = flow.op_reads.lists(), flow.op_writes.lists(), flow.op_destroys.lists()
         # Positions of the reads of every value, last first, so that the next one is popped off the end.
         self.uses: list[list[int]] = [[] for _ in range(flow.values)]
         for position in range(len(self.order) - 1, -1, -1):
-            for value in dict.fromkeys(flow.op_reads.row(self.order[position]).tolist()):
+            for value in dict.fromkeys(self.reads[self.order[position]]):
                 self.uses[value].append(position)
-        self.reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
-        self.writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
-        self.destroys = [flow.op_destroys.row(op).tolist() for op in range(flow.ops)]
         self.storage = flow.storage[flow.value_tensor].tolist()
         self.room: dict[int, int] = {}  # per storage: the most that it ever needs, for its versions may differ in size
         for value, storage in enumerate(self.storage):
             self.room[storage] = max(self.room.get(storage, 0), self.sizes[value])
         self.homes: dict[int, int] = {}  # per storage of a steady param: the level where it starts and ends
 
-    def run(self) -> MovesAndStart | None:
+    def run(self) -> Plan | None:
         if not self._begin():
             return None
         fastest = self.problem.machine.operands == "fastest"
         for position, op in enumerate(self.order):
-            done = self._run_in_fastest(position, op) if fastest else self._run_anywhere(op)
+            done = self._run_in_fastest(op) if fastest else self._run_anywhere(op)
             if not done:
                 return None
             for value in (*self.reads[op], *self.writes[op]):
@@ -113,9 +106,9 @@ class _Runtime:
                 if problem.machine.operands == "any":
                     home = min(slowest, self._first_with_room(self.room[self.storage[value]]))
                 levels, self.homes[self.storage[value]] = [home], home
-                self.start[self.tensor[value]] = self.names[home]
+                self.start[self.flow.tensor_names[tensor]] = self.names[home]
             elif problem.steady:
-                self.start.pop(self.tensor[value], None)  # an input: it is in the slowest level only
+                self.start.pop(self.flow.tensor_names[tensor], None)  # an input: it is in the slowest level only
             for level in levels or ():
                 self._put(value, level)
         if any(limit is not None and used > limit for used, limit in zip(self.used, self.capacity, strict=True)):
@@ -125,7 +118,7 @@ class _Runtime:
                 self._drop(value, sorted(self.held[value]))
         return True
 
-    def _finish(self) -> MovesAndStart | None:
+    def _finish(self) -> Plan | None:
         """Bring steady params back to where they started."""
         for tensor in self.problem.looped_params:
             value = int(self.flow.final_value[tensor])
@@ -136,11 +129,11 @@ class _Runtime:
                     return None
                 self._copy(value, min(self.held[value]), home)
             self._drop(value, sorted(self.held[value] - {home}))
-        return self.moves, self.start
+        return self.problem.plan(self.moves.moves(self.problem.graph, self.problem.machine), self.start)
 
     # Operands in the fastest level ------------------------------------------------------------------------------------
 
-    def _run_in_fastest(self, position: int, op: int) -> bool:
+    def _run_in_fastest(self, op: int) -> bool:
         reads = list(dict.fromkeys(self.reads[op]))
         pinned = set(reads)
         if not self._make_room(sum(self.sizes[value] for value in reads if 0 not in self.held[value]), pinned):
@@ -242,17 +235,16 @@ class _Runtime:
         self._rank_anew(value)
 
     def _copy(self, value: int, source: int, goal: int) -> None:
-        self.moves.append(("copy", self.tensor[value], self.names[source], self.names[goal]))
+        self.moves.copy(self.tensor[value], source, goal)
         self._put(value, goal)
 
     def _drop(self, value: int, levels: list[int]) -> None:
         for level in levels:
-            self.moves.append(("drop", self.tensor[value], self.names[level]))
+            self.moves.drop(self.tensor[value], level)
             self._take(value, level)
 
     def _compute(self, op: int, level: int) -> None:
-        name = self.flow.op_names[op]
-        self.moves.append(("compute", name) if level == 0 else ("compute", name, self.names[level]))
+        self.moves.compute(op, level)
         for value in self.destroys[op]:
             for at in sorted(self.held.get(value, ())):
                 self._take(value, at)

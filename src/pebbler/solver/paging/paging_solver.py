@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pebbler.game.plan import COMPUTE
+from pebbler.game.plan import Plan
 from pebbler.solver.capacity import require_capacity
-from pebbler.solver.paging.demand_paging import MovesAndStart, demand_plan, program_order_plan
+from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
 from pebbler.solver.paging.paging_arrays import copies_are_direct
 from pebbler.solver.paging.residency_model import count_arcs, page_exactly
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
@@ -51,7 +51,7 @@ def recomputation_never_pays(problem: Problem) -> bool:
         return False
     anywhere = problem.machine.operands == "any"
     store = max(level.read for level in levels) + levels[-1].write
-    for op in np.flatnonzero(~(flow.op_once | flow.op_in_place)).tolist():
+    for op in np.flatnonzero(flow.op_can_rerun).tolist():
         again = float(flow.op_cost[op])
         if anywhere:
             again += min(level.read for level in levels) * float(flow.value_size[flow.op_reads.row(op)].sum())
@@ -73,8 +73,7 @@ class PagingSolver:
         """Offer the simple plans, then everything else."""
         search = self.search
         for found in self._simple_plans():
-            if found is not None:
-                search.offer(*found)
+            search.offer_plan(found)
             if search.remaining <= 0:
                 search.cut_off = True
                 return
@@ -86,7 +85,7 @@ class PagingSolver:
         self.refine()
         self.anneal(reruns=True)
 
-    def _simple_plans(self) -> Iterator[MovesAndStart | None]:
+    def _simple_plans(self) -> Iterator[Plan | None]:
         yield program_order_plan(self.problem)
         yield demand_plan(self.problem, range(len(self.problem.graph.ops)), "farthest")
 
@@ -100,14 +99,13 @@ class PagingSolver:
             return
         self.best = paged
         if paged.energy < self.search.energy:
-            self.search.offer(*self.paging.moves(paged))
+            self.search.offer_plan(self.paging.plan(paged))
 
     def page_start_orders(self, only_program_order: bool = False) -> None:
         """Page every order that there is to start from, the plan at hand first."""
         starts = start_orders(self.problem.graph)[: 1 if only_program_order else None]
         if self.search.best is not None and not only_program_order:
-            moves = self.search.best.encode()
-            starts.insert(0, moves.subject[moves.kind == COMPUTE])
+            starts.insert(0, self.search.best.moves.order)
         for order in starts:
             paged = self.paging.page(order)
             self.keep(paged)

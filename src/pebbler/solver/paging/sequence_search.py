@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
-from pebbler.game.plan import Move
+from pebbler.game.plan import Plan
 from pebbler.solver.paging.kernels.residency import Accesses, Residency, empty_residency, list_accesses, total_cost
 from pebbler.solver.paging.kernels.residency_search import (
     assign_in_turn,
@@ -21,7 +21,7 @@ from pebbler.solver.paging.kernels.residency_search import (
 from pebbler.solver.paging.kernels.sequence_annealing import anneal_sequence, sweep_reruns
 from pebbler.solver.paging.kernels.sequence_changes import RerunRules
 from pebbler.solver.paging.paging_arrays import arrays_of
-from pebbler.solver.paging.residency_moves import Start, residency_moves
+from pebbler.solver.paging.residency_plan import residency_plan
 from pebbler.solver.problem import Problem
 
 __all__ = ["PagedSequence", "PagingSearch", "rerun_rules"]
@@ -44,7 +44,7 @@ def rerun_rules(graph: Graph, most: int) -> RerunRules:
         found = {int(flow.value_destroyer[value]) for value in values} - {NONE, op}
         killers.append(sorted(found))
     rows = Rows.of(killers)
-    return RerunRules(flow.value_maker, ~(flow.op_once | flow.op_in_place), rows.start, rows.items, most)
+    return RerunRules(flow.value_maker, flow.op_can_rerun, rows.start, rows.items, most)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,9 @@ class PagingSearch:
             high -= batch
         return self._paged(*here)
 
-    def moves(self, paged: PagedSequence) -> tuple[list[Move], Start]:
-        """Return the moves and the start of a paged sequence."""
-        return residency_moves(self.problem, self.arrays, paged.accesses, paged.residency)
+    def plan(self, paged: PagedSequence) -> Plan:
+        """Return the plan of a paged sequence."""
+        return residency_plan(self.problem, self.arrays, paged.accesses, paged.residency)
 
     def _paged(self, accesses: Accesses, residency: Residency) -> PagedSequence:
         return PagedSequence(accesses, residency, total_cost(self.arrays, accesses, residency))

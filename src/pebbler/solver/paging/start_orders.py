@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.solver.paging.kernels.liveness_order import LEAST_LIVE, RECENT, schedule_by_liveness
 
@@ -22,16 +22,10 @@ def start_orders(graph: Graph) -> list[Ints]:
     (1, 3)
     """
     flow = graph.dataflow
-    before = flow.predecessors()
-    after: list[list[int]] = [[] for _ in range(flow.ops)]
-    for op, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(op)
-    successors = Rows.of(after)
     orders = [np.arange(flow.ops)]
     for rule in (RECENT, LEAST_LIVE):
         order = schedule_by_liveness(
-            rule, np.array([len(row) for row in before], np.int64), successors.start, successors.items,
+            rule, np.diff(flow.before.start), flow.after.start, flow.after.items,
             flow.op_reads.start, flow.op_reads.items, flow.op_writes.start, flow.op_writes.items,
             np.diff(flow.value_readers.start), flow.value_size, flow.value_must_survive | (flow.value_maker == NONE),
         )  # fmt: skip
@@ -47,4 +41,4 @@ def order_is_forced(graph: Graph) -> bool:
     >>> order_is_forced(workloads.chain(3)), order_is_forced(workloads.note_mlp())
     (True, False)
     """
-    return all(op in before for op, before in enumerate(graph.dataflow.predecessors()[1:]))
+    return all(op in before for op, before in enumerate(graph.dataflow.before.lists()[1:]))

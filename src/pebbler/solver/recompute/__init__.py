@@ -43,18 +43,18 @@ def solve_recompute(search: Search) -> None:
     >>> search.energy, search.done
     (16, True)
     """
-    game = RecomputeProblem.of(search.problem)
-    require_room(search.problem, game)
-    search.raise_bound(game.base_cost, "every op runs at least once")
-    hunt = _RecomputeSearch(search, game)
-    hunt.offer(game.program)
+    problem = RecomputeProblem.of(search.problem)
+    require_room(problem)
+    search.raise_bound(problem.base_cost, "every op runs at least once")
+    hunt = _RecomputeSearch(search, problem)
+    hunt.offer(problem.program)
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
         return
     for order in hunt.orders():
         if not search.done:
             hunt.offer(order)
-            hunt.offer(fit(game, order, ends=hunt.ends))
+            hunt.offer(fit(problem, order, ends=hunt.ends))
     if not search.done:
         with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
             hunt.run(pool)
@@ -63,35 +63,35 @@ def solve_recompute(search: Search) -> None:
 class _RecomputeSearch:
     """One search: the best sequence so far, and what to try next."""
 
-    def __init__(self, search: Search, game: RecomputeProblem) -> None:
-        self.search, self.game = search, game
-        self.best: Ints = game.program
+    def __init__(self, search: Search, problem: RecomputeProblem) -> None:
+        self.search, self.problem = search, problem
+        self.best: Ints = problem.program
         self.merit = (float("inf"), float("inf"))  # units above capacity, cost
-        self.recipes = 0
+        self.settingss = 0
         self.lines: list[Ints] = []
         self.ends = search.began + (math.inf if search.time_limit is None else search.time_limit)
 
     def orders(self) -> Iterator[Ints]:
         """Yield orders without recomputation, from which some annealings keep starting anew."""
-        self.lines = [self.game.program]
+        self.lines = [self.problem.program]
         yield self.lines[0]
-        self.lines.append(low_memory_order(self.game))
+        self.lines.append(low_memory_order(self.problem))
         yield self.lines[1]
 
     def offer(self, sequence: Ints) -> bool:
         """Take a sequence if it is the best so far: nearest to fitting, then cheapest."""
-        measured = self.game.measure(sequence)
+        measured = self.problem.measure(sequence)
         merit = (float(measured.over), measured.cost)
         if not measured.legal or merit >= self.merit:
             return False
         self.best, self.merit = sequence, merit
         if measured.fits:
-            self.search.offer(self.game.moves(sequence))
+            self.search.offer(self.problem.moves(sequence))
         return True
 
     def run(self, pool: ThreadPoolExecutor) -> None:
         """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
-        search, prover, idle = self.search, MilestoneSearch(self.game), 0
+        search, prover, idle = self.search, MilestoneSearch(self.problem), 0
         hints: list[Ints] = []
         endless = search.time_limit is None
         while not search.done and not (endless and idle >= _PATIENCE):
@@ -103,7 +103,7 @@ class _RecomputeSearch:
             # The longer the relaxation may take, the more there is to do beside it.
             count = _ANNEALINGS if job is None else max(1, round(_ANNEALINGS * job.effort))
             starts = [*self.lines, *hints, *[self.best] * count]
-            annealed = [pool.submit(self._improve, start, self._recipe()) for start in starts]
+            annealed = [pool.submit(self._improve, start, self._settings()) for start in starts]
             hints, before = [], (self.merit, search.bound)
             found = [future.result() for future in annealed]
             self.lines = found[: len(self.lines)]
@@ -118,15 +118,15 @@ class _RecomputeSearch:
 
     def _promising(self, line: Ints) -> bool:
         """Whether a line of its own is still worth going on with: it does not fit yet, but costs less than the best."""
-        measured = self.game.measure(line)
+        measured = self.problem.measure(line)
         return measured.over > 0 and measured.cost < self.merit[1]
 
-    def _recipe(self) -> AnnealingSettings:
-        self.recipes += 1
-        return AnnealingSettings.of(self.recipes, self.search.problem.seed)
+    def _settings(self) -> AnnealingSettings:
+        self.settingss += 1
+        return AnnealingSettings.of(self.settingss, self.search.problem.seed)
 
-    def _improve(self, start: Ints, recipe: AnnealingSettings) -> Ints:
-        return start if self.search.remaining <= 0 else improve(self.game, start, recipe)
+    def _improve(self, start: Ints, settings: AnnealingSettings) -> Ints:
+        return start if self.search.remaining <= 0 else improve(self.problem, start, settings)
 
     def _solve(self, prover: MilestoneSearch, job: RelaxationJob, cheaper_than: float) -> RelaxationResult:
         seconds = self.search.remaining
@@ -136,20 +136,20 @@ class _RecomputeSearch:
 
     def _take(self, prover: MilestoneSearch, job: RelaxationJob, answer: RelaxationResult) -> list[Ints]:
         """Use the answer of a relaxation; return sequences worth annealing."""
-        names = [self.game.flow.op_names[op] for op in job.milestones]
+        names = [self.problem.flow.op_names[op] for op in job.milestones]
         place = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"
         if answer.impossible:
             raise Impossible(
                 f"no plan is legal: at {place} what must be kept does not fit; "
-                f"{self.game.level} holds {self.game.capacity:,} units"
+                f"{self.problem.level} holds {self.problem.capacity:,} units"
             )
         self.search.raise_bound(answer.bound, f"what must be made again around {place} (relaxation over all orders)")
         prover.take(job, answer)
         if answer.sequence is None:
             return []
         spread = np.array(answer.sequence, np.int64)
-        if not self.game.measure(spread).legal:
+        if not self.problem.measure(spread).legal:
             return []
-        fitted = fit(self.game, spread, ends=self.ends)
+        fitted = fit(self.problem, spread, ends=self.ends)
         self.offer(fitted)
         return [spread, fitted]

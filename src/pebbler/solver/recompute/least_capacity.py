@@ -69,61 +69,61 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
 
 
-def require_room(problem: Problem, game: RecomputeProblem) -> None:
+def require_room(problem: RecomputeProblem) -> None:
     """Raise `Impossible`, with the reason and what would do, when the capacity is below what is plainly needed.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
     >>> tiny = Problem.of(chain(1), Machine("one", "pebble", (Level("fast", 0, 0, capacity=1),)))
-    >>> require_room(tiny, RecomputeProblem.of(tiny))
+    >>> require_room(RecomputeProblem.of(tiny))
     Traceback (most recent call last):
     pebbler.solver.problem.Impossible: c1 needs 2 units at once; fast holds 1; the least that works is 2
     """
-    need = single_level_requirement(problem)
-    if need.units > game.capacity:
-        least = least_capacity(problem, _HASTE)
+    need = single_level_requirement(problem.original)
+    if need.units > problem.capacity:
+        least = least_capacity(problem.original, _HASTE)
         exact = least.lower == least.upper
         works = f"{least.upper:,}" if exact else f"between {least.lower:,} and {least.upper:,}"
-        raise Impossible(shortage(need.reason, game.level, game.capacity, f"the least that works is {works}"))
+        raise Impossible(shortage(need.reason, problem.level, problem.capacity, f"the least that works is {works}"))
 
 
-def _peak(game: RecomputeProblem, sequence: Ints) -> int:
-    held = int(game.measure(sequence).memory.max()) if len(sequence) else 0
-    return max(held, int(game.arrays.size[game.at_start].sum()), 1)
+def _peak(problem: RecomputeProblem, sequence: Ints) -> int:
+    held = int(problem.measure(sequence).memory.max()) if len(sequence) else 0
+    return max(held, int(problem.arrays.size[problem.at_start].sum()), 1)
 
 
-def _fits_in(game: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
+def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
     """Return a sequence that fits, if the greedy pass and some annealing find one."""
-    for start in (best, game.program):
-        here = fit(game, start)
+    for start in (best, problem.program):
+        here = fit(problem, start)
         for number in range(_ROUNDS):
-            if not game.measure(here).over or time.monotonic() >= ends:
+            if not problem.measure(here).over or time.monotonic() >= ends:
                 break
-            here = improve(game, here, AnnealingSettings.of(number, seed))
-        if game.measure(here).fits:
+            here = improve(problem, here, AnnealingSettings.of(number, seed))
+        if problem.measure(here).fits:
             return here
     return None
 
 
-def _least_of_all_states(game: RecomputeProblem) -> Ints | None:
+def _least_of_all_states(problem: RecomputeProblem) -> Ints | None:
     """Return a sequence whose peak is the least of all, by best-first search over (ran, there); None when too large."""
-    flow, size = game.flow, [int(units) for units in game.arrays.size]
+    flow, size = problem.flow, [int(units) for units in problem.arrays.size]
     bits = [1 << v for v in range(flow.values)]
 
     def mask(values: Ints) -> int:
         return sum(bits[v] for v in values.tolist())
 
-    reads = [mask(row) for row in game.reads]
+    reads = [mask(row) for row in problem.reads]
     writes = [mask(row) for row in flow.op_writes]
     destroys = [mask(row) for row in flow.op_destroys]
     destroyers = [sum(1 << int(d) for d in set(flow.value_destroyer[row].tolist()) if d >= 0) for row in flow.op_writes]
-    before = [sum(1 << other for other in others) for others in game.predecessors]
-    goal, survive = (1 << game.ops) - 1, mask(np.flatnonzero(game.arrays.survive))
+    before = [sum(1 << other for other in others) for others in flow.before.lists()]
+    goal, survive = (1 << problem.ops) - 1, mask(np.flatnonzero(problem.arrays.survive))
 
     def units(there: int) -> int:
         return sum(size[v] for v in range(flow.values) if there & bits[v])
 
-    first = (0, mask(np.flatnonzero(game.at_start)))
+    first = (0, mask(np.flatnonzero(problem.at_start)))
     came: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {first: None}
     done: set[tuple[int, int]] = set()
     heap = [(units(first[1]), 0, first, None)]
@@ -140,9 +140,9 @@ def _least_of_all_states(game: RecomputeProblem) -> Ints | None:
         if len(done) > _STATES:
             return None
         steps: list[tuple[tuple[int, int], int]] = [((ran, there & ~bit), -1) for bit in bits if there & bit]
-        for op in range(game.ops):
+        for op in range(problem.ops):
             again = bool(ran >> op & 1)
-            if there & reads[op] != reads[op] or (again and not game.arrays.again[op]) or destroyers[op] & ran:
+            if there & reads[op] != reads[op] or (again and not problem.arrays.again[op]) or destroyers[op] & ran:
                 continue
             if not again and before[op] & ~ran:
                 continue

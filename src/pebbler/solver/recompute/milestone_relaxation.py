@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
+from pebbler.game.bit_sets import as_matrix
 from pebbler.game.dataflow import NONE
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
@@ -42,58 +43,53 @@ class RelaxationResult:
 
 
 class Relaxation:
-    """The relaxations of one game, for any milestones.
+    """The relaxations of one problem, for any milestones.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem
     >>> from pebbler.workloads import chain
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
     >>> relaxation = Relaxation(RecomputeProblem.of(Problem.of(chain(6), one)))
-    >>> relaxation.game.base_cost, relaxation.solve([6]).bound
+    >>> relaxation.problem.base_cost, relaxation.solve([6]).bound
     (13.0, 16.0)
     """
 
-    def __init__(self, game: RecomputeProblem) -> None:
-        self.game = game
-        size = game.arrays.size
+    def __init__(self, problem: RecomputeProblem) -> None:
+        self.problem = problem
+        size = problem.arrays.size
         unit = math.gcd(*size.tolist()) or 1
         # Sums that fit still fit when every size and the capacity are rounded down.
         unit *= max(1, -(-int(size.sum()) // unit // 2**40))
         self.size = (size // unit).tolist()
-        self.capacity = game.capacity // unit
-        self.needs = [sum(self.size[v] for v in self.held(op)) for op in range(game.ops)]
-        self.cost, self.scale, self.exact = _integer_costs(game.arrays.cost)
+        self.capacity = problem.capacity // unit
+        self.op_units = [sum(self.size[v] for v in self.held(op)) for op in range(problem.ops)]
+        self.cost, self.scale, self.exact = _integer_costs(problem.arrays.cost)
 
     def held(self, op: int) -> list[int]:
         """Return the values that are there when an op runs: its reads and results, less what it overwrites."""
-        flow = self.game.flow
+        flow = self.problem.flow
         gone = set(flow.op_destroys.row(op).tolist())
-        return sorted(({*self.game.reads.row(op).tolist()} | {*flow.op_writes.row(op).tolist()}) - gone)
+        return sorted(({*self.problem.reads.row(op).tolist()} | {*flow.op_writes.row(op).tolist()}) - gone)
 
     @cached_property
     def ancestors(self) -> npt.NDArray[np.bool_]:
         """`ancestors[a, b]`: whether b must first run before a does."""
-        matrix = np.zeros((self.game.ops, self.game.ops), np.bool_)
-        for op, before in enumerate(self.game.predecessors):
-            for other in before:
-                matrix[op] |= matrix[other]
-                matrix[op, other] = True
-        return matrix
+        return as_matrix(self.problem.flow.ancestors)
 
     @cached_property
-    def crossing(self) -> npt.NDArray[np.int64]:
+    def live_units(self) -> npt.NDArray[np.int64]:
         """Per op: the units that would be there at its first run if nothing were ever made again."""
-        game, flow = self.game, self.game.flow
-        total = game.needs.copy()
+        problem, flow = self.problem, self.problem.flow
+        total = problem.op_units.copy()
         for value in range(flow.values):
             maker = int(flow.value_maker[value])
-            made = np.ones(game.ops, np.bool_) if maker == NONE else self.ancestors[:, maker].copy()
+            made = np.ones(problem.ops, np.bool_) if maker == NONE else self.ancestors[:, maker].copy()
             readers = flow.value_readers.row(value)
             if flow.value_must_survive[value]:
                 needed = made.copy()
             else:
-                needed = made & self.ancestors[readers].any(axis=0) if len(readers) else np.zeros(game.ops, np.bool_)
-            # Already in `needs`, or gone by the time the op is done.
+                needed = made & self.ancestors[readers].any(axis=0) if len(readers) else np.zeros(problem.ops, np.bool_)
+            # Already in `op_units`, or gone by the time the op is done.
             needed[readers] = False
             if maker != NONE:
                 needed[maker] = False
@@ -102,8 +98,8 @@ class Relaxation:
 
     def tight(self) -> list[int]:
         """Return the ops at which something must be made again, the tightest first."""
-        over = np.flatnonzero(self.crossing > self.game.capacity)
-        return [int(op) for op in sorted(over, key=lambda op: (-self.crossing[op], op))]
+        over = np.flatnonzero(self.live_units > self.problem.capacity)
+        return [int(op) for op in sorted(over, key=lambda op: (-self.live_units[op], op))]
 
     def chained(self, milestones: Sequence[int], op: int) -> list[int] | None:
         """Return the milestones with one more in its place, or None if it has no fixed place among them."""
@@ -129,7 +125,7 @@ class Relaxation:
         stages = StageModel(self, milestones)
         cutoff = math.isfinite(cheaper_than)
         if cutoff:
-            most = (cheaper_than - self.game.base_cost) * self.scale
+            most = (cheaper_than - self.problem.base_cost) * self.scale
             stages.model.add(
                 stages.extra <= (math.ceil(most * (1 - 1e-14) - 1e-6) - 1 if self.exact else math.floor(most))
             )
@@ -145,7 +141,7 @@ class Relaxation:
         if status == cp_model.INFEASIBLE:
             return RelaxationResult(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
         extra = max(0, math.ceil(solver.best_objective_bound - 1e-6))
-        bound = min(self.game.base_cost + extra / self.scale, cheaper_than)
+        bound = min(self.problem.base_cost + extra / self.scale, cheaper_than)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return RelaxationResult(bound, None, False)
         return RelaxationResult(bound, stages.spread(solver), status == cp_model.OPTIMAL)
@@ -155,7 +151,7 @@ class StageModel:
     """The CP-SAT model for one list of milestones; stage j ends with milestone j, the last one with the plan."""
 
     def __init__(self, relaxation: Relaxation, milestones: Sequence[int]) -> None:
-        self.relaxation, self.game = relaxation, relaxation.game
+        self.relaxation, self.problem = relaxation, relaxation.problem
         self.milestones = list(milestones)
         self.last = len(self.milestones)
         self.model = cp_model.CpModel()
@@ -171,9 +167,9 @@ class StageModel:
 
     def _stage_runs(self, stage: int) -> dict[int, Term]:
         """Return a variable per op that can run in a stage."""
-        ancestors, again = self.relaxation.ancestors, self.game.arrays.again
+        ancestors, again = self.relaxation.ancestors, self.problem.arrays.again
         runs: dict[int, Term] = {}
-        for op in range(self.game.ops):
+        for op in range(self.problem.ops):
             if stage < self.last and (ancestors[op, self.milestones[stage]] or op in self.milestones[stage + 1 :]):
                 continue
             done = self.milestones[stage - 1] if stage else None
@@ -185,7 +181,7 @@ class StageModel:
 
     def _milestone_values(self, stage: int) -> dict[int, Term]:
         """Return a variable per value that can be there when a stage ends."""
-        flow, survive = self.game.flow, self.game.arrays.survive
+        flow, survive = self.problem.flow, self.problem.arrays.survive
         if stage == self.last:
             return {int(v): 1 for v in np.flatnonzero(survive)}
         there: dict[int, Term] = {}
@@ -199,17 +195,17 @@ class StageModel:
 
     def _before(self, stage: int, value: int) -> Term:
         if stage == 0:
-            return int(self.game.flow.value_maker[value] == NONE)
+            return int(self.problem.flow.value_maker[value] == NONE)
         return self.there[stage - 1].get(value, 0)
 
     def _made(self, stage: int, value: int) -> Term:
-        return self.runs[stage].get(int(self.game.flow.value_maker[value]), 0)
+        return self.runs[stage].get(int(self.problem.flow.value_maker[value]), 0)
 
     def _every_op_runs(self) -> None:
-        for op in range(self.game.ops):
+        for op in range(self.problem.ops):
             runs = [stage[op] for stage in self.runs if op in stage]
             self.model.add(sum(runs) >= 1)
-            if not self.game.arrays.again[op]:
+            if not self.problem.arrays.again[op]:
                 self.model.add(sum(runs) <= 1)
             for stage, milestone in enumerate(self.milestones):
                 if self.relaxation.ancestors[milestone, op]:
@@ -219,7 +215,7 @@ class StageModel:
     def _everything_comes_from_somewhere(self) -> None:
         for stage, runs in enumerate(self.runs):
             for op, run in runs.items():
-                for value in self.game.reads.row(op).tolist():
+                for value in self.problem.reads.row(op).tolist():
                     self.model.add(run <= self._before(stage, value) + self._made(stage, value))
             for value, there in self.there[stage].items():
                 self.model.add(there <= self._before(stage, value) + self._made(stage, value))
@@ -239,14 +235,14 @@ class StageModel:
             for op, run in runs.items():
                 if stage < self.last and op == self.milestones[stage]:
                     continue
-                own = {*self.relaxation.held(op), *self.game.flow.op_destroys.row(op).tolist()}
-                need = self.relaxation.needs[op]
+                own = {*self.relaxation.held(op), *self.problem.flow.op_destroys.row(op).tolist()}
+                need = self.relaxation.op_units[op]
                 if need + total - sum(size[v] for v in own if v in through) > capacity:
                     others = sum(size[v] * lies for v, lies in through.items() if v not in own)
                     self.model.add(others + (need * run) <= capacity).only_enforce_if(run)
 
     def _overwriting(self) -> None:
-        flow = self.game.flow
+        flow = self.problem.flow
         for value in flow.destroyed_values().tolist():
             destroyer, maker = int(flow.value_destroyer[value]), int(flow.value_maker[value])
             for stage in range(self.last + 1):
@@ -276,7 +272,7 @@ class StageModel:
                     elif here in pending:
                         pending.discard(here)
                         stack.append((here, True))
-                        makers = self.game.flow.value_maker[self.game.reads.row(here)].tolist()
+                        makers = self.problem.flow.value_maker[self.problem.reads.row(here)].tolist()
                         stack.extend((maker, False) for maker in reversed(makers))
 
             for op in fresh:

@@ -36,14 +36,14 @@ class MilestoneSearch:
     RelaxationJob(milestones=(5,), effort=1.0)
     """
 
-    def __init__(self, game: RecomputeProblem) -> None:
-        self.game = game
-        self.relaxation = Relaxation(game)
-        self.bound = game.base_cost
+    def __init__(self, problem: RecomputeProblem) -> None:
+        self.problem = problem
+        self.relaxation = Relaxation(problem)
+        self.bound = problem.base_cost
         self._best: tuple[int, ...] = ()
         self._spread: list[int] | None = None
         self._tried: set[tuple[int, ...]] = set()
-        self._single = self._effort = max(1.0, game.ops / 1000)  # what one milestone takes grows with the graph
+        self._single = self._effort = max(1.0, problem.ops / 1000)  # what one milestone takes grows with the graph
         self._jobs = self._propose()
 
     def next_job(self) -> RelaxationJob | None:
@@ -82,9 +82,9 @@ class MilestoneSearch:
         """Return the best milestones so far with one more, where their summary needs most above capacity."""
         if self._spread is None:
             return None
-        memory = self.game.measure(self._spread).memory
+        memory = self.problem.measure(self._spread).memory
         for at in sorted(range(len(memory)), key=lambda at: (-memory[at], at)):
-            if memory[at] <= self.game.capacity:
+            if memory[at] <= self.problem.capacity:
                 break
             chained = self.relaxation.chained(self._best, self._spread[at])
             if chained is not None and tuple(chained) not in self._tried:

@@ -1,6 +1,6 @@
-"""The recomputation game of one problem: sequences of ops in, moves out.
+"""A problem on one level of memory: sequences of ops in, moves out.
 
-A machine of one level cannot store anything away, so a plan is a sequence of ops (`pebbler.solver.recompute.kernels`).
+A machine of one level cannot store anything away, so a plan is a sequence of ops.
 """
 
 from __future__ import annotations
@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.errors import InputError
 from pebbler.game.dataflow import NONE, Dataflow, Rows
-from pebbler.game.plan import Move
+from pebbler.game.moves import MoveList, Moves
 from pebbler.solver.problem import Problem
-from pebbler.solver.recompute import kernels as kernel
+from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, measure
 
-__all__ = ["ENDLESS", "RecomputeProblem", "SequenceMeasure"]
+__all__ = ["ENDLESS", "PartMeasure", "RecomputeProblem", "SequenceMeasure"]
 
 ENDLESS = 2**62
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,15 @@ class SequenceMeasure:
         return self.legal and self.over == 0
 
 
+class PartMeasure(NamedTuple):
+    """What a part of a sequence needs."""
+
+    over: int  # units above capacity, summed over the runs; negative if it is not legal
+    needed: Bools  # per value: whether it must be there before
+    later: Bools  # per op: whether it runs from the start of the part on
+    memory: Ints  # units held at every run
+
+
 @dataclass(frozen=True)
 class RecomputeProblem:
     """The flat form of a one-level problem.
@@ -51,9 +62,8 @@ class RecomputeProblem:
     [2, 3, 3, 3, 2]
     """
 
-    flow: Dataflow
-    arrays: kernel.RecomputeArrays
-    level: str
+    original: Problem
+    arrays: RecomputeArrays
 
     @classmethod
     def of(cls, problem: Problem, capacity: int | None = None) -> RecomputeProblem:
@@ -71,12 +81,22 @@ class RecomputeProblem:
             cost += levels[0].write * _sums(writes, flow.value_size)
         if capacity is None:
             capacity = ENDLESS if levels[0].capacity is None else levels[0].capacity
-        arrays = kernel.RecomputeArrays(
+        arrays = RecomputeArrays(
             np.int64(capacity), flow.value_size, flow.value_maker, flow.value_destroyer, flow.value_must_survive,
-            cost, ~(flow.op_once | flow.op_in_place),
+            cost, flow.op_can_rerun,
             reads.start, reads.items, writes.start, writes.items, flow.op_destroys.start, flow.op_destroys.items,
         )  # fmt: skip
-        return cls(flow, arrays, levels[0].name)
+        return cls(problem, arrays)
+
+    @property
+    def flow(self) -> Dataflow:
+        """The values of the graph and its hazards."""
+        return self.original.graph.dataflow
+
+    @property
+    def level(self) -> str:
+        """The name of the one level."""
+        return self.original.machine.names[0]
 
     @property
     def capacity(self) -> int:
@@ -99,7 +119,7 @@ class RecomputeProblem:
         return float(self.arrays.cost.sum())
 
     @cached_property
-    def at_start(self) -> npt.NDArray[np.bool_]:
+    def at_start(self) -> Bools:
         """Per value: whether it is there at the start."""
         return np.equal(self.flow.value_maker, NONE)
 
@@ -109,7 +129,7 @@ class RecomputeProblem:
         return Rows(self.arrays.r_start, self.arrays.r_items)
 
     @cached_property
-    def needs(self) -> Ints:
+    def op_units(self) -> Ints:
         """Per op: the units that its reads and results take together."""
         size = self.arrays.size
         kept = _sums(self.reads, size) + _sums(self.flow.op_writes, size)
@@ -118,24 +138,32 @@ class RecomputeProblem:
             kept[op] -= size[gone].sum()
         return kept
 
-    @cached_property
-    def predecessors(self) -> list[list[int]]:
-        """Per op: the ops whose first run must come before its first run."""
-        return self.flow.predecessors()
-
     def measure(self, sequence: Sequence[int] | Ints) -> SequenceMeasure:
         """Return what a sequence costs and needs."""
         runs = np.ascontiguousarray(sequence, np.int64)
-        memory = np.zeros(len(runs), np.int64)
         counts = np.bincount(runs, minlength=self.ops)
         legal = bool(np.all(counts >= 1)) and bool(np.all(self.arrays.again | (counts <= 1)))
-        over = kernel.measure(
-            self.arrays, runs, 0, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_), ENDLESS, memory,
-            np.zeros(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_),
-        )  # fmt: skip
-        return SequenceMeasure(float(self.arrays.cost[runs].sum()), legal and over >= 0, int(over), memory)
+        part = self.measure_part(runs, 0, len(runs), self.arrays.survive, self.at_start, np.zeros(self.ops, np.bool_))
+        return SequenceMeasure(float(self.arrays.cost[runs].sum()), legal and part.over >= 0, part.over, part.memory)
 
-    def moves(self, sequence: Sequence[int] | Ints) -> list[Move]:
+    def measure_rest(self, sequence: Ints, first: int) -> PartMeasure:
+        """Return what a sequence needs from a run on, whatever it finds there."""
+        everything, nothing = np.ones(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_)
+        return self.measure_part(sequence, first, len(sequence), self.arrays.survive, everything, nothing)
+
+    def measure_part(
+        self, sequence: Ints, first: int, last: int, after: Bools, before: Bools, later: Bools, most: int = ENDLESS
+    ) -> PartMeasure:
+        """Return what `sequence[first:last]` needs, when `after` are the values needed after it and `later` the ops that run then.
+
+        `before` are the values that it may find; more than `most` units above capacity count as illegal.
+        """
+        memory = np.zeros(last, np.int64)
+        needed, seen = np.zeros(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_)
+        over = measure(self.arrays, sequence, first, last, after, before, later, most, memory, needed, seen)
+        return PartMeasure(int(over), needed, seen, memory)
+
+    def moves(self, sequence: Sequence[int] | Ints) -> Moves:
         """Return a legal sequence as moves: every value is dropped as soon as no run reads it before it is made again."""
         flow, runs = self.flow, [int(op) for op in sequence]
         alive = self.arrays.survive.copy()
@@ -153,22 +181,22 @@ class RecomputeProblem:
                         drops[p].append(int(v))
         present = np.zeros(flow.values, np.bool_)
         present[self.at_start] = True
-        moves: list[Move] = []
+        moves = MoveList()
 
         def drop(value: int) -> None:
             if present[value]:
                 present[value] = False
-                moves.append(("drop", flow.tensor_names[flow.value_tensor[value]], self.level))
+                moves.drop(int(flow.value_tensor[value]), 0)
 
         for value in np.flatnonzero(self.at_start & ~alive).tolist():
             drop(value)
         for p, op in enumerate(runs):
-            moves.append(("compute", flow.op_names[op]))
+            moves.compute(op)
             present[flow.op_destroys.row(op)] = False
             present[flow.op_writes.row(op)] = True
             for value in sorted(drops[p]):
                 drop(value)
-        return moves
+        return moves.moves(self.original.graph, self.original.machine)
 
 
 def _distinct(rows: Rows) -> Rows:

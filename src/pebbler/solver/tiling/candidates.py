@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.graph import Graph
-from pebbler.game.plan import Move
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.pricing import cache_game
-from pebbler.solver.paging.demand_paging import MovesAndStart, demand_plan
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.problem import Problem, Start
 from pebbler.solver.tiling.kernels.cache_order import anneal
@@ -42,7 +43,7 @@ class Candidate(Protocol):
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Search on, until `effort` is spent (return True) or no seconds are left (False)."""
 
-    def moves(self) -> tuple[list[Move], Start]:
+    def moves(self) -> tuple[Moves, Start]:
         """Return the schedule as a plan's moves and start."""
 
     @property
@@ -117,10 +118,10 @@ class CacheCandidate:
                 stale += 1
         return True
 
-    def moves(self) -> tuple[list[Move], Start]:
+    def moves(self) -> tuple[Moves, Start]:
         """Return the schedule as a plan's moves and start."""
-        names = [op.name for op in self.graph.ops]
-        return [("compute", names[op]) for op in self.nodes.order(self.sequence)], self.problem.start
+        order = self.nodes.order(self.sequence)
+        return Moves.computes(self.graph, self.problem.machine, order), self.problem.start
 
 
 @dataclass
@@ -131,11 +132,11 @@ class ExplicitCandidate:
     nodes: NodeGraph
     paged: PagedSequence
     energy: float
-    demand: MovesAndStart | None = None  # moves by a simple rule, as long as they are cheaper than the placement
+    demand: Plan | None = None  # by a simple rule, as long as it is cheaper than the paged sequence
 
     @classmethod
     def best_of(cls, problem: Problem, nodes: NodeGraph, sequences: list[Ints]) -> ExplicitCandidate | None:
-        """Return the graph with the cheapest placement of some sequences; None when none can be placed."""
+        """Return the graph with the cheapest of some sequences; None when none of them can be paged."""
         paging = PagingSearch(problem, lambda: 1.0)
         best: PagedSequence | None = None
         for sequence in sequences:
@@ -148,11 +149,11 @@ class ExplicitCandidate:
             best = paging.improve(best, 1)
         found = cls(problem, nodes, best, best.energy)
         if problem.machine.operands == "fastest":
-            # There a first placement says little; loading on demand and throwing out what is needed last is a better guide.
+            # There a first residency says little; loading on demand and throwing out what is needed last is a better guide.
             for order in (nodes.order(sequence) for sequence in sequences):
-                answer = demand_plan(problem, order.tolist(), "farthest") if len(order) == len(nodes) else None
-                if answer is not None and (energy := check(problem.plan(*answer)).energy) < found.energy:
-                    found.energy, found.demand = energy, answer
+                plan = demand_plan(problem, order.tolist(), "farthest") if len(order) == len(nodes) else None
+                if plan is not None and (energy := check(plan).energy) < found.energy:
+                    found.energy, found.demand = energy, plan
         return found
 
     @property
@@ -161,7 +162,7 @@ class ExplicitCandidate:
         return self.nodes.graph
 
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
-        """Price the room and place again with those prices, then let order and placement change together, and so on."""
+        """Price the room and page again with those prices, then let order and residency change together, and so on."""
         paging = PagingSearch(self.problem, seconds_left)
         ops = len(self.graph.ops)
         step = max(10, min(2_000, 2_000_000 // (50 + ops)))
@@ -186,8 +187,7 @@ class ExplicitCandidate:
         if paged.energy < self.energy:
             self.energy, self.demand = paged.energy, None
 
-    def moves(self) -> tuple[list[Move], Start]:
+    def moves(self) -> tuple[Moves, Start]:
         """Return the schedule as a plan's moves and start."""
-        if self.demand is not None:
-            return self.demand
-        return PagingSearch(self.problem, lambda: 0.0).moves(self.paged)
+        plan = self.demand or PagingSearch(self.problem, lambda: 0.0).plan(self.paged)
+        return plan.moves, plan.start

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import tile_of
 from pebbler.referee import pricing
 from pebbler.solver.tiling.kernels.nearest_order import BY_PRICE, BY_RECENCY, nearest_order
@@ -81,18 +80,9 @@ def forward_sweeps(nodes: NodeGraph) -> Ints:
     """
     arrays, numbers = nodes.arrays, _tile_numbers(nodes.graph)
     tile = [numbers[arrays.ops[end - 1]] for end in arrays.start[1:].tolist()]
-    waits = np.diff(arrays.before_start).tolist()
-    ready = [(tile[node], node) for node, count in enumerate(waits) if count == 0]
-    heapq.heapify(ready)
-    sequence = []
-    while ready:
-        _, node = heapq.heappop(ready)
-        sequence.append(node)
-        for other in arrays.after[arrays.after_start[node] : arrays.after_start[node + 1]].tolist():
-            waits[other] -= 1
-            if waits[other] == 0:
-                heapq.heappush(ready, (tile[other], other))
-    return np.array(sequence, np.int64)
+    after = Rows(arrays.after_start, arrays.after).lists()
+    ready = ReadyList(np.diff(arrays.before_start).tolist(), after)
+    return np.array(schedule_by_key(ready, key=lambda node: tile[node]), np.int64)
 
 
 def _tile_numbers(graph: Graph) -> list[tuple[int, ...]]:

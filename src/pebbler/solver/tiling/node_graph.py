@@ -6,7 +6,6 @@ op's node.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import origin
 from pebbler.solver.tiling.kernels.cache_order import Nodes, spread
 
@@ -94,15 +94,7 @@ def _in_legal_order(graph: Graph, content: list[list[int]], edges: set[tuple[int
         after[a].append(b)
         waits[b] += 1
     if any(a > b for a, b in edges):
-        ready = [node for node in range(count) if waits[node] == 0]
-        order: list[int] = []
-        while ready:
-            node = heapq.heappop(ready)
-            order.append(node)
-            for other in after[node]:
-                waits[other] -= 1
-                if waits[other] == 0:
-                    heapq.heappush(ready, other)
+        order = schedule_by_key(ReadyList(waits, after))
         if len(order) < count:
             return None
     else:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
+from pebbler.solver.kernels.ready_nodes import first_ready, run_ready
 
 __all__ = ["LEAST_LIVE", "RECENT", "schedule_by_liveness"]
 
@@ -30,11 +31,7 @@ def schedule_by_liveness(
     touched = np.full(len(size), -1, np.int64)
     ready = np.empty(ops, np.int64)
     order = np.empty(ops, np.int64)
-    count = 0
-    for op in range(ops):
-        if waits[op] == 0:
-            ready[count] = op
-            count += 1
+    count = first_ready(waits, ready)
     for t in range(ops):
         best, best_live, best_recent = -1, 0, 0
         for i in range(count):
@@ -54,8 +51,7 @@ def schedule_by_liveness(
             if best < 0 or (live, -recent, op) < (best_live, -best_recent, ready[best]):
                 best, best_live, best_recent = i, live, recent
         op = ready[best]
-        count -= 1
-        ready[best] = ready[count]
+        count = run_ready(best, ready, count, waits, next_start, next_items)
         order[t] = op
         for k in range(r_start[op], r_start[op + 1]):
             touched[r_items[k]] = t
@@ -66,9 +62,4 @@ def schedule_by_liveness(
                 left[r_items[k]] -= 1
         for k in range(w_start[op], w_start[op + 1]):
             touched[w_items[k]] = t
-        for k in range(next_start[op], next_start[op + 1]):
-            waits[next_items[k]] -= 1
-            if waits[next_items[k]] == 0:
-                ready[count] = next_items[k]
-                count += 1
     return order

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
+from pebbler.solver.kernels.ready_nodes import first_ready, run_ready
 
 __all__ = ["BY_PRICE", "BY_RECENCY", "nearest_order"]
 
@@ -35,11 +36,7 @@ def nearest_order(
     waits = before.copy()
     ready = np.empty(n, np.int64)
     order = np.empty(n, np.int64)
-    count = 0
-    for node in range(n):
-        if waits[node] == 0:
-            ready[count] = node
-            count += 1
+    count = first_ready(waits, ready)
     depth = np.zeros(len(size), np.int64)
     clock = 0
     for step in range(n):
@@ -71,8 +68,7 @@ def nearest_order(
             if best < 0 or (paid, -recent, node) < (best_price, -best_recent, ready[best]):
                 best, best_price, best_recent = i, paid, recent
         node = ready[best]
-        count -= 1
-        ready[best] = ready[count]
+        count = run_ready(best, ready, count, waits, after_start, after)
         order[step] = node
         for k in range(t_start[node], t_start[node + 1]):
             clock += 1
@@ -85,9 +81,4 @@ def nearest_order(
                 for m in range(j, 0, -1):
                     by_touch[m] = by_touch[m - 1]
                 by_touch[0] = root
-        for k in range(after_start[node], after_start[node + 1]):
-            waits[after[k]] -= 1
-            if waits[after[k]] == 0:
-                ready[count] = after[k]
-                count += 1
     return order

@@ -1,13 +1,11 @@
-"""A paged sequence turned into the moves of a plan."""
+"""A sequence of ops with its residency, turned into a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
 
-from pebbler.game.plan import Move
+from pebbler.game.moves import MoveList
+from pebbler.game.plan import Plan
 from pebbler.referee import pricing
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
@@ -26,16 +24,11 @@ from pebbler.solver.paging.kernels.residency import (
 )
 from pebbler.solver.problem import Problem
 
-__all__ = ["residency_moves"]
-
-Ints = npt.NDArray[np.int64]
-Start = dict[str, str | Sequence[str]]
+__all__ = ["residency_plan"]
 
 
-def residency_moves(
-    problem: Problem, arrays: PagingArrays, accesses: Accesses, residency: Residency
-) -> tuple[list[Move], Start]:
-    """Return the moves and the start of a sequence with its residency.
+def residency_plan(problem: Problem, arrays: PagingArrays, accesses: Accesses, residency: Residency) -> Plan:
+    """Return the plan of a sequence with its residency.
 
     The copies between two ops are ordered so that they fit; where two levels would have to swap through each other, one value
     goes by the slowest.
@@ -43,8 +36,8 @@ def residency_moves(
     >>> from pebbler import machine, workloads
     >>> from pebbler.solver.paging.sequence_search import PagingSearch
     >>> search = PagingSearch(Problem.of(workloads.chain(1), machine("red-blue")), lambda: 1.0)
-    >>> [" ".join(move) for move in search.moves(search.page(np.arange(3)))[0] if move[0] != "drop"]
-    ['copy N0 slow fast', 'compute c1', 'compute b1', 'compute b0']
+    >>> list(search.plan(search.page(np.arange(3))).moves)[:3]
+    [Copy('N0', 'slow', 'fast'), Drop('N0', 'slow'), Compute('c1')]
     """
     return _MoveWriter(problem, arrays, accesses, residency).run()
 
@@ -54,25 +47,24 @@ class _MoveWriter:
 
     def __init__(self, problem: Problem, arrays: PagingArrays, accesses: Accesses, residency: Residency) -> None:
         self.problem, self.arrays, self.accesses, self.residency = problem, arrays, accesses, residency
-        flow = problem.graph.dataflow
-        self.levels = problem.machine.names
         self.read = pricing.prices(problem.machine, "read").tolist()
         self.capacity = arrays.capacity.tolist()
-        self.names = [flow.tensor_names[tensor] for tensor in flow.value_tensor]
+        self.tensor = problem.graph.dataflow.value_tensor.tolist()
         self.masks = arrays.masks.tolist()
         self.held = [self.masks[state] for state in residency.storage[:, AT_START]]
         self.value = arrays.storage[:, FIRST].tolist()
-        self.used = [0] * len(self.levels)
+        self.used = [0] * len(self.capacity)
         for storage, value in enumerate(self.value):
             self._count(storage, self.held[storage] if value >= 0 else 0, 1)
-        self.moves: list[Move] = []
+        self.moves = MoveList()
 
-    def run(self) -> tuple[list[Move], Start]:
+    def run(self) -> Plan:
         arrays, accesses, residency = self.arrays, self.accesses, self.residency
-        start: Start = dict(self.problem.start)
+        graph, machine = self.problem.graph, self.problem.machine
+        start = dict(self.problem.start)
         for storage in np.flatnonzero(arrays.storage[:, WRAPS]):
-            where = [name for at, name in enumerate(self.levels) if self.held[storage] >> at & 1]
-            start[self.names[self.value[storage]]] = where[0] if len(where) == 1 else where
+            where = [machine.names[at] for at in self._levels(self.held[storage])]
+            start[graph.tensor_names[self.tensor[self.value[storage]]]] = where[0] if len(where) == 1 else where
         by_position: list[list[int]] = [[] for _ in accesses.sequence]
         storage_of_access = np.repeat(np.arange(len(arrays.storage)), np.diff(accesses.start)).tolist()
         for access in np.argsort(accesses.when, kind="stable").tolist():
@@ -86,7 +78,7 @@ class _MoveWriter:
             self._compute(op, {e: storage_of_access[e] for e in here})
             target = {storage_of_access[e]: self.masks[residency.access[e, AFTER]] for e in here}
         self._copy_and_drop(target)
-        return self.moves, start
+        return self.problem.plan(self.moves.moves(graph, machine), start)
 
     def _compute(self, op: int, accesses: dict[int, int]) -> None:
         arrays, level = self.arrays, 0
@@ -100,8 +92,7 @@ class _MoveWriter:
                 self.value[storage] = int(touch[MADE])
                 self._count(storage, 1 << level & ~self.held[storage], 1)
                 self.held[storage] |= 1 << level
-        name = self.problem.graph.ops[op].name
-        self.moves.append(("compute", name) if level == 0 else ("compute", name, self.levels[level]))
+        self.moves.compute(op, level)
 
     def _count(self, storage: int, mask: int, sign: int) -> None:
         """Count the room of a storage's value in the levels of `mask`."""
@@ -157,15 +148,14 @@ class _MoveWriter:
         self._drop(storage, self.held[storage] & ~pending[storage] & ~(1 << slowest))
 
     def _copy(self, storage: int, at: int) -> None:
-        source = self._best_source(storage)
-        self.moves.append(("copy", self.names[self.value[storage]], self.levels[source], self.levels[at]))
+        self.moves.copy(self.tensor[self.value[storage]], self._best_source(storage), at)
         self._count(storage, 1 << at, 1)
         self.held[storage] |= 1 << at
 
     def _drop(self, storage: int, mask: int) -> bool:
         """Drop the copies in the levels of `mask`; return whether there are any."""
         for at in self._levels(mask):
-            self.moves.append(("drop", self.names[self.value[storage]], self.levels[at]))
+            self.moves.drop(self.tensor[self.value[storage]], at)
         self._count(storage, mask, -1)
         self.held[storage] &= ~mask
         return mask != 0
