@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
-from pebbler.solver.recompute.kernels import RecomputeArrays
+from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
 
 __all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "CopyPrices", "OpArrays", "schedule_copies", "time_moves"]
 

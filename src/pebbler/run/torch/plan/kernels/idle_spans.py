@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
-from pebbler.solver.recompute.kernels import RecomputeArrays
+from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
 
 __all__ = ["DEAD", "END", "Timeline", "choose_spans", "span_end", "timeline"]
 
