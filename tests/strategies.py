@@ -6,6 +6,7 @@ but is some thirty times slower, and here many cases find more than small ones.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ __all__ = [
     "random_machine",
     "random_order",
     "random_plan",
+    "random_tilable_graph",
 ]
 
 generators = st.builds(random.Random, st.integers(0, 2**32 - 1))
@@ -101,6 +103,42 @@ def random_graph(rng: random.Random, most_ops: int = 7, *, closed: bool = False)
     for name, reads, writes in draft.ops:
         once = not closed and rng.random() < 0.1
         graph.op(name, reads, writes, cost=rng.choice([0, 1, 2.5]), once=once)
+    return graph
+
+
+def random_tilable_graph(rng: random.Random, most_ops: int = 7) -> Graph:
+    """Return a graph whose tensors have axes: sums, pointwise ops, ops that need an axis whole, and params that are updated."""
+    extents = {axis: rng.randint(1, 5) for axis in rng.sample("ijk", rng.randint(1, 3))}
+    graph = Graph("tilable", unit="float32")
+
+    def declare(kind: str, axes: list[str]) -> str:
+        shape = [(axis, extents[axis]) for axis in axes]
+        return graph.tensor(f"t{len(graph.tensors)}", math.prod(extent for _, extent in shape), kind, axes=shape).name
+
+    def axes_of(name: str) -> list[str]:
+        return [axis for axis, _ in graph.tensor_named(name).axes or ()]
+
+    params = [
+        declare("param", rng.sample(list(extents), rng.randint(1, len(extents)))) for _ in range(rng.randint(1, 2))
+    ]
+    alive = [*params, declare("input", rng.sample(list(extents), rng.randint(1, len(extents))))]
+    for _ in range(rng.randint(1, most_ops)):
+        reads = rng.sample(alive, rng.randint(1, min(3, len(alive))))
+        pointwise = rng.random() < 0.4
+        known = axes_of(reads[0]) if pointwise else sorted({axis for name in reads for axis in axes_of(name)})
+        if pointwise:
+            reads = [name for name in reads if axes_of(name) == known]
+        axes = known if pointwise or rng.random() < 0.3 else rng.sample(known, rng.randint(0, len(known)))
+        whole = [axis for axis in known if not pointwise and rng.random() < 0.1]
+        alive.append(declare("temp", axes))
+        name = f"op{len(graph.ops)}"
+        graph.op(
+            name, reads, [alive[-1]], rng.choice([0, 1]), once=rng.random() < 0.1, whole=whole, pointwise=pointwise
+        )
+    for param in params:
+        gradient = declare("temp", axes_of(param))
+        graph.op(f"grad_{param}", rng.sample(alive, rng.randint(1, min(3, len(alive)))), [gradient])
+        graph.op(f"upd_{param}", [param, gradient], [param], pointwise=True)
     return graph
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +20,7 @@ from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy
 from pebbler.game.plan import Plan
+from pebbler.game.tile_meta import TileMeta, tile_of
 from pebbler.workloads import arithmetic
 
 __all__ = ["Comparison", "execute", "verify"]
@@ -151,17 +151,9 @@ def _interpreter(
     return lambda op, reads: arithmetic.run_op(graph, op, reads), start
 
 
-class _Tile(msgspec.Struct):
-    of: str
-    at: dict[str, tuple[int, int]] = {}
-
-
 def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
     """Return which tensor of the source this is a tile of, and which part of it."""
-    try:
-        tile = msgspec.convert(tensor.meta.get("tile", {"of": tensor.name}), _Tile)
-    except msgspec.ValidationError as error:
-        raise InputError(f"tensor {quoted(tensor.name)}: meta tile: {error}") from None
+    tile = tile_of(tensor) or TileMeta(tensor.name)
     whole = source.tensor_named(tile.of)
     return whole.name, tuple(slice(*tile.at.get(axis, (0, extent))) for axis, extent in whole.axes or ())
 
