@@ -113,7 +113,9 @@ def random_tilable_graph(rng: random.Random, most_ops: int = 7) -> Graph:
 
     def declare(kind: str, axes: list[str]) -> str:
         shape = [(axis, extents[axis]) for axis in axes]
-        return graph.tensor(f"t{len(graph.tensors)}", math.prod(extent for _, extent in shape), kind, axes=shape).name
+        name = f"t{len(graph.tensors)}"
+        graph.tensor(name, math.prod(extent for _, extent in shape), kind, axes=shape)
+        return name
 
     def axes_of(name: str) -> list[str]:
         return [axis for axis, _ in graph.tensor_named(name).axes or ()]

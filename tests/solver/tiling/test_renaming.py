@@ -84,7 +84,7 @@ def assert_same(one: pb.Plan, other: pb.Plan, tensors: dict[str, str], ops: dict
     """Two plans that differ in names only."""
     assert (one.energy, one.bound, one.status) == (other.energy, other.bound, other.status)
     for field in ("kind", "subject", "level", "to"):
-        assert getattr(one.encode(), field).tolist() == getattr(other.encode(), field).tolist()
+        assert getattr(one.moves, field).tolist() == getattr(other.moves, field).tolist()
     assert_same_graph(one.graph, other.graph, tensors, ops)
     index, other_index = one.graph.tensor_index, other.graph.tensor_index
     assert {index(name): where for name, where in one.start.items()} == {
