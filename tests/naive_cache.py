@@ -161,3 +161,19 @@ def hierarchy(
     for word, write in zip(words, writes, strict=True):
         request(0, word // line, write)
     return counts
+
+
+def most_read_hits(words: list[int], writes: list[bool], capacity: int) -> int:
+    """Return the most reads that can find their word, over every choice of what to hold after each access."""
+    states = {frozenset(): 0}
+    for word, write in zip(words, writes, strict=True):
+        after: dict[frozenset, int] = {}
+        for held, hits in states.items():
+            gained = hits + (not write and word in held)
+            options = {held | {word}, held - {word}}
+            options |= {(held | {word}) - {other} for other in held}
+            for option in options:
+                if len(option) <= capacity:
+                    after[option] = max(after.get(option, 0), gained)
+        states = after
+    return max(states.values())

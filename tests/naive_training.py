@@ -85,19 +85,3 @@ def fresh_state(n: int, hidden: int) -> dict:
     state: dict = dict.fromkeys(("y_hat", "loss", "dy", "db2"), 0.0)
     state |= {name: [0.0] * hidden for name in ("h_pre", "h", "dW2", "dh", "dh_pre", "db1")}
     return state | {"dW1": [[0.0] * n for _ in range(hidden)]}
-
-
-def best_retention(words: list[int], writes: list[bool], capacity: int) -> int:
-    """Return the most reads that can find their word, over every choice of what to hold after each access."""
-    states = {frozenset(): 0}
-    for word, write in zip(words, writes, strict=True):
-        after: dict[frozenset, int] = {}
-        for held, hits in states.items():
-            gained = hits + (not write and word in held)
-            options = {held | {word}, held - {word}}
-            options |= {(held | {word}) - {other} for other in held}
-            for option in options:
-                if len(option) <= capacity:
-                    after[option] = max(after.get(option, 0), gained)
-        states = after
-    return max(states.values())

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import naive_training as naive
 from pebbler.errors import InputError
 from pebbler.notes import Config, draw_data, draw_params, note_order, train
-from pebbler.notes.kernels import belady_bypass
 from pebbler.notes.kernels.sgd_epoch import OPS
 from pebbler.notes.pipelined_epoch import same_as_plain
 from pebbler.notes.sgd import firing, margins, tiled_order
@@ -147,16 +146,6 @@ def test_impossible_configs_are_refused_by_name(fields, named):
 def test_impossible_orders_are_refused(order, message):
     with pytest.raises(InputError, match=message):
         train(Config(hidden=10), order)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=9), st.integers(1, 3))
-def test_retention_equals_the_best_of_all_choices(accesses, capacity):
-    words, writes = np.array([w for w, _ in accesses]), np.array([w for _, w in accesses])
-    until = belady_bypass.next_reads(words, writes, 4)
-    kept = belady_bypass.kept_reads(until, capacity)
-    assert not (kept & writes).any()
-    assert int(kept.sum()) == naive.best_retention(words.tolist(), writes.tolist(), capacity)
 
 
 def _numpy_run(config, total):

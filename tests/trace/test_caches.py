@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import naive_cache as naive
 from pebbler.errors import InputError
 from pebbler.trace import caches as cache
-from pebbler.trace.caches import WriteBacks, attribute, hierarchy, level_hits, opt_misses, set_associative
+from pebbler.trace.caches import WriteBacks, attribute, hierarchy, level_hits, opt_hits, opt_misses, set_associative
 from pebbler.trace.distances import profile
 
 traces = st.integers(1, 20).flatmap(lambda m: st.lists(st.integers(0, m), min_size=1, max_size=120))
@@ -25,6 +25,14 @@ marked = st.integers(1, 20).flatmap(
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=25), st.integers(1, 5), st.booleans())
 def test_opt_is_the_best_of_all_replacements(words, size, bypass):
     assert opt_misses(words, [size], bypass=bypass).tolist() == [naive.opt_misses(words, size, bypass)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=9), st.integers(1, 3))
+def test_no_choice_of_what_to_keep_lets_more_reads_hit(accesses, size):
+    words, writes = [word for word, _ in accesses], [write for _, write in accesses]
+    hits = opt_hits(words, writes, size)
+    assert not (hits & np.array(writes)).any()
+    assert int(hits.sum()) == naive.most_read_hits(words, writes, size)
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pebbler.notes.kernels import belady_bypass
 from pebbler.notes.step_scripts import PARAMS, batch_step, play, sizes_of, step
 from pebbler.notes.tiled_loops import TrainingLoop
 from pebbler.trace.buffer_events import Events
+from pebbler.trace.caches import opt_hits
 from pebbler.trace.distances import reuse_distances
 
 __all__ = ["LINE", "Batched", "Loads", "Singles", "parameter_loads"]
@@ -86,12 +86,11 @@ def parameter_loads(schedule: TrainingLoop, cache_floats: Sequence[int]) -> list
     parameter = np.array([name.partition("_t")[0] in PARAMS for name in events.names])
     counted = (event >= since) & ~writes & parameter[events.buffers()[event]]
     distance = reuse_distances(words)
-    until = belady_bypass.next_reads(words, writes, int(words.max()) + 1)
     result = []
     for floats in cache_floats:
         lines = floats // LINE
         lru = counted & ((distance == 0) | (distance > lines))
-        opt = counted & ~belady_bypass.kept_reads(until, lines)
+        opt = counted & ~opt_hits(words, writes, lines)
         result.append(Loads(LINE * int(lru.sum()), LINE * int(opt.sum())))
     return result
 

@@ -24,6 +24,7 @@ __all__ = [
     "hierarchy",
     "level_hits",
     "lru_energy",
+    "opt_hits",
     "opt_misses",
     "set_associative",
 ]
@@ -49,7 +50,25 @@ def opt_misses(words: ArrayLike, sizes: ArrayLike, *, bypass: bool = False) -> I
     trace = _trace(words)
     limits = check_sizes(sizes)
     uses = _next_uses(trace)
-    return np.array([opt.misses(uses, size, bypass) for size in limits], np.int64)
+    return np.array([opt.misses(uses, size, bypass, np.zeros(0, np.bool_)) for size in limits], np.int64)
+
+
+def opt_hits(words: ArrayLike, writes: ArrayLike, size: int) -> Bools:
+    """Return which reads find their word in a cache of `size` words, when as many as possible do.
+
+    A missed word need not be kept, and nothing is kept for a write, which needs no old value: Belady's rule with bypassing.
+
+    >>> opt_hits([1, 2, 1, 2, 1], [False, False, False, True, False], 1).tolist()
+    [False, False, True, False, True]
+    """
+    trace = _trace(words)
+    flags, limits = _flags(writes, trace.size), check_sizes([size])
+    uses = _next_uses(trace)
+    read_next = uses < trace.size
+    uses[read_next] = np.where(flags[uses[read_next]], trace.size, uses[read_next])
+    hit = np.zeros(trace.size, np.bool_)
+    opt.misses(uses, limits[0], True, hit)
+    return hit
 
 
 def level_hits(profile: ReuseProfile, capacities: Sequence[int]) -> Ints:

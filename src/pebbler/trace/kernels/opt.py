@@ -48,12 +48,13 @@ def next_uses(ids, start, soonest, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def misses(uses, size, bypass):  # type: ignore[no-untyped-def]
+def misses(uses, size, bypass, hit):  # type: ignore[no-untyped-def]
     """Misses of OPT with room for `size` words; with `bypass` a missed word need not be kept.
 
-    An access hits exactly when its own time is marked as a next use.
+    An access hits exactly when its own time is marked as a next use. `hit` is filled with which do, unless it is empty.
     """
     n = uses.size
+    detail = hit.size > 0
     bits = np.zeros((n >> 6) + 1, np.uint64)
     floor1 = np.zeros((n >> 12) + 1, np.uint64)
     floor2 = np.zeros((n >> 18) + 1, np.uint64)
@@ -71,6 +72,8 @@ def misses(uses, size, bypass):  # type: ignore[no-untyped-def]
         if bits[word] & bit:
             bits[word] ^= bit
             held -= 1
+            if detail:
+                hit[now] = True
             if bits[word] == _ZERO:
                 up = word >> _SIX
                 floor1[up] &= ~(_ONE << (word & _LOW))
