@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.naive_bytedmd import naive_cost, naive_depths
 
-from pebbler.trace.bytedmd import ScalarProgram, trace_scalars
+from pebbler.trace.scalar_program import ScalarProgram, trace_scalars
 
 NAIVE_UP_TO = 32
 REPEATS = 3

@@ -219,7 +219,8 @@ def compare(name: str, trace: np.ndarray, writes: np.ndarray, folder: Path) -> d
 COLD_START = """
 import time
 start = time.perf_counter()
-from pebbler.trace.caches import lru_energy, opt_misses
+from pebbler.trace.caches import opt_misses
+from pebbler.trace.energy import lru_energy
 from pebbler.trace.distances import profile
 imported = time.perf_counter()
 trace = [1, 2, 3] * 10

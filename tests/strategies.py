@@ -21,6 +21,7 @@ __all__ = [
     "cache_machines",
     "generators",
     "graphs",
+    "programs",
     "random_cache_machine",
     "random_graph",
     "random_machine",
@@ -232,3 +233,25 @@ def graphs(draw: st.DrawFn, most_ops: int = 7, closed: bool = False) -> Graph:
 def cache_machines(draw: st.DrawFn, management: str = "recency") -> Machine:
     """Random machines without moves other than computes."""
     return random_cache_machine(draw(generators), management)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[Graph, list[int]]:
+    """A random program with in-place updates, and an order of it (program order, sometimes with an op run twice)."""
+    graph = Graph("random")
+    count = draw(st.integers(1, 3))
+    for i in range(count):
+        graph.tensor(f"p{i}", draw(st.integers(0, 5)), kind=draw(st.sampled_from(["param", "input"])))
+    alive = [f"p{i}" for i in range(count)]
+    order: list[int] = []
+    for i in range(draw(st.integers(1, 8))):
+        reads = draw(st.lists(st.sampled_from(alive), max_size=3))
+        if draw(st.booleans()):
+            writes = [draw(st.sampled_from(alive))]
+        else:
+            graph.tensor(f"t{i}", draw(st.integers(0, 5)))
+            alive.append(f"t{i}")
+            writes = [f"t{i}"]
+        graph.op(f"o{i}", reads, writes)
+        order += [i] * (2 if draw(st.booleans()) and writes[0] not in reads and writes[0] == f"t{i}" else 1)
+    return graph, order

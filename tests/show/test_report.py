@@ -28,7 +28,8 @@ from pebbler.show.report.landscape import survey
 from pebbler.show.report.page_data import GraphData, gather, program_order
 from pebbler.show.report.report_page import page
 from pebbler.show.report.step_reuse import measure_reuse
-from pebbler.trace.analysis import analyse, trace_plan
+from pebbler.trace.cache_analysis import analyse
+from pebbler.trace.plan_trace import trace_plan
 from strategies import generators, random_cache_machine, random_graph, random_order
 
 OPTIMAL = note_order("optimal")

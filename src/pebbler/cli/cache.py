@@ -49,7 +49,7 @@ def cache(
     from pebbler.game.machine import energy_unit
     from pebbler.game.machine import machine as find_machine
     from pebbler.show.plots import draw_misses
-    from pebbler.trace.analysis import analyse, parse_sizes
+    from pebbler.trace.cache_analysis import analyse, parse_sizes
 
     priced = None if machine is None else find_machine(machine)
     with progress(f"reading {trace}"):

@@ -33,7 +33,7 @@ def trace(
     """
     from pebbler.cli.output import emit_json, progress, tell
     from pebbler.errors import InputError
-    from pebbler.trace.analysis import trace_plan
+    from pebbler.trace.plan_trace import trace_plan
     from pebbler.trace.traces import Trace
     from pebbler.workloads import load_subject
 

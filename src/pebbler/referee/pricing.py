@@ -18,7 +18,7 @@ from pebbler.referee.books import Books
 from pebbler.referee.kernels.cache_price import LruGame
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 from pebbler.referee.lru_window import price_window
-from pebbler.referee.touches import Touches, accesses_of
+from pebbler.referee.touches import Touches, touches_of_ops
 
 __all__ = ["UNBOUNDED", "cache_game", "capacities", "price_lru", "price_recency", "prices"]
 
@@ -80,7 +80,7 @@ def price_lru(graph: Graph, machine: Machine, order: Ints, *, steady: bool) -> B
     game = _lru_game(graph, machine, steady)
     books = Books.empty(len(machine.level), len(graph.tensors), len(graph.ops), len(order))
     order = np.ascontiguousarray(order, np.int64)
-    touches = Touches.of(game.accesses, order)
+    touches = Touches.of(game.touches, order)
     runs, touched, _ = touches.in_lines(machine.line)
     step = touches.step[touched]
     if len(runs.item):
@@ -105,7 +105,7 @@ def price_lru(graph: Graph, machine: Machine, order: Ints, *, steady: bool) -> B
 
 def _lru_game(graph: Graph, machine: Machine, steady: bool) -> LruGame:
     return LruGame(
-        accesses=accesses_of(graph, machine.allocator, machine.line),
+        touches=touches_of_ops(graph, machine.allocator, machine.line),
         cost=graph.dataflow.op_cost,
         reach=np.cumsum(capacities(machine)[:-1]) // machine.line,
         read=prices(machine, "read"),

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
-from pebbler.referee.kernels.allocation import Accesses, allocate
+from pebbler.referee.kernels.allocation import OpTouches, allocate
 from pebbler.referee.kernels.lru_stack import Runs, cut_runs
 
-__all__ = ["Touches", "accesses_of", "touch"]
+__all__ = ["Touches", "touch", "touches_of_ops"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,15 +36,15 @@ class Touches:
     step: Ints  # position in the schedule
 
     @classmethod
-    def of(cls, accesses: Accesses, order: Ints) -> Touches:
+    def of(cls, ops: OpTouches, order: Ints) -> Touches:
         """Return what running the ops in `order` touches."""
-        touched, where, _ = allocate(accesses, order)
-        counts = np.diff(accesses.start)[order]
+        touched, where, _ = allocate(ops, order)
+        counts = np.diff(ops.start)[order]
         return cls(
-            where * accesses.line,
-            accesses.units[touched],
-            accesses.write[touched],
-            accesses.tensor[touched],
+            where * ops.line,
+            ops.units[touched],
+            ops.write[touched],
+            ops.tensor[touched],
             np.repeat(np.arange(len(order)), counts),
         )
 
@@ -65,14 +65,14 @@ def touch(graph: Graph, order: npt.ArrayLike, allocator: str = "own", line: int 
     >>> t.address.tolist(), t.write.tolist()
     ([0, 1, 1, 2], [False, True, False, True])
     """
-    return Touches.of(accesses_of(graph, allocator, line), np.asarray(order, np.int64))
+    return Touches.of(touches_of_ops(graph, allocator, line), np.asarray(order, np.int64))
 
 
-def accesses_of(graph: Graph, allocator: str, line: int) -> Accesses:
+def touches_of_ops(graph: Graph, allocator: str, line: int) -> OpTouches:
     """Return what each op of a graph touches and how its storages get their addresses.
 
     >>> from pebbler.workloads import chain
-    >>> accesses_of(chain(2), "reuse", 1).home.tolist()[:2]  # N0 is there at the start, N1 comes and goes
+    >>> touches_of_ops(chain(2), "reuse", 1).home.tolist()[:2]  # N0 is there at the start, N1 comes and goes
     [0, -1]
     """
     flow = graph.dataflow
@@ -99,7 +99,7 @@ def accesses_of(graph: Graph, allocator: str, line: int) -> Accesses:
         lasting[flow.storage[[i for i, one in enumerate(graph.tensors) if one.kind != "temp"]]] = True
     home[fixed] = np.cumsum(room[fixed]) - room[fixed]
     touched = np.array(tensor, np.int64)
-    return Accesses(
+    return OpTouches(
         start=np.array(start, np.int64),
         storage=np.array(storage, np.int64),
         tensor=touched,

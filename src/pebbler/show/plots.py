@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from pebbler.game.plan import Plan
-    from pebbler.trace.analysis import CacheAnalysis
+    from pebbler.trace.cache_analysis import CacheAnalysis
 
 __all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "save_figure"]
 

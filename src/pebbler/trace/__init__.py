@@ -1,15 +1,16 @@
 """What a schedule touches: traces, reuse distances and caches."""
 
-from pebbler.trace.analysis import analyse, roles, trace_plan
 from pebbler.trace.buffer_events import Events, buffer_lru
-from pebbler.trace.bytedmd import bytedmd, trace_scalars
+from pebbler.trace.cache_analysis import analyse, roles
 from pebbler.trace.caches import WriteBacks, hierarchy, level_hits, opt_misses, set_associative
 from pebbler.trace.distances import StackDistance, reuse_distances
 from pebbler.trace.energy import lru_energy
-from pebbler.trace.record import Recorder, record
+from pebbler.trace.plan_trace import trace_plan
+from pebbler.trace.recording import Recorder, record
 from pebbler.trace.sampling import sample_miss_ratio
+from pebbler.trace.scalar_program import bytedmd, trace_scalars
 from pebbler.trace.traces import Trace
-from pebbler.trace.tracked import Tracked, tracked
+from pebbler.trace.tracking import Tracked, tracked
 
 __all__ = [
     "Events",

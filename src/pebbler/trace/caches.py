@@ -1,4 +1,4 @@
-"""Caches under a trace: Belady's optimum, sets and ways, several levels, write-backs, and who pays for them."""
+"""Caches other than one LRU stack: Belady's optimum, sets and ways, separate levels, and write-backs at every size."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from pebbler.errors import InputError
 from pebbler.trace.distances import CHUNK, Packer, ReuseProfile, StackDistance, check_sizes, check_words
-from pebbler.trace.energy import LruEnergy, TouchEnergy, lru_energy
-from pebbler.trace.kernels import associative as kernel
-from pebbler.trace.kernels import opt
+from pebbler.trace.kernels import belady
+from pebbler.trace.kernels import set_associative as kernel
 
 __all__ = [
     "LevelCounts",
-    "LruEnergy",
-    "TouchEnergy",
     "WriteBacks",
     "attribute",
     "hierarchy",
     "level_hits",
-    "lru_energy",
     "opt_hits",
     "opt_misses",
     "set_associative",
@@ -50,7 +46,7 @@ def opt_misses(words: ArrayLike, sizes: ArrayLike, *, bypass: bool = False) -> I
     trace = _trace(words)
     limits = check_sizes(sizes)
     uses = _next_uses(trace)
-    return np.array([opt.misses(uses, size, bypass, np.zeros(0, np.bool_)) for size in limits], np.int64)
+    return np.array([belady.misses(uses, size, bypass, np.zeros(0, np.bool_)) for size in limits], np.int64)
 
 
 def opt_hits(words: ArrayLike, writes: ArrayLike, size: int) -> Bools:
@@ -67,7 +63,7 @@ def opt_hits(words: ArrayLike, writes: ArrayLike, size: int) -> Bools:
     read_next = uses < trace.size
     uses[read_next] = np.where(flags[uses[read_next]], trace.size, uses[read_next])
     hit = np.zeros(trace.size, np.bool_)
-    opt.misses(uses, limits[0], True, hit)
+    belady.misses(uses, limits[0], True, hit)
     return hit
 
 
@@ -286,5 +282,5 @@ def _next_uses(trace: Ints) -> NDArray[np.signedinteger[Any]]:
         if packer.count > soonest.size:
             more = np.full(packer.count, never, uses.dtype)
             soonest = np.concatenate([soonest, more])
-        opt.next_uses(ids, start, soonest, uses[start : start + CHUNK])
+        belady.next_uses(ids, start, soonest, uses[start : start + CHUNK])
     return uses

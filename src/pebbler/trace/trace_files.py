@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import MAX_BYTES
 
-__all__ = ["UNNAMED", "Columns", "Names", "read_chunks", "write_chunks"]
+__all__ = ["UNNAMED", "Columns", "NameTable", "read_chunks", "write_chunks"]
 
 UNNAMED = "-"  # the tensor or op of an access that has none
 _DTYPES: dict[str, type[np.generic]] = {"address": np.int64, "write": np.bool_, "tensor": np.int32, "op": np.int32}
@@ -51,10 +51,10 @@ class Columns(NamedTuple):
     op_names: tuple[str, ...]
 
 
-class Names:
+class NameTable:
     """A name table that grows as names turn up.
 
-    >>> names = Names()
+    >>> names = NameTable()
     >>> names.remap(("W1", "x"), np.array([1, 0, 1])).tolist(), names.remap(("x", "W1"), np.array([1, 0])).tolist()
     ([1, 0, 1], [0, 1])
     """
@@ -92,7 +92,7 @@ def write_chunks(path: str | Path, chunks: Iterable[Columns]) -> None:
             spools = {
                 key: stack.enter_context(tempfile.SpooledTemporaryFile(2**24, dir=str(path.parent))) for key in _DTYPES
             }
-            tables = {"tensor": Names(), "op": Names()}
+            tables = {"tensor": NameTable(), "op": NameTable()}
             length = 0
             for chunk in chunks:
                 length += len(chunk.address)
@@ -240,7 +240,7 @@ def _read_npy(path: Path, size: int) -> Iterator[Columns]:
 
 
 def _read_csv(path: Path, size: int) -> Iterator[Columns]:
-    names = {"tensor": Names(), "op": Names()}
+    names = {"tensor": NameTable(), "op": NameTable()}
     columns = {"address": array("q"), "write": array("b"), "tensor": array("i"), "op": array("i")}
 
     def chunk() -> Columns:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pebbler.errors import InputError
-from pebbler.trace.trace_files import UNNAMED, Columns, Names, read_chunks, write_chunks
+from pebbler.trace.trace_files import UNNAMED, Columns, NameTable, read_chunks, write_chunks
 
 __all__ = ["CHUNK", "UNNAMED", "Trace"]
 
@@ -99,7 +99,7 @@ class Trace:
         >>> Trace.joined([Trace.of_addresses([1, 2]), Trace.of_addresses([2])]).address.tolist()
         [1, 2, 2]
         """
-        tensors, ops, pieces = Names(), Names(), []
+        tensors, ops, pieces = NameTable(), NameTable(), []
         for trace in traces:
             tensor, op = tensors.remap(trace.tensor_names, trace.tensor), ops.remap(trace.op_names, trace.op)
             pieces.append((trace.address, trace.write, tensor, op))

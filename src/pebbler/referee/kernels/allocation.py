@@ -1,6 +1,6 @@
 """The two allocators on flat arrays: where each touch of an order lies. Addresses count lines.
 
-What each op touches does not depend on the order (`Accesses`); where it lies does.
+What each op touches does not depend on the order (`OpTouches`); where it lies does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from pebbler.compiled import inner_kernel, kernel
 
-__all__ = ["Accesses", "allocate"]
+__all__ = ["OpTouches", "allocate"]
 
 Array = npt.NDArray[Any]
 
 
-class Accesses(NamedTuple):
+class OpTouches(NamedTuple):
     """The touches of every op (its reads in order, then its writes) and the storages they go to."""
 
     start: Array  # per op: its first touch
@@ -43,56 +43,56 @@ class FreeList(NamedTuple):
 
 
 @kernel
-def allocate(accesses, order):  # type: ignore[no-untyped-def]
-    """Return the touches of an order (indices into `accesses`), the first line of each, and which end a storage's content.
+def allocate(touches, order):  # type: ignore[no-untyped-def]
+    """Return the touches of an order (indices into `touches`), the first line of each, and which end a storage's content.
 
     First fit, lowest address; a result never takes the block of something that its own op reads.
     """
-    count, storages = _count_touches(accesses, order), len(accesses.room)
+    count, storages = _count_touches(touches, order), len(touches.room)
     touch, last, where = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
-    _list_touches(accesses, order, touch, last, np.ones(storages, np.bool_))
-    free = FreeList(np.empty(storages + 2, np.int64), np.empty(storages + 2, np.int64), np.array([0, accesses.top]))
-    _place(accesses, order, touch, last, accesses.home.copy(), free, where)
+    _list_touches(touches, order, touch, last, np.ones(storages, np.bool_))
+    free = FreeList(np.empty(storages + 2, np.int64), np.empty(storages + 2, np.int64), np.array([0, touches.top]))
+    _place(touches, order, touch, last, touches.home.copy(), free, where)
     return touch, where, last
 
 
 @inner_kernel
-def _count_touches(accesses, order):  # type: ignore[no-untyped-def]
+def _count_touches(touches, order):  # type: ignore[no-untyped-def]
     count = 0
     for op in order:
-        count += accesses.start[op + 1] - accesses.start[op]
+        count += touches.start[op + 1] - touches.start[op]
     return count
 
 
 @inner_kernel
-def _list_touches(accesses, order, touch, last, ends):  # type: ignore[no-untyped-def]
+def _list_touches(touches, order, touch, last, ends):  # type: ignore[no-untyped-def]
     """Write the touches of an order, and which of them are the last before their storage is written afresh, or at all."""
     i = len(touch)
     for s in range(len(order) - 1, -1, -1):
-        for k in range(accesses.start[order[s] + 1] - 1, accesses.start[order[s]] - 1, -1):
+        for k in range(touches.start[order[s] + 1] - 1, touches.start[order[s]] - 1, -1):
             i -= 1
             touch[i] = k
-            last[i] = ends[accesses.storage[k]]
-            ends[accesses.storage[k]] = accesses.fresh[k]
+            last[i] = ends[touches.storage[k]]
+            ends[touches.storage[k]] = touches.fresh[k]
 
 
 @inner_kernel
-def _place(accesses, order, touch, last, block, free, where):  # type: ignore[no-untyped-def]
+def _place(touches, order, touch, last, block, free, where):  # type: ignore[no-untyped-def]
     """Write the first line of every touch; `block` is the address of each storage, -1 while it has none."""
     i = 0
     for op in order:
         begin = i
-        for k in range(accesses.start[op], accesses.start[op + 1]):
-            storage = accesses.storage[k]
+        for k in range(touches.start[op], touches.start[op + 1]):
+            storage = touches.storage[k]
             if block[storage] < 0:
-                block[storage] = _take(free, accesses.room[storage])
+                block[storage] = _take(free, touches.room[storage])
             where[i] = block[storage]
             i += 1
         # Only now, after the op has its results, do the blocks that it used last become free.
         for j in range(begin, i):
-            storage = accesses.storage[touch[j]]
-            if last[j] and not accesses.lasting[storage]:
-                _give(free, block[storage], accesses.room[storage])
+            storage = touches.storage[touch[j]]
+            if last[j] and not touches.lasting[storage]:
+                _give(free, block[storage], touches.room[storage])
                 block[storage] = -1
 
 

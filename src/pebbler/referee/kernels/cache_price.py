@@ -10,7 +10,7 @@ from numba.extending import overload
 
 from pebbler.compiled import kernel
 from pebbler.referee.books import Books
-from pebbler.referee.kernels.allocation import Accesses, allocate
+from pebbler.referee.kernels.allocation import OpTouches, allocate
 from pebbler.referee.kernels.lru_stack import cut_runs, window
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 class LruGame(NamedTuple):
     """A graph as the `lru` rule sees it."""
 
-    accesses: Accesses
+    touches: OpTouches
     cost: Array  # per op
     reach: Array  # lines down to the end of each level but the last
     read: Array  # per level: its prices
@@ -33,9 +33,9 @@ class LruGame(NamedTuple):
 @kernel
 def lru_price(game, order):  # type: ignore[no-untyped-def]
     """Return the energy of running the ops in `order` under the `lru` rule."""
-    accesses = game.accesses
-    touch, where, _ = allocate(accesses, order)
-    runs, _, _ = cut_runs(where, accesses.lines[touch], accesses.units[touch], accesses.write[touch], accesses.line)
+    touches = game.touches
+    touch, where, _ = allocate(touches, order)
+    runs, _, _ = cut_runs(where, touches.lines[touch], touches.units[touch], touches.write[touch], touches.line)
     energy = 0.0
     for op in order:
         energy += game.cost[op]

@@ -46,21 +46,21 @@ def _lru_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
     The ops after `count` only say what is still alive. In a steady window the price of a line's first touch is not known
     yet: it counts at the fastest level, and the order of first touches is part of the state.
     """
-    accesses = game.accesses
-    touch, where, ends = allocate(accesses, order)
+    touches = game.touches
+    touch, where, ends = allocate(touches, order)
     used = 0
     for i in range(count):
-        used += accesses.start[order[i] + 1] - accesses.start[order[i]]
-    block = np.full(len(accesses.room), -1, np.int64)
+        used += touches.start[order[i] + 1] - touches.start[order[i]]
+    block = np.full(len(touches.room), -1, np.int64)
     for i in range(used):
-        storage = accesses.storage[touch[i]]
-        block[storage] = -1 if ends[i] and not accesses.lasting[storage] else where[i]
+        storage = touches.storage[touch[i]]
+        block[storage] = -1 if ends[i] and not touches.lasting[storage] else where[i]
     for storage in range(len(block)):
-        if accesses.home[storage] < 0:
+        if touches.home[storage] < 0:
             _mix(key, block[storage])
     touch = touch[:used]
-    lines, units, write = accesses.lines[touch], accesses.units[touch], accesses.write[touch]
-    runs, _, edges = cut_runs(where[:used], lines, units, write, accesses.line)
+    lines, units, write = touches.lines[touch], touches.units[touch], touches.write[touch]
+    runs, _, edges = cut_runs(where[:used], lines, units, write, touches.line)
     depth, last = np.empty(len(runs.item), np.int64), np.empty(runs.items, np.int64)
     depths(runs.item, runs.lines, depth, last)
     level = np.empty(len(runs.item), np.int8)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pebbler.errors import InputError, quoted
-from pebbler.trace.record import Recorder
+from pebbler.trace.recording import Recorder
 
 __all__ = ["Buffer", "Elements", "View", "one_recorder", "plain", "views_in"]
 

@@ -23,10 +23,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pebbler.errors import InputError
-from pebbler.trace.record import Recorder, current_recorder
-from pebbler.trace.tracked.buffer import Buffer, View, one_recorder, plain, views_in
-from pebbler.trace.tracked.functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
-from pebbler.trace.tracked.operations import SPECIAL, operate, scatter
+from pebbler.trace.recording import Recorder, current_recorder
+from pebbler.trace.tracking.numpy_functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
+from pebbler.trace.tracking.tracked_buffer import Buffer, View, one_recorder, plain, views_in
+from pebbler.trace.tracking.tracked_operations import SPECIAL, operate, scatter
 
 __all__ = ["Tracked", "tracked"]
 
@@ -220,7 +220,7 @@ def tracked(array: ArrayLike, name: str | None = None, *, recorder: Recorder | N
     They go to `recorder`, by default that of the `with record()` block around, or else a new one. What an array holds at
     first was not written: the first read of an element is cold. `recorder.write(name, size)` says otherwise.
 
-    >>> from pebbler.trace.record import record
+    >>> from pebbler.trace.recording import record
     >>> with record() as t:
     ...     a = tracked([[1.0, 2.0], [3.0, 4.0]], "a")
     ...     b = a[:, 1] * 10

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pebbler.errors import InputError
-from pebbler.trace.kernels import bytedmd_stack as kernel
+from pebbler.trace.kernels import live_value_stack as kernel
 
 __all__ = ["ScalarProgram", "Value", "bytedmd", "trace_scalars"]
 

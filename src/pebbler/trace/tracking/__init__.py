@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pebbler.trace.tracked.array import Tracked, tracked
+from pebbler.trace.tracking.tracked_array import Tracked, tracked
 
 __all__ = ["Tracked", "tracked"]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pebbler.trace.record import Recorder, record
-from pebbler.trace.tracked import Tracked, tracked
+from pebbler.trace.recording import Recorder, record
+from pebbler.trace.tracking import Tracked, tracked
 
 
 def log(recorder: Recorder) -> list[tuple[str, str, list[int]]]:

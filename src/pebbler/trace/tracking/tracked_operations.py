@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pebbler.errors import InputError
-from pebbler.trace.tracked.buffer import View, one_recorder, plain, views_in
+from pebbler.trace.tracking.tracked_buffer import View, one_recorder, plain, views_in
 
 __all__ = ["SPECIAL", "operate", "scatter"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pebbler.errors import InputError
 from pebbler.trace.buffer_events import NEVER_WRITTEN, Events, buffer_lru
-from pebbler.trace.record import Recorder, current_recorder, record
+from pebbler.trace.recording import Recorder, current_recorder, record
 from pebbler.trace.traces import UNNAMED, Trace
 
 

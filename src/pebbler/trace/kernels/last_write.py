@@ -15,7 +15,10 @@ __all__ = ["since_write"]
 def since_write(
     ids: npt.NDArray[Any], writes: npt.NDArray[Any], begin: int, written: npt.NDArray[Any]
 ) -> tuple[int, int]:
-    """Return the sum and the number of the clock distances of reads; `written` keeps each word's last write, -1: none."""
+    """Return the sum, in accesses, and the number of the distances of reads to the last write of their word.
+
+    `written` keeps each word's last write, -1: none. Reads of words that were never written do not count.
+    """
     total, count = 0, 0
     for i in range(ids.size):
         word = ids[i]

@@ -1,8 +1,8 @@
-"""Everything a trace tells about memory, in one call: distances, LRU and OPT misses, write-backs, energy, and whose they are."""
+"""A trace in caches of several sizes, in one call: distances, LRU and OPT misses, write-backs, energy, and whose they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,17 @@ import numpy.typing as npt
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
-from pebbler.game.plan import Plan
-from pebbler.referee.touches import touch
 from pebbler.trace.caches import WriteBacks, opt_misses
 from pebbler.trace.distances import Packer, ReuseProfile, check_sizes
 from pebbler.trace.energy import LruEnergy, lru_energy
-from pebbler.trace.kernels import since_write as kernel
-from pebbler.trace.trace_files import Names
-from pebbler.trace.traces import CHUNK, Trace
+from pebbler.trace.kernels import last_write as kernel
+from pebbler.trace.trace_files import NameTable
+from pebbler.trace.traces import Trace
 
-__all__ = ["CacheAnalysis", "Share", "analyse", "parse_sizes", "roles", "trace_plan"]
+__all__ = ["CacheAnalysis", "Share", "analyse", "parse_sizes", "roles"]
 
 # Belady's rule looks into the future, so its trace is held in memory, at some 20 bytes an access.
 MOST_FOR_OPT = 200_000_000
-# A terabyte at 17 bytes each: beyond, a disk would fill up for hours before it said no.
-MOST_ACCESSES = 1 << 36
 LADDER = [4**k for k in range(1, 21)]
 
 
@@ -41,9 +37,9 @@ class Share:
 
 @dataclass(frozen=True)
 class CacheAnalysis:
-    """What caches of several sizes make of a trace. Sizes count lines; distances are 1-based; energies are in the machine's unit.
+    """What a trace costs in caches of several sizes. Sizes count lines; distances are 1-based; energies are in the machine's unit.
 
-    `ard` is the notes' clock distance (accesses since the last write of the word), over reads of words that were written;
+    `ard` is the notes' average reuse distance (accesses since the last write of the word), over reads of words that were written;
     `mean_distance` is the LRU stack distance over all accesses that are not first touches.
     """
 
@@ -67,6 +63,7 @@ class CacheAnalysis:
     def shares(self, owner_of: Mapping[str, str]) -> dict[str, Share]:
         """Return the tensors' shares added up by owner, such as `roles(graph)`: parameters, activations, gradients.
 
+        >>> from pebbler.trace import trace_plan
         >>> from pebbler.workloads import mlp
         >>> graph = mlp(n=4, hidden=5)
         >>> {who: share.accesses for who, share in analyse(trace_plan(graph), [8]).shares(roles(graph)).items()}
@@ -102,65 +99,6 @@ class CacheAnalysis:
         return result
 
 
-def trace_plan(plan: Plan | Graph, allocator: str | None = None) -> Iterator[Trace]:
-    """Yield what a plan's computes touch, unit by unit, in pieces; a graph runs in program order.
-
-    Addresses come from the machine's allocator, or from the one named; a graph by itself gives each tensor its own.
-
-    >>> from pebbler.workloads import mlp
-    >>> sum(len(piece) for piece in trace_plan(mlp()))
-    122056
-    """
-    if allocator not in (None, "own", "reuse"):
-        raise InputError(f"allocator must be own or reuse, got {allocator!r}")
-    if isinstance(plan, Graph):
-        return trace_of(plan, range(len(plan.ops)), allocator or "own")
-    order = [plan.graph.op_index(move[1]) for move in plan.moves if move[0] == "compute"]
-    machine = plan.machine.in_unit(plan.graph.unit)
-    return trace_of(plan.graph, order, allocator or machine.allocator, machine.line)
-
-
-def trace_of(
-    graph: Graph, order: npt.ArrayLike, allocator: str = "own", line: int = 1, chunk: int = CHUNK
-) -> Iterator[Trace]:
-    """Yield the trace of an order unit by unit, in pieces of about `chunk` accesses.
-
-    >>> from pebbler.workloads import mlp
-    >>> sum(len(piece) for piece in trace_of(mlp(), range(15)))
-    122056
-    """
-    touches = touch(graph, order, allocator, line)
-    steps = np.asarray(order, np.int64)
-    tensor_names = tuple(tensor.name for tensor in graph.tensors)
-    op_names = tuple(op.name for op in graph.ops)
-    total = sum(touches.units.tolist())  # may be more than 64 bits hold
-    if total > MOST_ACCESSES:
-        raise InputError(
-            f"{graph.name}: touches {total:,} units one by one; a trace holds at most {MOST_ACCESSES:,} "
-            "(`pebbler check` prices a plan without one)"
-        )
-    ends = np.cumsum(touches.units)
-    begin = 0
-    while begin < total:
-        # A run may be larger than a chunk, so pieces are cut at accesses, not at runs.
-        end = min(begin + chunk, total)
-        low, high = int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(ends, end, "left")) + 1
-        starts = ends[low:high] - touches.units[low:high]
-        skipped = np.maximum(begin - starts, 0)
-        counts = np.minimum(ends[low:high], end) - np.maximum(starts, begin)
-        run = np.repeat(np.arange(low, high), counts)
-        within = np.arange(end - begin) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(skipped, counts)
-        yield Trace(
-            touches.address[run] + within,
-            touches.write[run],
-            touches.tensor[run].astype(np.int32),
-            steps[touches.step[run]].astype(np.int32),
-            tensor_names,
-            op_names,
-        )
-        begin = end
-
-
 def roles(graph: Graph) -> dict[str, str]:
     """Return what each tensor is to training: parameter, input, gradient (as its `meta` says), or activation.
 
@@ -181,7 +119,7 @@ def analyse(
     machine: Machine | None = None,
     steady: bool = False,
 ) -> CacheAnalysis:
-    """Return what caches of the given sizes make of a trace: a file, a trace, or its pieces in order.
+    """Return what a trace costs in caches of the given sizes: a file, a trace, or its pieces in order.
 
     Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
     as the referee prices the plan it came from. Lines are the machine's unless `line` says otherwise, or of 1 unit.
@@ -196,64 +134,34 @@ def analyse(
         raise InputError(f"line must be at least 1 unit, got {line}")
     ladder = np.unique(check_sizes(LADDER if sizes is None else sizes))
     pieces = Trace.chunks(trace) if isinstance(trace, str | Path) else [trace] if isinstance(trace, Trace) else trace
-    keep = opt or machine is not None
-    back = WriteBacks()
-    packer = Packer()
-    written = np.zeros(0, np.int64)
-    since, counted, begin = 0, 0, 0
-    tensors, ops = _Owners(ladder), _Owners(ladder)
-    words: list[npt.NDArray[np.int64]] = []
-    writes: list[npt.NDArray[np.bool_]] = []
-    follows: list[npt.NDArray[np.bool_]] = []
-    before: Trace | None = None
+    read = _Reader(line, ladder, keep=opt or machine is not None)
     for piece in pieces:
-        lines = piece.address // line
-        distance = back.feed(lines, piece.write)
-        tensors.take(piece.tensor_names, piece.tensor, distance)
-        ops.take(piece.op_names, piece.op, distance)
-        ids = packer.ids(lines)
-        written = np.concatenate([written, np.full(packer.count - written.size, -1, np.int64)])
-        total, count = kernel.since_write(ids, piece.write, begin, written)
-        since, counted, begin = since + total, counted + count, begin + len(piece)
-        keep = keep and begin <= MOST_FOR_OPT
-        if keep:
-            words.append(lines)
-            writes.append(piece.write)
-            follows.append(_follows(piece, line, before))
-            before = piece
-    if begin == 0:
+        read.take(piece)
+    if read.accesses == 0:
         raise InputError("the trace is empty: there is nothing to analyse")
-    profile = back.stack.profile()
+    profile = read.back.stack.profile()
     shown = ladder if sizes is not None else ladder[: int(np.searchsorted(ladder, profile.distinct)) + 1]
     wanted = shown.tolist()
-    whole = np.concatenate(words) if keep else None
-    priced = None
-    if machine is not None:
-        if whole is None:
-            raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
-        caps = [level.capacity for level in machine.level]
-        prices = [level.read for level in machine.level], [level.write for level in machine.level]
-        starts = np.flatnonzero(~np.concatenate(follows))
-        units = np.diff(np.append(starts, len(whole)))
-        wrote = np.concatenate(writes)[starts]
-        priced = lru_energy(whole[starts], wrote, caps, *prices, line=line, units=units, steady=steady)
-    lru = dict(zip(wanted, profile.misses(wanted).tolist(), strict=True))
-    best = None if whole is None or not opt else opt_misses(whole, wanted).tolist()
-    best_bypass = None if whole is None or not opt else opt_misses(whole, wanted, bypass=True).tolist()
+
+    def by_size(counts: npt.NDArray[np.int64]) -> dict[int, int]:
+        return dict(zip(wanted, counts.tolist(), strict=True))
+
+    lines = np.concatenate(read.lines) if read.keep else None
+    priced = None if machine is None else read.priced(lines, machine, steady=steady)
     return CacheAnalysis(
         accesses=profile.accesses,
         distinct=profile.distinct,
         cold=profile.cold,
         line=line,
         mean_distance=profile.mean_distance,
-        ard=since / counted if counted else None,
+        ard=read.since_write / read.reads_of_written if read.reads_of_written else None,
         dmd=profile.dmd(),
-        lru=lru,
-        opt=None if best is None else dict(zip(wanted, best, strict=True)),
-        opt_bypass=None if best_bypass is None else dict(zip(wanted, best_bypass, strict=True)),
-        write_backs=dict(zip(wanted, (back.evicted(wanted) + back.left(wanted)).tolist(), strict=True)),
-        tensors=tensors.shares(len(wanted)),
-        ops=ops.shares(len(wanted)),
+        lru=by_size(profile.misses(wanted)),
+        opt=by_size(opt_misses(lines, wanted)) if lines is not None and opt else None,
+        opt_bypass=by_size(opt_misses(lines, wanted, bypass=True)) if lines is not None and opt else None,
+        write_backs=by_size(read.back.evicted(wanted) + read.back.left(wanted)),
+        tensors=read.tensors.shares(len(wanted)),
+        ops=read.ops.shares(len(wanted)),
         profile=profile,
         energy=None if priced is None else priced.energy,
         energy_levels=None if priced is None or machine is None else _level_energies(priced, machine),
@@ -279,12 +187,66 @@ def parse_sizes(text: str | None) -> list[int] | None:
     return sizes
 
 
+class _Reader:
+    """One pass over a trace: what can be counted as it goes by, and the trace itself as far as it must be kept."""
+
+    def __init__(self, line: int, ladder: npt.NDArray[np.int64], *, keep: bool) -> None:
+        self.line = line
+        self.keep = keep  # until the trace is too long to be kept
+        self.accesses = 0
+        self.back = WriteBacks()
+        self.tensors, self.ops = _Owners(ladder), _Owners(ladder)
+        self.since_write, self.reads_of_written = 0, 0
+        self.lines: list[npt.NDArray[np.int64]] = []
+        self._writes: list[npt.NDArray[np.bool_]] = []
+        self._follows: list[npt.NDArray[np.bool_]] = []
+        self._before: Trace | None = None
+        self._packer = Packer()
+        self._written = np.zeros(0, np.int64)
+
+    def take(self, piece: Trace) -> None:
+        """Read the next piece of the trace."""
+        lines = piece.address // self.line
+        distance = self.back.feed(lines, piece.write)
+        self.tensors.take(piece.tensor_names, piece.tensor, distance)
+        self.ops.take(piece.op_names, piece.op, distance)
+        ids = self._packer.ids(lines)
+        more = np.full(self._packer.count - self._written.size, -1, np.int64)
+        self._written = np.concatenate([self._written, more])
+        total, count = kernel.since_write(ids, piece.write, self.accesses, self._written)
+        self.since_write += total
+        self.reads_of_written += count
+        self.accesses += len(piece)
+        self.keep = self.keep and self.accesses <= MOST_FOR_OPT
+        if self.keep:
+            self.lines.append(lines)
+            self._writes.append(piece.write)
+            self._follows.append(_follows(piece, self.line, self._before))
+            self._before = piece
+
+    def priced(self, lines: npt.NDArray[np.int64] | None, machine: Machine, *, steady: bool) -> LruEnergy:
+        """Return what the trace, all of its lines, costs by the `lru` rule."""
+        if lines is None:
+            raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
+        starts = np.flatnonzero(~np.concatenate(self._follows))
+        return lru_energy(
+            lines[starts],
+            np.concatenate(self._writes)[starts],
+            [level.capacity for level in machine.level],
+            [level.read for level in machine.level],
+            [level.write for level in machine.level],
+            line=self.line,
+            units=np.diff(np.append(starts, len(lines))),
+            steady=steady,
+        )
+
+
 class _Owners:
     """Accesses of each owner by the smallest cache that would have held them."""
 
     def __init__(self, ladder: npt.NDArray[np.int64]) -> None:
         self.ladder = ladder
-        self.names = Names()
+        self.names = NameTable()
         self.counts = np.zeros((0, len(ladder) + 1), np.int64)
 
     def take(self, names: tuple[str, ...], index: npt.NDArray[np.int32], distance: npt.NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import naive_bytedmd as naive
 from pebbler.errors import InputError
-from pebbler.trace.bytedmd import ScalarProgram, bytedmd, trace_scalars
+from pebbler.trace.scalar_program import ScalarProgram, bytedmd, trace_scalars
 
 
 def dot(row, column):
