@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from naive_chain import naive_blue_chain, naive_levels, naive_segments
 from pebbler.solver.chain.kernels import general_table as general
 from pebbler.solver.chain.kernels import uniform_table as uniform
+from pebbler.solver.chain.kernels.stored_bases import stored_bases
 
 
 def far(values):
@@ -65,17 +66,17 @@ def test_blue_segments_and_chains(n, red, adjoint, compute, load, store):
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.integers(2, 6), st.integers(0, 20), st.integers(0, 20))
-def test_blue_bases_agree_with_uniform_chains(steps, red, store, load):
+def test_stored_bases_agree_with_uniform_chains(steps, red, store, load):
     """On a uniform chain the general kernel and the uniform ones must find the same cost of every stored prefix."""
     n, step = len(steps), float(steps[0])
     prefix = step * np.arange(n + 1.0)
     sizes = np.ones(n + 1, np.int64)
     leaves = general.plain_leaves(sizes, prefix, red, False)
     drop, keep, _, _ = general.general_levels(sizes, prefix, leaves, red, False, True, True, 1e-9, True)
-    found, _, _ = general.blue_bases(
+    found, _, _ = stored_bases(
         sizes,
         prefix,
-        leaves[1],
+        leaves.width,
         red,
         False,
         np.full(n + 1, float(store)),

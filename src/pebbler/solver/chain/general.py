@@ -13,6 +13,7 @@ from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
 from pebbler.solver.chain.chain_moves import ChainMoveKind, Recorded
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
+from pebbler.solver.chain.kernels.stored_bases import stored_bases
 from pebbler.solver.chain.selection import BandSplits, select_nodes
 from pebbler.solver.chain.uniform import uniform_recurrence
 
@@ -152,7 +153,7 @@ def _solve_all(chain: Chain, sizes: Longs, memory: int, thorough: bool) -> tuple
         sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, True
     )
     splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
-    return _first_sweep(chain, splits, np.arange(n + 1), leaves[1], drop, keep), splits
+    return _first_sweep(chain, splits, np.arange(n + 1), leaves.width, drop, keep), splits
 
 
 def _solve_chosen(chain: Chain, sizes: Longs, memory: int, nodes: Longs, band: int) -> tuple[float, BandSplits]:
@@ -164,7 +165,7 @@ def _solve_chosen(chain: Chain, sizes: Longs, memory: int, nodes: Longs, band: i
     )
     unstored = np.zeros((0, 0), np.int16)
     splits = BandSplits(sizes, nodes, memory, drop_split, keep_split, band, band_drop, band_keep, unstored)
-    return _first_sweep(chain, splits, nodes, leaves[1], drop, keep), splits
+    return _first_sweep(chain, splits, nodes, leaves.width, drop, keep), splits
 
 
 def _first_sweep(
@@ -179,7 +180,7 @@ def _first_sweep(
     store[0] = chain.store_of_first
     prefix = chain.prefix()[nodes]
     sizes, equal = splits.sizes[nodes], bool((splits.sizes == 1).all())
-    total, lowest, how = kernel.blue_bases(
+    total, lowest, how = stored_bases(
         sizes, prefix, width, splits.room, chain.adjoint, store[nodes], load[nodes], drop, keep, equal
     )
     z = np.arange(1, n)
@@ -259,8 +260,8 @@ def _least(chain: Chain) -> float:
     tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
     leaves = kernel.plain_leaves(sizes, prefix, fast, chain.adjoint)
     drop, keep, _, _ = kernel.general_levels(sizes, prefix, leaves, fast, chain.adjoint, True, False, tolerance, False)
-    total, _, _ = kernel.blue_bases(
-        sizes, prefix, leaves[1], fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep, True
+    total, _, _ = stored_bases(
+        sizes, prefix, leaves.width, fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep, True
     )
     highest, column = keep if chain.adjoint else drop, (n - 1) * n // 2
     z = np.arange(1, n)

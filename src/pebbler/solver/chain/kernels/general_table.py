@@ -9,25 +9,46 @@ With nodes of equal size the splits are monotone in s and in t, because the tabl
 from all splits). With different sizes the same narrow search is used as a heuristic.
 
 Nodes here may also be *some* nodes of a longer chain, those that may be left red between long sweeps. What lies between is then
-told by tables: how much room a sweep to the next node takes (`first` beside its base, `width` otherwise), and what short segments,
-the leaves, cost by units of memory: those of base s up to `near[s]`, from column `begin[s]` on. `plain_leaves` gives them where
-nothing lies between, `band_leaves` where something does.
+told by `Leaves`: how much room a sweep to the next node takes, and what short segments cost by units of memory.
+`plain_leaves` gives them where nothing lies between, `band_leaves` where something does.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["band_leaves", "blue_bases", "general_levels", "plain_leaves", "reach_table"]
+__all__ = ["Leaves", "band_leaves", "general_levels", "least_split", "plain_leaves", "reach_table"]
 
 # How many splits the heuristic search tries from either end of a window.
 SPAN = 8
 Longs = npt.NDArray[np.int64]
 Shorts = npt.NDArray[np.int16]
 Floats = npt.NDArray[np.float64]
+
+
+class Leaves(NamedTuple):
+    """What lies between the nodes: the room of sweeps, and what short segments cost."""
+
+    first: Longs  # per node: the room of a sweep to the next one beside its base
+    width: Longs  # per node: the room of that sweep otherwise
+    near: Longs  # per base: the highest top of a short segment
+    begin: Longs  # per base: the column of its first short segment
+    drop: Floats  # by units of memory and column, the node above made again
+    keep: Floats  # the same with the node above kept
+
+
+class SegmentTables(NamedTuple):
+    """Costs of segments. Of `drop` and `keep` the levels of the last few units of memory are held, in a ring."""
+
+    drop: Floats
+    keep: Floats
+    best: Floats  # the cheaper of the two, by base and top
+    below: Floats  # the same as a triangle
 
 
 @kernel
@@ -48,9 +69,7 @@ def reach_table(size: Longs, first: Longs, width: Longs, memory: int, with_base:
 
 
 @kernel
-def plain_leaves(
-    size: Longs, prefix: Floats, memory: int, adjoint: bool
-) -> tuple[Longs, Longs, Longs, Longs, Floats, Floats]:
+def plain_leaves(size: Longs, prefix: Floats, memory: int, adjoint: bool) -> Leaves:
     """Return what `general_levels` must know of a chain of which all nodes are there: only single steps are leaves."""
     n = size.size - 1
     width = size[:-1] + size[1:]
@@ -61,13 +80,13 @@ def plain_leaves(
         elif width[s] <= memory:
             drop[width[s] :, s] = prefix[s + 1] - prefix[s]
             keep[width[s] :, s] = 0.0
-    return width, width, np.arange(n), np.arange(n), drop, keep
+    return Leaves(width, width, np.arange(n), np.arange(n), drop, keep)
 
 
 @kernel
 def band_leaves(
     size: Longs, prefix: Floats, memory: int, adjoint: bool, nodes: Longs, band: int
-) -> tuple[tuple[Longs, Longs, Longs, Longs, Floats, Floats], Shorts, Shorts]:
+) -> tuple[Leaves, Shorts, Shorts]:
     """Return the same for chosen `nodes` (the first and the last among them), at most `band` apart, and the splits of the band.
 
     Segments of at most `band` steps are solved over all nodes: entry (s, t) of the splits is at `s * band + t - s`.
@@ -87,8 +106,8 @@ def band_leaves(
         begin[a] = leaves
         leaves += near[a] - a + 1
     leaf_drop, leaf_keep = np.full((memory + 1, leaves), np.inf), np.full((memory + 1, leaves), np.inf)
-    step, _, _, _, single_drop, single_keep = plain_leaves(size, prefix, memory, adjoint)
-    reach = reach_table(size, step, step, memory, True)
+    single = plain_leaves(size, prefix, memory, adjoint)
+    reach = reach_table(size, single.first, single.width, memory, True)
     ring = np.max(size[:n]) + 1
     drops, keeps = np.full((ring, n * band), np.inf), np.full((ring, n * band), np.inf)
     best = np.full(n * band, np.inf)
@@ -101,7 +120,7 @@ def band_leaves(
                 at = s * band + t - s
                 drop[at], keep[at] = np.inf, np.inf
                 if s == t:
-                    drop[at], keep[at] = single_drop[m, s], single_keep[m, s]
+                    drop[at], keep[at] = single.drop[m, s], single.keep[m, s]
                 elif size[s] <= m:
                     inner = (m - size[s]) % ring
                     if not adjoint:
@@ -122,12 +141,12 @@ def band_leaves(
             for b in range(a, near[a] + 1):
                 at = nodes[a] * band + nodes[b + 1] - 1 - nodes[a]
                 leaf_drop[m, begin[a] + b - a], leaf_keep[m, begin[a] + b - a] = drop[at], keep[at]
-    return (first, width, near, begin, leaf_drop, leaf_keep), drop_split, keep_split
+    return Leaves(first, width, near, begin, leaf_drop, leaf_keep), drop_split, keep_split
 
 
 # Reassociating a minimum is exact, and lets the compiler use vector registers; infinities stay infinities.
 @kernel(fastmath={"nnan", "nsz"})
-def _least(low: int, high: int, column: int, weight: Floats, inner: Floats, row: Floats) -> tuple[float, int]:
+def least_split(low: int, high: int, column: int, weight: Floats, inner: Floats, row: Floats) -> tuple[float, int]:
     """Return the least of weight[z] + inner[column + z] + row[z - 1] for z in low..high, and the first z that has it."""
     least = np.inf
     for z in range(low, high + 1):
@@ -165,10 +184,10 @@ def _search(
                 least, split = cost, z
         return least, split
     if not short or high - low < 2 * SPAN:
-        whole: tuple[float, int] = _least(low, high, column, weight, inner[at], rows[s])
+        whole: tuple[float, int] = least_split(low, high, column, weight, inner[at], rows[s])
         return whole
-    cost, z = _least(low, low + SPAN, column, weight, inner[at], rows[s])
-    other, y = _least(high - SPAN, high, column, weight, inner[at], rows[s])
+    cost, z = least_split(low, low + SPAN, column, weight, inner[at], rows[s])
+    other, y = least_split(high - SPAN, high, column, weight, inner[at], rows[s])
     return (other, y) if other < cost else (cost, z)
 
 
@@ -180,21 +199,17 @@ def _level(
     size: Longs,
     prefix: Floats,
     reach: npt.NDArray[np.int32],
-    near: Longs,
-    begin: Longs,
-    leaf_drop: Floats,
-    leaf_keep: Floats,
-    drops: Floats,
-    keeps: Floats,
-    best: Floats,
-    below: Floats,
+    leaves: Leaves,
+    tables: SegmentTables,
     drop_split: Shorts,
     keep_split: Shorts,
 ) -> None:
     """Fill level `m`; `slack` widens the search around the neighbours' splits, -1 tries every split."""
     n = size.size - 1
-    ring = drops.shape[0]
-    drop, keep = drops[m % ring], keeps[m % ring]
+    near, begin, best, below = leaves.near, leaves.begin, tables.best, tables.below
+    leaf_drop, leaf_keep = leaves.drop[m], leaves.keep[m]
+    ring = tables.drop.shape[0]
+    drop, keep = tables.drop[m % ring], tables.keep[m % ring]
     for t in range(n):
         for s in range(t, -1, -1):
             at = t * (t + 1) // 2 + s
@@ -211,7 +226,7 @@ def _level(
                     if slack >= 0 and drop_split[left] > 0 and drop_split[right] > 0:
                         low, high = max(low, drop_split[left] - slack), min(high, drop_split[right] + slack)
                     drop[at], drop_split[at] = _search(
-                        slack > 0, low, high, s, column, prefix, drops, inner, best, below
+                        slack > 0, low, high, s, column, prefix, tables.drop, inner, best, below
                     )
                     drop[at] -= prefix[s]
                 room = m if adjoint else m - size[t + 1]
@@ -221,7 +236,7 @@ def _level(
                         low = max(low, abs(keep_split[left]) - slack)
                         high = min(high, abs(keep_split[right]) + slack)
                     keep[at], keep_split[at] = _search(
-                        slack > 0, low, high, s, column, prefix, keeps, inner, best, below
+                        slack > 0, low, high, s, column, prefix, tables.keep, inner, best, below
                     )
                     keep[at] -= prefix[s]
                 if drop[at] < keep[at]:
@@ -245,7 +260,7 @@ def _quadrangle(table: Floats, n: int, tolerance: float) -> bool:
 def general_levels(
     size: Longs,
     prefix: Floats,
-    leaves: tuple[Longs, Longs, Longs, Longs, Floats, Floats],
+    leaves: Leaves,
     memory: int,
     adjoint: bool,
     equal: bool,
@@ -266,80 +281,17 @@ def general_levels(
     best, below = np.full((n, 0 if equal and not thorough else n), np.inf), np.full(cells, np.inf)
     rows = memory + 1 if splits else 1
     drop_split, keep_split = np.zeros((rows, cells), np.int16), np.zeros((rows, cells), np.int16)
-    first, width, near, begin, leaf_drop, leaf_keep = leaves
-    reach = reach_table(size, first, width, memory, True)
+    tables = SegmentTables(drops, keeps, best, below)
+    reach = reach_table(size, leaves.first, leaves.width, memory, True)
     smooth = True
     for m in range(memory + 1):
         row = m if splits else 0
         slack = -1 if thorough or not smooth else 0 if equal else 1
-        _level(
-            m, adjoint, slack, size, prefix, reach, near, begin, leaf_drop[m], leaf_keep[m], drops, keeps, best, below,
-            drop_split[row], keep_split[row],
-        )  # fmt: skip
+        _level(m, adjoint, slack, size, prefix, reach, leaves, tables, drop_split[row], keep_split[row])
         if equal and not thorough:
             here = m % ring
             smooth = _quadrangle(drops[here], n, tolerance) and _quadrangle(keeps[here], n, tolerance)
             if slack >= 0 and not (smooth and _quadrangle(below, n, tolerance)):
-                _level(
-                    m, adjoint, -1, size, prefix, reach, near, begin, leaf_drop[m], leaf_keep[m], drops, keeps, best, below,
-                    drop_split[row], keep_split[row],
-                )  # fmt: skip
+                _level(m, adjoint, -1, size, prefix, reach, leaves, tables, drop_split[row], keep_split[row])
                 smooth = False
     return drops[memory % ring], keeps[memory % ring], drop_split, keep_split
-
-
-@kernel
-def blue_bases(
-    size: Longs,
-    prefix: Floats,
-    width: Longs,
-    memory: int,
-    adjoint: bool,
-    store: Floats,
-    load: Floats,
-    drop: Floats,
-    keep: Floats,
-    monotone: bool,
-) -> tuple[Floats, Longs, Shorts]:
-    """Return, for t = 0..n, the least cost of serving the steps t-1 .. 0 from stored bases; the topmost base; and how.
-
-    How, by base x and top t: 0 where x is loaded once and stays red; otherwise the split up to which the loaded x is carried,
-    negative when the node above is made again.
-    """
-    n = size.size - 1
-    slide = reach_table(size, width, width, memory, False)
-    how = np.zeros((n, n), np.int16)
-    total, base = np.full(n + 1, np.inf), np.full(n + 1, -1, np.int64)
-    total[0] = 0.0
-    both = np.minimum(drop, keep)
-    segment = np.empty(n)
-    # Bases from the bottom up: total[x] is final before x is tried, because it takes only bases below x.
-    for x in range(n):
-        if total[x] == np.inf or store[x] == np.inf or load[x] == np.inf:
-            continue
-        start = x + 1
-        far = n if adjoint else slide[x, memory]
-        for t in range(x, n):
-            at = t * (t + 1) // 2
-            least, split = both[at + x], 0
-            # Up to `kept` a sweep that gives up x leaves room for the node above t. If `monotone`, a longer carry overtakes a
-            # shorter one once and for good (`both` satisfies the quadrangle inequality): the search starts where it last ended.
-            kept = min(t, far)
-            if not adjoint:
-                kept = min(kept, slide[x, memory - size[t + 1]]) if size[t + 1] <= memory else x
-            carried, z = _least(start, kept, at, prefix, both, segment)
-            again, y = _least(max(start, kept + 1), min(t, far), at, prefix, drop, segment)
-            if again < carried:
-                carried, z = again, y
-            if z > 0:
-                if monotone:
-                    start = z
-                if carried - prefix[x] < least:
-                    least = carried - prefix[x]
-                    split = z if z <= kept and keep[at + z] <= drop[at + z] else -z
-            segment[t] = load[x] + least
-            how[x, t] = split
-            cost = total[x] + store[x] + segment[t]
-            if cost < total[t + 1]:
-                total[t + 1], base[t + 1] = cost, x
-    return total, base, how

@@ -90,76 +90,57 @@ def finished(game: ExactGame, row: Array) -> bool:
 
 
 @inner
-def estimate(game: ExactGame, row: Array) -> float:
-    """A lower bound on what must still be paid from a state; infinite when something needed is lost."""
-    size, maker, rp, wp, cap = game.size, game.maker, game.read_price, game.write_price, game.capacity
-    values, ops, levels = len(size), len(game.cost), len(cap)
-    ran = row[0] & 0xFFFFFFFF
-    placing = row[0] >> 32 == PLACING
-    anywhere = 0
-    for level in range(levels):
-        anywhere |= row[2 + level]
-    unplaced = 0
-    if placing:
+def _cheapest_read(game: ExactGame) -> float:
+    cheapest = game.read_price[0]
+    for level in range(1, len(game.capacity)):
+        cheapest = min(cheapest, game.read_price[level])
+    return float(cheapest)
+
+
+@inner
+def _add_loads(
+    game: ExactGame, row: Array, total: float, made: int, unplaced: int, anywhere: int, must: int, to_read: int
+) -> float:
+    """Add to `total` what reads cost under `operands = "fastest"`, and the copies that bring params back."""
+    size, maker, rp, wp = game.size, game.maker, game.read_price, game.write_price
+    values, levels, ran = len(size), len(game.capacity), row[0] & 0xFFFFFFFF
+    # Every value still to be read must get into the fastest level: by a load, or by running its maker again.
+    last = -2
+    loads = 0.0
+    for v in range(values):
+        op = maker[v]
+        if op != last or op < 0:
+            if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
+                loads = min(loads, game.cost[last])
+            total += loads
+            loads = 0.0
+            last = op
+        outside = to_read & made & ~row[2] & ~unplaced & anywhere
+        if outside >> v & 1 and not (op >= 0 and must >> op & 1):
+            best = np.inf
+            for level in range(1, levels):
+                if row[2 + level] >> v & 1:
+                    best = min(best, rp[level])
+            loads += size[v] * (best + wp[0])
+    if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
+        loads = min(loads, game.cost[last])
+    total += loads
+    if game.steady:
         for p in range(game.params.shape[1]):
-            if row[1] >> (p * levels) & ((1 << levels) - 1) == 0:
-                unplaced |= 1 << game.params[0, p]
-    anywhere |= unplaced
-    made = 0
-    for v in range(values):
-        if maker[v] < 0 or ran >> maker[v] & 1:
-            made |= 1 << v
-    # Ops that must run, now or again, and the values that they and the end need.
-    total = 0.0
-    need, must, to_read = game.survive, 0, 0
-    for op in range(ops - 1, -1, -1):
-        if not ran >> op & 1:
-            must |= 1 << op
-        elif game.ops[op, WRITES] & need & made & ~anywhere:
-            if not game.ops[op, RERUN] or ran & game.ops[op, STALE_AFTER]:
-                return np.inf
-            must |= 1 << op
-        else:
-            continue
-        need |= game.ops[op, READS]
-        to_read |= game.ops[op, READS]
-        total += game.cost[op]
-    cheapest = rp[0]
-    for level in range(1, levels):
-        cheapest = min(cheapest, rp[level])
-    for v in range(values):
-        if need >> v & 1 and made >> v & 1 and not anywhere >> v & 1 and maker[v] < 0:
-            return np.inf
-    if game.fastest:
-        # Every value still to be read must get into the fastest level: by a load, or by running its maker again.
-        last = -2
-        loads = 0.0
-        for v in range(values):
-            op = maker[v]
-            if op != last or op < 0:
-                if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
-                    loads = min(loads, game.cost[last])
-                total += loads
-                loads = 0.0
-                last = op
-            outside = to_read & made & ~row[2] & ~unplaced & anywhere
-            if outside >> v & 1 and not (op >= 0 and must >> op & 1):
-                best = np.inf
-                for level in range(1, levels):
-                    if row[2 + level] >> v & 1:
-                        best = min(best, rp[level])
-                loads += size[v] * (best + wp[0])
-        if last >= 0 and game.ops[last, RERUN] and not ran & game.ops[last, STALE_AFTER]:
-            loads = min(loads, game.cost[last])
-        total += loads
-        if game.steady:
-            for p in range(game.params.shape[1]):
-                v = game.params[1, p]
-                wanted = row[1] >> (p * levels) & ((1 << levels) - 1)
-                for level in range(1, levels):
-                    if wanted >> level & 1 and not row[2 + level] >> v & 1:
-                        total += size[v] * (cheapest + wp[level])
-        return total
+            v = game.params[1, p]
+            wanted = row[1] >> (p * levels) & ((1 << levels) - 1)
+            for level in range(1, levels):
+                if wanted >> level & 1 and not row[2 + level] >> v & 1:
+                    total += size[v] * (_cheapest_read(game) + wp[level])
+    return total
+
+
+@inner
+def _add_accesses(game: ExactGame, row: Array, total: float, unplaced: int, must: int) -> float:
+    """Add to `total` what writes, reads and copies cost under `operands = "any"`, value by value."""
+    size, maker, rp, wp, cap = game.size, game.maker, game.read_price, game.write_price, game.capacity
+    values, ops, levels, ran = len(size), len(game.cost), len(cap), row[0] & 0xFFFFFFFF
+    cheapest = _cheapest_read(game)
     count = np.zeros(values, np.int64)
     for op in range(ops):
         if must >> op & 1:
@@ -211,3 +192,45 @@ def estimate(game: ExactGame, row: Array) -> float:
                 best = min(best, extra + count[v] * rp[level])
         total += size[v] * (pay + best)
     return total
+
+
+@inner
+def estimate(game: ExactGame, row: Array) -> float:
+    """A lower bound on what must still be paid from a state; infinite when something needed is lost."""
+    maker, values, ops, levels = game.maker, len(game.size), len(game.cost), len(game.capacity)
+    ran = row[0] & 0xFFFFFFFF
+    placing = row[0] >> 32 == PLACING
+    anywhere = 0
+    for level in range(levels):
+        anywhere |= row[2 + level]
+    unplaced = 0
+    if placing:
+        for p in range(game.params.shape[1]):
+            if row[1] >> (p * levels) & ((1 << levels) - 1) == 0:
+                unplaced |= 1 << game.params[0, p]
+    anywhere |= unplaced
+    made = 0
+    for v in range(values):
+        if maker[v] < 0 or ran >> maker[v] & 1:
+            made |= 1 << v
+    # Ops that must run, now or again, and the values that they and the end need.
+    total = 0.0
+    need, must, to_read = game.survive, 0, 0
+    for op in range(ops - 1, -1, -1):
+        if not ran >> op & 1:
+            must |= 1 << op
+        elif game.ops[op, WRITES] & need & made & ~anywhere:
+            if not game.ops[op, RERUN] or ran & game.ops[op, STALE_AFTER]:
+                return np.inf
+            must |= 1 << op
+        else:
+            continue
+        need |= game.ops[op, READS]
+        to_read |= game.ops[op, READS]
+        total += game.cost[op]
+    for v in range(values):
+        if need >> v & 1 and made >> v & 1 and not anywhere >> v & 1 and maker[v] < 0:
+            return np.inf
+    if game.fastest:
+        return float(_add_loads(game, row, total, made, unplaced, anywhere, must, to_read))
+    return float(_add_accesses(game, row, total, unplaced, must))
