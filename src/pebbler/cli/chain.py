@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pebbler.cli.options import Json, PlanOutput, grouped
+
 if TYPE_CHECKING:
-    from pebbler.solver.chain import Chain, ChainSolution
+    from pebbler.solver.chain import ChainSolution
 
 __all__ = ["chain"]
 
 
-def chain(
+@dataclass(frozen=True)
+class ChainOptions:
+    """Which chain is to be solved."""
+
     length: Annotated[
         int | None,
         typer.Option(help="Layers: nodes N_0 .. N_LENGTH. 100 unless a file says otherwise.", show_default=False),
-    ] = None,
-    red: Annotated[int, typer.Option(help="Red pebbles: units of fast memory (checkpoints, with --adjoint).")] = 11,
-    compute: Annotated[float, typer.Option(help="Cost of a forward or backward step.")] = 1.0,
-    io: Annotated[
-        float, typer.Option(help="Cost of a load or a store, per unit; inf: there is no slow memory.")
-    ] = 100.0,
+    ] = None
+    red: Annotated[int, typer.Option(help="Red pebbles: units of fast memory (checkpoints, with --adjoint).")] = 11
+    compute: Annotated[float, typer.Option(help="Cost of a forward or backward step.")] = 1.0
+    io: Annotated[float, typer.Option(help="Cost of a load or a store, per unit; inf: there is no slow memory.")] = (
+        100.0
+    )
     sizes: Annotated[
         Path | None, typer.Option(help="CSV with a column size, one row per node, N_0 first.", show_default=False)
-    ] = None,
+    ] = None
     costs: Annotated[
         Path | None,
         typer.Option(help="CSV with columns of forward, backward, store, load, one row per node.", show_default=False),
-    ] = None,
+    ] = None
     adjoint: Annotated[
         bool, typer.Option("--adjoint", help="Backward(i) needs N_i only and tapes its own step, as in revolve.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the plan (JSON).", show_default=False)
-    ] = None,
+    ] = False
+
+    @property
+    def from_files(self) -> bool:
+        """Whether the chain's nodes differ, as files say."""
+        return self.sizes is not None or self.costs is not None
+
+
+@grouped
+def chain(
+    options: ChainOptions,
+    output: PlanOutput = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show known strategies beside the optimum.")] = False,
     curve: Annotated[
         bool,
@@ -45,7 +60,7 @@ def chain(
         Path | None,
         typer.Option(help="Draw the optimum against the red pebbles as .png, .svg or .pdf.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Find the cheapest forward and backward pass over a chain: note 001's game.
 
@@ -54,40 +69,56 @@ def chain(
 
     Example: pebbler chain --length 100 --red 11 --io 100 -o plan.json
     """
-    import time
-
     from pebbler.cli.output import emit_json, tell
     from pebbler.errors import InputError
-    from pebbler.solver.chain import read_chain, solve_general, solve_uniform
 
-    began = time.monotonic()
     curve = curve or plot is not None
-    if sizes is None and costs is None:
-        solved = solve_uniform(100 if length is None else length, red, compute, io, adjoint=adjoint)
-    else:
-        if compare or curve:
-            raise InputError(
-                "--compare, --curve and --plot are for chains whose nodes are alike: leave out --sizes and --costs"
-            )
-        general = read_chain(sizes, costs, red, compute, io, adjoint=adjoint)
-        if length is not None and length != general.length:
-            raise InputError(f"--length {length} means {length + 1} nodes, but the files have {general.length + 1}")
-        solved = solve_general(general)
-    seconds = time.monotonic() - began
-    if adjoint and (compare or curve):
+    if options.from_files and (compare or curve):
+        raise InputError(
+            "--compare, --curve and --plot are for chains whose nodes are alike: leave out --sizes and --costs"
+        )
+    if options.adjoint and (compare or curve):
         raise InputError("--compare, --curve and --plot are for note 001's game: leave out --adjoint")
+    began = time.monotonic()
+    solved = _solve(options)
+    seconds = time.monotonic() - began
     if output is not None:
         solved.plan().save(output)
     more: dict[str, Any] = {}
     if compare:
-        more["compare"] = _compare(solved, red, compute, io)
+        more["compare"] = _compare(solved, options)
     if curve:
-        more["curve"] = _curve(solved, red, compute, io)
+        more["curve"] = _curve(solved, options)
     if plot is not None:
         from pebbler.show.plots import draw_chain
 
-        draw_chain(more["curve"]["red"], plot, title=f"chain of length {solved.chain.length}, load or store {io:g}")
-    figures = {
+        title = f"chain of length {solved.chain.length}, load or store {options.io:g}"
+        draw_chain(more["curve"]["red"], plot, title=title)
+    figures = _figures(solved, seconds)
+    if json:
+        emit_json(figures | {"proof": solved.proof} | more)
+    else:
+        _show(solved, figures, more)
+    if output is not None:
+        tell(f"wrote {output}")
+
+
+def _solve(options: ChainOptions) -> ChainSolution:
+    from pebbler.errors import InputError
+    from pebbler.solver.chain import read_chain, solve_general, solve_uniform
+
+    red, compute, io, adjoint = options.red, options.compute, options.io, options.adjoint
+    length = options.length
+    if not options.from_files:
+        return solve_uniform(100 if length is None else length, red, compute, io, adjoint=adjoint)
+    found = read_chain(options.sizes, options.costs, red, compute, io, adjoint=adjoint)
+    if length is not None and length != found.length:
+        raise InputError(f"--length {length} means {length + 1} nodes, but the files have {found.length + 1}")
+    return solve_general(found)
+
+
+def _figures(solved: ChainSolution, seconds: float) -> dict[str, Any]:
+    return {
         "energy": solved.energy,
         "bound": solved.bound,
         "status": solved.status,
@@ -98,32 +129,22 @@ def chain(
         "peak_red": solved.peak_red,
         "seconds": round(seconds, 3),
     }
-    if json:
-        emit_json(figures | {"proof": solved.proof} | more)
-    else:
-        _show(solved, figures, more)
-    if output is not None:
-        tell(f"wrote {output}")
 
 
-def _compare(solved: ChainSolution, red: int, compute: float, io: float) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
+def _compare(solved: ChainSolution, options: ChainOptions) -> list[dict[str, Any]]:
     from pebbler.notes.note001_chain import note_program
     from pebbler.solver.chain.strategies import compare_strategies
 
     length = solved.chain.length
-    references = {"note 001's program": note_program(length, red)}
-    return [asdict(row) for row in compare_strategies(length, red, compute, io, references)]
+    references = {"note 001's program": note_program(length, options.red)}
+    return [asdict(row) for row in compare_strategies(length, options.red, options.compute, options.io, references)]
 
 
-def _curve(solved: ChainSolution, red: int, compute: float, io: float) -> dict[str, Any]:
-    from dataclasses import asdict
-
+def _curve(solved: ChainSolution, options: ChainOptions) -> dict[str, Any]:
     from pebbler.solver.chain.cost_curves import default_reds, io_curve, red_curve
 
-    length = solved.chain.length
-    reds = red_curve(length, default_reds(length, red), compute, io)
+    length, red, compute = solved.chain.length, options.red, options.compute
+    reds = red_curve(length, default_reds(length, red), compute, options.io)
     prices = io_curve(length, red, compute) if compute > 0 else []
     return {
         "red": [asdict(point) for point in reds],
@@ -134,7 +155,7 @@ def _curve(solved: ChainSolution, red: int, compute: float, io: float) -> dict[s
 def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any]) -> None:
     from pebbler.cli.output import number, table
 
-    chain: Chain = solved.chain
+    chain = solved.chain
     names = {"peak_red": "peak checkpoints" if chain.adjoint else "peak red"}
     rows = [
         [names.get(name, name), value if isinstance(value, str) else number(value)] for name, value in figures.items()
