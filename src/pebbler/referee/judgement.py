@@ -17,7 +17,8 @@ from pebbler.game.moves import COMPUTE, KINDS, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee import pricing
 from pebbler.referee.books import Books
-from pebbler.referee.kernels import explicit_play as rules
+from pebbler.referee.kernels.explicit_game import LEGAL, ExplicitGame, MoveArrays
+from pebbler.referee.kernels.explicit_play import play
 from pebbler.referee.reasons import explain
 
 __all__ = ["Judgement", "check", "require_legal"]
@@ -75,24 +76,24 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
     start_mask, start_error = _place_start(plan) if explicit else (_start_somewhere(plan), None)
     game = _explicit_game(plan, played_on, start_mask, steady=bool(plan.steady) and explicit, ignore_war=ignore_war)
 
-    def play(count: int) -> tuple[tuple[int, ...], Books]:
+    def play_first(count: int) -> tuple[tuple[int, ...], Books]:
         books = Books.empty(len(played_on.level), len(graph.tensors), len(graph.ops), count)
         level = moves.level[:count] if explicit else np.zeros(count, np.int8)
-        part = rules.MoveArrays(moves.kind[:count], moves.subject[:count], level, moves.to[:count])
-        return tuple(map(int, rules.play(game, part, books))), books
+        part = MoveArrays(moves.kind[:count], moves.subject[:count], level, moves.to[:count])
+        return tuple(map(int, play(game, part, books))), books
 
     playable = len(moves.kind) if explicit else _leading_computes(moves)
-    (reason, at, *about), books = play(playable)
+    (reason, at, *about), books = play_first(playable)
     error, move = start_error, None
     if error is None and at == playable < len(moves.kind):
         move, what = playable + 1, KINDS[moves.kind[playable]]
         error = f"move {move}: a {what}, but under management {machine.management!r} moves are computes only"
-    elif error is None and reason != rules.LEGAL:
+    elif error is None and reason != LEGAL:
         move = at + 1 if 0 <= at < playable else None
         place = "start" if at < 0 else "end" if move is None else f"move {move}"
         error = f"{place}: {explain(reason, plan, machine, about)}"
     if start_error is not None or (explicit and at < playable):
-        _, books = play(0 if start_error is not None else max(at, 0))  # the illegal move itself is in no book
+        _, books = play_first(0 if start_error is not None else max(at, 0))  # the illegal move itself is in no book
     if not explicit:
         order = moves.subject if error is None else moves.subject[:0]
         if machine.management == "recency":
@@ -123,11 +124,11 @@ def require_legal(plan: Plan) -> Judgement:
 
 def _explicit_game(
     plan: Plan, machine: Machine, start: npt.NDArray[np.int64], *, steady: bool, ignore_war: bool
-) -> rules.ExplicitGame:
+) -> ExplicitGame:
     """Return the plan's graph on a machine as the rules see it."""
     flow = plan.graph.dataflow
     params = [i for i, tensor in enumerate(plan.graph.tensors) if tensor.kind == "param"]
-    return rules.ExplicitGame(
+    return ExplicitGame(
         capacity=pricing.capacities(machine),
         read_price=pricing.prices(machine, "read"),
         write_price=pricing.prices(machine, "write"),

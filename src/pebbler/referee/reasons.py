@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pebbler.errors import quoted
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
-from pebbler.referee.kernels import explicit_play as rules
+from pebbler.referee.kernels import explicit_game as rules
 
 __all__ = ["explain"]
 

@@ -246,8 +246,10 @@ class _Level:
             self._links = np.concatenate([self._links, np.full((more, 2), kernel.GONE, np.int32)])
             self._name = np.concatenate([self._name, np.zeros(more, np.int64)])
             self._dirty = np.concatenate([self._dirty, np.zeros(more, np.bool_)])
-        state = (self._ends, self._used, self._ways, self._links, self._dirty, self._name, self.counts)
-        passed = kernel.many_ways(lines, ids, writes, self._refresh, *state, out_lines, out_writes)
+        linked = kernel.LinkedSets(self._ends, self._used, self._links, self._dirty, self._name)
+        passed = kernel.many_ways(
+            lines, ids, writes, self._refresh, linked, self._ways, self.counts, out_lines, out_writes
+        )
         return out_lines[:passed], out_writes[:passed]
 
 

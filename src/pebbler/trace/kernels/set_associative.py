@@ -6,11 +6,16 @@ hierarchy is one call per level, each on what the level above passed on.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["EMPTY", "GONE", "dirty_reach", "few_ways", "many_ways"]
+__all__ = ["EMPTY", "GONE", "LinkedSets", "dirty_reach", "few_ways", "many_ways"]
+
+Array = npt.NDArray[Any]
 
 # counts: [reads, writes, hits of reads, hits of writes, lines thrown out, dirty ones among them]
 READS, WRITES, READ_HITS, WRITE_HITS, EVICTED, WRITTEN_BACK = range(6)
@@ -65,13 +70,20 @@ def few_ways(lines, writes, refresh, tags, dirty, counts, out_lines, out_writes)
     return passed
 
 
-@kernel
-def many_ways(lines, ids, writes, refresh, ends, used, ways, links, dirty, name, counts, out_lines, out_writes):  # type: ignore[no-untyped-def]
-    """As `few_ways` for long sets, in constant time per request: each set is a list linked both ways, newest first.
+class LinkedSets(NamedTuple):
+    """Long sets as lists linked both ways, newest line first; lines have dense ids."""
 
-    `ids` are dense ids of `lines` and `name` their inverse; `links[id]` holds the (newer, older) ids, newer = GONE for one
-    that is not held; `ends[set]` holds the (newest, oldest) ids.
-    """
+    ends: Array  # per set: its newest and its oldest id
+    used: Array  # per set: how many lines it holds
+    links: Array  # per id: the newer and the older id; newer is GONE for one that is not held
+    dirty: Array  # per id
+    name: Array  # per id: its line
+
+
+@kernel
+def many_ways(lines, ids, writes, refresh, linked, ways, counts, out_lines, out_writes):  # type: ignore[no-untyped-def]
+    """As `few_ways` for long sets, in constant time per request; `ids` are dense ids of `lines`."""
+    ends, used, links, dirty, name = linked
     sets = np.uint64(used.size)
     passed = 0
     for i in range(lines.size):
