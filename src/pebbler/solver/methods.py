@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import FrameType
 
 from pebbler.game.machine import Machine
+from pebbler.game.moves import Copy, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.capacity import require_capacity
@@ -86,7 +87,8 @@ def program_order_energy(problem: Problem) -> float | None:
 def _run_cache(search: Search, tile: str) -> None:
     from pebbler.solver.tiling import solve_tiled
 
-    search.offer([("compute", op.name) for op in search.problem.graph.ops])
+    problem = search.problem
+    search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
     if search.time_limit == 0:
         search.cut_off = True
     else:  # however short the time, the bound comes first
@@ -178,7 +180,7 @@ def _recompute_without_paging(search: Search) -> None:
     problem = search.problem
     fast = problem.machine.names[0]
     loads = [
-        ("copy", problem.graph.tensors[tensor].name, problem.machine.names[levels[0]], fast)
+        Copy(problem.graph.tensor_names[tensor], problem.machine.names[levels[0]], fast)
         for tensor, levels in problem.plan([]).start_levels().items()
         if levels[0] != 0
     ]

@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.game.bit_sets import bit_set, members
+from pebbler.game.dataflow import NONE
 from pebbler.game.plan import Plan
 from pebbler.solver.capacity import shortage, single_level_requirement
 from pebbler.solver.problem import Impossible, Problem
@@ -108,22 +110,16 @@ def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, ends: float) -> I
 def _least_of_all_states(problem: RecomputeProblem) -> Ints | None:
     """Return a sequence whose peak is the least of all, by best-first search over (ran, there); None when too large."""
     flow, size = problem.flow, [int(units) for units in problem.arrays.size]
-    bits = [1 << v for v in range(flow.values)]
-
-    def mask(values: Ints) -> int:
-        return sum(bits[v] for v in values.tolist())
-
-    reads = [mask(row) for row in problem.reads]
-    writes = [mask(row) for row in flow.op_writes]
-    destroys = [mask(row) for row in flow.op_destroys]
-    destroyers = [sum(1 << int(d) for d in set(flow.value_destroyer[row].tolist()) if d >= 0) for row in flow.op_writes]
-    before = [sum(1 << other for other in others) for others in flow.before.lists()]
-    goal, survive = (1 << problem.ops) - 1, mask(np.flatnonzero(problem.arrays.survive))
+    reads, writes, destroys, before = (
+        [bit_set(row) for row in rows] for rows in (problem.reads, flow.op_writes, flow.op_destroys, flow.before)
+    )
+    destroyers = [bit_set(d for d in flow.value_destroyer[row].tolist() if d != NONE) for row in flow.op_writes]
+    goal, survive = (1 << problem.ops) - 1, bit_set(np.flatnonzero(problem.arrays.survive))
 
     def units(there: int) -> int:
-        return sum(size[v] for v in range(flow.values) if there & bits[v])
+        return sum(size[v] for v in members(there))
 
-    first = (0, mask(np.flatnonzero(problem.at_start)))
+    first = (0, bit_set(np.flatnonzero(problem.at_start)))
     came: dict[tuple[int, int], tuple[tuple[int, int], int] | None] = {first: None}
     done: set[tuple[int, int]] = set()
     heap = [(units(first[1]), 0, first, None)]
@@ -139,7 +135,7 @@ def _least_of_all_states(problem: RecomputeProblem) -> Ints | None:
             return _walk_back(came, state)
         if len(done) > _STATES:
             return None
-        steps: list[tuple[tuple[int, int], int]] = [((ran, there & ~bit), -1) for bit in bits if there & bit]
+        steps: list[tuple[tuple[int, int], int]] = [((ran, there & ~(1 << v)), -1) for v in members(there)]
         for op in range(problem.ops):
             again = bool(ran >> op & 1)
             if there & reads[op] != reads[op] or (again and not problem.arrays.again[op]) or destroyers[op] & ran:
