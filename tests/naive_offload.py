@@ -1,4 +1,4 @@
-"""Copies beside the computation, event by event: the slow twin of `pebbler.run.torch.plan.kernels.copy_schedule.time_moves`."""
+"""Copies beside the computation, event by event: the slow twin of `pebbler.run.torch.plan.kernels.move_timing.time_moves`."""
 
 from __future__ import annotations
 

@@ -159,16 +159,16 @@ def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
 
 
 def _assembled(graph: Graph, source: Graph, results: Values) -> Values:
-    whole: Values = {}
+    assembled: Values = {}
     for name, result in results.items():
         tensor = graph.tensor_named(name)
         goal, part = _part(tensor, source)
         shape = tuple(extent for _, extent in source.tensor_named(goal).axes or ())
         try:
-            whole.setdefault(goal, np.full(shape, np.nan))[part] = result
+            assembled.setdefault(goal, np.full(shape, np.nan))[part] = result
         except ValueError as error:
             raise InputError(f"tensor {quoted(name)}: does not fit as a tile of {quoted(goal)}: {error}") from None
-    return whole
+    return assembled
 
 
 def _fingerprint(op: Op, reads: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
-from pebbler.run.torch.plan.kernels.copy_schedule import CopyPrices, OpArrays, time_moves
+from pebbler.run.torch.plan.kernels.move_timing import CopyPrices, OpArrays, time_moves
 
 __all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost"]
 

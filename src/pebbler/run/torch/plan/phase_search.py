@@ -28,7 +28,7 @@ from pebbler.solver.recompute.start_sequences import fit, low_memory_order
 __all__ = ["least_units", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
-_LEAST_SECONDS = 5.0  # spent on what would do when a budget does not
+_LEAST_SECONDS = 5.0  # spent on the least budget when the given one is too small
 _BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copies: besides all of it for one without
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
 _HIDDEN = 0.85  # of what the link could move until the peak and after it
@@ -80,9 +80,14 @@ def _stop(search: Search) -> None:
 
 
 def solve_phases(
-    graphs: Sequence[Graph], capacity: int | None, spare: int, seconds: float, seed: int, link: PricedLink | None = None
+    graphs: Sequence[Graph],
+    capacity: int | None,
+    headroom: int,
+    seconds: float,
+    seed: int,
+    link: PricedLink | None = None,
 ) -> list[Plan]:
-    """Return the cheapest plan found of every phase; `spare` is what messages add to a capacity (None: no limit).
+    """Return the cheapest plan found of every phase; messages add `headroom` to a capacity (None: no limit).
 
     The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
     link values stay in memory. With one they may go to the host; that plan never costs more than the one without, which gets
@@ -95,20 +100,22 @@ def solve_phases(
     [2]
     """
     if capacity is None:
-        return [_solve(graph, _program_peak(graph), spare, seconds, seed, hasty=False) for graph in graphs]
+        return [_solve(graph, _program_peak(graph), headroom, seconds, seed, first_found=False) for graph in graphs]
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
     if link is not None and capacity < least:
         raise Impossible(
-            f"no plan within {shown_bytes(capacity + spare)}: {reason}; the least budget that works is {least + spare:,} bytes "
-            f"({shown_bytes(least + spare)})"
+            f"no plan within {shown_bytes(capacity + headroom)}: {reason}; the least budget that works is {least + headroom:,} bytes "
+            f"({shown_bytes(least + headroom)})"
         )
     if link is not None:
         return [_solve_with_host(g, capacity, seconds, seed, g is not graphs[-1], link) for g in graphs]
     try:
-        return [_solve(graph, capacity, spare, seconds, seed, hasty=graph is not graphs[-1]) for graph in graphs]
+        return [
+            _solve(graph, capacity, headroom, seconds, seed, first_found=graph is not graphs[-1]) for graph in graphs
+        ]
     except Impossible as error:
-        hint = f"; with offload to the host's memory {least + spare:,} would do" if least <= capacity else ""
+        hint = f"; with offload to the host's memory {least + headroom:,} would do" if least <= capacity else ""
         raise Impossible(f"{error}{hint}") from None
 
 
@@ -117,9 +124,9 @@ def _program_peak(graph: Graph) -> int:
     return int(game.measure(game.program).memory.max(initial=1))
 
 
-def _solve(graph: Graph, capacity: int, spare: int, seconds: float, seed: int, hasty: bool) -> Plan:
-    """Return the cheapest plan found without copies; with `hasty`, the first."""
-    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if hasty else None)
+def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int, first_found: bool) -> Plan:
+    """Return the cheapest plan found without copies; with `first_found`, the first one."""
+    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if first_found else None)
     why = _recompute(search)
     if search.best is not None:
         return finish(search)
@@ -127,8 +134,8 @@ def _solve(graph: Graph, capacity: int, spare: int, seconds: float, seed: int, h
     if least.upper <= capacity:
         return _judged(replace(least.plan, machine=search.problem.machine))
     raise Impossible(
-        f"no plan within {shown_bytes(capacity + spare)}: {why}; the least budget that is known to work is {least.upper + spare:,} "
-        f"bytes ({shown_bytes(least.upper + spare)}), and less than {least.lower + spare:,} cannot: {least.reason}"
+        f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {least.upper + headroom:,} "
+        f"bytes ({shown_bytes(least.upper + headroom)}), and less than {least.lower + headroom:,} cannot: {least.reason}"
     )
 
 
@@ -143,17 +150,19 @@ def _recompute(search: Search) -> str:
     return "none was found in the time given"
 
 
-def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, hasty: bool, link: PricedLink) -> Plan:
+def _solve_with_host(
+    graph: Graph, capacity: int, seconds: float, seed: int, first_found: bool, link: PricedLink
+) -> Plan:
     offload = _offload(graph, capacity, link, seed)
     game = offload.game
     ends = time.monotonic() + _BEFORE * seconds
     best = (
         offload.best_of([game.program], 0.0)
-        if hasty
+        if first_found
         else offload.best_of(_sequences(graph, game, capacity, ends), ends)
     )
     assert best is not None, "with everything away program order needs no more than the least"
-    if not hasty and not offload.done(best):
+    if not first_found and not offload.done(best):
         # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
         relieved = capacity + _relief(offload, best)
         for room, share in ((relieved, _RELIEVED), (capacity, 1.0)):

@@ -94,12 +94,12 @@ def plan_captured(
         raise InputError(f"objective must be time or energy, got {quoted(objective)}")
     limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
-    spare = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
-    capacity = None if limit is None else limit - spare
+    headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
+    capacity = None if limit is None else limit - headroom_bytes
     if limit is not None and capacity is not None and capacity <= 0:
-        raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(spare)}")
+        raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(headroom_bytes)}")
     link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
-    phases = solve_phases(graphs, capacity, spare, time_limit, seed, link)
+    phases = solve_phases(graphs, capacity, headroom_bytes, time_limit, seed, link)
     if objective == "time":
         phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
     launches: list[Launch] = []
@@ -109,7 +109,7 @@ def plan_captured(
         phases[-1], launches = plan_launches(captured.phases[-1], phases[-1], MEMORY, costs[-1], costs.price, room)
     unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
     return TorchPlan(
-        phases, captured.fingerprint, captured.device, limit, spare, objective, unplanned,
+        phases, captured.fingerprint, captured.device, limit, headroom_bytes, objective, unplanned,
         "compiled" if with_kernels else "exact", tuple(map(tuple, launches)),
         link is not None and link.overlap, captured,
     )  # fmt: skip
@@ -136,9 +136,9 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
             graph.tensor(f"{op.name}.scratch", scratch)
             writes = (*writes, f"{op.name}.scratch")
         price = cost.seconds if objective == "time" else cost.joules
-        whole = max(1, round(price * SCALE[objective]))
+        units = max(1, round(price * SCALE[objective]))
         meta = op.meta | {"compiled": True} if cost.compiled else op.meta
-        graph.op(op.name, op.reads, writes, cost=whole, once=op.once, meta=meta)
+        graph.op(op.name, op.reads, writes, cost=units, once=op.once, meta=meta)
     return graph
 
 
@@ -178,11 +178,11 @@ def least_budget(
     >>> import torch
     >>> weight = torch.ones(3, requires_grad=True)
     >>> captured = capture(lambda x: (x * 2) * weight.detach(), torch.ones(3))
-    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight and twice x, with 4096 to spare
+    >>> least_budget(captured, roofline(captured, "cpu"))  # x, weight and twice x, with 4096 of headroom
     (4132, 4132)
     """
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
-    spare = _default_headroom(captured, costs)
+    headroom_bytes = _default_headroom(captured, costs)
     away = _may_offload(captured, costs, offload)
     found = [least_units(graph, time_limit / len(graphs), offload=away) for graph in graphs]
-    return max(lower for lower, _ in found) + spare, max(upper for _, upper in found) + spare
+    return max(lower for lower, _ in found) + headroom_bytes, max(upper for _, upper in found) + headroom_bytes

@@ -1,4 +1,4 @@
-"""Copies beside the computation, on flat arrays: when a plan's moves end, and where stores, drops and loads go.
+"""Copies beside the computation, on flat arrays: where stores, drops and loads go among the runs of ops, and when all have ended.
 
 One stream computes, one engine copies out to the host and one copies in.
 """
@@ -12,66 +12,14 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
+from pebbler.run.torch.plan.kernels.move_timing import CopyPrices
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
 
-__all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "CopyPrices", "OpArrays", "schedule_copies", "time_moves"]
+__all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "schedule_copies"]
 
 RUN, STORE, DROP, LOAD, FORGET = 0, 1, 2, 3, 4  # kinds of events; FORGET drops the copy on the host
 _PENDING, _RESIDENT, _AWAY, _BACK = 0, 1, 2, 3  # of a chosen span: not begun, still in memory, on the host only, over
 _WINDOW = 32  # spans looked at for early loads
-
-
-class CopyPrices(NamedTuple):
-    """Time per unit copied out and in, and whether copies run beside the computation."""
-
-    out: float
-    into: float
-    overlap: bool
-
-
-class OpArrays(NamedTuple):
-    """Costs of ops, the tensors that they read and write as rows, and per tensor its size and its storage."""
-
-    cost: npt.NDArray[np.float64]
-    r_start: npt.NDArray[np.int64]
-    r_items: npt.NDArray[np.int64]
-    w_start: npt.NDArray[np.int64]
-    w_items: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    storage: npt.NDArray[np.int64]
-
-
-@kernel
-def time_moves(kind: npt.NDArray, subject: npt.NDArray, level: npt.NDArray, ops: OpArrays, prices: CopyPrices) -> float:
-    """Return when the last move of a plan on two levels has ended.
-
-    Moves are encoded as in a plan. Memory is free again only when what was copied out of it is out, and an op waits for what it
-    reads to be in. Without overlap everything takes its turn.
-    """
-    now = 0.0
-    out_free, in_free = 0.0, 0.0
-    saved, loaded = np.zeros(len(ops.size)), np.zeros(len(ops.size))
-    for i in range(len(kind)):
-        s = subject[i]
-        if kind[i] == 0:
-            for k in range(ops.r_start[s], ops.r_start[s + 1]):
-                now = max(now, loaded[ops.storage[ops.r_items[k]]])
-            for k in range(ops.w_start[s], ops.w_start[s + 1]):
-                home = ops.storage[ops.w_items[k]]
-                now = max(now, saved[home], loaded[home])
-            now += ops.cost[s]
-        elif kind[i] == 1:
-            home = ops.storage[s]
-            if level[i] == 0:
-                out_free = saved[home] = max(now, out_free, loaded[home]) + ops.size[s] * prices.out
-            else:
-                in_free = loaded[home] = max(now, in_free, saved[home]) + ops.size[s] * prices.into
-            if not prices.overlap:
-                now = out_free if level[i] == 0 else in_free
-        elif level[i] == 0:
-            now = max(now, saved[ops.storage[s]], loaded[ops.storage[s]])
-    return max(now, out_free, in_free)
-
 
 _VALUE = np.dtype(
     [("size", "i8"), ("destroyer", "i8"), ("saved", "f8"), ("loaded", "f8"), ("on_host", "?")], align=True

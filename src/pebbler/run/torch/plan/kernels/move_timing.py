@@ -1,0 +1,64 @@
+"""When a plan's moves end, on flat arrays: one stream computes, one engine copies out to the host and one copies in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.compiled import kernel
+
+__all__ = ["CopyPrices", "OpArrays", "time_moves"]
+
+
+class CopyPrices(NamedTuple):
+    """Time per unit copied out and in, and whether copies run beside the computation."""
+
+    out: float
+    into: float
+    overlap: bool
+
+
+class OpArrays(NamedTuple):
+    """Costs of ops, the tensors that they read and write as rows, and per tensor its size and its storage."""
+
+    cost: npt.NDArray[np.float64]
+    r_start: npt.NDArray[np.int64]
+    r_items: npt.NDArray[np.int64]
+    w_start: npt.NDArray[np.int64]
+    w_items: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    storage: npt.NDArray[np.int64]
+
+
+@kernel
+def time_moves(kind: npt.NDArray, subject: npt.NDArray, level: npt.NDArray, ops: OpArrays, prices: CopyPrices) -> float:
+    """Return when the last move of a plan on two levels has ended.
+
+    Moves are encoded as in a plan. Memory is free again only when what was copied out of it is out, and an op waits for what it
+    reads to be in. Without overlap everything takes its turn.
+    """
+    now = 0.0
+    out_free, in_free = 0.0, 0.0
+    saved, loaded = np.zeros(len(ops.size)), np.zeros(len(ops.size))
+    for i in range(len(kind)):
+        s = subject[i]
+        if kind[i] == 0:
+            for k in range(ops.r_start[s], ops.r_start[s + 1]):
+                now = max(now, loaded[ops.storage[ops.r_items[k]]])
+            for k in range(ops.w_start[s], ops.w_start[s + 1]):
+                home = ops.storage[ops.w_items[k]]
+                now = max(now, saved[home], loaded[home])
+            now += ops.cost[s]
+        elif kind[i] == 1:
+            home = ops.storage[s]
+            if level[i] == 0:
+                out_free = saved[home] = max(now, out_free, loaded[home]) + ops.size[s] * prices.out
+            else:
+                in_free = loaded[home] = max(now, in_free, saved[home]) + ops.size[s] * prices.into
+            if not prices.overlap:
+                now = out_free if level[i] == 0 else in_free
+        elif level[i] == 0:
+            now = max(now, saved[ops.storage[s]], loaded[ops.storage[s]])
+    return max(now, out_free, in_free)
