@@ -104,9 +104,10 @@ def solve_phases(
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
     if link is not None and capacity < least:
+        works = least + headroom
         raise Impossible(
-            f"no plan within {shown_bytes(capacity + headroom)}: {reason}; the least budget that works is {least + headroom:,} bytes "
-            f"({shown_bytes(least + headroom)})"
+            f"no plan within {shown_bytes(capacity + headroom)}: {reason}; the least budget that works is {works:,} bytes "
+            f"({shown_bytes(works)})"
         )
     if link is not None:
         return [_solve_with_host(g, capacity, seconds, seed, g is not graphs[-1], link) for g in graphs]
@@ -133,9 +134,10 @@ def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int
     least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
     if least.upper <= capacity:
         return _judged(replace(least.plan, machine=search.problem.machine))
+    works, fails = least.upper + headroom, least.lower + headroom
     raise Impossible(
-        f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {least.upper + headroom:,} "
-        f"bytes ({shown_bytes(least.upper + headroom)}), and less than {least.lower + headroom:,} cannot: {least.reason}"
+        f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {works:,} "
+        f"bytes ({shown_bytes(works)}), and less than {fails:,} cannot: {least.reason}"
     )
 
 
