@@ -24,7 +24,7 @@ from pebbler.run.torch.plan.phase_search import least_units, solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 from pebbler.solver.problem import Impossible
 
-__all__ = ["Objective", "TorchPlan", "bytes_of", "least_budget", "plan", "plan_captured"]
+__all__ = ["least_budget", "plan", "plan_captured", "priced_graph"]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
