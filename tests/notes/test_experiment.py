@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import functools
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -247,8 +245,3 @@ def test_a_batch_without_gradients_updates_nothing():
 def test_unknown_experiments_are_refused_with_near_matches():
     with pytest.raises(InputError, match="did you mean tiling"):
         reproduce(["tilling"])
-
-
-def test_examples_in_the_docs_run():
-    path = Path(__file__).parents[2] / "docs" / "notes.md"
-    assert doctest.testfile(str(path), module_relative=False).failed == 0
