@@ -37,7 +37,6 @@ def report(
     ...     Path(folder, "report.html").stat().st_size < 5_000_000
     True
     """
-    from pebbler.errors import InputError
     from pebbler.files import write_text
     from pebbler.show.report.page_data import gather
     from pebbler.show.report.report_page import page
@@ -48,11 +47,6 @@ def report(
     for i, one in enumerate(given):
         labels.append(("plan" if len(given) == 1 else f"plan {i + 1}") if isinstance(one, Plan) else Path(one).stem)
         loaded.append(one if isinstance(one, Plan) else Plan.load(one))
-        if not isinstance(one, Plan):
-            try:
-                loaded[-1].encode()
-            except InputError as error:
-                raise InputError(f"{one}: {error}") from None
     data = gather(loaded, names if names is not None else labels, title, references)
     write_text(path, page(data))
     return data

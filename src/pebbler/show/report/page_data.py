@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
-import numpy as np
 
 from pebbler.errors import InputError
-from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
@@ -146,11 +145,9 @@ class PlanData:
         machine = plan.machine.in_unit(plan.graph.unit)
         judgement = check(plan)
         moves = plan.moves
-        start = np.zeros(flow.values, np.int64)
-        for tensor, levels in plan.start_levels().items():
-            start[flow.start_value[tensor]] = sum(1 << level for level in levels)
-        if machine.management != "explicit":
-            start = np.where(flow.value_maker == NONE, 1 << len(machine.level) - 1, 0)
+        start, slowest = [0] * flow.values, len(machine.level) - 1
+        for value, level in plan.replay().start:
+            start[value] |= 1 << (level if machine.management == "explicit" else slowest)
         base = None if baseline else program_order(plan)
         judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
         return cls(
@@ -171,7 +168,7 @@ class PlanData:
             subject=moves.subject.tolist(),
             level=moves.level.tolist(),
             to=moves.to.tolist(),
-            start=start.tolist(),
+            start=start,
             judgement=JudgementData(
                 legal=judgement.legal,
                 energy=judgement.energy,
