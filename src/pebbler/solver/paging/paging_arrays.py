@@ -33,7 +33,7 @@ def arrays_of(problem: Problem) -> PagingArrays:
     masks = _states(len(levels), set(starts.values()))
     read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
     fastest = [min((at for at in levels if mask >> at & 1), default=0) for mask in masks]
-    touches = [_touches(problem, storage_of_value, op) for op in range(flow.ops)]
+    operands = [_operands(problem, storage_of_value, op) for op in range(flow.ops)]
     return PagingArrays(
         fastest=machine.operands == "fastest",
         capacity=pricing.capacities(machine),
@@ -46,8 +46,8 @@ def arrays_of(problem: Problem) -> PagingArrays:
             np.int64,
         ),
         size=flow.value_size,
-        touch_start=np.cumsum([0, *(len(row) for row in touches)], dtype=np.int64),
-        touch=np.array([touch for row in touches for touch in row], np.int64).reshape(-1, 5),
+        operand_start=np.cumsum([0, *(len(row) for row in operands)], dtype=np.int64),
+        operand=np.array([one for row in operands for one in row], np.int64).reshape(-1, 5),
         op_cost=flow.op_cost,
         op_makes=np.diff(flow.op_writes.start),
         storage=_storage_rows(problem, storage_of_value, {c: masks.index(mask) for c, mask in starts.items()}),
@@ -110,19 +110,19 @@ def copies_are_direct(arrays: PagingArrays) -> bool:
     return bool((arrays.copy_price <= detour * (1 + 1e-12)).all())
 
 
-def _touches(problem: Problem, storage_of_value: Ints, op: int) -> list[list[int]]:
-    """Return, for every storage that an op touches: number, reads, value before, value made, whether the old one is destroyed."""
+def _operands(problem: Problem, storage_of_value: Ints, op: int) -> list[list[int]]:
+    """Return, per storage that an op uses: its number, reads, value before, value made, whether the old one is destroyed."""
     flow = problem.graph.dataflow
     found: dict[int, list[int]] = {}
 
-    def touch(value: int) -> list[int]:
+    def operand(value: int) -> list[int]:
         storage = int(storage_of_value[value])
         return found.setdefault(storage, [storage, 0, value, NONE, 0])
 
     for value in flow.op_reads.row(op).tolist():
-        touch(value)[1] += 1
+        operand(value)[1] += 1
     for value in flow.op_destroys.row(op).tolist():
-        touch(value)[4] = 1
+        operand(value)[4] = 1
     for value in flow.op_writes.row(op).tolist():
-        touch(value)[3] = value
+        operand(value)[3] = value
     return list(found.values())

@@ -150,10 +150,10 @@ class _ResidencyModel:
                 self.model.add(now[state] == start[state] if state in start else now[state] == 0)
 
     def _add_access(self, e: int, now: Nodes, end: int) -> Nodes:
-        """Add one op's touch of a storage; return the states after it."""
+        """Add one op's access to a storage; return the states after it."""
         arrays, accesses = self.arrays, self.paged.accesses
-        t, k = int(accesses.when[e]), int(accesses.touch[e])
-        _, reads, old, made, destroys = arrays.touch[k].tolist()
+        t, k = int(accesses.when[e]), int(accesses.operand[e])
+        _, reads, old, made, destroys = arrays.operand[k].tolist()
         size = int(arrays.size[old]) if old >= 0 else 0
         allowed = [0] if old < 0 else list(range(self.states))
         if reads:
@@ -203,7 +203,7 @@ class _ResidencyModel:
             self.model.add(sum(arcs) == var)
         return middle
 
-    # The whole --------------------------------------------------------------------------------------------------------
+    # Solving ----------------------------------------------------------------------------------------------------------
 
     def solve(self, seconds: float, threads: int, seed: int, effort: float) -> tuple[PagedSequence | None, float]:
         fixed = float(self.arrays.op_cost[self.paged.sequence].sum())

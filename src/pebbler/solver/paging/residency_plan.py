@@ -83,13 +83,13 @@ class _MoveWriter:
     def _compute(self, op: int, accesses: dict[int, int]) -> None:
         arrays, level = self.arrays, 0
         for access, storage in accesses.items():
-            touch = arrays.touch[self.accesses.touch[access]]
-            if touch[MADE] >= 0:
+            operand = arrays.operand[self.accesses.operand[access]]
+            if operand[MADE] >= 0:
                 level = int(self.residency.access[access, RESULT])
-                if touch[DESTROYS]:
+                if operand[DESTROYS]:
                     self._count(storage, self.held[storage], -1)
                     self.held[storage] = 0
-                self.value[storage] = int(touch[MADE])
+                self.value[storage] = int(operand[MADE])
                 self._count(storage, 1 << level & ~self.held[storage], 1)
                 self.held[storage] |= 1 << level
         self.moves.compute(op, level)

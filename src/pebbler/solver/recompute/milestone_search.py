@@ -26,7 +26,7 @@ class RelaxationJob:
 
 
 class MilestoneSearch:
-    """Proposes relaxations, learning from their answers; the caller solves them, in order.
+    """Proposes relaxations, learning from their results; the caller solves them, in order.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem
@@ -50,14 +50,14 @@ class MilestoneSearch:
         """Return what to solve next; None when nothing is left that could raise the bound."""
         return next(self._jobs, None)
 
-    def take(self, job: RelaxationJob, answer: RelaxationResult) -> None:
-        """Learn from the answer to a job."""
+    def take(self, job: RelaxationJob, result: RelaxationResult) -> None:
+        """Learn from the result of a job."""
         grown = len(job.milestones) > len(self._best)
-        if answer.bound > self.bound or (answer.solved and grown and answer.bound >= self.bound):
-            self.bound = max(self.bound, answer.bound)
-            if answer.sequence is not None:
-                self._best, self._spread = job.milestones, answer.sequence
-        elif not answer.solved:
+        if result.bound > self.bound or (result.solved and grown and result.bound >= self.bound):
+            self.bound = max(self.bound, result.bound)
+            if result.sequence is not None:
+                self._best, self._spread = job.milestones, result.sequence
+        elif not result.solved:
             self._effort = min(2 * self._effort, 64.0)
 
     def _propose(self) -> Iterator[RelaxationJob]:

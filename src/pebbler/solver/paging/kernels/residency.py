@@ -36,14 +36,14 @@ INNER = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called from ke
 
 
 # Few wide arrays rather than many narrow ones: every array that is passed on costs compile time and a reference count.
-STORAGE, READS, OLD, MADE, DESTROYS = 0, 1, 2, 3, 4  # columns of PagingArrays.touch
+STORAGE, READS, OLD, MADE, DESTROYS = 0, 1, 2, 3, 4  # columns of PagingArrays.operand
 BEGIN, WRAPS, FIRST, SURVIVES = 0, 1, 2, 3  # columns of PagingArrays.storage
 DURING, AFTER, RESULT = 0, 1, 2  # columns of Residency.access
 UNTIL_FIRST, AT_START = 0, 1  # columns of Residency.storage
 
 
 class PagingArrays(NamedTuple):
-    """What does not depend on the sequence: machine, states, and what every op does to every storage that it touches."""
+    """What does not depend on the sequence: machine, states, and what every op does to every storage that it reads or writes."""
 
     fastest: bool  # operands must be in the fastest level
     capacity: Array  # per level
@@ -53,8 +53,8 @@ class PagingArrays(NamedTuple):
     state_read: Array  # per state: price per unit of reading
     join: Array  # [state, level]: the state with that level added, -1 if there is none
     size: Array  # per value
-    touch_start: Array  # per op: its first row of `touch`
-    touch: Array  # storage, how often its value is read, that value or -1, the value made or -1, whether the old one is destroyed
+    operand_start: Array  # per op: its first row of `operand`
+    operand: Array  # storage, how often its value is read, that value or -1, the value made or -1, whether the old one is destroyed
     op_cost: Array
     op_makes: Array  # number of values made
     storage: Array  # state at the start, whether it ends so too (a steady param), value at the start or -1, whether it survives
@@ -67,7 +67,7 @@ class Accesses(NamedTuple):
     sequence: Array
     start: Array  # per storage: its first access
     when: Array  # per access: position in the sequence
-    touch: Array  # per access: row of `PagingArrays.touch`
+    operand: Array  # per access: row of `PagingArrays.operand`
 
 
 class Residency(NamedTuple):
@@ -86,20 +86,20 @@ def list_accesses(arrays: PagingArrays, sequence: Array) -> Accesses:
     storages = len(arrays.storage)
     start = np.zeros(storages + 1, np.int64)
     for t in range(len(sequence)):
-        for k in range(arrays.touch_start[sequence[t]], arrays.touch_start[sequence[t] + 1]):
-            start[arrays.touch[k, STORAGE] + 1] += 1
+        for k in range(arrays.operand_start[sequence[t]], arrays.operand_start[sequence[t] + 1]):
+            start[arrays.operand[k, STORAGE] + 1] += 1
     for storage in range(storages):
         start[storage + 1] += start[storage]
     fill = start[:-1].copy()
     when = np.empty(start[-1], np.int64)
-    touch = np.empty(start[-1], np.int64)
+    operand = np.empty(start[-1], np.int64)
     for t in range(len(sequence)):
-        for k in range(arrays.touch_start[sequence[t]], arrays.touch_start[sequence[t] + 1]):
-            storage = arrays.touch[k, STORAGE]
+        for k in range(arrays.operand_start[sequence[t]], arrays.operand_start[sequence[t] + 1]):
+            storage = arrays.operand[k, STORAGE]
             when[fill[storage]] = t
-            touch[fill[storage]] = k
+            operand[fill[storage]] = k
             fill[storage] += 1
-    return Accesses(sequence, start, when, touch)
+    return Accesses(sequence, start, when, operand)
 
 
 @kernel
@@ -117,13 +117,13 @@ def empty_residency(arrays: PagingArrays, accesses: Accesses) -> Residency:
         op = accesses.sequence[t]
         if arrays.fastest:
             result_level[t] = 0
-            for k in range(arrays.touch_start[op], arrays.touch_start[op + 1]):
-                if arrays.touch[k, READS] > 0:
-                    used[0, 2 * t + 1] += arrays.size[arrays.touch[k, OLD]]
-                    if not arrays.touch[k, DESTROYS]:
-                        used[0, 2 * t + 2] += arrays.size[arrays.touch[k, OLD]]
-                if arrays.touch[k, MADE] >= 0:
-                    used[0, 2 * t + 2] += arrays.size[arrays.touch[k, MADE]]
+            for k in range(arrays.operand_start[op], arrays.operand_start[op + 1]):
+                if arrays.operand[k, READS] > 0:
+                    used[0, 2 * t + 1] += arrays.size[arrays.operand[k, OLD]]
+                    if not arrays.operand[k, DESTROYS]:
+                        used[0, 2 * t + 2] += arrays.size[arrays.operand[k, OLD]]
+                if arrays.operand[k, MADE] >= 0:
+                    used[0, 2 * t + 2] += arrays.size[arrays.operand[k, MADE]]
         elif arrays.op_makes[op] > 1:
             result_level[t] = levels - 1
     access = np.zeros((len(accesses.when), 3), np.int64)
@@ -166,11 +166,11 @@ def add_occupancy(arrays, accesses, r, used, storage, sign, as_differences):  # 
     end = 2 * accesses.when[lo] if lo < hi else end_slot
     _occupy(masks, capacity, used, r.storage[storage, UNTIL_FIRST], size, one, end, every_level, sign, as_differences)
     for e in range(lo, hi):
-        t, k = accesses.when[e], accesses.touch[e]
-        old, made, destroys = arrays.touch[k, OLD], arrays.touch[k, MADE], arrays.touch[k, DESTROYS]
+        t, k = accesses.when[e], accesses.operand[e]
+        old, made, destroys = arrays.operand[k, OLD], arrays.operand[k, MADE], arrays.operand[k, DESTROYS]
         state = r.access[e, DURING]
         if old >= 0:
-            reserved = arrays.fastest and arrays.touch[k, READS] > 0
+            reserved = arrays.fastest and arrays.operand[k, READS] > 0
             last = 2 * t + 1 if destroys else 2 * t + 2
             _occupy(masks, capacity, used, state, arrays.size[old], 2 * t + 1, last, reserved, sign, as_differences)
         size = arrays.size[made if made >= 0 else old]
@@ -195,8 +195,8 @@ def storage_cost(arrays, accesses, r, storage):  # type: ignore[no-untyped-def]
     state = r.storage[storage, UNTIL_FIRST]
     total = size * arrays.copy_price[r.storage[storage, AT_START], state]
     for e in range(accesses.start[storage], accesses.start[storage + 1]):
-        k = accesses.touch[e]
-        old, made, reads = arrays.touch[k, OLD], arrays.touch[k, MADE], arrays.touch[k, READS]
+        k = accesses.operand[e]
+        old, made, reads = arrays.operand[k, OLD], arrays.operand[k, MADE], arrays.operand[k, READS]
         if old >= 0:
             size = float(arrays.size[old])
             total += size * arrays.copy_price[state, r.access[e, DURING]]
@@ -205,7 +205,7 @@ def storage_cost(arrays, accesses, r, storage):  # type: ignore[no-untyped-def]
         state = r.access[e, DURING]
         if made >= 0:
             size = float(arrays.size[made])
-            state = arrays.join[0 if arrays.touch[k, DESTROYS] else state, r.access[e, RESULT]]
+            state = arrays.join[0 if arrays.operand[k, DESTROYS] else state, r.access[e, RESULT]]
             if not arrays.fastest:
                 total += size * arrays.write[r.access[e, RESULT]]
         total += size * arrays.copy_price[state, r.access[e, AFTER]]

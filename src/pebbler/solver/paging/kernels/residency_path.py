@@ -94,11 +94,11 @@ def _price_stays(arrays, accesses, r, room, storage):  # type: ignore[no-untyped
     if arrays.storage[storage, WRAPS]:
         _price_stay(room, size, zero, zero, every_level, prices.start)
     for i in range(n):
-        t, k = accesses.when[lo + i], accesses.touch[lo + i]
-        old, made, destroys = arrays.touch[k, OLD], arrays.touch[k, MADE], arrays.touch[k, DESTROYS]
+        t, k = accesses.when[lo + i], accesses.operand[lo + i]
+        old, made, destroys = arrays.operand[k, OLD], arrays.operand[k, MADE], arrays.operand[k, DESTROYS]
         old_size = arrays.size[old] if old >= 0 else np.int64(0)
         again = arrays.fastest and made >= 0 and not destroys
-        reserved = arrays.fastest and arrays.touch[k, READS] > 0
+        reserved = arrays.fastest and arrays.operand[k, READS] > 0
         _price_stay(
             room, old_size, 2 * t + 1, 2 * t + 1 if destroys else 2 * t + 2, reserved or again, prices.during[i]
         )
@@ -145,8 +145,8 @@ def _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back):
                 if start_cost[s] < INFINITE and arrays.copy_price[s, y] < INFINITE:
                     now[y] = min(now[y], start_cost[s] + size * arrays.copy_price[s, y] + prices.between[0, y])
     for i in range(hi - lo):
-        k = accesses.touch[lo + i]
-        old, made = arrays.touch[k, OLD], arrays.touch[k, MADE]
+        k = accesses.operand[lo + i]
+        old, made = arrays.operand[k, OLD], arrays.operand[k, MADE]
         old_size = float(arrays.size[old]) if old >= 0 else 0.0
         _through_access(arrays, k, i, old_size, prices, now, made_cost, back)
         size = float(arrays.size[made]) if made >= 0 else old_size
@@ -167,7 +167,7 @@ def _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back):
 def _through_access(arrays, k, i, size, prices, now, made_cost, back):  # type: ignore[no-untyped-def]
     """Go from the states before an access to those right after it: copies, reads, and the choice of the result's level."""
     states, levels = len(arrays.masks), len(arrays.capacity)
-    reads, old, made = arrays.touch[k, READS], arrays.touch[k, OLD], arrays.touch[k, MADE]
+    reads, old, made = arrays.operand[k, READS], arrays.operand[k, OLD], arrays.operand[k, MADE]
     for q in range(states):
         made_cost[q] = INFINITE
     for p in range(states):
@@ -192,7 +192,7 @@ def _through_access(arrays, k, i, size, prices, now, made_cost, back):  # type: 
                 made_cost[p] = best
                 back[MADE_FROM, i, p], back[MADE_IN, i, p] = p, -1
             continue
-        base = 0 if arrays.touch[k, DESTROYS] else p
+        base = 0 if arrays.operand[k, DESTROYS] else p
         for at in range(levels):
             q = arrays.join[base, at]
             if q < 0 or prices.result[i, at] >= INFINITE:

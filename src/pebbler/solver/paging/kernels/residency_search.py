@@ -51,8 +51,8 @@ def room_time_per_use(arrays: PagingArrays, accesses: Accesses) -> Array:
         if lo == hi:
             key[storage] = INFINITE
             continue
-        k = accesses.touch[hi - 1]
-        size = arrays.size[arrays.touch[k, MADE] if arrays.touch[k, MADE] >= 0 else arrays.touch[k, OLD]]
+        k = accesses.operand[hi - 1]
+        size = arrays.size[arrays.operand[k, MADE] if arrays.operand[k, MADE] >= 0 else arrays.operand[k, OLD]]
         span = steps if arrays.storage[storage, WRAPS] else accesses.when[hi - 1] - accesses.when[lo]
         key[storage] = float(size) * (span + 1) / max(1, hi - lo - 1)
     return key
@@ -173,9 +173,9 @@ def _choose_neighbours(arrays, accesses, r, t, chosen, count, taken, rng):  # ty
         storage = np.int64(-1)
         if draw(rng, np.int64(2)):
             op = accesses.sequence[min(steps - 1, max(0, t + draw(rng, 2 * reach + 1) - reach))]
-            first, last = arrays.touch_start[op], arrays.touch_start[op + 1]
+            first, last = arrays.operand_start[op], arrays.operand_start[op + 1]
             if last > first:
-                storage = arrays.touch[first + draw(rng, last - first), STORAGE]
+                storage = arrays.operand[first + draw(rng, last - first), STORAGE]
         else:
             storage = _random_resident(arrays, accesses, r, 2 * t + 1 + draw(rng, np.int64(2)), rng)
         if storage >= 0 and not taken[storage]:
@@ -210,9 +210,9 @@ def improve_residency(
                     position, level = (t + ahead) % steps, draw(rng, levels)
                     break
             op = accesses.sequence[position]
-            for k in range(arrays.touch_start[op], arrays.touch_start[op + 1]):
-                if arrays.touch[k, MADE] >= 0:
-                    chosen[count] = arrays.touch[k, STORAGE]
+            for k in range(arrays.operand_start[op], arrays.operand_start[op + 1]):
+                if arrays.operand[k, MADE] >= 0:
+                    chosen[count] = arrays.operand[k, STORAGE]
                     taken[chosen[count]] = True
                     count += 1
             t = int(position)

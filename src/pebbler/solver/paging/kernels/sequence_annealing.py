@@ -197,9 +197,9 @@ def sweep_reruns(
     position = high - 1
     while position >= low:
         op = accesses.sequence[position]
-        for k in range(arrays.touch_start[op], arrays.touch_start[op + 1]):
+        for k in range(arrays.operand_start[op], arrays.operand_start[op + 1]):
             steps = len(accesses.sequence)
-            maker = rules.maker[arrays.touch[k, OLD]] if arrays.touch[k, READS] > 0 else np.int64(-1)
+            maker = rules.maker[arrays.operand[k, OLD]] if arrays.operand[k, READS] > 0 else np.int64(-1)
             if maker < 0 or steps >= rules.most or (position > 0 and accesses.sequence[position - 1] == maker):
                 continue
             _first_runs(accesses.sequence, first)

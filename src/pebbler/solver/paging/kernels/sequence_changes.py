@@ -31,10 +31,10 @@ class RerunRules(NamedTuple):
 @INNER
 def _conflict(arrays, a, b):  # type: ignore[no-untyped-def]
     """Whether two ops may not change places: both touch a storage, and one of them writes it."""
-    for i in range(arrays.touch_start[a], arrays.touch_start[a + 1]):
-        for j in range(arrays.touch_start[b], arrays.touch_start[b + 1]):
-            if arrays.touch[i, STORAGE] == arrays.touch[j, STORAGE] and (
-                arrays.touch[i, MADE] >= 0 or arrays.touch[j, MADE] >= 0
+    for i in range(arrays.operand_start[a], arrays.operand_start[a + 1]):
+        for j in range(arrays.operand_start[b], arrays.operand_start[b + 1]):
+            if arrays.operand[i, STORAGE] == arrays.operand[j, STORAGE] and (
+                arrays.operand[i, MADE] >= 0 or arrays.operand[j, MADE] >= 0
             ):
                 return True
     return False
@@ -106,10 +106,10 @@ def insert_reruns(arrays, rules, accesses, first, rng, new, where):  # type: ign
     """Run an op again just before a reader of its result, perhaps with the ops before it; return the new length, 0 if none."""
     steps = len(accesses.sequence)
     e = draw(rng, len(accesses.when))
-    k, t = accesses.touch[e], accesses.when[e]
-    if arrays.touch[k, READS] == 0 or rules.maker[arrays.touch[k, OLD]] < 0:
+    k, t = accesses.operand[e], accesses.when[e]
+    if arrays.operand[k, READS] == 0 or rules.maker[arrays.operand[k, OLD]] < 0:
         return 0
-    op = rules.maker[arrays.touch[k, OLD]]
+    op = rules.maker[arrays.operand[k, OLD]]
     if not can_rerun(rules, first, op, t):
         return 0
     eagerness = draw(rng, np.int64(3)) * 35
@@ -119,9 +119,9 @@ def insert_reruns(arrays, rules, accesses, first, rng, new, where):  # type: ign
     while at < count:
         op = picked[at]
         at += 1
-        for j in range(arrays.touch_start[op], arrays.touch_start[op + 1]):
-            if arrays.touch[j, READS] > 0 and count < 64 and draw(rng, np.int64(100)) < eagerness:
-                before = rules.maker[arrays.touch[j, OLD]]
+        for j in range(arrays.operand_start[op], arrays.operand_start[op + 1]):
+            if arrays.operand[j, READS] > 0 and count < 64 and draw(rng, np.int64(100)) < eagerness:
+                before = rules.maker[arrays.operand[j, OLD]]
                 if before >= 0 and can_rerun(rules, first, before, t):
                     known = False
                     for i in range(count):

@@ -1,0 +1,154 @@
+"""The recompute solver: annealing and relaxations take turns until the best plan is proven or time is up.
+
+They do so in rounds of fixed work, so the answer depends on the seed alone, not on the number of threads, unless time cuts it
+off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.solver.problem import Impossible, Search
+from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+from pebbler.solver.recompute.least_capacity import require_room
+from pebbler.solver.recompute.milestone_relaxation import RelaxationResult
+from pebbler.solver.recompute.milestone_search import MilestoneSearch, RelaxationJob
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.start_sequences import fit, low_memory_order
+
+__all__ = ["solve_recompute"]
+
+Ints = npt.NDArray[np.int64]
+_ANNEALINGS = 3  # per round
+_PATIENCE = 40  # rounds without progress before a search without a time limit gives up
+
+
+def solve_recompute(search: Search) -> None:
+    """Search the plans of a one-level machine until one is proven optimal or time is up.
+
+    Raises `Impossible` when no plan is legal.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.solver.problem import Problem
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
+    >>> search = Search(Problem.of(chain(6), one), time_limit=20)
+    >>> solve_recompute(search)
+    >>> search.energy, search.done
+    (16, True)
+    """
+    problem = RecomputeProblem.of(search.problem)
+    require_room(problem)
+    search.raise_bound(problem.base_cost, "every op runs at least once")
+    solver = _RecomputeSolver(search, problem)
+    solver.offer(problem.program)
+    if search.done or (search.time_limit is not None and search.remaining <= 0):
+        search.cut_off = search.cut_off or not search.done
+        return
+    for order in solver.orders():
+        if not search.done:
+            solver.offer(order)
+            solver.offer(fit(problem, order, ends=solver.ends))
+    if not search.done:
+        with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
+            solver.run(pool)
+
+
+class _RecomputeSolver:
+    """One run of the solver: the best sequence so far, and what to try next."""
+
+    def __init__(self, search: Search, problem: RecomputeProblem) -> None:
+        self.search, self.problem = search, problem
+        self.best: Ints = problem.program
+        self.merit = (float("inf"), float("inf"))  # units above capacity, cost
+        self.rounds = 0  # of annealing so far
+        self.branches: list[Ints] = []  # sequences that are annealed on beside the best one
+        self.ends = search.began + (math.inf if search.time_limit is None else search.time_limit)
+
+    def orders(self) -> Iterator[Ints]:
+        """Yield orders without recomputation, from which some annealings keep starting anew."""
+        self.branches = [self.problem.program]
+        yield self.branches[0]
+        self.branches.append(low_memory_order(self.problem))
+        yield self.branches[1]
+
+    def offer(self, sequence: Ints) -> bool:
+        """Take a sequence if it is the best so far: nearest to fitting, then cheapest."""
+        measured = self.problem.measure(sequence)
+        merit = (float(measured.over), measured.cost)
+        if not measured.legal or merit >= self.merit:
+            return False
+        self.best, self.merit = sequence, merit
+        if measured.fits:
+            self.search.offer(self.problem.moves(sequence))
+        return True
+
+    def run(self, pool: ThreadPoolExecutor) -> None:
+        """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
+        search, milestones, idle = self.search, MilestoneSearch(self.problem), 0
+        hints: list[Ints] = []
+        endless = search.time_limit is None
+        while not search.done and not (endless and idle >= _PATIENCE):
+            if search.remaining <= 0:
+                search.cut_off = True
+                return
+            job = milestones.next_job()
+            relaxed = None if job is None else pool.submit(self._solve, milestones, job, search.energy)
+            # The longer the relaxation may take, the more there is to do beside it.
+            count = _ANNEALINGS if job is None else max(1, round(_ANNEALINGS * job.effort))
+            starts = [*self.branches, *hints, *[self.best] * count]
+            annealed = [pool.submit(self._improve, start, self._settings()) for start in starts]
+            hints, before = [], (self.merit, search.bound)
+            found = [future.result() for future in annealed]
+            self.branches = found[: len(self.branches)]
+            for sequence in found:
+                self.offer(sequence)
+            if self.merit != before[0] and self.merit[0] == 0:
+                self.branches = [branch for branch in self.branches if self._promising(branch)]
+            if job is not None and relaxed is not None:
+                result = relaxed.result()
+                hints = self._take(milestones, job, result)
+            idle = idle + 1 if (self.merit, search.bound) == before and job is None else 0
+
+    def _promising(self, branch: Ints) -> bool:
+        """Whether a branch is still worth going on with: it does not fit yet, but costs less than the best."""
+        measured = self.problem.measure(branch)
+        return measured.over > 0 and measured.cost < self.merit[1]
+
+    def _settings(self) -> AnnealingSettings:
+        self.rounds += 1
+        return AnnealingSettings.of(self.rounds, self.search.problem.seed)
+
+    def _improve(self, start: Ints, settings: AnnealingSettings) -> Ints:
+        return start if self.search.remaining <= 0 else improve(self.problem, start, settings)
+
+    def _solve(self, milestones: MilestoneSearch, job: RelaxationJob, cheaper_than: float) -> RelaxationResult:
+        seconds = self.search.remaining
+        return milestones.relaxation.solve(
+            job.milestones, cheaper_than=cheaper_than, seconds=seconds, effort=job.effort, seed=self.search.problem.seed
+        )
+
+    def _take(self, milestones: MilestoneSearch, job: RelaxationJob, result: RelaxationResult) -> list[Ints]:
+        """Use what a relaxation says; return sequences worth annealing."""
+        names = [self.problem.flow.op_names[op] for op in job.milestones]
+        where = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"
+        if result.impossible:
+            raise Impossible(
+                f"no plan is legal: at {where} what must be kept does not fit; "
+                f"{self.problem.level} holds {self.problem.capacity:,} units"
+            )
+        self.search.raise_bound(result.bound, f"what must be made again around {where} (relaxation over all orders)")
+        milestones.take(job, result)
+        if result.sequence is None:
+            return []
+        spread = np.array(result.sequence, np.int64)
+        if not self.problem.measure(spread).legal:
+            return []
+        fitted = fit(self.problem, spread, ends=self.ends)
+        self.offer(fitted)
+        return [spread, fitted]
