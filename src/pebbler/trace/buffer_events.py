@@ -196,7 +196,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a cache made of the reads of one buffer; `floats` are those read, `missed_floats` those it had to load."""
+    """Hits and misses of the reads of one buffer; `floats` are those read, `missed_floats` those it had to load."""
 
     hits: int = 0
     misses: int = 0
