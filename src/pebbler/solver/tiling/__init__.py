@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
@@ -42,7 +43,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     bound = tiled_bound(problem)
     search.raise_bound(bound.energy, bound.proof)
     if problem.machine.management != "explicit":
-        search.offer([("compute", op.name) for op in problem.graph.ops])
+        search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:
             _solve_orders(search)
     if search.done:
@@ -72,10 +73,10 @@ def _solve_orders(search: Search) -> None:
     search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read")
     if len(graph.ops) > _MOST_EXACT:
         return
-    best = best_order(problem, enough=bound, clock=lambda: 0.5 * search.remaining)
-    search.offer([("compute", graph.ops[op].name) for op in best.order])
+    best = best_order(problem, enough=bound, seconds_left=lambda: 0.5 * search.remaining)
+    search.offer(Moves.computes(graph, problem.machine, best.order))
     flow, floors = graph.dataflow, op_floors(graph, problem.machine)
-    again = floors[~(flow.op_in_place | flow.op_once)]
-    if best.proven and bound + float(again.min(initial=float("inf"))) >= best.energy:
+    rerun = floors[flow.op_can_rerun].min(initial=float("inf"))
+    if best.proven and bound + float(rerun) >= best.energy:
         search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
     search.cut_off |= not best.proven and search.remaining == 0

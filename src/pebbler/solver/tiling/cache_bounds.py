@@ -7,8 +7,6 @@ possible last touches gives a price that the read cannot fall below.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import numpy.typing as npt
 
@@ -29,10 +27,10 @@ def order_bound(problem: Problem) -> float:
     >>> order_bound(Problem.of(workloads.note_mlp(), machine("notes-recency")))
     10764315.0
     """
-    return _Bound(problem).total()
+    return _OrderBound(problem).total()
 
 
-class _Bound:
+class _OrderBound:
     """One graph on one cache."""
 
     def __init__(self, problem: Problem) -> None:
@@ -44,8 +42,9 @@ class _Bound:
         self.reach = np.cumsum(self.capacity[:-1]) // self.line
         self.cheapest = np.minimum.accumulate(self.read[::-1])[::-1]
         flow = self.flow
-        self.sizes = np.array([tensor.size for tensor in problem.graph.tensors], np.int64)
+        self.sizes = flow.tensor_size
         self.starts = flow.start_value != NONE
+        self.descendants = flow.descendants if flow.ops <= _MOST_OPS else None
         # What lies in the stack: tensors by rank, storages in lines on caches.
         self.place = np.arange(len(self.sizes)) if self.ranked else flow.storage
         self.lines = -(-self.sizes // self.line)
@@ -82,7 +81,7 @@ class _Bound:
                 best = self._price_at(tensor, above, before)
         candidates = {int(flow.value_maker[value]), *flow.value_readers.row(value).tolist()} - {NONE, op}
         for other in sorted(candidates):
-            if not self.descendants[op] >> other & 1:
+            if not (self.descendants and self.descendants[op] >> other & 1):
                 best = min(best, self._price_at(tensor, above, self._touched_after(other, value)))
         return size * best
 
@@ -125,16 +124,3 @@ class _Bound:
             own = int(self.least[self.place[tensor]])
             energy += own * self.line * float(self.store[1 : self._level(own) + 1].sum())
         return energy
-
-    @cached_property
-    def descendants(self) -> list[int]:
-        """Per op: the ops that must wait for it, as bits."""
-        flow = self.flow
-        below = [0] * flow.ops
-        if flow.ops > _MOST_OPS:
-            return below
-        before = flow.predecessors()
-        for op in range(flow.ops - 1, -1, -1):
-            for first in before[op]:
-                below[first] |= below[op] | 1 << op
-        return below

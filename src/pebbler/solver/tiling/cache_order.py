@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
@@ -41,11 +40,11 @@ def best_order(
     *,
     enough: float = 0.0,
     limit: int = 2_000_000,
-    clock: Callable[[], float] = lambda: float("inf"),
+    seconds_left: Callable[[], float] = lambda: float("inf"),
 ) -> BestOrder:
-    """Return the cheapest order that runs every op once, searching all of them as far as `limit` prefixes or the clock allow.
+    """Return the cheapest order that runs every op once, searching all of them as far as `limit` prefixes or the time allow.
 
-    An order that costs no more than `enough`, a bound, ends the search; `clock` says how many seconds are left.
+    An order that costs no more than `enough`, a bound, ends the search.
 
     >>> from pebbler import machine, workloads
     >>> best = best_order(Problem.of(workloads.note_mlp(), machine("notes-recency")))
@@ -60,18 +59,15 @@ def best_order(
     candidates += [nodes.order(nearest_first(nodes, machine, by_price=by_price)) for by_price in (False, True)]
     energy, pick = min((float(price(game, order)), i) for i, order in enumerate(candidates))
     best = candidates[pick].copy()
-    before = flow.predecessors()
-    after: list[list[int]] = [[] for _ in before]
-    for op, earlier in enumerate(before):
-        for other in earlier:
-            after[other].append(op)
-    rows, waits = Rows.of(after), np.array([len(row) for row in before], np.int64)
+    waits = np.diff(flow.before.start)
     floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
-    # The search starts anew with a larger share, so that the clock is looked at now and then; a better order prunes more.
-    while reason != DONE and energy > enough and share <= limit and clock() > 0:
+    # The search starts anew with a larger share, so that the time is looked at now and then; a better order prunes more.
+    while reason != DONE and energy > enough and share <= limit and seconds_left() > 0:
         room = 1 << min(_MOST_BITS, (4 * share).bit_length())
         tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
-        energy, reason, count = all_orders(game, waits, rows.start, rows.items, floors, best, energy, share, *tables)
+        energy, reason, count = all_orders(
+            game, waits, flow.after.start, flow.after.items, floors, best, energy, share, *tables
+        )
         prefixes += count
         share *= 4
     return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)
@@ -87,7 +83,7 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
     [2040100.0, 40000.0]
     """
     flow = graph.dataflow
-    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    sizes = flow.tensor_size
     read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
     capacity = pricing.capacities(machine)
     ranked = machine.management == "recency"
@@ -112,8 +108,8 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
         seen: set[int] = set()
         for tensor in reads.tolist():
             # A value that is read twice is found on top the second time.
-            again = tensor in seen
+            on_top = tensor in seen and not ranked
             seen.add(tensor)
-            floors[op] += sizes[tensor] * (read_price[tensor] if not again or ranked else read.min())
+            floors[op] += sizes[tensor] * (read.min() if on_top else read_price[tensor])
         floors[op] += (sizes[writes] * write_price[writes]).sum()
     return floors

@@ -21,7 +21,7 @@ from pebbler.referee.pricing import cache_game
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.problem import Problem, Start
-from pebbler.solver.tiling.kernels.cache_order import anneal
+from pebbler.solver.tiling.kernels.node_anneal import anneal
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 

@@ -32,9 +32,9 @@ def nearest_first(nodes: NodeGraph, machine: Machine, *, by_price: bool = False,
     >>> [tiled.ops[i].name for i in sequence if tiled.ops[i].name.startswith("bwd_dh")]
     ['bwd_dh[3]', 'bwd_dh[2]', 'bwd_dh[1]', 'bwd_dh[0]']
     """
-    graph, arrays, flow = nodes.graph, nodes.arrays, nodes.graph.dataflow
+    arrays, flow = nodes.arrays, nodes.graph.dataflow
     touched_by_node, outside = _node_touches(nodes)
-    sizes = np.array([tensor.size for tensor in graph.tensors], np.int64)
+    sizes = flow.tensor_size
     reach = np.cumsum(pricing.capacities(machine)[:-1])
     prices = pricing.prices(machine, "read")
     waits = np.diff(arrays.before_start)

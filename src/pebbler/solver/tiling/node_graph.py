@@ -16,7 +16,7 @@ from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import origin
-from pebbler.solver.tiling.kernels.cache_order import Nodes, spread
+from pebbler.solver.tiling.kernels.node_anneal import Nodes, spread
 
 __all__ = ["NodeGraph", "op_ranks"]
 
@@ -49,7 +49,7 @@ class NodeGraph:
         for value in range(flow.values - 1, -1, -1):
             begin = (recomputed or {}).get(origin(graph.tensors[flow.value_tensor[value]]))
             maker = int(flow.value_maker[value])
-            if begin is None or maker == NONE or flow.op_in_place[maker] or flow.op_once[maker]:
+            if begin is None or not flow.value_can_be_remade[value]:
                 continue
             served = sorted((at, node) for at, node in readers[value] if at >= begin)
             if not served:

@@ -145,9 +145,9 @@ def _temp_class(elements: Elements, liveness: Liveness | None, prices: ElementPr
         return ElementClass(size, np.array([[prices.passing(groups, made=True)]]))
     table = prices.across(early, late, other)
     takes = np.ones(table.shape[1], np.bool_)
-    if not flow.op_in_place[maker] and not flow.op_once[maker]:
-        again = prices.passing(early, made=True) + prices.passing(late, made=True) + other * prices.cheapest_read
-        again += sum(share for _, share in elements.recomputing(value)) * prices.cheapest_read
-        table = np.concatenate([table, [[again]]], axis=1)
+    if flow.op_can_rerun[maker]:
+        recomputed = prices.passing(early, made=True) + prices.passing(late, made=True) + other * prices.cheapest_read
+        recomputed += sum(share for _, share in elements.recomputing(value)) * prices.cheapest_read
+        table = np.concatenate([table, [[recomputed]]], axis=1)
         takes = np.append(takes, False)
     return ElementClass(size, table, False, takes)

@@ -12,7 +12,6 @@ from functools import cached_property
 from itertools import pairwise
 
 from pebbler.errors import InputError
-from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.tile_meta import origin, without_tiles
 from pebbler.game.transform import fusable, fuse_all, tile
@@ -166,7 +165,7 @@ class TransformSpace:
         for value in range(flow.values):
             tensor = graph.tensors[flow.value_tensor[value]]
             maker = int(flow.value_maker[value])
-            if tensor.kind != "temp" or maker == NONE or flow.op_in_place[maker] or flow.op_once[maker]:
+            if tensor.kind != "temp" or not flow.value_can_be_remade[value]:
                 continue
             places = {rank[maker]}
             for reader in flow.value_readers.row(value).tolist():

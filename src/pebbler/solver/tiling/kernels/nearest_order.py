@@ -38,7 +38,7 @@ def nearest_order(
     order = np.empty(n, np.int64)
     count = first_ready(waits, ready)
     depth = np.zeros(len(size), np.int64)
-    clock = 0
+    latest = 0
     for step in range(n):
         if rule == 1:
             total = 0
@@ -50,7 +50,7 @@ def nearest_order(
         best_recent = 0
         for i in range(count):
             node = ready[i]
-            recent = clock + 1
+            recent = latest + 1
             paid, units = 0.0, 0
             for k in range(t_start[node], t_start[node + 1]):
                 if not t_outside[k]:
@@ -71,9 +71,9 @@ def nearest_order(
         count = run_ready(best, ready, count, waits, after_start, after)
         order[step] = node
         for k in range(t_start[node], t_start[node + 1]):
-            clock += 1
+            latest += 1
             root = t_storage[k]
-            touched[root] = clock
+            touched[root] = latest
             if rule == 1:
                 j = 0
                 while by_touch[j] != root:

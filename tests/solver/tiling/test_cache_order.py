@@ -50,17 +50,6 @@ def test_the_best_of_all_orders_is_found(seed: int, management: str, steady: boo
     assert order_bound(Problem.of(graph, machine, steady=steady)) <= best.energy
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**9), st.booleans(), st.integers(1, 3))
-def test_the_nearest_op_runs_first(seed: int, by_price: bool, rounds: int) -> None:
-    rng = random.Random(seed)
-    graph, machine = naive.random_graph(rng, rng.randrange(1, 9)), naive.random_machine(rng, "lru")
-    nodes = NodeGraph.of(graph)
-    assert nodes is not None
-    sequence = nearest_first(nodes, machine, by_price=by_price, rounds=rounds)
-    assert nodes.order(sequence).tolist() == naive.nearest_first(graph, machine, by_price, rounds)
-
-
 def test_the_notes_optimum_is_proven_with_recomputation_in_it() -> None:
     problem = Problem.of(pb.workloads.note_mlp(), pb.machine("notes-recency"))
     assert best_order(problem).energy == 10764315
