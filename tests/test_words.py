@@ -1,0 +1,79 @@
+"""One word per thing: the glossary, names that mean one thing only, and words that were given up."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src" / "pebbler").rglob("*.py"))
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ENTRY = re.compile(r"^- \*\*([^*]+)\*\*(?: \([^)]*\))?: \S.*\.$")
+
+# Metaphors that had to be learned. Whoever needs one of these words for something else finds a better one.
+RETIRED = ("kitchen", "recipe", "dish", "tasting", "stakes", "rents", "second making", "dearer", "makes of")
+RETIRED_MODULES = {
+    "clock", "crossings", "gaps", "helpers", "kitchen", "locality", "look", "misc", "needs", "ready", "recipe", "rents",
+    "retention", "rooms", "routing", "settle", "stakes", "takeover", "tasting", "utils",
+}  # fmt: skip
+# Commands are named as they are called; the front door of PyTorch plans is `pebbler.torch`.
+MAY_SHARE = {"__init__", "__main__", "kernels", *(path.stem for path in SOURCES if path.parent.name == "cli"), "torch"}
+
+
+def written_by_us() -> list[Path]:
+    """Return every file of code or prose in the repository, less what is bundled from others."""
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for folder in ("src", "tests", "docs", "examples", "benchmarks"):
+        found += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".js", ".css")]
+    return [path for path in found if "vendor" not in path.parts and path != Path(__file__)]
+
+
+def classes() -> dict[str, list[str]]:
+    """Return the modules that define each class."""
+    found = defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_the_glossary_has_one_line_a_word_in_order():
+    lines = GLOSSARY.split("\n\n", 2)[2].strip().splitlines()
+    entries = [ENTRY.match(line) for line in lines]
+    assert [line for line, entry in zip(lines, entries, strict=True) if entry is None] == []
+    words = [entry[1].lower() for entry in entries if entry]
+    assert [(a, b) for a, b in pairwise(words) if a >= b] == []
+    assert len(words) > 40
+
+
+def test_classes_in_the_glossary_exist():
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)(?:\.\w+)?`", GLOSSARY))
+    assert len(named) > 10
+    assert named - classes().keys() == set()
+
+
+def test_no_two_classes_share_a_name():
+    assert {name: places for name, places in classes().items() if len(places) > 1} == {}
+
+
+def test_no_two_modules_share_a_name():
+    found = defaultdict(list)
+    for path in SOURCES:
+        found[path.stem].append(path.relative_to(ROOT).as_posix())
+    assert {name: places for name, places in found.items() if len(places) > 1 and name not in MAY_SHARE} == {}
+
+
+def test_retired_words_stay_retired():
+    pattern = re.compile(rf"\b({'|'.join(RETIRED)})", re.IGNORECASE)
+    used = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in written_by_us()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert used == []
+    assert RETIRED_MODULES & {path.stem for path in SOURCES} == set()
