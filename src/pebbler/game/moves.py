@@ -47,12 +47,6 @@ class Compute(msgspec.Struct, frozen=True, gc=False):
         """The move as it stands in a file."""
         return ("compute", self.op) if self.level is None else ("compute", self.op, self.level)
 
-    def __getitem__(self, i: int) -> str:  # bridge: goes when no module indexes moves any more
-        return self.words[i]
-
-    def __len__(self) -> int:  # bridge
-        return len(self.words)
-
     def __repr__(self) -> str:
         return f"Compute({self.op!r})" if self.level is None else f"Compute({self.op!r}, {self.level!r})"
 
@@ -73,12 +67,6 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         """The move as it stands in a file."""
         return ("copy", self.tensor, self.source, self.target)
 
-    def __getitem__(self, i: int) -> str:  # bridge: goes when no module indexes moves any more
-        return self.words[i]
-
-    def __len__(self) -> int:  # bridge
-        return len(self.words)
-
     def __repr__(self) -> str:
         return f"Copy({self.tensor!r}, {self.source!r}, {self.target!r})"
 
@@ -97,12 +85,6 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     def words(self) -> tuple[str, ...]:
         """The move as it stands in a file."""
         return ("drop", self.tensor, self.level)
-
-    def __getitem__(self, i: int) -> str:  # bridge: goes when no module indexes moves any more
-        return self.words[i]
-
-    def __len__(self) -> int:  # bridge
-        return len(self.words)
 
     def __repr__(self) -> str:
         return f"Drop({self.tensor!r}, {self.level!r})"

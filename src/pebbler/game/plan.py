@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -15,15 +15,13 @@ from pebbler.errors import InputError, quoted
 from pebbler.files import int_if_whole, read_json, write_bytes
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine, energy_unit
-from pebbler.game.moves import COMPUTE, COPY, DROP, KINDS, Compute, Copy, Drop, Moves  # bridge: the first four go
+from pebbler.game.moves import Move, Moves
 from pebbler.game.replay import Replay
 
-__all__ = ["COMPUTE", "COPY", "DROP", "FORMAT", "KINDS", "EncodedMoves", "Move", "Plan", "Status"]
+__all__ = ["FORMAT", "Plan", "Status"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
-Move: TypeAlias = Any  # bridge: goes when every module makes typed moves
-EncodedMoves = Moves  # bridge
 
 
 class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -97,7 +95,7 @@ class Plan:
 
     # Names to numbers -------------------------------------------------------------------------------------------------
 
-    def with_moves(self, moves: Iterable[Compute | Copy | Drop | Sequence[str]]) -> Plan:
+    def with_moves(self, moves: Iterable[Move | Sequence[str]]) -> Plan:
         """Return the plan with other moves."""
         return replace(self, moves=Moves.of(self.graph, self.machine, moves))
 
@@ -120,10 +118,6 @@ class Plan:
                 raise InputError(f"start: {quoted(name)} must be in at least one level")
             levels[tensor] = numbers
         return levels
-
-    def encode(self) -> Moves:
-        """Bridge: goes when nobody calls it any more."""
-        return self.moves
 
     def replay(self) -> Replay:
         """Return the plan played move by move: what each one reads, and which values come to and leave which levels."""

@@ -16,7 +16,7 @@ from pebbler.game.machine import Machine
 from pebbler.game.moves import COMPUTE, KINDS, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee import pricing
-from pebbler.referee.books import Books
+from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.explicit_game import LEGAL, ExplicitGame, MoveArrays
 from pebbler.referee.kernels.explicit_play import play
 from pebbler.referee.reasons import explain

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
-from pebbler.referee.books import Books
+from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import LruGame
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 from pebbler.referee.lru_window import price_window

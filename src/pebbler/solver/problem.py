@@ -11,8 +11,8 @@ from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.machine import machine as find_machine
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Move, Plan
+from pebbler.game.moves import Move, Moves
+from pebbler.game.plan import Plan
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 from pebbler.workloads import load

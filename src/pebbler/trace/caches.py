@@ -127,7 +127,7 @@ def hierarchy(
         raise InputError(f"line must be at least 1 word, got {line}")
     for place, (sets, ways) in enumerate(levels):
         check_sizes([sets, ways], f"level {place}: sets and ways")
-    chain = [_Level(sets, ways, writes_refresh) for sets, ways in levels]
+    chain = [_LevelState(sets, ways, writes_refresh) for sets, ways in levels]
     for start in range(0, trace.size, REQUESTS):
         lines, stored = trace[start : start + REQUESTS] // line, wrote[start : start + REQUESTS]
         for level in chain:
@@ -211,7 +211,7 @@ class WriteBacks:
         return np.maximum(self._sunk[dirty], self.stack.depths()[dirty])
 
 
-class _Level:
+class _LevelState:
     """State of one level between chunks."""
 
     def __init__(self, sets: int, ways: int, refresh: bool) -> None:

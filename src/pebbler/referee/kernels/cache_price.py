@@ -9,8 +9,8 @@ import numpy.typing as npt
 from numba.extending import overload
 
 from pebbler.compiled import kernel
-from pebbler.referee.books import Books
 from pebbler.referee.kernels.allocation import OpTouches, allocate
+from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.lru_stack import cut_runs, window
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 

@@ -37,7 +37,7 @@ class Transfers:
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
         self.bytes = 0  # of all buffers
-        self._free: dict[int, list[_Buffer]] = {}
+        self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
 
     @property
@@ -47,27 +47,27 @@ class Transfers:
             self._streams = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
         return self._streams
 
-    def take(self, size: int) -> _Buffer:
+    def take(self, size: int) -> _HostBuffer:
         """Return a free buffer of exactly this size, made if there is none."""
         free = self._free.setdefault(size, [])
         if free:
             return free.pop()
         self.bytes += size
         if self.device.type == "cuda":
-            return _Buffer(torch.empty(size, dtype=torch.uint8, pin_memory=True))
-        return _Buffer(_mapped(size))
+            return _HostBuffer(torch.empty(size, dtype=torch.uint8, pin_memory=True))
+        return _HostBuffer(_mapped(size))
 
     def synchronize(self) -> None:
         """Wait for all copies: when a step fails, the memory that they use is about to go."""
         for stream in self._streams or ():
             stream.synchronize()
 
-    def give_back(self, buffer: _Buffer) -> None:
+    def give_back(self, buffer: _HostBuffer) -> None:
         """Take a buffer back; whoever gets it next waits for its last copy."""
         self._free[buffer.memory.numel()].append(buffer)
 
 
-class _Buffer:
+class _HostBuffer:
     """A piece of the host's memory, and the event after which it may be written again."""
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -78,7 +78,7 @@ class _Buffer:
 class HostCopy:
     """A storage's bytes on the host, and what the tensor on them looked like; the buffer goes back when this is forgotten."""
 
-    def __init__(self, transfers: Transfers, buffer: _Buffer, tensor: torch.Tensor) -> None:
+    def __init__(self, transfers: Transfers, buffer: _HostBuffer, tensor: torch.Tensor) -> None:
         self.transfers, self.buffer = transfers, buffer
         self.form = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         self.dtype = tensor.dtype

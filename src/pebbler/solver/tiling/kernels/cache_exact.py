@@ -13,8 +13,8 @@ import numpy.typing as npt
 from numba.extending import overload
 
 from pebbler.compiled import kernel
-from pebbler.referee.books import Books
 from pebbler.referee.kernels.allocation import allocate
+from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, levels
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
