@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pebbler.game.machine import Level as Level
     from pebbler.game.machine import Machine as Machine
     from pebbler.game.machine import machine as machine
+    from pebbler.game.moves import Compute as Compute
+    from pebbler.game.moves import Copy as Copy
+    from pebbler.game.moves import Drop as Drop
     from pebbler.game.plan import Plan as Plan
     from pebbler.game.transform import fuse as fuse
     from pebbler.game.transform import tile as tile
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 # Modules load when first used, so that `import pebbler` and `pebbler --help` stay quick.
 _HOME = {
+    "Compute": "game.moves",
+    "Copy": "game.moves",
+    "Drop": "game.moves",
     "Graph": "game.graph",
     "IllegalPlan": "errors",
     "InputError": "errors",

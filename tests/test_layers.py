@@ -1,0 +1,161 @@
+"""The house rules that can be read off the source: layers, cycles, names, sizes. CONTRIBUTING.md shows the layers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+# A module imports from rows above its own, never from below. The front door is what users import; nothing inside does.
+LAYERS = (
+    ("version", "errors", "files", "compiled"),
+    ("game",),
+    ("referee",),
+    ("workloads",),
+    ("trace",),
+    ("solver",),
+    ("run",),
+    ("show",),
+    ("notes",),
+    ("cli",),
+    ("front door",),
+)
+FRONT_DOOR = {"pebbler", "pebbler.torch", "pebbler.__main__"}
+# Stages inside a room that has more than one: each imports from those before it.
+STAGES = {"pebbler.run.torch": ("capture", "fuse", "cost", "plan", "run")}
+
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def layer(module: str) -> int:
+    room = "front door" if module in FRONT_DOOR else module.split(".")[1]
+    return next(i for i, rooms in enumerate(LAYERS) if room in rooms)
+
+
+def imports(module: str, *, types: bool) -> Iterator[str]:
+    """Yield what a module imports from this package, in functions too; with `types`, also what only type checkers see."""
+    pending: list[ast.AST] = [TREES[module]]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
+            pending += node.orelse
+            continue
+        pending += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "pebbler")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "pebbler":
+            assert node.level == 0, f"{module}: relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES else node.module
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_from_the_rooms_above_its_own(module: str) -> None:
+    for other in imports(module, types=True):
+        assert other in MODULES, f"{module} imports {other}, which does not exist"
+        if layer(module) < layer("pebbler.cli"):
+            assert other not in FRONT_DOOR, f"{module} imports the front door"
+        if other in FRONT_DOOR:
+            continue  # the command line is a user like any other
+        assert layer(other) <= layer(module), f"{module} imports {other}, which is below it"
+        for room, stages in STAGES.items():
+            here, there = (name.removeprefix(f"{room}.").split(".")[0] for name in (module, other))
+            if here in stages and there in stages:
+                assert stages.index(there) <= stages.index(here), f"{module} imports {other}, a later stage"
+
+
+def test_no_import_is_cyclic() -> None:
+    try:
+        TopologicalSorter({module: set(imports(module, types=False)) for module in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_only_the_command_line_imports_the_notes() -> None:
+    for module in MODULES:
+        if module.split(".")[1:2] not in (["notes"], ["cli"]):
+            assert not [other for other in imports(module, types=True) if other.startswith("pebbler.notes")]
+
+
+def test_every_room_is_in_the_layers() -> None:
+    rooms = {name.split(".")[1] for name in MODULES if name not in FRONT_DOOR}
+    assert rooms == {room for row in LAYERS[:-1] for room in row}
+
+
+def test_the_layers_are_those_that_contributing_shows() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = [set(re.findall(r"`(\w+)`", line.split("|")[1])) for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [set(row) for row in LAYERS[:-1]]
+
+
+def test_the_forms_of_the_data_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([A-Z]\w+)`", text))
+    classes = {node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    assert len(named) > 20
+    assert named - classes == set()
+
+
+def test_no_module_name_is_used_twice() -> None:
+    seen = defaultdict(list)
+    for module in MODULES:
+        last = module.rpartition(".")[2]
+        # A command's module is named after the command, and every room may have kernels; stages are named after what is done.
+        stage = any(module == f"{room}.{name}" for room, names in STAGES.items() for name in names)
+        if module not in FRONT_DOOR and last != "kernels" and not stage and not module.startswith("pebbler.cli."):
+            seen[last].append(module)
+    assert {name: found for name, found in seen.items() if len(found) > 1} == {}
+
+
+def test_no_class_name_is_used_twice() -> None:
+    seen = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                seen[node.name.lstrip("_")].append(module)
+    assert {name: found for name, found in seen.items() if len(found) > 1} == {}
+
+
+def test_modules_and_functions_are_short() -> None:
+    long = []
+    for module, tree in TREES.items():
+        lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+        if lines > 350:
+            long.append(f"{module}: {lines} lines")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                length = node.end_lineno - node.lineno + 1
+                count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+                if length > 80:
+                    long.append(f"{module}.{node.name}: {length} lines")
+                if count > 12:
+                    long.append(f"{module}.{node.name}: {count} parameters")
+    assert long == []
+
+
+def test_kernels_know_nothing_of_graphs() -> None:
+    for module in MODULES:
+        if re.search(r"\.kernels(\.|$)", module):
+            found = {other for other in imports(module, types=True) if not re.search(r"\.kernels(\.|$)", other)}
+            assert found <= {"pebbler.compiled"}, f"{module} imports {sorted(found)}"
+
+
+def test_the_front_door_is_small() -> None:
+    import pebbler
+
+    assert len(pebbler.__all__) <= 25
+    for name in pebbler.__all__:
+        assert getattr(pebbler, name) is not None
