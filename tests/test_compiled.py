@@ -47,11 +47,11 @@ def installed(tmp_path: Path) -> Path:
     return package
 
 
-def call(package: Path, **environment: str) -> list[int]:
+def call(package: Path, script: str = CALL, **environment: str) -> list[int]:
     """Return what the outer kernel returns for 1, and how often its compiled code came from disk."""
     clean = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
     done = subprocess.run(
-        [sys.executable, "-c", CALL],
+        [sys.executable, "-c", script],
         env=clean | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
         capture_output=True,
         text=True,
@@ -99,6 +99,53 @@ def test_a_folder_that_others_may_write_to_is_passed_over(installed: Path, tmp_p
     assert call(installed, **places) == [20, 0]
     assert not list(open_to_all.rglob("*.nbi"))
     assert list((tmp_path / "home").rglob("*.nbi"))
+
+
+RECORD = """
+from typing import NamedTuple
+
+class Record(NamedTuple):
+    x: int
+"""
+ON_RECORDS = """
+from pebbler.compiled import kernel
+
+@kernel
+def outer(record):
+    return 20 * record.x
+"""
+CALL_WITH_RECORD = """
+from pebbler.probe_outer import outer
+from pebbler.{} import Record
+print(outer(Record(1)), sum(outer.stats.cache_hits.values()))
+"""
+
+
+def test_compiled_code_that_names_what_is_gone_is_made_again(installed: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    (installed / "probe_outer.py").write_text(ON_RECORDS)
+    (installed / "probe_record.py").write_text(RECORD)
+    assert call(installed, CALL_WITH_RECORD.format("probe_record"), **home) == [20, 0]
+    assert call(installed, CALL_WITH_RECORD.format("probe_record"), **home) == [20, 1]
+    (installed / "probe_record.py").rename(installed / "probe_moved.py")
+    assert call(installed, CALL_WITH_RECORD.format("probe_moved"), **home) == [20, 0]
+    assert call(installed, CALL_WITH_RECORD.format("probe_moved"), **home) == [20, 1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a pickle", b"\x80\x04N."])
+def test_damaged_files_are_made_again(installed: Path, tmp_path: Path, damage: bytes) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    assert call(installed, **home) == [20, 0]
+    files = [path for path in (tmp_path / "home").rglob("*") if path.suffix in (".nbi", ".nbc")]
+    assert len(files) >= 4
+    for path in files:
+        path.write_bytes(damage)
+    assert call(installed, **home) == [20, 0]
+    assert call(installed, **home) == [20, 1]
+    for path in files:
+        if path.suffix == ".nbc":
+            path.write_bytes(damage)
+    assert call(installed, **home)[0] == 20
 
 
 def test_keys_are_of_the_sources() -> None:
