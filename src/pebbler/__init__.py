@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pebbler.game.rich_repr import show_with
 from pebbler.version import VERSION
 
 if TYPE_CHECKING:
@@ -63,6 +64,14 @@ _MODULES = ("torch", "trace", "workloads")
 
 __all__ = sorted([*_HOME, *_MODULES])
 __version__ = VERSION
+
+
+def _html(thing: object) -> str | None:
+    html: str | None = import_module("pebbler.show.notebook").html(thing)
+    return html
+
+
+show_with(_html)  # what a notebook shows is drawn by a room that the things shown do not know
 
 
 def __getattr__(name: str) -> Any:

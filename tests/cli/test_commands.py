@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,10 @@ from pebbler.cli import main
 from pebbler.files import MAX_BYTES, write_bytes, write_json
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
 from pebbler.notes import note_order
+from pebbler.referee.judgement import check
+from pebbler.solver.chain import solve_chain
 from pebbler.workloads import chain, mlp, note_mlp
 
 
@@ -72,7 +77,7 @@ def test_check_of_the_notes_legal_orders(cli, tmp_path, name, energy, levels):
     assert "move" not in answer
     status, out, _ = cli("check", note_plan(tmp_path, name))
     assert status == 0
-    assert f"{energy / 1e6:.3f} uJ" in out
+    assert f"{energy / 1e6:.3f} µJ" in out
 
 
 @pytest.mark.parametrize(("name", "place"), [("fused", 7), ("perlayer", 8)])
@@ -94,22 +99,22 @@ def test_check_of_the_notes_broken_orders(cli, tmp_path, name, place):
 def test_check_execute(cli, tmp_path):
     status, out, err = cli("check", note_plan(tmp_path, "optimal"), "--execute")
     assert status == 0
-    assert "bit-identical to program order" in err
+    assert "bit-identical to program order" in out
     status, out, _ = cli("check", note_plan(tmp_path, "optimal"), "--execute", "--json")
     assert json.loads(out)["execute"]["identical"] is True
     status, out, _ = cli("check", note_plan(tmp_path, "fused"), "--execute", "--ignore-war", "--json")
     assert status == 1  # priced as the note did, but it computes something else
     assert json.loads(out)["execute"]["identical"] is False
     Plan.in_order(chain(3), machine("red-blue"), start={"N0": "fast"}).save(tmp_path / "chain.json")
-    status, _, err = cli("check", tmp_path / "chain.json", "--execute")
-    assert (status, "fingerprints" in err) == (0, True)
+    status, out, _ = cli("check", tmp_path / "chain.json", "--execute")
+    assert (status, "fingerprints" in out) == (0, True)
 
 
 def test_check_says_when_the_file_claims_another_energy(cli, tmp_path):
     Plan.in_order(chain(3), machine("red-blue"), start={"N0": "fast"}, energy=5).save(tmp_path / "p.json")
     status, out, err = cli("check", tmp_path / "p.json", "--json")
     assert (status, json.loads(out)["energy"]) == (0, 7)
-    assert "the file says 5 units; the referee finds 7 units" in err
+    assert "void: the energy of 5 units is not what the referee finds, 7 units" in err
 
 
 def test_graph_counts_the_orders_of_note_000(cli):
@@ -468,3 +473,64 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert os.read(reader, 100) == b"through"
     os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_a_file_of_another_kind_is_named_with_the_command_that_takes_it(cli, tmp_path):
+    graph = chain(3)
+    graph.save(tmp_path / "graph.json")
+    Plan.in_order(graph, machine("red-blue"), start={"N0": "fast"}).save(tmp_path / "plan.json")
+    status, out, err = cli("check", tmp_path / "graph.json")
+    assert (status, out) == (2, "")
+    assert "this file is a graph (pebbler-graph-1), not a plan; pebbler solve, graph and trace take it" in err
+    status, out, err = cli("solve", tmp_path / "plan.json")
+    assert (status, out) == (2, "")
+    assert "this file is a plan (pebbler-plan-1), not a graph; pebbler check, report, export and trace take it" in err
+
+
+def test_check_says_what_is_proven_and_what_is_only_claimed(cli, tmp_path):
+    honest = solve_chain(12, red=4)
+    honest.save(tmp_path / "honest.json")
+    status, out, err = cli("check", tmp_path / "honest.json")
+    assert (status, err) == (0, "")
+    assert "proven optimal: recurrence over all schedules" in out
+    replace(honest, bound=honest.energy + 1).save(tmp_path / "boast.json")
+    status, out, err = cli("check", tmp_path / "boast.json", "--json")
+    answer = json.loads(out)
+    assert (status, answer["status"], answer["bound"]) == (0, "optimal", honest.energy)
+    assert answer["claimed"]["bound"] == honest.energy + 1
+    assert "is above the energy of this very plan" in answer["void"][0]
+    assert answer["void"][0] in err
+    wide = Plan.in_order(tile(mlp(n=20, hidden=1000), "hidden", 100), machine("notes"), status="optimal")
+    energy = check(wide).energy
+    replace(wide, energy=energy, bound=energy).save(tmp_path / "wide.json")
+    status, out, err = cli("check", tmp_path / "wide.json")
+    assert "claimed by the file, not verified: a bound of" in out
+    assert "claimed by the file, not verified: that it is optimal" in out
+    assert "proven optimal" not in out
+
+
+def test_an_illegal_plan_has_no_energy(cli, tmp_path):
+    status, out, _ = cli("check", note_plan(tmp_path, "fused"), "--json")
+    answer = json.loads(out)
+    assert (status, answer["legal"], answer["energy"], answer["levels"]) == (1, False, None, {})
+    status, out, _ = cli("report", tmp_path / "fused.json", "-o", tmp_path / "r.html", "--json")
+    assert json.loads(out)["plans"][0]["energy"] is None
+
+
+def test_a_report_is_a_page_and_nothing_else(cli, tmp_path):
+    status, _, err = cli("report", tmp_path / "there-is-no-such-plan.json", "-o", tmp_path / "x.pdf")
+    assert status == 2
+    assert "x.pdf: a report is a page, and is written as .html" in err
+
+
+def test_a_terminal_without_micro_gets_u(monkeypatch):
+    from pebbler.cli import output
+
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    output.say(output.energy(10_764_315, "pJ"))
+    output.table("in µJ", ["energy"], [["1 µJ"]])
+    stream.flush()
+    text = stream.buffer.getvalue().decode()
+    assert "10.764 uJ" in text
+    assert "in uJ" in text

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from pebbler.errors import IllegalPlan
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.moves import Drop
 from pebbler.game.plan import Move, Plan
 from pebbler.notes import note_order
 from pebbler.referee.judgement import check, require_legal
@@ -438,7 +439,7 @@ def test_drops_are_free_and_keeping_everything_never_costs_more(rng):
     plan = random_plan(rng, graph, random_machine(rng, graph, monotone=True), extra=12)
     if plan is None:
         return
-    kept = [move for move in plan.moves if move[0] != "drop"]
+    kept = [move for move in plan.moves if not isinstance(move, Drop)]
     before, after = check(plan), check(Plan(graph, plan.machine, kept, steady=False))
     if not after.legal:
         assert "would hold" in after.error  # what was not dropped takes room, and that is the only harm
@@ -506,3 +507,9 @@ def test_ignore_war_lets_the_old_version_live_on():
     plan = Plan.in_order(broken.graph, machine("notes-recency"), order)
     assert not check(plan).legal
     assert check(plan, ignore_war=True).legal
+
+
+def test_check_takes_a_path(tmp_path):
+    plan = Plan.in_order(note_mlp(), machine("notes"))
+    plan.save(tmp_path / "plan.json")
+    assert check(tmp_path / "plan.json").energy == check(str(tmp_path / "plan.json")).energy == check(plan).energy

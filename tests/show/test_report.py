@@ -147,8 +147,9 @@ def test_program_order_joins_once_and_only_where_it_is_not_there_yet(optimal: Pl
 
 def test_verdict_and_claim_stand_side_by_side(optimal: Plan) -> None:
     wrong = gather([replace(optimal, energy=5, bound=1, status="bounded")]).plans[0]
-    assert (wrong.claimed, wrong.judgement.energy) == (5, 10_764_315)
-    assert wrong.gap == pytest.approx(10_764_314)
+    assert (wrong.claims.energy, wrong.judgement.energy) == (5, 10_764_315)
+    assert wrong.claims.void == ["the energy of 5 pJ is not what the referee finds, 10.764 µJ"]
+    assert (wrong.bound, wrong.status) == (10_764_315, "optimal")  # proven here, whatever the file says
 
 
 def test_tiles_of_any_number_of_axes_know_what_they_are_tiles_of() -> None:
@@ -165,6 +166,8 @@ def test_tiles_of_any_number_of_axes_know_what_they_are_tiles_of() -> None:
 def test_wrong_requests_are_refused(optimal: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="at least one plan"):
         report([], tmp_path / "x.html")
+    with pytest.raises(InputError, match=r"x.pdf: a report is a page"):
+        report(optimal, tmp_path / "x.pdf")
     with pytest.raises(InputError, match="names must match"):
         report(optimal, tmp_path / "x.html", names=["a", "b"])
     monkeypatch.setattr(sys.modules["pebbler.show.report.page_data"], "MOST_MOVES", 10)

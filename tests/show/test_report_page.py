@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from pebbler import machine, workloads
@@ -19,8 +21,10 @@ from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
 from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
+from pebbler.referee.touches import touch
 from pebbler.show.report import report
 from pebbler.show.report.page_data import GraphData, PlanData, program_order
+from pebbler.solver import solve
 from strategies import random_cache_machine, random_graph, random_machine, random_order, random_plan
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -305,6 +309,12 @@ def test_the_pages_rules_are_the_referees(show: Callable[..., Opened]) -> None:
 
 def random_case(seed: int) -> tuple[GraphData, PlanData] | None:
     """Return a plan, legal or not, on one of the three kinds of machine, with the referee's judgement."""
+    plan = random_schedule(seed)
+    return plan and (GraphData.of(plan.graph, plan.energy_unit), PlanData.of(plan, "random", 0, baseline=True))
+
+
+def random_schedule(seed: int) -> Plan | None:
+    """Return a plan, legal or not, on one of the three kinds of machine: `explicit`, `lru`, `recency` by the seed."""
     rng = random.Random(seed)
     graph = random_graph(rng, 8)
     if seed % 3 == 0:
@@ -318,5 +328,141 @@ def random_case(seed: int) -> tuple[GraphData, PlanData] | None:
         cached = msgspec.structs.replace(cached, allocator=rng.choice(["own", "reuse"]), line=rng.choice([1, 1, 2, 3]))
         order = random_order(rng, graph, war=rng.random() < 0.8)
         plan = Plan.in_order(graph, cached, [graph.ops[op].name for op in order])
-    plan = replace(plan, steady=rng.random() < 0.5)
-    return GraphData.of(graph, plan.energy_unit), PlanData.of(plan, "random", 0, baseline=True)
+    return replace(plan, steady=rng.random() < 0.5)
+
+
+@pytest.fixture(scope="module")
+def flagship() -> Plan:
+    """The notes' step as the solver tiles it: its activations are computed a second time."""
+    return solve("mlp:n=20,hidden=1000", "notes", quick=True, time_limit=None)
+
+
+def units_in_stack(plan: Plan) -> list[list[int]]:
+    """Return how many units each level holds after every number of moves, line by line from the rules of the LRU stack."""
+    machine, flow = plan.machine.in_unit(plan.graph.unit), plan.graph.dataflow
+    line, touches = machine.line, touch(plan.graph, plan.moves.order, machine.allocator, machine.line)
+    touched = {int(flow.storage[tensor]) for tensor in touches.tensor}
+    starts = {int(flow.storage[flow.value_tensor[value]]) for value in np.flatnonzero(flow.value_maker < 0)}
+    ends = [*np.cumsum([level.capacity for level in machine.level[:-1]]) // line, 2**60]
+    stack: OrderedDict[int, None] = OrderedDict()  # lines, the most recent last
+    found = []
+    for counted in (False, True) if plan.steady else (True,):
+        seen = set(touched) if plan.steady else set[int]()
+        for step in range(len(plan.moves) + 1):
+            if counted:
+                # What starts and was never touched lies in the last level.
+                idle = sum(-(-int(flow.tensor_size[root]) // line) for root in starts - seen)
+                reached = [min(len(stack), int(end)) for end in ends]
+                held = [(after - before) * line for before, after in zip([0, *reached], reached, strict=False)]
+                found.append([*held[:-1], held[-1] + idle * line])
+            for i in np.flatnonzero(touches.step == step).tolist():
+                seen.add(int(flow.storage[touches.tensor[i]]))
+                first, units = int(touches.address[i]) // line, int(touches.units[i])
+                for number in range(first, first + -(-units // line)):
+                    stack[number] = None
+                    stack.move_to_end(number)
+    return found
+
+
+def test_the_player_holds_what_the_lru_stack_holds(show: Callable[..., Opened], flagship: Plan) -> None:
+    count, stack = len(flagship.moves), units_in_stack(flagship)
+    assert count > len(flagship.graph.ops)  # something is recomputed
+    opened = show(flagship)
+    for step in (0, 1, 40, 100, 150, 200, count - 1, count):
+        opened.page.evaluate(f"pebbler.player().goTo({step})")
+        meters = opened.page.locator("#player-view .meter")
+        assert [int(meters.nth(i).get_attribute("data-units")) for i in range(4)] == stack[step], step
+        drawn = [int(meters.nth(i).get_attribute("data-needed")) for i in range(4)]
+        assert all(needed <= held for needed, held in zip(drawn, stack[step], strict=True)), step
+
+
+def test_the_pages_lru_stack_is_that_of_the_rules(show: Callable[..., Opened]) -> None:
+    plans = [plan for seed in range(1, 90, 3) if check(plan := random_schedule(seed)).legal]
+    cases = [(GraphData.of(plan.graph, "units"), PlanData.of(plan, "random", 0, baseline=True)) for plan in plans]
+    found = show(note_plan()).page.evaluate(
+        """(cases) => cases.map(({ graph, plan }) => {
+          const line = new pebbler.Timeline(graph, plan, plan);
+          return Array.from({ length: line.length + 1 }, (_, step) => line.used(step));
+        })""",
+        [msgspec.to_builtins({"graph": graph, "plan": plan}) for graph, plan in cases],
+    )
+    assert len(plans) > 10
+    for plan, used in zip(plans, found, strict=True):
+        assert used == units_in_stack(plan)
+
+
+def test_what_nothing_needs_before_it_is_made_again_is_not_drawn(show: Callable[..., Opened], flagship: Plan) -> None:
+    opened, moves = show(flagship), flagship.moves.order.tolist()
+    flow = flagship.graph.dataflow
+    again = next(op for op in moves if moves.count(op) > 1)
+    value = int(flow.op_writes.row(again)[0])
+    first, second = [at + 1 for at, op in enumerate(moves) if op == again][:2]
+    uses = [at + 1 for at, op in enumerate(moves) if value in flow.op_reads.row(op).tolist()]
+    dead = max((at for at in uses if at < second), default=first)
+    held = f"(step) => pebbler.player().given.places(step)[{value}] !== null"
+    for step, expected in ((first, True), (dead, False), (second - 1, False), (second, True)):
+        assert opened.page.evaluate(held, step) is (expected or step == first), step  # what was just made is drawn
+
+
+def test_the_peak_of_the_lifetimes_is_room_that_is_really_touched(show: Callable[..., Opened], flagship: Plan) -> None:
+    found = show(flagship).page.evaluate(
+        "() => { const line = pebbler.player().given, lives = pebbler.livesOf(line);"
+        "return { peak: pebbler.roomOf(lives, line.graph.value_size).peak.units,"
+        "lives: lives.map(({ value, from, to, low }) => [value, from, to, low]) }; }"
+    )
+    touches = touch(flagship.graph, flagship.moves.order, flagship.machine.allocator, flagship.machine.line)
+    blocks = zip(touches.address.tolist(), touches.units.tolist(), strict=True)
+    distinct = len({unit for low, units in blocks for unit in range(low, low + units)})
+    assert 0 < found["peak"] <= distinct
+    sizes = flagship.graph.dataflow.value_size.tolist()
+    lives = sorted(found["lives"], key=lambda life: life[1])
+    for i, (value, _, to, low) in enumerate(lives):  # no unit belongs to two at once
+        for other, start, _, base in lives[i + 1 :]:
+            if start >= to:
+                break
+            assert low + sizes[value] <= base or base + sizes[other] <= low
+
+
+def test_the_page_believes_no_claim(show: Callable[..., Opened], tmp_path: Path) -> None:
+    honest = solve("note-mlp", "notes-recency")
+    assert honest.status == "optimal"
+    worse = replace(honest, moves=Plan.in_order(honest.graph, honest.machine).moves)
+    text = show([honest, worse], names=["honest", "worse"]).page.locator("#summary-view").inner_text()
+    assert "It is proven optimal" in text
+    opened = show(worse)
+    text = opened.page.locator("#summary-view").inner_text()
+    assert "optimal: no legal plan" not in text
+    assert "at most 2.2 % above the proven lower bound" in text
+    assert "What its file says of it does not hold" in opened.page.locator("[data-test=void]").inner_text()
+    illegal = replace(honest, moves=list(honest.moves)[::-1])
+    text = show(illegal).page.locator("#summary-view").inner_text()
+    assert "This plan is illegal" in text
+    assert "no gap" not in text
+    assert "optimal" not in text
+
+
+def test_a_claim_that_cannot_be_proven_quickly_is_called_one(show: Callable[..., Opened], flagship: Plan) -> None:
+    boast = replace(flagship, bound=flagship.energy, status="optimal")
+    text = show(boast).page.locator("#summary-view").inner_text()
+    assert "Claimed by the file, not verified: that it is optimal, and a bound of 4.0" in text
+    assert "It is proven optimal" not in text
+
+
+def test_plans_under_different_rules_get_no_ratio(show: Callable[..., Opened]) -> None:
+    page = show([note_plan(), note_plan("notes")], names=["ranks", "caches"]).page
+    page.locator("#diff-view select").nth(0).select_option(label="caches")
+    page.locator("#diff-view select").nth(1).select_option(label="ranks")
+    text = page.locator("#diff-view").inner_text()
+    assert "no ratio, because they are priced under different rules" in text
+    assert "hardware LRU caches" in text
+    assert " than caches" not in text
+    assert "Energy by op" not in text
+    assert "says nothing about the plans" in page.locator("#summary-view").inner_text()
+
+
+def test_a_time_is_called_a_time(show: Callable[..., Opened]) -> None:
+    plan = replace(chain_plan(6), meta={"cost_unit": "ns"})
+    text = show(plan).page.locator("main").inner_text().lower()
+    assert "where the time goes" in text
+    assert "time against memory" in text
+    assert "energy" not in text

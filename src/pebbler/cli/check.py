@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pebbler.cli.options import Json, PlanFile
+
+if TYPE_CHECKING:
+    from pebbler.game.plan import Plan
+    from pebbler.referee.judgement import Judgement
+    from pebbler.run.numbers import Comparison
+    from pebbler.solver.assessment import Assessment
 
 __all__ = ["check"]
 
@@ -21,54 +27,86 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Say whether a plan is legal, what it costs and where.
+    """Say whether a plan is legal, what it costs and where, and what of its claims holds.
+
+    Nothing in the file is believed: the referee finds the energy, and bounds that are quick to prove are proven again.
 
     Exit status 0: legal; 1: illegal, or its results differ from program order; 2: not a plan.
 
     Example: pebbler check plan.json --execute
     """
-    from pebbler.cli.output import emit_json, energy, number, table, tell
-    from pebbler.errors import InputError, quoted
+    from pebbler.cli.output import emit_json, tell
+    from pebbler.errors import InputError
     from pebbler.game.plan import Plan
     from pebbler.referee import judgement as referee
     from pebbler.run.numbers import verify
+    from pebbler.solver.assessment import assess
 
-    loaded = Plan.load(plan)
+    loaded = Plan.load("/dev/stdin" if str(plan) == "-" else plan)
     try:
         judgement = referee.check(loaded, ignore_war=ignore_war)
         comparison = verify(loaded) if execute and judgement.legal else None
+        # Bounds are for legal plans: one that breaks a rule, allowed or not, may well be below them.
+        assessment = None if ignore_war else assess(loaded, judgement)
     except InputError as error:
         raise InputError(f"{plan}: {error}") from None
-    unit = loaded.energy_unit
-    if (
-        judgement.legal
-        and loaded.energy is not None
-        and abs(loaded.energy - judgement.energy) > 1e-9 * abs(judgement.energy)
-    ):
-        tell(f"note: the file says {energy(loaded.energy, unit)}; the referee finds {energy(judgement.energy, unit)}")
     same = comparison is None or comparison.largest_difference <= 1e-12
+    for wrong in () if assessment is None else assessment.void:
+        tell(f"void: {wrong}")
     if json:
-        result = judgement.to_dict()
+        result = judgement.to_dict() | ({} if assessment is None else assessment.to_dict())
         if comparison is not None:
             result["execute"] = comparison
         emit_json(result)
     elif not judgement.legal:
         tell(f"illegal: {judgement.error}")
     else:
-        steady = "steady" if loaded.steady else "one step"
-        rows = [
-            [quoted(level), energy(amount, unit), number(judgement.peak.get(level)) if judgement.peak else "-"]
-            for level, amount in judgement.levels.items()
-        ]
-        title = f"legal: {energy(judgement.energy, unit)} in {len(loaded.moves):,} moves ({steady})"
-        table(title, ["level", "energy", f"peak ({quoted(loaded.graph.unit)})"], rows)
-        table("", ["moves", "energy"], [[kind, energy(amount, unit)] for kind, amount in judgement.moves.items()])
-        dearest = sorted(judgement.tensors.items(), key=lambda item: -item[1])[:8]
-        table("", ["dearest tensors", "energy"], [[quoted(name), energy(amount, unit)] for name, amount in dearest])
+        _print_costs(loaded, judgement)
+        if assessment is not None:
+            _print_claims(assessment)
         if comparison is not None:
-            what = "params and outputs" if comparison.numbers else "fingerprints"
-            verdict = (
-                "bit-identical to" if comparison.identical else f"{comparison.largest_difference:.2g} (relative) from"
-            )
-            tell(f"executed: {len(comparison.compared)} {what} {verdict} program order")
+            _print_comparison(comparison)
     raise typer.Exit(0 if judgement.legal and same else 1)
+
+
+def _print_costs(plan: Plan, judgement: Judgement) -> None:
+    from pebbler.cli.output import energy, number, table
+    from pebbler.errors import quoted
+
+    unit, word = plan.energy_unit, plan.cost_word
+    steady = "steady" if plan.steady else "one step"
+    rows = [
+        [quoted(level), energy(amount, unit), number(judgement.peak.get(level)) if judgement.peak else "-"]
+        for level, amount in judgement.levels.items()
+    ]
+    title = f"legal: {energy(judgement.energy, unit)} in {len(plan.moves):,} moves ({steady})"
+    table(title, ["level", word, f"peak ({quoted(plan.graph.unit)})"], rows)
+    table("", ["moves", word], [[kind, energy(amount, unit)] for kind, amount in judgement.moves.items()])
+    dearest = sorted(judgement.tensors.items(), key=lambda item: -item[1])[:8]
+    table("", ["dearest tensors", word], [[quoted(name), energy(amount, unit)] for name, amount in dearest])
+
+
+def _print_claims(assessment: Assessment) -> None:
+    """Print what is proven, and what the file says beyond that."""
+    from pebbler.cli.output import energy, say
+    from pebbler.errors import one_line
+
+    plan, unit = assessment.plan, assessment.plan.energy_unit
+    if assessment.status == "optimal":
+        say(f"proven optimal: {one_line(assessment.proof)}" if assessment.proof else "proven optimal")
+    elif assessment.bound is not None and assessment.gap is not None:
+        bound = energy(assessment.bound, unit)
+        say(f"proven: at most {100 * assessment.gap:.1f} % above the bound of {bound} ({one_line(assessment.proof)})")
+    if "bound" in assessment.unverified:
+        words = f" ({one_line(plan.proof)})" if plan.proof else ""
+        say(f"claimed by the file, not verified: a bound of {energy(plan.bound, unit)}{words}")
+    if "status" in assessment.unverified:
+        say("claimed by the file, not verified: that it is optimal")
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    from pebbler.cli.output import say
+
+    what = "params and outputs" if comparison.numbers else "fingerprints"
+    verdict = "bit-identical to" if comparison.identical else f"{comparison.largest_difference:.2g} (relative) from"
+    say(f"executed: {len(comparison.compared)} {what} {verdict} program order")

@@ -31,7 +31,15 @@ def report(
     with progress("gathering what the page shows"):
         data = write(list(plans), output, title=title, references=marked_orders())
     found = [
-        {"name": plan.name, "legal": plan.judgement.legal, "energy": plan.judgement.energy}
+        {
+            "name": plan.name,
+            "legal": plan.judgement.legal,
+            "energy": plan.judgement.energy if plan.judgement.legal else None,
+            "bound": plan.bound,
+            "status": plan.status,
+            "unverified": plan.claims.unverified,
+            "void": plan.claims.void,
+        }
         | ({"error": plan.judgement.error} if plan.judgement.error else {})
         for plan in data.plans
     ]
@@ -41,4 +49,6 @@ def report(
     for plan in data.plans:
         if plan.judgement.error:
             tell(f"{plan.name} is illegal: {plan.judgement.error}")
+        for wrong in plan.claims.void:
+            tell(f"{plan.name}: void: {wrong}")
     tell(f"open {output}")

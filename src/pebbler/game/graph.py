@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import read_json, write_bytes
+from pebbler.files import write_bytes
 from pebbler.game.dataflow import Dataflow
+from pebbler.game.file_kinds import read_kind
+from pebbler.game.rich_repr import RichRepr
 from pebbler.game.versions import derive
 
 __all__ = ["FORMAT", "Graph", "GraphFile", "Kind", "Op", "Tensor"]
@@ -67,7 +69,7 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     meta: dict[str, Any] = {}
 
 
-class Graph:
+class Graph(RichRepr):
     """Tensors and ops in program order.
 
     Built step by step, read as a value: `tensors` and `ops` are tuples, and what is derived from them is derived anew when more
@@ -285,7 +287,7 @@ class Graph:
     @classmethod
     def load(cls, path: str | Path) -> Graph:
         """Return the graph in a JSON file; a wrong file is refused with the place and what was expected."""
-        file = read_json(path, GraphFile)
+        file = read_kind(path, GraphFile, FORMAT)
         try:
             return cls.from_file(file)
         except InputError as error:

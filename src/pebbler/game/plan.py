@@ -12,11 +12,14 @@ import msgspec
 import numpy as np
 
 from pebbler.errors import InputError, quoted
-from pebbler.files import int_if_whole, read_json, write_bytes
+from pebbler.files import int_if_whole, write_bytes
+from pebbler.game.amounts import cost_word, energy_text
+from pebbler.game.file_kinds import read_kind
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine, energy_unit
 from pebbler.game.moves import Move, Moves
 from pebbler.game.replay import Replay
+from pebbler.game.rich_repr import RichRepr
 
 __all__ = ["FORMAT", "Plan", "Status"]
 
@@ -41,11 +44,12 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     meta: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(RichRepr):
     """A schedule for one graph on one machine.
 
-    `energy`, `bound` and `status` are claims until `pebbler.check` has judged the plan; `proof` says where the bound comes
+    `energy`, `bound` and `status` are claims, of a solver or of a file: `pebbler.check` says what the energy is, and
+    `pebbler.solver.assessment.assess` what of the rest can be proven again. `proof` says where the bound comes
     from. `steady=None` takes the default: steady when the graph updates params.
 
     >>> from pebbler.workloads import chain
@@ -78,6 +82,20 @@ class Plan:
         numbers = range(len(graph.ops)) if order is None else [graph.op_index(name) for name in order]
         return cls(graph, machine, Moves.computes(graph, machine, numbers), **more)
 
+    def __repr__(self) -> str:
+        """Return one line, however long the plan is.
+
+        >>> from pebbler import machine, workloads
+        >>> Plan.in_order(workloads.note_mlp(), machine("notes-recency"), energy=11004490, status="heuristic")
+        Plan('note-mlp' on 'notes-recency', 15 moves, steady; said to be heuristic, 11.004 µJ)
+        """
+        said = [str(self.status)] if self.status is not None else []
+        said += [energy_text(self.energy, self.energy_unit)] if self.energy is not None else []
+        said += [f"bound {energy_text(self.bound, self.energy_unit)}"] if self.bound is not None else []
+        steady = "steady" if self.steady else "one step"
+        claims = f"; said to be {', '.join(said)}" if said else ""
+        return f"Plan({self.graph.name!r} on {self.machine.name!r}, {len(self.moves):,} moves, {steady}{claims})"
+
     @property
     def gap(self) -> float | None:
         """How far the energy may be above the optimum, as a fraction of it; None when no bound is known."""
@@ -92,6 +110,11 @@ class Plan:
         """What its costs are counted in: pJ, plain units for pebbles, or what the plan's `meta` says, such as ns for time."""
         said = self.meta.get("cost_unit")
         return said if isinstance(said, str) else energy_unit(self.graph.unit)
+
+    @property
+    def cost_word(self) -> str:
+        """What its costs are: an energy, or a time."""
+        return cost_word(self.energy_unit)
 
     # Names to numbers -------------------------------------------------------------------------------------------------
 
@@ -150,7 +173,7 @@ class Plan:
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Return the plan in a JSON file; a wrong file is refused with the place and what was expected."""
-        file = read_json(path, PlanFile)
+        file = read_kind(path, PlanFile, FORMAT)
         place = "graph"
         try:
             graph = Graph.from_file(file.graph)

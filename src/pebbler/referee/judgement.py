@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.errors import IllegalPlan, quoted
+from pebbler.errors import IllegalPlan, one_line, quoted
 from pebbler.files import int_if_whole
+from pebbler.game.amounts import energy_text
 from pebbler.game.dataflow import NONE
 from pebbler.game.machine import Machine
 from pebbler.game.moves import COMPUTE, KINDS, Moves
 from pebbler.game.plan import Plan
+from pebbler.game.rich_repr import RichRepr
 from pebbler.referee import pricing
 from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.explicit_game import LEGAL, ExplicitGame, MoveArrays
@@ -24,8 +27,8 @@ from pebbler.referee.reasons import explain
 __all__ = ["Judgement", "check", "require_legal"]
 
 
-@dataclass(frozen=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(RichRepr):
     """What the referee says of a plan. Energies are in the graph's energy unit, peaks in the graph's unit.
 
     Every breakdown adds up to `energy`: `levels` and `tensors` by themselves (an op's own cost counts where its results go,
@@ -43,20 +46,29 @@ class Judgement:
     ops: Mapping[str, float]
     moves: Mapping[str, float]
     step_energy: npt.NDArray[np.float64]
+    unit: str = "units"  # of the energies
+
+    def __repr__(self) -> str:
+        """Return one line, however large the graph is."""
+        if not self.legal:
+            return f"Judgement(illegal, {one_line(self.error or '')})"
+        levels = ", ".join(f"{quoted(name)} {energy_text(part, self.unit)}" for name, part in self.levels.items())
+        return f"Judgement(legal, {energy_text(self.energy, self.unit)}: {levels})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the judgement as `pebbler check --json` prints it."""
-        result: dict[str, Any] = {"legal": self.legal, "energy": self.energy}
+        """Return the judgement as `pebbler check --json` prints it; an illegal plan has no energy."""
+        result: dict[str, Any] = {"legal": self.legal, "energy": self.energy if self.legal else None}
         if self.error is not None:
             result["error"] = self.error
         if self.move is not None:
             result["move"] = self.move
-        result |= {"peak": dict(self.peak), "levels": dict(self.levels), "moves": dict(self.moves)}
-        return result | {"tensors": dict(self.tensors), "ops": dict(self.ops)}
+        books = {"levels": self.levels, "moves": self.moves, "tensors": self.tensors, "ops": self.ops}
+        priced = self.legal or self.energy > 0
+        return result | {"peak": dict(self.peak)} | {name: dict(book) if priced else {} for name, book in books.items()}
 
 
-def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
-    """Return whether a plan is legal, what it costs and where.
+def check(plan: Plan | str | Path, *, ignore_war: bool = False) -> Judgement:
+    """Return whether a plan, or the plan in a file, is legal, what it costs and where.
 
     `ignore_war` lets an update overwrite what is still to be read, as the notes did, to price their broken orders.
 
@@ -67,6 +79,7 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
     >>> check(Plan.in_order(step, machine("notes-recency"), broken)).error
     'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
     """
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     graph, flow = plan.graph, plan.graph.dataflow
     machine = plan.machine.in_unit(graph.unit)
     moves = plan.moves
@@ -111,6 +124,7 @@ def check(plan: Plan, *, ignore_war: bool = False) -> Judgement:
         ops=_named(flow.op_names, books.by_op),
         moves=_named(KINDS, books.by_kind),
         step_energy=books.step_energy,
+        unit=plan.energy_unit,
     )
 
 

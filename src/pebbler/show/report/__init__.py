@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pebbler.errors import InputError
 from pebbler.game.plan import Plan
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ def report(
     from pebbler.show.report.page_data import gather
     from pebbler.show.report.report_page import page
 
+    if Path(path).suffix.lower() not in (".html", ".htm", ""):
+        raise InputError(f"{path}: a report is a page, and is written as .html")
     given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
     loaded = []
     labels = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -12,11 +12,13 @@ from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
+from pebbler.game.rich_repr import RichRepr
 from pebbler.game.tile_meta import origin
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
+from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem
 
@@ -114,6 +116,18 @@ class JudgementData:
 
 
 @dataclass(frozen=True)
+class ClaimData:
+    """What a plan says of itself, which of it nothing here confirms, and which of it is wrong."""
+
+    energy: float | None
+    bound: float | None
+    status: str | None
+    proof: str
+    unverified: list[str]
+    void: list[str]
+
+
+@dataclass(frozen=True)
 class PlanData:
     """One plan: its moves as flat lists, the referee's judgement, and how its memory behaves."""
 
@@ -123,11 +137,11 @@ class PlanData:
     capacity: list[int]
     steady: bool
     baseline: bool  # made here for comparison, not given by the user
-    claimed: float | None
-    bound: float | None
+    bound: float | None  # this and the next three: proven while the page was made
     gap: float | None
     status: str | None
     proof: str
+    claims: ClaimData
     source: str | None
     program_order: float | None
     kind: list[int]
@@ -149,7 +163,7 @@ class PlanData:
         for value, level in plan.replay().start:
             start[value] |= 1 << (level if machine.management == "explicit" else slowest)
         base = None if baseline else program_order(plan)
-        judged = replace(plan, energy=judgement.energy) if judgement.legal else plan
+        found = assess(plan, judgement)
         return cls(
             name=name,
             graph=graph,
@@ -157,11 +171,13 @@ class PlanData:
             capacity=pricing.capacities(machine).tolist(),
             steady=bool(plan.steady),
             baseline=baseline,
-            claimed=plan.energy,
-            bound=plan.bound,
-            gap=None if judged.gap is None or judged.gap == float("inf") else judged.gap,
-            status=plan.status,
-            proof=plan.proof,
+            bound=found.bound,
+            gap=found.gap,
+            status=found.status if plan.status is not None or plan.bound is not None else None,
+            proof=found.proof,
+            claims=ClaimData(
+                plan.energy, plan.bound, plan.status, plan.proof, list(found.unverified), list(found.void)
+            ),
             source=None if plan.source is None else plan.source.name,
             program_order=None if base is None else check(base).energy,
             kind=moves.kind.tolist(),
@@ -185,15 +201,19 @@ class PlanData:
         )
 
 
-@dataclass(frozen=True)
-class ReportData:
-    """Everything on the page."""
+@dataclass(frozen=True, repr=False)
+class ReportData(RichRepr):
+    """Everything on the page. A notebook shows the page itself."""
 
     title: str
     version: str
     graphs: list[GraphData]
     plans: list[PlanData]
     landscape: Landscape | None
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(plan.name) for plan in self.plans[:6]) + (", ..." if len(self.plans) > 6 else "")
+        return f"ReportData({self.title[:80]!r}, plans {names})"
 
 
 def gather(

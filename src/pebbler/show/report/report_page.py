@@ -14,6 +14,7 @@ from pebbler.show.style import base_style
 
 __all__ = ["page"]
 
+MOST_FRAMED = 4_000_000  # characters; a notebook with more in one cell becomes slow
 LIBRARIES = ("d3-7.9.2", "plot-0.6.17", "dagre-1.1.8")
 # In the order in which they need one another; together they are one function's body.
 SCRIPTS = (
@@ -64,6 +65,14 @@ def page(data: ReportData) -> str:
         data=embedded(to_json(data)),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
+
+
+def framed(data: ReportData) -> str | None:
+    """Return the page in a frame, as a notebook shows it; None where it is too long for one."""
+    text = page(data)
+    if len(text) > MOST_FRAMED:
+        return None
+    return f'<iframe srcdoc="{escape(text)}" style="width:100%;height:46rem;border:0" title="{escape(data.title)}"></iframe>'
 
 
 def embedded(json: bytes) -> str:

@@ -16,7 +16,7 @@ from pebbler.solver.tiling.tiling_bound import tiled_bound
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 
-__all__ = ["TransformSearch", "solve_tiled"]
+__all__ = ["TransformSearch", "solve_orders", "solve_tiled"]
 
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
@@ -45,7 +45,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     if problem.machine.management != "explicit":
         search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:
-            _solve_orders(search)
+            solve_orders(search)
     if search.done:
         return
     transforms = TransformSearch(search, space, 0.4 * search.remaining)
@@ -66,7 +66,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
         candidates = sorted(candidates[:count], key=lambda candidate: candidate.energy)
 
 
-def _solve_orders(search: Search) -> None:
+def solve_orders(search: Search) -> None:
     """Search all orders of a small graph; a proof needs that running any op twice costs more than could be gained."""
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)

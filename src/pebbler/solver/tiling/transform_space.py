@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
+
 from pebbler.errors import InputError
-from pebbler.game.graph import Graph
-from pebbler.game.tile_meta import origin, without_tiles
+from pebbler.game.graph import Graph, Op, Tensor
+from pebbler.game.tile_meta import TileMeta, origin, tile_of, without_tiles
 from pebbler.game.transform import fusable, fuse_all, tile
 from pebbler.solver.tiling.node_graph import NodeGraph, op_ranks
 
-__all__ = ["Transform", "TransformSpace"]
+__all__ = ["Transform", "TransformSpace", "form_of"]
 
 MOST_OPS = 20_000  # beyond this a graph takes longer to build than a minute's search can spare
 
@@ -188,3 +190,37 @@ class TransformSpace:
 
 def _in_order(names: Iterable[str], place: Callable[[str], int]) -> tuple[str, ...]:
     return tuple(sorted(names, key=place))
+
+
+def form_of(graph: Graph, source: Graph) -> bool:
+    """Return whether a graph is the source tiled and fused: whether doing so again gives the very same graph.
+
+    >>> from pebbler.workloads import mlp
+    >>> step = mlp(n=20, hidden=1000)
+    >>> tiled = tile(fuse_all(step, ["dW1"]), "hidden", 10)
+    >>> form_of(tiled, step), form_of(tiled, mlp(n=20, hidden=100))
+    (True, False)
+    """
+    sizes: dict[str, int] = {}
+    pieces: list[Tensor | Op] = [*graph.tensors, *graph.ops]
+    for piece in pieces:
+        found = tile_of(piece)
+        for axis, (start, stop) in found.at.items() if found is not None else ():
+            sizes[axis] = max(sizes.get(axis, 0), stop - start)
+    left = {origin(tensor) for tensor in graph.tensors}
+    fused = tuple(name for name in source.tensor_names if name not in left)
+    first: dict[str, TileMeta] = {}
+    last: dict[str, TileMeta] = {}
+    for op in graph.ops:
+        if (found := tile_of(op)) is not None:
+            first.setdefault(found.of, found)
+            last[found.of] = found
+    backwards = tuple(name for name in first if list(first[name].at.values()) > list(last[name].at.values()))
+    again = TransformSpace(source).transformed(Transform(tuple(sorted(sizes.items())), fused, reverse=backwards))
+    return again is not None and _rules(again) == _rules(graph)
+
+
+def _rules(graph: Graph) -> list[Tensor | Op]:
+    """Return a graph's tensors and ops less `meta`, which neither prices nor rules look at."""
+    pieces: list[Tensor | Op] = [*graph.tensors, *graph.ops]
+    return [msgspec.structs.replace(piece, meta={}) for piece in pieces]

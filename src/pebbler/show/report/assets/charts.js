@@ -347,11 +347,11 @@ function showMisses(root, data, index) {
   );
   root.append(
     figure(
-      "Energy against cache size",
+      `${capital(costWord(unit))} against cache size`,
       (width) =>
         plotOf(width, {
           x,
-          y: { label: `↑ energy per step (${name})`, grid: true, zero: true },
+          y: { label: `↑ ${costWord(unit)} per step (${name})`, grid: true, zero: true },
           marks: [
             Plot.line(
               sizes.map((s) => [s, cost(s, misses(s)) / factor]),

@@ -54,7 +54,8 @@ function showDiff(root, data) {
 
 function drawDiff(root, data, a, b) {
   const graphs = [data.graphs[a.graph], data.graphs[b.graph]],
-    unit = graphs[0].energy_unit;
+    [unit, other] = graphs.map((graph) => graph.energy_unit),
+    apart = rulesApart(data, a, b);
   if (a === b) {
     root.append(el("p", {}, "That is the same plan twice."));
     return;
@@ -68,7 +69,7 @@ function drawDiff(root, data, a, b) {
   });
   const gone = runs[0].length - common.length,
     fresh = runs[1].length - common.length;
-  const apart =
+  const lone =
     gone || fresh
       ? `; ${grouped(gone)} only in ${shown(a.name, 40)}, ${grouped(fresh)} only in ${shown(b.name, 40)}`
       : "";
@@ -78,23 +79,28 @@ function drawDiff(root, data, a, b) {
     el(
       "p",
       {},
-      `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept their order${apart}. ` +
-        (priced
-          ? `${shown(b.name, 40)} costs ${energyText(b.judgement.energy, unit)}, ${comparedTo(b.judgement.energy, a.judgement.energy)} ` +
-            `${shown(a.name, 40)} (${energyText(a.judgement.energy, unit)}).`
-          : "An illegal plan has no energy to compare."),
+      `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept their order${lone}. ` +
+        (!priced
+          ? `An illegal plan has no ${costWord(unit)} to compare.`
+          : apart.length
+            ? `${shown(b.name, 40)} costs ${energyText(b.judgement.energy, other)}, ` +
+              `${shown(a.name, 40)} ${energyText(a.judgement.energy, unit)}; no ratio, because they are priced under ` +
+              `different rules: ${apart.join("; ")}.`
+            : `${shown(b.name, 40)} costs ${energyText(b.judgement.energy, unit)}, ${comparedTo(b.judgement.energy, a.judgement.energy)} ` +
+              `${shown(a.name, 40)} (${energyText(a.judgement.energy, unit)}).`),
     ),
   );
-  const totals = [a, b].map((plan) => [
+  const totals = [a, b].map((plan, k) => [
     shown(plan.name, 40),
     grouped(plan.kind.length),
     grouped(count(plan, 0)),
     grouped(count(plan, 1)),
     grouped(count(plan, 2)),
-    plan.judgement.legal ? energyText(plan.judgement.energy, unit) : "illegal",
+    plan.judgement.legal ? energyText(plan.judgement.energy, graphs[k].energy_unit) : "illegal",
   ]);
-  root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", "energy"], totals));
-  if (priced) energyDiffs(root, data, a, b, graphs, unit);
+  const word = unit === other ? costWord(unit) : "cost";
+  root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", word], totals));
+  if (priced && !apart.length) energyDiffs(root, data, a, b, graphs, unit);
   root.append(el("h3", {}, "Order of the ops"));
   if (kept.size === common.length && !gone && !fresh)
     root.append(
@@ -107,6 +113,31 @@ function drawDiff(root, data, a, b) {
   else if (common.length < 2)
     root.append(el("p", {}, "The two have hardly an op in common by name: one is a tiled or fused form of the other."));
   else root.append(orderLinks(a, b, runs, common));
+}
+
+/** How a plan's costs come about, in words; plans with the same words can be compared. */
+function rulesOf(data, plan) {
+  const { machine } = plan,
+    management = machine.management || "explicit",
+    prices = machine.level.map((level) => `${level.read}/${level.write}`).join(", ");
+  return {
+    by: {
+      explicit: `memory that the plan manages, operands in ${machine.operands === "any" ? "any level" : "the fastest level"}`,
+      lru: `hardware LRU caches (lines of ${machine.line || 1}, ${machine.allocator === "own" ? "own addresses" : "addresses used again"})`,
+      recency: "note 000's recency ranks",
+    }[management],
+    loop: plan.steady ? "one step of an endless loop" : "one step that starts cold",
+    prices: `reads/writes at ${prices} per ${data.graphs[plan.graph].unit}`,
+    unit: `counted in ${data.graphs[plan.graph].energy_unit}`,
+  };
+}
+
+/** What differs between the rules that two plans are priced under, as "this one against that one"; empty if nothing does. */
+function rulesApart(data, a, b) {
+  const [one, other] = [rulesOf(data, a), rulesOf(data, b)];
+  return Object.keys(one)
+    .filter((key) => one[key] !== other[key])
+    .map((key) => `${one[key]} against ${other[key]}`);
 }
 
 function energyDiffs(root, data, a, b, graphs, unit) {
@@ -124,12 +155,12 @@ function energyDiffs(root, data, a, b, graphs, unit) {
     ),
     numbers = [a, b].map((plan) => data.plans.indexOf(plan));
   root.append(
-    el("h3", {}, "Energy by level"),
+    el("h3", {}, `${capital(costWord(unit))} by level`),
     themed(() => planLegend([a, b].map((plan, k) => ({ plan, i: numbers[k] })))),
   );
   root.append(
     figure(
-      "Energy by level in both plans",
+      `${capital(costWord(unit))} by level in both plans`,
       (width) =>
         Plot.plot({
           width,
@@ -139,7 +170,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
           marginBottom: 40,
           marginTop: 6,
           style: PLOT_STYLE,
-          x: { label: `energy (${name}) →`, grid: true },
+          x: { label: `${costWord(unit)} (${name}) →`, grid: true },
           fy: { domain: levels, label: null, tickFormat: (d) => shown(d, 16), padding: 0.2 },
           y: { axis: null, domain: [0, 1] },
           marks: [
@@ -183,7 +214,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
       (row) => -Math.abs(row.change),
     ),
     top = changed.slice(0, 16);
-  root.append(el("h3", {}, a.graph === b.graph ? "Energy by op" : "Energy by op, tiles added up"));
+  root.append(el("h3", {}, `${capital(costWord(unit))} by op${a.graph === b.graph ? "" : ", tiles added up"}`));
   const copies = b.judgement.kinds[1] - a.judgement.kinds[1];
   if (copies)
     root.append(
@@ -205,7 +236,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
   const margin = (width) => Math.min(190, width * 0.38);
   root.append(
     figure(
-      "Change of energy by op",
+      `Change of ${costWord(unit)} by op`,
       (width) =>
         Plot.plot({
           width,
@@ -215,7 +246,7 @@ function energyDiffs(root, data, a, b, graphs, unit) {
           marginBottom: 40,
           marginTop: 6,
           style: PLOT_STYLE,
-          x: { label: `change of energy (${scale.name}); left is cheaper`, grid: true, labelAnchor: "center" },
+          x: { label: `change of ${costWord(unit)} (${scale.name}); left is cheaper`, grid: true, labelAnchor: "center" },
           y: {
             domain: top.map((row) => row.op),
             label: null,

@@ -65,6 +65,10 @@ const SCALES = {
   ],
 };
 
+/** What costs in a unit are: a time is no energy. */
+const costWord = (unit) => (unit === "ns" ? "time" : "energy");
+const capital = (word) => word[0].toUpperCase() + word.slice(1);
+
 /** The factor and name of the unit in which energies up to `most` read best. */
 function energyScale(most, unit) {
   const [factor, name] = (SCALES[unit] || []).find(([limit]) => Math.abs(most) >= limit) || [1, unit];

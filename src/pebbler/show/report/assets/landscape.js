@@ -42,7 +42,7 @@ function showDistribution(root, found, unit, data) {
   const words = (mark) => `${shown(mark.name, 36)}${mark.legal ? "" : " (illegal)"}`;
   root.append(
     figure(
-      "Distribution of energies over orders",
+      `Distribution of ${costWord(unit) === "time" ? "times" : "energies"} over orders`,
       (width) => {
         const domain = [(low - pad) / factor, (high + pad) / factor],
           place = d3.scaleLinear(domain, [58, width - 24]);
@@ -61,7 +61,7 @@ function showDistribution(root, found, unit, data) {
         const chart = plotOf(width, {
           height: 250 + top,
           marginTop: top,
-          x: { domain, label: `energy (${name})`, labelAnchor: "center" },
+          x: { domain, label: `${costWord(unit)} (${name})`, labelAnchor: "center" },
           y: { label: "↑ orders", grid: true, tickFormat: brief },
           marks: [
             Plot.rectY(bars, {
@@ -97,7 +97,7 @@ function showDistribution(root, found, unit, data) {
         return chart;
       },
       null,
-      asTable(["order", `energy (${unit})`, "legal"], () => [
+      asTable(["order", `${costWord(unit)} (${unit})`, "legal"], () => [
         ...marks.map((mark) => [shown(mark.name), grouped(mark.energy), mark.legal ? "yes" : "no"]),
         ["cheapest order found", grouped(found.low), "yes"],
         ["dearest order found", grouped(found.high), "yes"],
@@ -123,7 +123,7 @@ function showDistribution(root, found, unit, data) {
 }
 
 function showFronts(root, found, data, unit) {
-  root.append(el("h3", {}, "Energy against memory"));
+  root.append(el("h3", {}, `${capital(costWord(unit))} against memory`));
   if (!found.curves.length) {
     root.append(
       el("p", {}, "No other sizes were priced: the plan is too long, or nothing in it depends on a level's capacity."),
@@ -182,7 +182,7 @@ function showFronts(root, found, data, unit) {
         ),
       ),
       figure(
-        "Energy against the capacity of a level",
+        `${capital(costWord(unit))} against the capacity of a level`,
         (width) =>
           plotOf(width, {
             x: {
@@ -192,7 +192,7 @@ function showFronts(root, found, data, unit) {
               tickFormat: logTicks(d3.extent(points, (p) => p.room)),
             },
             y: {
-              label: `↑ energy (${name}${steep ? ", log scale" : ""})`,
+              label: `↑ ${costWord(unit)} (${name}${steep ? ", log scale" : ""})`,
               grid: true,
               ...(steep ? { type: "log", tickFormat: logTicks([1, 100]) } : { zero: true }),
             },
@@ -241,9 +241,9 @@ function showFronts(root, found, data, unit) {
               ...(steep ? [] : [Plot.ruleY([0])]),
             ],
           }),
-        "Dots: the Pareto front, where less energy needs more memory." +
+        `Dots: the Pareto front, where less ${costWord(unit)} needs more memory.` +
           (plans.length ? " Stars: the plans themselves, at the room they really use." : ""),
-        asTable(["plan", `capacity (${gunit})`, `energy (${name})`], () =>
+        asTable(["plan", `capacity (${gunit})`, `${costWord(unit)} (${name})`], () =>
           points.map((p) => [shown(p.plan), grouped(p.room), grouped(p.energy)]),
         ),
       ),

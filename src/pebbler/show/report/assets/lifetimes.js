@@ -37,30 +37,40 @@ function livesOf(timeline) {
     open.forEach((from, key) => lives.push({ value: Math.floor(key / 32), level: key % 32, from, to: end + 0.5 }));
     return lives;
   }
-  const uses = timeline.uses(),
-    made = graph.value_maker.map((maker) => (maker < 0 ? 0 : null)),
-    gone = new Map();
-  const { writes, destroys } = effects(graph),
-    address = new Map();
+  return cacheLives(timeline);
+}
+
+/** The same on a cache, which has no say in it: from each making of a value to its last use before it is made again. */
+function cacheLives(timeline) {
+  const { graph, arena } = timeline,
+    { destroys } = effects(graph),
+    end = timeline.length + 0.5,
+    lives = [],
+    gone = new Map(),
+    address = new Map(); // of each value, and of what each move makes
   timeline.moves.kind.forEach((kind, i) => {
-    if (kind !== COMPUTE) return;
-    destroys[timeline.moves.subject[i]].forEach((v) => gone.set(v, i)); // the new version takes over its room
-    writes[timeline.moves.subject[i]].forEach((v) => {
-      if (made[v] === null) made[v] = i;
-    });
+    if (kind === COMPUTE) destroys[timeline.moves.subject[i]].forEach((v) => gone.set(v, i)); // the new version takes over its room
   });
-  const order = Array.from(timeline.moves.subject).filter((_, i) => timeline.moves.kind[i] === COMPUTE);
-  for (const touch of touchesOf(graph, arena, order))
-    if (!address.has(touch.value)) address.set(touch.value, touch.address * arena.line);
+  const computes = timeline.moves.kind.map((kind, i) => [kind, i]).filter(([kind]) => kind === COMPUTE);
+  const order = computes.map(([, i]) => timeline.moves.subject[i]);
+  for (const touch of touchesOf(graph, arena, order)) {
+    const low = touch.address * arena.line;
+    if (!address.has(touch.value)) address.set(touch.value, low);
+    if (touch.write) address.set(`${touch.value} ${computes[touch.step][1] + 1}`, low);
+  }
+  const anew = arena.management !== "recency";
   graph.value_tensor.forEach((_, v) => {
-    if (made[v] === null || !address.has(v)) return;
-    const last = uses[v].length ? uses[v][uses[v].length - 1] : made[v] + 1;
-    const to = gone.has(v)
-      ? gone.get(v)
-      : graph.value_survives[v] || graph.value_maker[v] < 0
-        ? timeline.length + 0.5
-        : last;
-    lives.push({ value: v, level: null, from: made[v], to: Math.max(to, made[v] + 0.5), low: address.get(v) });
+    if (!address.has(v)) return;
+    const makes = graph.value_maker[v] < 0 ? [0] : timeline.makes()[v];
+    const lasts = graph.value_maker[v] < 0 || graph.value_survives[v];
+    const periods = lasts || !anew ? makes.slice(0, 1) : makes;
+    periods.forEach((made, k) => {
+      const from = Math.max(0, made - 1),
+        last = lasts ? end : timeline.lastUse(v, anew ? made : 0),
+        to = gone.has(v) && k === periods.length - 1 ? gone.get(v) : last;
+      const low = address.get(made ? `${v} ${made}` : v);
+      lives.push({ value: v, level: null, from, to: Math.max(to, from + 0.5), low });
+    });
   });
   return lives;
 }
@@ -365,7 +375,9 @@ class Lifetimes {
       at =
         next === null
           ? "not used again"
-          : `next used by move ${next}, ${kind[next - 1] === COMPUTE ? shown(graph.op_name[subject[next - 1]], 40) : "a copy"}`;
+          : group.level === null && next > life.to
+            ? "not used again before it is made again"
+            : `next used by move ${next}, ${kind[next - 1] === COMPUTE ? shown(graph.op_name[subject[next - 1]], 40) : "a copy"}`;
     tip.replaceChildren(
       el("strong", {}, shown(valueName(graph, life.value), 80)),
       el("br"),

@@ -59,7 +59,7 @@ function start() {
     player.load(data.plans[index]);
     showMisses(section("misses-view"), data, index);
   });
-  window.pebbler = { data, judge, arenaOf, Timeline, effects, player: () => player, planFile };
+  window.pebbler = { data, judge, arenaOf, Timeline, effects, livesOf, roomOf, player: () => player, planFile };
 }
 
 /** The page has the referee's rules once more, for reordering; should they ever disagree, it says so. */

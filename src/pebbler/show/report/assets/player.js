@@ -217,14 +217,21 @@ class Player {
   drawMeters() {
     const { arena } = this.timeline,
       used = this.timeline.used(this.step),
+      needed = arena.names.map((_, i) => d3.sum(this.timeline.places(this.step), (place) => (place ? place[i] : 0))),
       most = d3.max(used) || 1;
     this.meters.replaceChildren(
       ...arena.names.map((name, i) => {
         const bounded = arena.capacity[i] < 2 ** 61,
           share = used[i] / (bounded ? arena.capacity[i] : most);
+        const dead = used[i] - needed[i];
         return el(
           "div",
-          { class: "meter" },
+          {
+            class: "meter",
+            "data-units": used[i],
+            "data-needed": needed[i],
+            title: dead > 0 ? `${grouped(dead)} of ${grouped(used[i])} are left from values that nothing needs now` : null,
+          },
           el(
             "div",
             { class: "words" },
@@ -236,7 +243,11 @@ class Player {
             { class: "track" },
             el("div", {
               class: "fill",
-              style: { width: `${Math.min(100, share * 100)}%`, background: levelColour(i) },
+              style: { width: `${Math.min(100, share * 100 * (needed[i] / used[i] || 0))}%`, background: levelColour(i) },
+            }),
+            el("div", {
+              class: "fill left-over",
+              style: { width: `${Math.min(100, share * 100 * (dead / used[i] || 0))}%`, background: levelColour(i) },
             }),
           ),
         );

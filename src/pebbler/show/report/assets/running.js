@@ -3,7 +3,7 @@
 class RunningEnergy {
   constructor() {
     this.step = 0;
-    this.element = el("div", { class: "chart strip", role: "img", "aria-label": "Running energy over the moves" });
+    this.element = el("div", { class: "chart strip", role: "img", "aria-label": "Running cost over the moves" });
     new ResizeObserver(() => this.draw()).observe(this.element);
     document.addEventListener("themechange", () => this.draw());
   }
@@ -48,7 +48,7 @@ class RunningEnergy {
       .append("text")
       .attr("x", 58)
       .attr("y", 11)
-      .text(`energy so far (${name})${edited ? "; the plan as given in grey" : ""}`);
+      .text(`${costWord(unit)} so far (${name})${edited ? "; the plan as given in grey" : ""}`);
     const path = d3
       .line(
         (d) => x(d[0]),

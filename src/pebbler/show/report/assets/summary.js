@@ -10,15 +10,7 @@ function showSummary(root, data, plan) {
     lru: "hardware LRU caches",
     recency: "note 000's recency pricing",
   }[machine.management || "explicit"];
-  const sure =
-    {
-      optimal: "It is proven optimal: no legal plan costs less.",
-      bounded:
-        plan.gap === null
-          ? "A lower bound is proven."
-          : `It is at most ${percent(plan.gap)} above the proven lower bound.`,
-      heuristic: "Nothing is proven about how good it is.",
-    }[plan.status] || "No bound came with it.";
+  const sure = howSure(plan, unit);
   const versus =
     judgement.legal && plan.program_order !== null
       ? [
@@ -27,8 +19,6 @@ function showSummary(root, data, plan) {
           ` program order ` + `(${energyText(plan.program_order, unit)}).`,
         ]
       : [];
-  const same =
-    plan.claimed !== null && judgement.legal && Math.abs(plan.claimed - judgement.energy) > 1e-9 * Math.abs(judgement.energy);
   root.replaceChildren(
     el(
       "p",
@@ -43,34 +33,61 @@ function showSummary(root, data, plan) {
     judgement.legal
       ? ""
       : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(judgement.error, 600)),
-    same
+    plan.claims.void.length
       ? el(
           "div",
-          { class: "banner plain" },
-          `Its file says ${energyText(plan.claimed, unit)}; the referee finds ${energyText(judgement.energy, unit)}.`,
+          { class: "banner plain", "data-test": "void" },
+          el("strong", {}, "What its file says of it does not hold: "),
+          `${plan.claims.void.map((words) => shown(words, 300)).join("; ")}.`,
         )
       : "",
     el("dl", { class: "tiles" }, ...tilesOf(data, plan, graph, unit)),
     judgement.legal || judgement.energy > 0 ? energyBars(plan, graph, unit) : "",
   );
-  if (data.plans.length > 1) {
-    root.append(
-      el("h3", {}, "All plans on this page"),
-      tableOf(
-        "",
-        ["plan", "graph", "energy", "lower bound", "gap", "status", "moves"],
-        data.plans.map((one) => [
-          shown(one.name, 40),
-          shown(data.graphs[one.graph].name, 40),
-          one.judgement.legal ? energyText(one.judgement.energy, data.graphs[one.graph].energy_unit) : "illegal",
-          one.bound === null ? "–" : energyText(one.bound, data.graphs[one.graph].energy_unit),
-          one.gap === null ? "–" : percent(one.gap),
-          one.status || "–",
-          grouped(one.kind.length),
-        ]),
-      ),
-    );
-  }
+  if (data.plans.length > 1) root.append(...allPlans(data));
+}
+
+/** What is proven of a plan, in a sentence, and what is only claimed. */
+function howSure(plan, unit) {
+  const { claims } = plan;
+  const proven =
+    {
+      optimal: "It is proven optimal: no legal plan costs less.",
+      bounded: `It is at most ${percent(plan.gap)} above the proven lower bound.`,
+      heuristic: "Nothing is proven about how good it is.",
+    }[plan.status] || "No bound came with it.";
+  const words = [];
+  if (claims.unverified.includes("status")) words.push("that it is optimal");
+  if (claims.unverified.includes("bound")) words.push(`a bound of ${energyText(claims.bound, unit)}`);
+  return words.length ? `${proven} Claimed by the file, not verified: ${words.join(", and ")}.` : proven;
+}
+
+function allPlans(data) {
+  const units = data.plans.map((plan) => data.graphs[plan.graph].energy_unit);
+  const apart = [...new Set(data.plans.slice(1).flatMap((plan) => rulesApart(data, data.plans[0], plan)))];
+  return [
+    el("h3", {}, "All plans on this page"),
+    apart.length
+      ? el(
+          "p",
+          {},
+          `They are priced under different rules (${apart.join("; ")}), so that one is cheaper than another says nothing about the plans.`,
+        )
+      : "",
+    tableOf(
+      "",
+      ["plan", "graph", new Set(units.map(costWord)).size > 1 ? "cost" : costWord(units[0]), "lower bound", "gap", "status", "moves"],
+      data.plans.map((one, i) => [
+        shown(one.name, 40),
+        shown(data.graphs[one.graph].name, 40),
+        one.judgement.legal ? energyText(one.judgement.energy, units[i]) : "illegal",
+        one.bound === null ? "–" : energyText(one.bound, units[i]),
+        one.gap === null ? "–" : percent(one.gap),
+        one.claims.unverified.includes("status") ? `${one.status} (${one.claims.status} claimed)` : one.status || "–",
+        grouped(one.kind.length),
+      ]),
+    ),
+  ];
 }
 
 const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 : 1)} %`;
@@ -90,20 +107,29 @@ function tilesOf(data, plan, graph, unit) {
     again = kinds[0] - runs;
   const tiles = [
     tile(
-      "Energy",
+      capital(costWord(unit)),
       judgement.legal ? energyText(judgement.energy, unit) : "illegal",
       judgement.legal
         ? `${plan.steady ? "per step" : "in all"}, by the referee`
         : `stops at ${judgement.move === null ? (judgement.error || "").split(":")[0] : `move ${grouped(judgement.move)}`}`,
     ),
   ];
+  const { claims } = plan,
+    claimed = "claimed by the file, not verified";
   if (plan.bound !== null) tiles.push(tile("Lower bound", energyText(plan.bound, unit), plan.proof || null));
-  if (plan.status !== null || plan.gap !== null)
+  if (claims.unverified.includes("bound"))
+    tiles.push(tile("Claimed bound", energyText(claims.bound, unit), [claimed, claims.proof].filter(Boolean).join(": ")));
+  if (plan.status !== null)
     tiles.push(
       tile(
         "Status",
-        plan.status || "–",
-        plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`,
+        plan.status,
+        [
+          plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`,
+          claims.unverified.includes("status") ? `${claims.status} is ${claimed}` : null,
+        ]
+          .filter(Boolean)
+          .join("; "),
       ),
     );
   if (plan.program_order !== null)
@@ -210,7 +236,7 @@ function energyBars(plan, graph, unit) {
   return el(
     "div",
     {},
-    el("h3", {}, judgement.legal ? "Where the energy goes" : "Where the energy goes, up to the illegal move"),
+    el("h3", {}, `Where the ${costWord(unit)} goes${judgement.legal ? "" : ", up to the illegal move"}`),
     el(
       "div",
       { class: "bars" },

@@ -110,10 +110,12 @@ class Timeline {
     return this.arena.management === "explicit" ? this.explicitPlaces(step) : this.cachePlaces(step);
   }
 
-  /** Units held by each level after `step` moves. */
+  /** Units held by each level after `step` moves; a cache also holds lines of values that nobody needs any more. */
   used(step) {
+    const places = this.places(step);
+    if (places.used) return places.used;
     const used = this.arena.names.map(() => 0);
-    for (const place of this.places(step))
+    for (const place of places)
       if (place)
         place.forEach((units, level) => {
           used[level] += units;
@@ -192,43 +194,48 @@ class Timeline {
   cachePlaces(step) {
     if (this.memo && this.memo.step === step) return this.memo.places;
     const { graph, arena } = this,
-      alive = this.aliveValues(step);
+      alive = this.aliveValues(step),
+      lru = arena.management !== "recency";
     const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
+    if (lru) places.used = arena.names.map(() => 0);
     const bounds = [];
     arena.capacity.reduce((sum, room) => {
       bounds.push(sum + room);
       return sum + room;
     }, 0);
     bounds[bounds.length - 1] = Infinity;
+    // A level takes whole lines only, so what is left over at its end stays empty.
+    const ends = lru ? bounds.map((end) => Math.floor(end / arena.line) * arena.line) : bounds;
     const sink = (value, from, units) => {
-      for (let k = 0, to = from + units; k < bounds.length && from < to; k++) {
-        const end = Math.min(to, bounds[k]);
+      for (let k = 0, to = from + units; k < ends.length && from < to; k++) {
+        const end = Math.min(to, ends[k]);
         if (end > from) {
-          if (places[value]) places[value][k] += end - from;
+          if (value !== null && places[value]) places[value][k] += end - from;
+          if (lru) places.used[k] += end - from;
           from = end;
         }
       }
     };
-    if (arena.management === "recency") this.recencyStack(step, alive, sink);
-    else this.lineStack(step, alive, sink);
-    const touched = new Set();
-    places.forEach((place, v) => {
-      if (place && place.some((units) => units > 0)) touched.add(v);
-    });
+    if (lru) this.lineStack(step, alive, sink);
+    else this.recencyStack(step, alive, sink);
     // What was never touched lies in the last level.
     places.forEach((place, v) => {
-      if (place && !touched.has(v)) place[place.length - 1] = graph.value_size[v];
+      if (!place || place.some((units) => units > 0)) return;
+      const units = lru ? Math.ceil(graph.value_size[v] / arena.line) * arena.line : graph.value_size[v];
+      place[place.length - 1] = units;
+      if (lru) places.used[place.length - 1] += units;
     });
     this.memo = { step, places };
     return places;
   }
 
-  /** Which values exist after `step` computes: made, not overwritten, and still of use. */
+  /** Which values exist after `step` computes: made, not overwritten, and still of use before they are made again. */
   aliveValues(step) {
     const { graph } = this,
       { writes, destroys } = effects(graph),
       alive = new Uint8Array(graph.value_tensor.length);
-    const uses = this.uses();
+    // By the recency rule a value is live until its very last use, whether it is made again before that or not.
+    const anew = this.arena.management !== "recency";
     graph.value_maker.forEach((maker, v) => {
       if (maker < 0) alive[v] = 1;
     });
@@ -238,11 +245,31 @@ class Timeline {
         alive[v] = 0;
       });
       writes[this.moves.subject[i]].forEach((v) => {
-        const last = uses[v][uses[v].length - 1] || 0;
-        alive[v] = i + 1 === step || graph.value_survives[v] || last > step ? 1 : 0;
+        alive[v] = i + 1 === step || graph.value_survives[v] || this.lastUse(v, anew ? i + 1 : 0) > step ? 1 : 0;
       });
     }
     return alive;
+  }
+
+  /** Moves (1-based) that make each value, first and later ones; empty for what exists at the start. */
+  makes() {
+    if (this.makeList) return this.makeList;
+    const { writes } = effects(this.graph);
+    this.makeList = this.graph.value_tensor.map(() => []);
+    this.moves.kind.forEach((kind, i) => {
+      if (kind === COMPUTE) writes[this.moves.subject[i]].forEach((v) => this.makeList[v].push(i + 1));
+    });
+    return this.makeList;
+  }
+
+  /** The last move that uses a value as it was made by move `made` (0: by any), before it is made again; 0 if none does. */
+  lastUse(value, made) {
+    const again = made ? this.makes()[value].find((at) => at > made) : undefined;
+    const uses = this.uses()[value];
+    if (again === undefined) return uses.length ? uses[uses.length - 1] : 0;
+    let last = 0;
+    for (const at of uses) if (at > made && at < again) last = at;
+    return last;
   }
 
   /** The recency rule's stack: live tensors by the step of their last access, ties by first insertion. */
@@ -265,7 +292,7 @@ class Timeline {
     }
   }
 
-  /** The LRU stack of lines; a steady loop begins with what the round before has left. */
+  /** The LRU stack of lines, each once; a steady loop begins with what the round before has left. */
   lineStack(step, alive, sink) {
     const { graph, arena } = this;
     if (!this.cut) {
@@ -276,11 +303,17 @@ class Timeline {
     const { pieces, items } = this.cut,
       last = new Int32Array(items).fill(-1),
       round = pieces.length;
+    // Where each storage is now: what is made again may be put elsewhere, and its old lines are then nobody's.
+    const address = new Map();
     if (arena.steady)
       pieces.forEach((piece, i) => {
         last[piece.item] = i;
+        address.set(piece.touch.root, piece.touch.address);
       });
-    for (let i = 0; i < round && pieces[i].touch.step < step; i++) last[pieces[i].item] = round + i;
+    for (let i = 0; i < round && pieces[i].touch.step < step; i++) {
+      last[pieces[i].item] = round + i;
+      address.set(pieces[i].touch.root, pieces[i].touch.address);
+    }
     const holder = new Map();
     graph.value_tensor.forEach((t, v) => {
       if (alive[v]) holder.set(graph.storage[t], v);
@@ -292,10 +325,10 @@ class Timeline {
     stack.sort((a, b) => b[0] - a[0]);
     let above = 0;
     for (const [at] of stack) {
-      const piece = pieces[at % round],
-        value = holder.get(piece.touch.root),
-        units = piece.lines * arena.line;
-      if (value !== undefined) sink(value, above, units);
+      const { touch, lines } = pieces[at % round],
+        value = address.get(touch.root) === touch.address ? holder.get(touch.root) : undefined,
+        units = lines * arena.line;
+      sink(value === undefined ? null : value, above, units);
       above += units;
     }
   }

@@ -1,0 +1,53 @@
+"""Numbers and energies as people read them, on a terminal, on a page and in a notebook alike."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["cost_word", "energy_text", "number_text"]
+
+_SCALES = {
+    "pJ": ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ"), (1.0, "pJ")),
+    "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")),
+}
+
+
+def cost_word(unit: str) -> str:
+    """Return what costs counted in a unit are: a time is no energy.
+
+    >>> cost_word("pJ"), cost_word("units"), cost_word("ns")
+    ('energy', 'energy', 'time')
+    """
+    return "time" if unit == "ns" else "energy"
+
+
+def number_text(value: float | None) -> str:
+    """Return a number as people read it.
+
+    >>> number_text(1234567), number_text(0.123456), number_text(None), number_text(2**80)
+    ('1,234,567', '0.1235', '-', '1.21 x 10^24')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, int) and abs(value) >= 10**15:
+        exponent = int(math.log10(abs(value)))
+        unit = 10 ** (exponent - 2)
+        return f"{(value + unit // 2) // unit / 100:.2f} x 10^{exponent}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+def energy_text(value: float | None, unit: str) -> str:
+    """Return an energy (or a time, where a plan's costs are that) with its unit, scaled where the unit has prefixes.
+
+    >>> energy_text(10764315, "pJ"), energy_text(336, "units"), energy_text(1691684.2, "ns")
+    ('10.764 µJ', '336 units', '1.692 ms')
+    """
+    if value is None:
+        return "-"
+    if unit not in _SCALES:
+        return f"{number_text(value)} {unit}"
+    for factor, name in _SCALES[unit]:
+        if abs(value) >= factor:
+            scaled = value / factor
+            return f"{scaled:,.0f} {unit}" if name == unit and float(scaled).is_integer() else f"{scaled:,.3f} {name}"
+    return f"{value:g} {unit}"

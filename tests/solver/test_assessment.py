@@ -1,0 +1,103 @@
+"""What is said of a plan that says something of itself: the referee and proofs decide, not the file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pebbler import machine, solve_chain, tile, workloads
+from pebbler.game.plan import Plan
+from pebbler.game.transform import fuse_all
+from pebbler.notes.reference_orders import note_order
+from pebbler.referee.judgement import check
+from pebbler.solver import solve
+from pebbler.solver.assessment import assess
+from pebbler.solver.tiling.transform_space import form_of
+
+
+@pytest.fixture(scope="module")
+def best() -> Plan:
+    plan = solve("note-mlp", "notes-recency")
+    assert plan.status == "optimal"
+    return plan
+
+
+def test_what_a_solver_proves_quickly_is_proven_again(best: Plan) -> None:
+    explicit = solve("note-mlp", "notes-explicit", tile="none")
+    for plan in (best, explicit, solve_chain(30, red=5)):
+        found = assess(plan)
+        assert (found.status, found.bound, found.void, found.unverified) == ("optimal", plan.energy, (), ())
+        assert found.proof == plan.proof
+
+
+def test_moves_that_were_replaced_take_the_status_along(best: Plan) -> None:
+    worse = replace(best, moves=Plan.in_order(best.graph, best.machine).moves)
+    found = assess(worse)
+    assert found.judgement.energy == 11_004_490
+    assert (found.status, found.bound) == ("bounded", 10_764_315)
+    assert len(found.void) >= 2
+    assert "is not what the referee finds" in found.void[0]
+    assert found.to_dict()["claimed"]["status"] == "optimal"
+
+
+def test_a_bound_above_the_plans_own_energy_is_void(best: Plan) -> None:
+    found = assess(replace(best, bound=2e7))
+    assert found.void == ("the bound of 20.000 µJ is above the energy of this very plan, 10.764 µJ",)
+    assert found.unverified == ()
+
+
+def test_an_illegal_plan_is_neither_optimal_nor_bounded() -> None:
+    illegal = Plan.in_order(
+        workloads.note_mlp(), machine("notes"), note_order("fused"), energy=1, bound=1, status="optimal"
+    )
+    found = assess(illegal)
+    assert (found.status, found.bound, found.gap) == (None, None, None)
+    assert found.void == ("the plan is illegal: it has no energy and no status",)
+
+
+def test_what_nothing_proves_quickly_is_only_claimed() -> None:
+    plan = Plan.in_order(tile(workloads.mlp(n=20, hidden=1000), "hidden", 100), machine("notes"))
+    energy = check(plan).energy
+    found = assess(replace(plan, energy=energy, bound=energy, status="optimal"))
+    assert found.unverified == ("bound", "status")
+    assert found.status == "bounded"
+    assert found.bound is not None
+    assert 0 < found.bound < energy
+
+
+def test_a_cheaper_plan_refutes_the_status() -> None:
+    order = Plan.in_order(
+        workloads.mlp(n=20, hidden=1000), machine("notes"), energy=12_742_865, bound=12_742_865, status="optimal"
+    )
+    assert assess(order).void == (
+        "the status optimal is wrong: a plan of 12.143 µJ exists",
+        "the bound is wrong: a plan of 12.143 µJ exists",
+    )
+    step = workloads.chain(4)
+    dear = solve("chain:length=4", "red-blue", start={"N0": "fast"})
+    moves = [*dear.moves, *[("copy", "N0", "fast", "slow")]]
+    wasteful = Plan(step, dear.machine, moves, dear.start, dear.steady)
+    energy = check(wasteful).energy
+    found = assess(replace(wasteful, energy=energy, bound=energy, status="optimal"))
+    assert found.status == "bounded"
+    assert any("a plan of" in words for words in found.void)
+
+
+def test_a_plan_without_claims_is_only_judged() -> None:
+    found = assess(Plan.in_order(workloads.note_mlp(), machine("notes")))
+    assert (found.bound, found.unverified, found.void) == (None, (), ())
+
+
+def test_a_bound_of_another_source_is_not_believed() -> None:
+    small, step = workloads.mlp(n=4, hidden=8), workloads.mlp(n=20, hidden=1000)
+    tiled = tile(fuse_all(step, ["dW1", "dh"]), "hidden", 300)
+    assert form_of(tiled, step)
+    assert not form_of(tiled, small)
+    assert not form_of(small, step)
+    backwards = tile(step, "hidden", 300, reverse=["fwd_linear2"])
+    assert form_of(backwards, step)
+    # A large source cannot lend its bound to a small graph.
+    plan = Plan.in_order(small, machine("notes"), source=step, bound=10**6, status="bounded")
+    found = assess(plan)
+    assert found.bound is None or found.bound <= check(plan).energy
