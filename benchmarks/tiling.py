@@ -48,7 +48,7 @@ def measure(spec: str, name: str, seconds: float) -> None:
 
 
 def _micro(energy: float | None) -> str:
-    return "-" if energy is None or energy == float("inf") else f"{energy / 1e6:,.3f} uJ"
+    return "-" if energy is None or energy == float("inf") else f"{energy / 1e6:,.3f} µJ"
 
 
 if __name__ == "__main__":

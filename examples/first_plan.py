@@ -12,12 +12,12 @@ def main() -> None:
     program = pb.check(pb.Plan.in_order(step, machine))
     plan = pb.solve(step, machine, time_limit=60)
 
-    print(f"program order: {program.energy / 1e6:.3f} uJ")
-    print(f"best order:    {plan.energy / 1e6:.3f} uJ, {plan.status} ({plan.proof})")
+    print(f"program order: {program.energy / 1e6:.3f} µJ")
+    print(f"best order:    {plan.energy / 1e6:.3f} µJ, {plan.status} ({plan.proof})")
     print("order:", ", ".join(move.op for move in plan.moves))
 
     judgement = pb.check(plan)
-    print("by level:", {level: f"{energy / 1e6:.3f} uJ" for level, energy in judgement.levels.items()})
+    print("by level:", {level: f"{energy / 1e6:.3f} µJ" for level, energy in judgement.levels.items()})
     print("same results as program order, bit for bit:", pb.verify(plan).identical)
 
     # The note's own suggestion updates W2 before the backward pass has read it.

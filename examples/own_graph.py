@@ -42,7 +42,7 @@ def main() -> None:
         plan = pb.solve(step, scratchpad(floats), tile="none", time_limit=60)
         copied = [move.tensor for move in plan.moves if isinstance(move, Copy)]
         print(
-            f"{floats:>6,} floats: {plan.energy / 1e6:.3f} uJ a step, copied {sorted(copied)}, {plan.status}; "
+            f"{floats:>6,} floats: {plan.energy / 1e6:.3f} µJ a step, copied {sorted(copied)}, {plan.status}; "
             f"params start in {dict(plan.start)}"
         )
 

@@ -11,17 +11,17 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
     "first_plan": [
-        "program order: 11.004 uJ",
-        "best order:    10.764 uJ, optimal",
+        "program order: 11.004 µJ",
+        "best order:    10.764 µJ, optimal",
         "bit for bit: True",
         "move 7: upd_W2",
     ],
     "own_graph": [
         "step_V must follow grad_h",
-        " 9,000 floats: 1.719 uJ",
-        "12,450 floats: 0.070 uJ",
+        " 9,000 floats: 1.719 µJ",
+        "12,450 floats: 0.070 µJ",
         "copied ['x', 'x']",
-        "12,600 floats: 0.064 uJ",
+        "12,600 floats: 0.064 µJ",
     ],
     "cache_of_my_code": ["by rows:    12,096 accesses to 256 lines"],
     "train_in_budget": ["peak ", "losses ["],

@@ -97,7 +97,7 @@ def test_check_of_the_notes_broken_orders(cli, tmp_path, name, place):
 
 
 def test_check_execute(cli, tmp_path):
-    status, out, err = cli("check", note_plan(tmp_path, "optimal"), "--execute")
+    status, out, _ = cli("check", note_plan(tmp_path, "optimal"), "--execute")
     assert status == 0
     assert "bit-identical to program order" in out
     status, out, _ = cli("check", note_plan(tmp_path, "optimal"), "--execute", "--json")

@@ -67,13 +67,10 @@ def test_what_nothing_proves_quickly_is_only_claimed() -> None:
 
 
 def test_a_cheaper_plan_refutes_the_status() -> None:
-    order = Plan.in_order(
-        workloads.mlp(n=20, hidden=1000), machine("notes"), energy=12_742_865, bound=12_742_865, status="optimal"
-    )
-    assert assess(order).void == (
-        "the status optimal is wrong: a plan of 12.143 µJ exists",
-        "the bound is wrong: a plan of 12.143 µJ exists",
-    )
+    order = Plan.in_order(workloads.mlp(n=20, hidden=1000), machine("notes"))
+    energy = check(order).energy
+    void = assess(replace(order, energy=energy, bound=energy, status="optimal")).void
+    assert [words.split(":")[0] for words in void] == ["the status optimal is wrong", "the bound is wrong"]
     step = workloads.chain(4)
     dear = solve("chain:length=4", "red-blue", start={"N0": "fast"})
     moves = [*dear.moves, *[("copy", "N0", "fast", "slow")]]

@@ -23,14 +23,14 @@ __all__ = ["run"]
 
 CONFIG = Config(always_update=True)
 
-# Order: energy in uJ, change in %, accuracy, ARD as printed; then pJ, ARD in full.
+# Order: energy in µJ, change in %, accuracy, ARD as printed; then pJ, ARD in full.
 _FIGURES = {
     "standard": ("11.00", None, "0.98", "45,275", 11004490, 45275.211759463076),
     "fused": ("10.84", "-1.5", "0.57", "42,248", 10844330, 42248.27115096353),
     "perlayer": ("10.84", "-1.5", "0.57", "43,329", 10844330, 43328.63468420413),
     "optimal": ("10.76", "-2.2", "0.98", "42,034", 10764315, 42033.75682975247),
 }
-# Level: share in uJ and % as printed, and in pJ.
+# Level: share in µJ and % as printed, and in pJ.
 _LEVELS: dict[str, dict[str, tuple[str | None, str | None, int]]] = {
     "standard": {
         "register": ("0.00", "0.0", 50),
@@ -83,7 +83,7 @@ def run(solve: Solver | None = None) -> Experiment:
                 claim="The best order found among 5,758 samples saves 2.2 %; sampling is needed.",
                 truth=(
                     f"There are {show(len(orders))} orders, {show(int(free.sum()))} of them hazard-free. The note's order is "
-                    f"the true minimum of its model, {show(float(legal.min()), 6)} uJ, shared by "
+                    f"the true minimum of its model, {show(float(legal.min()), 6)} µJ, shared by "
                     f"{int((legal == legal.min()).sum())} orders."
                 ),
                 evidence="Every order was listed and priced; the minimum is exact for this pricing.",
@@ -109,7 +109,7 @@ def run(solve: Solver | None = None) -> Experiment:
             Plot(
                 name="distribution",
                 title="Energy of every order of the step",
-                x_label="uJ per step",
+                x_label="µJ per step",
                 y_label="orders",
                 kind="histogram",
                 series=(
@@ -132,7 +132,7 @@ def _order_rows(name: str, graph: Graph, levels: Machine) -> list[NoteFigure]:
     events = order_events(graph, order)
     trained = train(CONFIG, order)
     rows = [
-        compare(f"{name}: energy", total / PJ_PER_UJ, energy, unit="uJ"),
+        compare(f"{name}: energy", total / PJ_PER_UJ, energy, unit="µJ"),
         compare(f"{name}: energy in full", total, reference=pj, unit="pJ"),
     ]
     if change is not None:
@@ -140,7 +140,7 @@ def _order_rows(name: str, graph: Graph, levels: Machine) -> list[NoteFigure]:
     for level, (share, percent, reference) in _LEVELS[name].items():
         rows.append(compare(f"{name}: {level}", by_level[level], reference=reference, unit="pJ"))
         if share is not None:
-            rows.append(compare(f"{name}: {level} energy", by_level[level] / PJ_PER_UJ, share, unit="uJ"))
+            rows.append(compare(f"{name}: {level} energy", by_level[level] / PJ_PER_UJ, share, unit="µJ"))
             rows.append(compare(f"{name}: {level} share", 100 * by_level[level] / total, percent, unit="%"))
     return [
         *rows,
@@ -157,14 +157,14 @@ def _distribution_rows(energies: np.ndarray, free: np.ndarray, ards: np.ndarray)
     def sampled(name: str, measure: Callable[[np.ndarray], np.floating], published: str) -> NoteFigure:
         # The middle of a sample depends on how it was drawn, which the note does not say.
         mine, corrected = float(measure(energies)), float(measure(legal))
-        return compare(name, mine, published, corrected=corrected, unit="uJ", wrong=True, why=_SAMPLED)
+        return compare(name, mine, published, corrected=corrected, unit="µJ", wrong=True, why=_SAMPLED)
 
     return [
         compare("orders", len(energies), "5,758", corrected=len(legal), wrong=True, why=_SAMPLED),
         compare("orders of the DAG", len(energies), reference=7560),
         compare("hazard-free orders", len(legal), reference=7290),
-        compare("least energy", float(legal.min()), "10.76", reference=10.764315, unit="uJ"),
-        compare("greatest energy", float(legal.max()), "11.08", reference=11.0846, unit="uJ"),
+        compare("least energy", float(legal.min()), "10.76", reference=10.764315, unit="µJ"),
+        compare("greatest energy", float(legal.max()), "11.08", reference=11.0846, unit="µJ"),
         sampled("mean energy", np.mean, "10.92"),
         sampled("median energy", np.median, "10.92"),
         sampled("deviation of energy", np.std, "0.10"),

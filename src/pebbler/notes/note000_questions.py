@@ -60,7 +60,7 @@ def depth_question(solve: Solver | None) -> Question:
         tables=(
             table(
                 "One step of a deeper network, hidden 1000: by note 000's pricing, then on LRU caches",
-                ["layers", "floats", "program uJ", "eager uJ", "saved %", "LRU program uJ", "solver uJ", "saved %"],
+                ["layers", "floats", "program µJ", "eager µJ", "saved %", "LRU program µJ", "solver µJ", "saved %"],
                 rows,
             ),
         ),
@@ -106,7 +106,7 @@ def recompute_question(solve: Solver | None) -> Question:
     return Question(
         question=question,
         answer=f"On the explicit machine it saves {100 * (1 - energies[1] / energies[0]):.1f} % of the step's energy.",
-        tables=(table("Best plan found", ["recomputation", "uJ", "recomputed ops", "status"], rows),),
+        tables=(table("Best plan found", ["recomputation", "µJ", "recomputed ops", "status"], rows),),
     )
 
 
@@ -142,7 +142,7 @@ def batch_question(levels: Machine) -> Question:
         f"{show(rows[0][5])} % to {show(rows[-1][5])} % as activations outgrow the parameters.",
         tables=(
             table(
-                "Every hazard-free order, by batch size (note 000's pricing, uJ)",
+                "Every hazard-free order, by batch size (note 000's pricing, µJ)",
                 ["batch", "program", "note's best", "true best", "orders at best", "saved %", "note's is best"],
                 rows,
             ),

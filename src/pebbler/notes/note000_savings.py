@@ -67,13 +67,13 @@ def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
     question = Question(
         question="How much energy can a plan save beyond reordering?",
         answer=(
-            f"{show(program, 3)} uJ in program order fall to {show(energies[best], 3)} uJ ({best}): {times:.2f} times less. "
-            f"The note's best order gives {show(energies[_NOTE], 3)} uJ."
+            f"{show(program, 3)} µJ in program order fall to {show(energies[best], 3)} µJ ({best}): {times:.2f} times less. "
+            f"The note's best order gives {show(energies[_NOTE], 3)} µJ."
         ),
         tables=(
             table(
                 "One step on the notes' LRU machine, steady state",
-                ["schedule", "uJ", "times less", "relative difference of results"],
+                ["schedule", "µJ", "times less", "relative difference of results"],
                 rows,
             ),
         ),
@@ -81,8 +81,8 @@ def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
     return question, ClaimVerdict(
         claim="The improvement window is very narrow: 3 % between the best and the worst order.",
         truth=(
-            f"For orders of whole tensors. With {best}, the step costs {show(energies[best], 3)} uJ against "
-            f"{show(program, 3)} uJ in program order, {times:.2f} times less."
+            f"For orders of whole tensors. With {best}, the step costs {show(energies[best], 3)} µJ against "
+            f"{show(program, 3)} µJ in program order, {times:.2f} times less."
         ),
         evidence=_evidence(plans.get(_SOLVED)),
     )
@@ -92,4 +92,4 @@ def _evidence(solved: Plan | None) -> str:
     sure = "Priced by the referee on the note's machine with LRU caches, one step of an endless loop."
     if solved is None or solved.bound is None:
         return sure
-    return f"{sure} No schedule of the plan's graph costs less than {show(solved.bound / PJ_PER_UJ, 3)} uJ ({solved.status})."
+    return f"{sure} No schedule of the plan's graph costs less than {show(solved.bound / PJ_PER_UJ, 3)} µJ ({solved.status})."

@@ -185,7 +185,7 @@ def trace_events(plan: Plan, clock: TimeAxis = "move") -> dict[str, Any]:
         "otherData": {
             "graph": plan.graph.name,
             "machine": machine.name,
-            "clock": "1 us is 1 move" if clock == "move" else f"1 us is 1 {plan.energy_unit}",
+            "clock": "1 µs is 1 move" if clock == "move" else f"1 µs is 1 {plan.energy_unit}",
             "energy": judgement.energy,
             "legal": judgement.legal,
         },

@@ -103,7 +103,7 @@ def draw_chain(points: Sequence[Mapping[str, Any]], path: str | Path, title: str
 
 def draw_steps(plan: Plan, steps: Sequence[tuple[str, float | None]], path: str | Path) -> None:
     """Draw energies on the way to a plan as labelled bars, first step on top, with the plan's lower bound as a line."""
-    scale, unit = (1e6, "uJ") if plan.energy_unit == "pJ" else (1.0, plan.energy_unit)
+    scale, unit = (1e6, "µJ") if plan.energy_unit == "pJ" else (1.0, plan.energy_unit)
     rows = [(name, energy / scale) for name, energy in steps if energy is not None]
     bound = (plan.bound or 0) / scale
     figure, axes = new_figure(f"{(plan.source or plan.graph).name} on {plan.machine.name}", f"energy ({unit})", "")

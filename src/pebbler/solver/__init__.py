@@ -44,14 +44,21 @@ def solve(
     search over orders, tilings and fusions, explicit memories one over order, residency and recomputation. It runs until the
     plan is proven optimal or `time_limit` seconds are over (None: no limit); Ctrl-C ends it with the best plan so far. The
     same call gives the same plan unless time cut it off, and then `plan.meta["cut_off"]` says so. `report` is called with the
-    running search whenever the best plan or the bound improves. `quick` stops the search for tilings after a small, fixed amount
-    of work, so that it ends within seconds and yet gives the same plan every time.
+    running search whenever the best plan or the bound improves; without one, a notebook shows a line under the cell. `quick`
+    stops the search for tilings after a small, fixed amount of work, so that it ends within seconds and yet gives the same plan
+    every time.
 
     >>> plan = solve("chain:length=10", start={"N0": "fast"})
     >>> plan.energy, plan.status
     (21, 'optimal')
     """
-    return finish(solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick))
+    from pebbler.solver.notebook_progress import NotebookLine
+
+    line = NotebookLine.wanted() if report is None else None
+    search = solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report or line, quick)
+    if line is not None:
+        line.show(search)
+    return finish(search)
 
 
 def solve_search(

@@ -140,7 +140,7 @@ def test_bound_is_claimed_only_where_the_order_is_forced_and_recomputing_never_p
 
 @pytest.mark.slow
 def test_tiled_step_beats_the_hand_made_plan() -> None:
-    """Facts section 8: 3.143 uJ by hand for tiles of 10 hidden units; ours within a minute."""
+    """Facts section 8: 3.143 µJ by hand for tiles of 10 hidden units; ours within a minute."""
     search = Search(Problem.of(tiled_mlp(n=20, hidden=1000, tile=10), machine("notes-explicit")), 60.0)
     solve_paging(search)
     assert search.energy < 3.143e6
