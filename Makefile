@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DEMO_READY := .venv/.demo-ready
 BENCH_READY := .venv/.bench-ready
 
 .PHONY: demo test slow bench docs lint clean
 
-demo: $(READY)
-	$(BIN)/pebbler reproduce --out out/demo
+demo: $(DEMO_READY)
+	$(BIN)/pebbler demo --out out/demo
 
 test: lint
 	$(BIN)/pytest -n 2
@@ -27,10 +28,14 @@ bench: $(BENCH_READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# The stamp holds until pyproject.toml changes, so a second run installs nothing and works offline.
-$(READY): pyproject.toml
+# The stamps hold until pyproject.toml changes, so a second run installs nothing and works offline. The demo needs the package alone.
+$(DEMO_READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,torch,docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $(DEMO_READY)
+
+$(READY): $(DEMO_READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test,docs]'
 	touch $(READY)
 
 $(BENCH_READY): $(READY)

@@ -283,6 +283,27 @@ def test_every_page_is_in_the_navigation():
     assert named == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
 
 
+def test_search_needs_no_server_and_no_network():
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "\n  - offline\n" in site
+    scripts = re.findall(
+        r"polyfills: \[(\S*iframe-worker\S*)\]", site
+    )  # the plugin would fetch it from a server otherwise
+    assert len(scripts) == 1
+    assert "IFrameWorker" in (DOCS / scripts[0]).read_text(encoding="utf-8")
+
+
+def test_the_first_screen_says_what_it_does_for_whom():
+    top = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    assert len(top.splitlines()) < 30
+    commands = re.findall(r"^\| .* \| `(pebbler [^`]+)` \|$", top, re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["torch", "chain", "solve"]
+    assert "pip install" in top
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", top)
+    assert pictures
+    assert all((ROOT / picture).is_file() for picture in pictures)
+
+
 def test_docstring_examples_are_fenced():
     pytest.importorskip("griffe")
     text = "Return one.\n\n>>> one()\n1\n\nMore.\n\n    >>> two()\n    2"

@@ -13,6 +13,7 @@ import typer
 from pebbler.cli.cache import cache
 from pebbler.cli.chain import chain
 from pebbler.cli.check import check
+from pebbler.cli.demo import demo
 from pebbler.cli.export import export
 from pebbler.cli.graph import graph
 from pebbler.cli.machines import machines
@@ -52,7 +53,7 @@ def _root(
     pass
 
 
-for _command in (reproduce, solve, chain, torch, check, report, export, trace, cache, graph, machines, workloads):
+for _command in (demo, solve, chain, torch, check, report, export, trace, cache, graph, machines, workloads, reproduce):
     app.command()(_command)
 
 

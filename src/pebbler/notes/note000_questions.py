@@ -45,8 +45,9 @@ def depth_question(solve: Solver | None) -> Question:
         gains.append(100 * (1 - eager / program))
         cached = require_legal(Plan.in_order(graph, lru, steady=True)).energy / PJ_PER_UJ
         solved: tuple[Value, Value] = (NEEDS_SOLVER, None)
-        if solve is not None:
-            best = require_legal(solve(graph, lru)).energy / PJ_PER_UJ
+        plan = None if solve is None else solve(graph, lru)
+        if plan is not None:
+            best = require_legal(plan).energy / PJ_PER_UJ
             solved = (best, 100 * (1 - best / cached))
         floats = sum(tensor.size for tensor in graph.tensors)
         rows.append((layers, floats, program, eager, gains[-1], cached, *solved))
@@ -94,12 +95,12 @@ def hazard_question(graph: Graph) -> Question:
 def recompute_question(solve: Solver | None) -> Question:
     """Answer what recomputation buys on the explicit machine, where the plan decides what to keep."""
     question = "What does recomputation buy?"
-    if solve is None:
-        return Question(question=question, answer=NEEDS_SOLVER)
     rows: list[tuple[Value, ...]] = []
     energies = []
     for graph, allowed in ((_without_recomputation(mlp(n=20, hidden=1000)), "no"), (mlp(n=20, hidden=1000), "yes")):
-        plan = solve(graph, machine("notes-explicit"))
+        plan = None if solve is None else solve(graph, machine("notes-explicit"))
+        if plan is None:
+            return Question(question=question, answer=NEEDS_SOLVER)
         energies.append(require_legal(plan).energy / PJ_PER_UJ)
         again = len(plan.moves.order) - len(plan.graph.ops)
         rows.append((allowed, energies[-1], again, plan.status))

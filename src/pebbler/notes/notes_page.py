@@ -9,13 +9,13 @@ from pebbler.notes.experiment import Experiment, NoteFigure, Question, Value, sh
 from pebbler.notes.note_plots import inline_svg
 from pebbler.show.style import base_style
 
-__all__ = ["page"]
+__all__ = ["folded", "page"]
 
 _STYLE = """
-th, td { min-width: 4.5rem; }
-td.figure { min-width: 15rem; }
-figure { max-width: 46rem; }
-figure svg { width: 100%; height: auto; }
+.notes th, .notes td { min-width: 4.5rem; }
+.notes td.figure { min-width: 15rem; }
+.notes figure { max-width: 46rem; }
+.notes figure svg { width: 100%; height: auto; }
 """
 
 _SAVING = "How much energy can a plan save"
@@ -34,6 +34,29 @@ def page(experiments: Sequence[Experiment]) -> str:
     >>> page([]).startswith("<!doctype html>")
     True
     """
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The notes, reproduced</title>'
+        f'<style>{base_style()}{_STYLE}</style></head><body class="notes">\n'
+        f"<h1>The notes, reproduced, corrected and answered</h1>{_content(experiments)}\n</body></html>\n"
+    )
+
+
+def folded(experiments: Sequence[Experiment], sentence: str, own_page: str) -> str:
+    """Return the same as a section for the end of another page that has our style: a sentence, a link, and the rest folded away.
+
+    >>> folded([], "Five notes.", "notes.html")[-20:]
+    '</details></section>'
+    """
+    return (
+        f'<section class="notes" aria-labelledby="notes"><style>{_STYLE}</style><h2 id="notes">The notes behind it</h2>'
+        f'<p>{escape(sentence)} <a href="{escape(own_page)}">The notes, reproduced</a> is the same on a page of its own.</p>'
+        f"<details><summary>Every table and plot</summary>{_content(experiments)}"
+        "</details></section>"
+    )
+
+
+def _content(experiments: Sequence[Experiment]) -> str:
     rows = [row for experiment in experiments for row in experiment.rows]
     matched, wrong = sum(row.match for row in rows), sum(row.wrong for row in rows)
     failed = sum(not row.ok for row in rows)
@@ -59,11 +82,8 @@ def page(experiments: Sequence[Experiment]) -> str:
     )
     sure = f"<h3>How sure are we?</h3><p>{escape(_SURE)}</p>"
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>The notes, reproduced</title>'
-        f"<style>{base_style()}{_STYLE}</style></head><body>\n<h1>The notes, reproduced, corrected and answered</h1>"
         f'{headline}<dl class="tiles">{tiles}</dl><nav class="contents" aria-label="Experiments">{links}</nav>\n'
-        f"{claims}{sure}{''.join(map(_section, experiments))}\n</body></html>\n"
+        f"{claims}{sure}{''.join(map(_section, experiments))}"
     )
 
 

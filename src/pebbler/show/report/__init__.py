@@ -22,13 +22,14 @@ def report(
     names: Sequence[str] | None = None,
     title: str | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
+    appendix: str = "",
 ) -> ReportData:
     """Write a page that shows plans, or plan files, and return what is on it.
 
     The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
     landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
     plans' names on the page; files are called by their own. `references` are orders of the first plan's ops, by name, that the
-    landscape marks.
+    landscape marks. `appendix` is HTML for the end of the page; it is not escaped, and no script in it runs.
 
     >>> import tempfile
     >>> from pebbler import machine, workloads
@@ -51,5 +52,5 @@ def report(
         labels.append(("plan" if len(given) == 1 else f"plan {i + 1}") if isinstance(one, Plan) else Path(one).stem)
         loaded.append(one if isinstance(one, Plan) else Plan.load(one))
     data = gather(loaded, names if names is not None else labels, title, references)
-    write_text(path, page(data))
+    write_text(path, page(data, appendix))
     return data

@@ -37,8 +37,8 @@ SCRIPTS = (
 )
 
 
-def page(data: ReportData) -> str:
-    """Return the page as HTML.
+def page(data: ReportData, appendix: str = "") -> str:
+    """Return the page as HTML; `appendix` is HTML of ours that comes after the views.
 
     Data goes in as JSON in which no tag can end or begin, and the policy lets only the scripts written here run: by their hashes.
 
@@ -62,6 +62,7 @@ def page(data: ReportData) -> str:
         title=escape(one_line(data.title)),
         style=base_style() + asset("report.css"),
         licences=licences,
+        appendix=appendix,
         data=embedded(to_json(data)),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )

@@ -1,0 +1,44 @@
+"""Take the picture of the player that the README shows: `python docs/images/make.py`. Needs Chromium and playwright."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+import pebbler as pb
+from pebbler.notes.reproduction import plan_quickly
+
+# Without the last three Chromium looks for hosts of its own at every start.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
+HERE = Path(__file__).parent
+MOVE = 5  # in the forward pass, where the view is near enough to read names
+
+
+def main() -> None:
+    """Write player.png: the plan of the notes' step, in the middle of the forward pass."""
+    plan = plan_quickly(pb.workloads.mlp(n=20, hidden=1000), pb.machine("notes"))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page_file = Path(folder, "report.html")
+        pb.report([plan], page_file, names=["pebbler's plan"])
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1180, "height": 1400}, color_scheme="light")
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("html[data-ready=true]")
+        page.add_style_tag(content="nav.contents { display: none; }")  # it would lie across the picture
+        page.evaluate(f"pebbler.player().goTo({MOVE})")
+        page.wait_for_timeout(500)  # the view glides to the move
+        page.locator("section[aria-labelledby=player]").screenshot(path=HERE / "player.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
