@@ -12,7 +12,7 @@ __all__ = ["first_ready", "run_ready"]
 Ints = npt.NDArray[np.int64]
 
 
-@kernel
+@kernel(inline="always")
 def first_ready(waits: Ints, ready: Ints) -> int:
     """Fill `ready` with the nodes that wait for nothing; return their number."""
     count = 0
@@ -23,7 +23,7 @@ def first_ready(waits: Ints, ready: Ints) -> int:
     return count
 
 
-@kernel
+@kernel(inline="always")
 def run_ready(at: int, ready: Ints, count: int, waits: Ints, after_start: Ints, after: Ints) -> int:
     """Take the node at `ready[at]` off the list and put on it those that waited for it alone; return the new number."""
     node = ready[at]

@@ -12,13 +12,8 @@ from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
 from pebbler.solver.paging.kernels.residency import Accesses, Residency, empty_residency, list_accesses, total_cost
-from pebbler.solver.paging.kernels.residency_search import (
-    assign_in_turn,
-    improve_residency,
-    lagrangian_bound,
-    room_time_per_use,
-)
-from pebbler.solver.paging.kernels.sequence_annealing import anneal_sequence, sweep_reruns
+from pebbler.solver.paging.kernels.residency_search import lagrangian_bound, page_storages, room_time_per_use
+from pebbler.solver.paging.kernels.sequence_annealing import SequenceWork, search_sequences
 from pebbler.solver.paging.kernels.sequence_changes import RerunRules
 from pebbler.solver.paging.paging_arrays import arrays_of
 from pebbler.solver.paging.residency_plan import residency_plan
@@ -83,7 +78,8 @@ class PagingSearch:
             return None
         order = np.argsort(room_time_per_use(arrays, accesses), kind="stable")
         scale = 0.0 if prices is None else 1.0
-        found = assign_in_turn(arrays, accesses, residency, order, self._price_sums(accesses, prices), scale)
+        sums = self._price_sums(accesses, prices)
+        found = page_storages(arrays, accesses, residency, order, sums, scale, 0, self.rng)
         return self._paged(accesses, residency) if found else None
 
     def improve(self, paged: PagedSequence, rounds: int, prices: Floats | None = None) -> PagedSequence:
@@ -91,10 +87,10 @@ class PagingSearch:
         accesses = paged.accesses
         residency = Residency(*(array.copy() for array in paged.residency))
         price_sums = self._price_sums(accesses, prices)
-        batch = 50
+        batch, none = 50, np.zeros(0, np.int64)
         left = rounds * len(residency.cost)
         while left > 0 and self.clock() > 0:
-            improve_residency(self.arrays, accesses, residency, price_sums, min(batch, left), self.rng)
+            page_storages(self.arrays, accesses, residency, none, price_sums, 0.0, min(batch, left), self.rng)
             left -= batch
         return self._paged(accesses, residency)
 
@@ -122,8 +118,8 @@ class PagingSearch:
         cooling = 1e-3 ** (1 / max(1, rounds))
         while done < rounds and self.clock() > 0:
             count = min(batch, rounds - done)
-            temperatures = hot * cooling**done, hot * cooling ** (done + count)
-            found = anneal_sequence(self.arrays, rules, *here, *best, count, *temperatures, 2, self.rng)
+            work = SequenceWork(0, 0, count, hot * cooling**done, hot * cooling ** (done + count))
+            found = search_sequences(self.arrays, rules, *here, *best, work, self.rng)
             here, best = found[:2], found[2:]
             done += count
         return self._paged(*best)
@@ -134,7 +130,8 @@ class PagingSearch:
         rules = rerun_rules(self.problem.graph, self._longest(paged))
         high, batch = len(paged.sequence), max(1, 4000 // (1 + len(paged.sequence)))
         while high > 0 and self.clock() > 0:
-            here = sweep_reruns(self.arrays, rules, *here, high, max(0, high - batch), 2, self.rng)
+            work = SequenceWork(high, max(0, high - batch), 0, 0.0, 0.0)
+            here = search_sequences(self.arrays, rules, *here, *here, work, self.rng)[:2]
             high -= batch
         return self._paged(*here)
 

@@ -19,6 +19,7 @@ __all__ = [
     "BOUNDED",
     "INFINITE",
     "INNER",
+    "PART",
     "Accesses",
     "PagingArrays",
     "Residency",
@@ -33,6 +34,8 @@ Array = npt.NDArray[Any]
 INFINITE = 1e300
 BOUNDED = 2**61  # capacities above this are no limit
 INNER = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called from kernels only: half the compile time
+# Becomes part of its caller: numba compiles a function together with all that it calls, so every further layer costs as much again.
+PART = kernel(inline="always")
 
 
 # Few wide arrays rather than many narrow ones: every array that is passed on costs compile time and a reference count.

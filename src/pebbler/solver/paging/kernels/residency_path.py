@@ -19,6 +19,7 @@ from pebbler.solver.paging.kernels.residency import (
     INNER,
     MADE,
     OLD,
+    PART,
     READS,
     RESULT,
     SURVIVES,
@@ -78,7 +79,7 @@ def _price_stay(room, size, a, b, skip_fastest, out):  # type: ignore[no-untyped
         out[state] = price if price < INFINITE else INFINITE
 
 
-@INNER
+@PART
 def _price_stays(arrays, accesses, r, room, storage):  # type: ignore[no-untyped-def]
     """Return the prices of all stays of a storage."""
     states, levels, end_slot = len(arrays.masks), len(arrays.capacity), 2 * len(accesses.sequence) + 1
@@ -115,7 +116,7 @@ def _price_stays(arrays, accesses, r, room, storage):  # type: ignore[no-untyped
     return prices
 
 
-@INNER
+@PART
 def _price_result(arrays, room, only, t, size, out):  # type: ignore[no-untyped-def]
     """Price every level for the result of the op at position t; with `only >= 0` no other level is open."""
     for at in range(len(arrays.capacity)):
@@ -163,7 +164,7 @@ def _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back):
     return now
 
 
-@INNER
+@PART
 def _through_access(arrays, k, i, size, prices, now, made_cost, back):  # type: ignore[no-untyped-def]
     """Go from the states before an access to those right after it: copies, reads, and the choice of the result's level."""
     states, levels = len(arrays.masks), len(arrays.capacity)
@@ -205,7 +206,7 @@ def _through_access(arrays, k, i, size, prices, now, made_cost, back):  # type: 
                 back[MADE_FROM, i, q], back[MADE_IN, i, q] = p, at
 
 
-@INNER
+@PART
 def _closed_path(arrays, accesses, storage, prices, costs, back):  # type: ignore[no-untyped-def]
     """Return the least cost of a path that ends in the state it starts in, and that state; -1 if there is none."""
     states = len(arrays.masks)

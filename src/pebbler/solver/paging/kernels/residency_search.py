@@ -16,6 +16,7 @@ from pebbler.solver.paging.kernels.residency import (
     INNER,
     MADE,
     OLD,
+    PART,
     STORAGE,
     UNTIL_FIRST,
     WRAPS,
@@ -28,14 +29,7 @@ from pebbler.solver.paging.kernels.residency import (
 )
 from pebbler.solver.paging.kernels.residency_path import cheapest_residency
 
-__all__ = [
-    "account_all",
-    "assign_in_turn",
-    "improve_residency",
-    "lagrangian_bound",
-    "reassign",
-    "room_time_per_use",
-]
+__all__ = ["account_all", "lagrangian_bound", "page_storages", "reassign", "room_time_per_use"]
 
 Array = npt.NDArray[Any]
 WORSE = 1e-9  # a relative difference that is rounding, not a gain
@@ -66,14 +60,9 @@ def account_all(arrays: PagingArrays, accesses: Accesses, r: Residency) -> None:
         add_occupancy(arrays, accesses, r, r.used, storage, np.int64(1), np.bool_(False))
 
 
-@kernel
-def assign_in_turn(
-    arrays: PagingArrays, accesses: Accesses, r: Residency, order: Array, price_sums: Array, scale: float
-) -> bool:
-    """Give the storages of `order` one by one the cheapest residency in the room that is left; return whether all found one.
-
-    `price_sums` are prefix sums over slots of what room is worth to others, counted `scale` times.
-    """
+@PART
+def _assign_in_turn(arrays, accesses, r, order, price_sums, scale):  # type: ignore[no-untyped-def]
+    """Give storages one by one the cheapest residency in the room that is left; return whether all found one."""
     for storage in order:
         found, _ = cheapest_residency(arrays, accesses, r, r.used, price_sums, scale, storage)
         if not found:
@@ -161,7 +150,7 @@ def reassign(arrays, accesses, r, chosen, count, price_sums, scale, rng, positio
         add_occupancy(arrays, accesses, r, r.used, storage, np.int64(1), np.bool_(False))
 
 
-@INNER
+@PART
 def _choose_neighbours(arrays, accesses, r, t, chosen, count, taken, rng):  # type: ignore[no-untyped-def]
     """Choose, besides the first `count`, a few storages that meet near position t; return how many are chosen then."""
     storages, steps = len(arrays.storage), len(accesses.sequence)
@@ -185,14 +174,9 @@ def _choose_neighbours(arrays, accesses, r, t, chosen, count, taken, rng):  # ty
     return count
 
 
-@kernel
-def improve_residency(
-    arrays: PagingArrays, accesses: Accesses, r: Residency, price_sums: Array, rounds: int, rng: Array
-) -> None:
-    """Take a few storages that meet somewhere out and put them back unless that costs more, `rounds` times.
-
-    `price_sums` are prefix sums over slots of what room is worth to others; they count now more, now less.
-    """
+@PART
+def _improve(arrays, accesses, r, price_sums, rounds, rng):  # type: ignore[no-untyped-def]
+    """Take a few storages that meet somewhere out and put them back unless that costs more, `rounds` times."""
     storages, steps, levels = len(arrays.storage), len(accesses.sequence), len(arrays.capacity)
     if storages == 0 or steps == 0:
         return
@@ -223,7 +207,22 @@ def improve_residency(
             taken[chosen[i]] = False
 
 
-@INNER
+@kernel
+def page_storages(
+    arrays: PagingArrays, accesses: Accesses, r: Residency, order: Array, price_sums: Array, scale: float, rounds: int, rng: Array
+) -> bool:  # fmt: skip
+    """Give the storages of `order` a residency in turn, return whether all found one, and improve all for some rounds.
+
+    `price_sums` are prefix sums over slots of what room is worth to others, counted `scale` times at first and then now more, now
+    less. Both in one kernel, for every kernel compiles its own copy of the shortest paths.
+    """
+    if not _assign_in_turn(arrays, accesses, r, order, price_sums, scale):
+        return False
+    _improve(arrays, accesses, r, price_sums, rounds, rng)
+    return True
+
+
+@PART
 def _price_alone(arrays, accesses, r, reserved, prices):  # type: ignore[no-untyped-def]
     """Give every storage its cheapest residency alone at these prices; return the Lagrangian's value, infinite if one has none.
 
@@ -256,7 +255,7 @@ def _price_alone(arrays, accesses, r, reserved, prices):  # type: ignore[no-unty
     return value
 
 
-@INNER
+@PART
 def _subgradient_step(arrays, used, prices, length):  # type: ignore[no-untyped-def]
     """Raise prices where too much is held, lower them where room is left; return False where there is nothing to do."""
     levels, slots = used.shape

@@ -7,7 +7,7 @@ only the storages that the change touches, or that no longer fit, get a new one.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from pebbler.solver.paging.kernels.residency import (
     DURING,
     INNER,
     OLD,
+    PART,
     READS,
     RESULT,
     UNTIL_FIRST,
@@ -43,9 +44,20 @@ from pebbler.solver.paging.kernels.sequence_changes import (
     splice,
 )
 
-__all__ = ["anneal_sequence", "sweep_reruns"]
+__all__ = ["SequenceWork", "search_sequences"]
 
 Array = npt.NDArray[Any]
+
+
+class SequenceWork(NamedTuple):
+    """How far to search: a sweep over some positions, then some rounds of annealing."""
+
+    high: int  # the sweep goes from position high - 1 down to low
+    low: int
+    rounds: int
+    hot: float  # temperature of the first round, an energy
+    cold: float  # of the last
+    polish: int = 2  # times that a few storages are paged anew after a change
 
 
 @INNER
@@ -86,7 +98,7 @@ def _overloads(arrays, accesses, r, storage):  # type: ignore[no-untyped-def]
     return False
 
 
-@INNER
+@PART
 def _carry_residency(arrays, accesses, r, new_accesses, new, where, dirty):  # type: ignore[no-untyped-def]
     """Copy the residency of all storages that a change does not touch; fill `dirty` with the others and return their number."""
     for t in range(len(accesses.sequence)):
@@ -114,7 +126,7 @@ def _carry_residency(arrays, accesses, r, new_accesses, new, where, dirty):  # t
     return count
 
 
-@INNER
+@PART
 def _remove_overloads(arrays, accesses, r, dirty, count, rng):  # type: ignore[no-untyped-def]
     """Take storages out until nothing is too full; add them to `dirty` and return the new number."""
     crowded = False
@@ -170,32 +182,23 @@ def _page_changed(arrays, accesses, r, sequence, where, price_sums, rng, polish)
     return new_accesses, new, True
 
 
-@INNER
+@PART
 def _first_runs(sequence, first):  # type: ignore[no-untyped-def]
     """Fill in the position of every op's first run."""
     for t in range(len(sequence) - 1, -1, -1):
         first[sequence[t]] = t
 
 
-@kernel
-def sweep_reruns(
-    arrays: PagingArrays,
-    rules: RerunRules,
-    accesses: Accesses,
-    r: Residency,
-    high: int,
-    low: int,
-    polish: int,
-    rng: Array,
-) -> tuple[Accesses, Residency]:
+@PART
+def _sweep_reruns(arrays, rules, accesses, r, work, rng):  # type: ignore[no-untyped-def]
     """Try, for every op at positions high - 1 down to `low`, to make each operand again just before it; keep what is cheaper."""
     energy = total_cost(arrays, accesses, r)
     first = np.empty(len(arrays.op_cost), np.int64)
     changed, where = np.empty(rules.most + 64, np.int64), np.empty(rules.most + 64, np.int64)
     price_sums = np.zeros((len(arrays.capacity), 2 * rules.most + 200))
     picked = np.empty(1, np.int64)
-    position = high - 1
-    while position >= low:
+    position = work.high - 1
+    while position >= work.low:
         op = accesses.sequence[position]
         for k in range(arrays.operand_start[op], arrays.operand_start[op + 1]):
             steps = len(accesses.sequence)
@@ -208,7 +211,7 @@ def sweep_reruns(
             picked[0] = maker
             splice(accesses.sequence, position, picked, np.int64(1), changed, where)
             new_accesses, new, found = _page_changed(
-                arrays, accesses, r, changed[: steps + 1].copy(), where, price_sums, rng, polish
+                arrays, accesses, r, changed[: steps + 1].copy(), where, price_sums, rng, work.polish
             )
             if not found:
                 continue
@@ -220,20 +223,17 @@ def sweep_reruns(
     return accesses, r
 
 
-@kernel
-def anneal_sequence(
-    arrays: PagingArrays, rules: RerunRules, accesses: Accesses, r: Residency, best_accesses: Accesses, best_r: Residency,
-    rounds: int, hot: float, cold: float, polish: int, rng: Array,
-) -> tuple[Accesses, Residency, Accesses, Residency]:  # fmt: skip
-    """Anneal for `rounds` changes, cooling from `hot` to `cold` (energies); return where the search stands, and its best."""
+@PART
+def _anneal(arrays, rules, accesses, r, best_accesses, best_r, work, rng):  # type: ignore[no-untyped-def]
+    """Change the sequence at random and keep what is cheaper, or costs little more while it is hot; return it and the best."""
     energy, least = total_cost(arrays, accesses, r), total_cost(arrays, best_accesses, best_r)
     first = np.empty(len(arrays.op_cost), np.int64)
     changed, where = np.empty(rules.most + 64, np.int64), np.empty(rules.most + 64, np.int64)
     price_sums = np.zeros((len(arrays.capacity), 2 * rules.most + 200))
-    for i in range(rounds):
+    for i in range(work.rounds):
         steps = len(accesses.sequence)
         _first_runs(accesses.sequence, first)
-        length, heat = 0, hot * (cold / hot) ** (i / rounds) if hot > 0 else 0.0
+        length, heat = 0, work.hot * (work.cold / work.hot) ** (i / work.rounds) if work.hot > 0 else 0.0
         kind = draw(rng, np.int64(10))
         if kind >= 8 and steps > len(arrays.op_cost):
             length = delete_reruns(accesses.sequence, first, rng, changed, where)
@@ -244,7 +244,7 @@ def anneal_sequence(
         if length == 0:
             continue
         new_accesses, new, found = _page_changed(
-            arrays, accesses, r, changed[:length].copy(), where, price_sums, rng, polish
+            arrays, accesses, r, changed[:length].copy(), where, price_sums, rng, work.polish
         )
         if not found:
             continue
@@ -257,3 +257,16 @@ def anneal_sequence(
             if price < least - 1e-9 * abs(least):
                 best_accesses, best_r, least = new_accesses, new, price
     return accesses, r, best_accesses, best_r
+
+
+@kernel
+def search_sequences(
+    arrays: PagingArrays, rules: RerunRules, accesses: Accesses, r: Residency, best_accesses: Accesses, best_r: Residency,
+    work: SequenceWork, rng: Array,
+) -> tuple[Accesses, Residency, Accesses, Residency]:  # fmt: skip
+    """Sweep, then anneal; return where the search stands, and the best that annealing has seen.
+
+    Both in one kernel, for every kernel compiles its own copy of the shortest paths.
+    """
+    accesses, r = _sweep_reruns(arrays, rules, accesses, r, work, rng)
+    return _anneal(arrays, rules, accesses, r, best_accesses, best_r, work, rng)  # type: ignore[no-any-return]

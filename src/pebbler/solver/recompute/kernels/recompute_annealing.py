@@ -59,7 +59,7 @@ def _upper(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, at: int)
     return high
 
 
-@kernel
+@kernel(inline="always")
 def _add_runs(
     arrays: RecomputeArrays, sequence: npt.NDArray, length: int, runs: npt.NDArray, room: int
 ) -> tuple[int, float]:
@@ -84,7 +84,7 @@ def _add_runs(
     return (length, added) if depth else (-1, 0.0)
 
 
-@kernel
+@kernel(inline="always")
 def _leave_out_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, runs: npt.NDArray) -> tuple[int, float]:
     """Leave out a run of an op that has others."""
     for _ in range(12):
@@ -97,7 +97,7 @@ def _leave_out_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, 
     return -1, 0.0
 
 
-@kernel
+@kernel(inline="always")
 def _move_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int) -> tuple[int, float]:
     """Move a run, often as early or as late as it can go."""
     at = np.random.randint(length)
@@ -114,7 +114,7 @@ def _move_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int) -> tu
     return length, 0.0
 
 
-@kernel
+@kernel(inline="always")
 def _move_block(sequence: npt.NDArray, length: int) -> tuple[int, float]:
     """Move a block of runs a little."""
     count = 2 + np.random.randint(6)
