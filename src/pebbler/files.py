@@ -7,8 +7,9 @@ import math
 import os
 import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import IO, Any, TypeVar, overload
 
 import msgspec
 
@@ -22,6 +23,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_toml",
+    "whole_file",
     "write_bytes",
     "write_json",
     "write_text",
@@ -102,28 +104,38 @@ def read_toml(path: str | Path, type_: type[T]) -> T:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all: aside first, then renamed into place."""
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a file to be written whole or not at all: aside first, then renamed into place."""
     path = Path(path)
     aside = None
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
-            path.write_bytes(data)  # a pipe or a device, /dev/null say, is written to and never replaced
+            with path.open("wb") as file:  # a pipe or a device, /dev/null say, is written to and never replaced
+                yield file
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".pebbler.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            yield file
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(aside, 0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones
         os.replace(aside, path)
+    except InputError:
+        raise
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     finally:
         if aside is not None:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with whole_file(path) as file:
+        file.write(data)
 
 
 def write_text(path: str | Path, text: str) -> None:

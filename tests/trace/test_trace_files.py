@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import pickle
 import tracemalloc
 import zipfile
@@ -259,6 +260,18 @@ def test_nothing_to_write_leaves_no_file(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
         small().save(tmp_path / "file" / "t.npz")
+
+
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+    pipe = tmp_path / "t.npz"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)  # so that nobody waits for the other end
+    small().save(pipe)
+    assert pipe.is_fifo()
+    data = os.read(end, 2**16)
+    os.close(end)
+    with np.load(io.BytesIO(data)) as found:
+        assert found["address"].tolist() == small().address.tolist()
 
 
 def test_chunks_of_no_size(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
+
+from pebbler.arrays import Bools
 
 __all__ = ["as_matrix", "bit_set", "members"]
 
@@ -34,7 +35,7 @@ def members(bits: int) -> Iterator[int]:
         bits ^= low
 
 
-def as_matrix(sets: Sequence[int]) -> npt.NDArray[np.bool_]:
+def as_matrix(sets: Sequence[int]) -> Bools:
     """Return sets of 0 .. n - 1, one per number, as a matrix of n rows.
 
     >>> as_matrix([0, 1, 3]).astype(int).tolist()

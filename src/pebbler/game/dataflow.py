@@ -16,13 +16,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Bools, Floats, Ints
 from pebbler.errors import quoted
 
 __all__ = ["NONE", "Dataflow", "Hazard", "Rows"]
 
 NONE = -1
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Dataflow:
     start_value: Ints  # per tensor: its value at the start, NONE for temps and outputs
     final_value: Ints  # per tensor: the last value in its storage, NONE when it never holds one
     storage: Ints  # per tensor: the tensor whose room it lives in, itself unless it overwrites another
-    op_cost: npt.NDArray[np.float64]
+    op_cost: Floats
     op_once: Bools
     op_in_place: Bools  # overwrites a value, so it can never run again
     op_reads: Rows  # values, in the order of the op's reads

@@ -232,19 +232,16 @@ class Graph(RichRepr):
 
     def tensor_index(self, name: str) -> int:
         """Return the position of a tensor, or say which names are near."""
-        index = self._tensor_index.get(name)
-        if index is None:
-            hint = near_matches(name, self._tensor_index)
-            raise InputError(f"graph {quoted(self.name)} has no tensor {quoted(name)}{hint}")
-        return index
+        return self._index(name, self._tensor_index, "tensor")
 
     def op_index(self, name: str) -> int:
         """Return the position of an op in program order, or say which names are near."""
-        index = self._op_index.get(name)
-        if index is None:
-            hint = near_matches(name, self._op_index)
-            raise InputError(f"graph {quoted(self.name)} has no op {quoted(name)}{hint}")
-        return index
+        return self._index(name, self._op_index, "op")
+
+    def _index(self, name: str, known: Mapping[str, int], what: str) -> int:
+        if name not in known:
+            raise InputError(f"graph {quoted(self.name)} has no {what} {quoted(name)}{near_matches(name, known)}")
+        return known[name]
 
     def tensor_named(self, name: str) -> Tensor:
         """Return a tensor by name."""

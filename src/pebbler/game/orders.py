@@ -89,10 +89,7 @@ class _Counter:
 
     def slices(self, part: int) -> list[int]:
         """Return the part cut at every op that is comparable with all others of it."""
-        cuts = []
-        for op in members(part):
-            if (self.ancestors[op] | self.descendants[op] | 1 << op) & part == part:
-                cuts.append(op)
+        cuts = [op for op in members(part) if (self.ancestors[op] | self.descendants[op] | 1 << op) & part == part]
         cuts.sort(key=lambda op: (self.ancestors[op] & part).bit_count())
         pieces, left = [], part
         for op in cuts:

@@ -102,12 +102,8 @@ def fuse(graph: Graph, temp: str) -> Graph:
     )
     tensors = [tensor for tensor in graph.tensors if tensor.name != temp]
     for place in (second, first):
-        ops: list[Op] = []
-        for i, op in enumerate(graph.ops):
-            if i == place:
-                ops.append(fused)
-            elif i not in (first, second):
-                ops.append(op)
+        rest = [(i, op) for i, op in enumerate(graph.ops) if i == place or i not in (first, second)]
+        ops = [fused if i == place else op for i, op in rest]
         if _same_meaning(graph, Graph(graph.name, graph.unit, tensors, ops, graph.meta), maker, reader, fused):
             return Graph(_renamed(graph.name, "fused", temp), graph.unit, tensors, ops, graph.meta)
     raise InputError(

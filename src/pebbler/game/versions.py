@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Bools
 from pebbler.errors import InputError, quoted
 from pebbler.game.dataflow import NONE, Dataflow, Rows
 
@@ -114,7 +114,7 @@ class _Values:
                 self.destroyers.append(position)
             self.writes.append(self._make(i, position))
 
-    def surviving(self) -> npt.NDArray[np.bool_]:
+    def surviving(self) -> Bools:
         """Return which values must be there at the end."""
         survive = np.zeros(len(self.tensor), np.bool_)
         for i, tensor in enumerate(self.tensors):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Bools, Floats, Ints
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
@@ -15,10 +15,8 @@ from pebbler.trace.buffer_events import Events
 
 __all__ = ["all_orders", "hazard_free", "order_ards", "order_events", "recency_energies"]
 
-Orders = npt.NDArray[np.int64]
 
-
-def all_orders(graph: Graph, *, war: bool = True) -> Orders:
+def all_orders(graph: Graph, *, war: bool = True) -> Ints:
     """Return every order of the ops that respects the hazards, one per row; without `war`, only the data flow.
 
     >>> from pebbler import workloads
@@ -29,7 +27,7 @@ def all_orders(graph: Graph, *, war: bool = True) -> Orders:
     return np.array(list(iterate_orders(graph, war=war)), dtype=np.int64)
 
 
-def hazard_free(graph: Graph, orders: Orders) -> npt.NDArray[np.bool_]:
+def hazard_free(graph: Graph, orders: Ints) -> Bools:
     """Return which orders respect every hazard, those of in-place updates included.
 
     >>> from pebbler import workloads
@@ -45,7 +43,7 @@ def hazard_free(graph: Graph, orders: Orders) -> npt.NDArray[np.bool_]:
     return free
 
 
-def recency_energies(graph: Graph, machine: Machine, orders: Orders) -> npt.NDArray[np.float64]:
+def recency_energies(graph: Graph, machine: Machine, orders: Ints) -> Floats:
     """Return what each order costs by note 000's rule; the same kernel as the referee's, set up once for all of them.
 
     >>> from pebbler import machine, workloads
@@ -78,7 +76,7 @@ def order_events(graph: Graph, order: list[str] | None = None) -> Events:
     return events
 
 
-def order_ards(graph: Graph, orders: Orders) -> npt.NDArray[np.float64]:
+def order_ards(graph: Graph, orders: Ints) -> Floats:
     """Return the weighted ARD of many hazard-free orders at once, the same as `order_events` gives one by one.
 
     In such an order a read always sees the version that program order gives it, so its distance is the clock of its op

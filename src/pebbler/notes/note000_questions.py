@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from pebbler.game.graph import Graph
@@ -113,14 +114,7 @@ def recompute_question(solve: Solver | None) -> Question:
 
 def _without_recomputation(graph: Graph) -> Graph:
     """Return the same graph with every op marked `once`."""
-    copy = Graph(graph.name, unit=graph.unit)
-    for tensor in graph.tensors:
-        copy.tensor(
-            tensor.name, tensor.size, tensor.kind, axes=tensor.axes, overwrites=tensor.overwrites, meta=tensor.meta
-        )
-    for op in graph.ops:
-        copy.op(op.name, op.reads, op.writes, op.cost, once=True, whole=op.whole, pointwise=op.pointwise, meta=op.meta)
-    return copy
+    return Graph(graph.name, graph.unit, graph.tensors, [msgspec.structs.replace(op, once=True) for op in graph.ops])
 
 
 def batch_question(levels: Machine) -> Question:

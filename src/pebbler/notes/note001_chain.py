@@ -26,24 +26,12 @@ __all__ = ["note_program", "optimum", "run"]
 
 LENGTH, RED, IO = 100, 11, 100
 # Red pebbles: the least energy without stores and loads.
-_DEAR_OPTIMA = {
-    3: 5149,
-    4: 1019,
-    5: 627,
-    6: 490,
-    7: 423,
-    8: 388,
-    9: 357,
-    10: 347,
-    11: 336,
-    12: 324,
-    13: 311,
-    14: 297,
-    15: 287,
-}
+_DEAR_OPTIMA = dict(enumerate((5149, 1019, 627, 490, 423, 388, 357, 347, 336, 324, 311, 297, 287), start=3))
 _OPTIMAL = (
     "The least energy under the note's rules, proven; it needs no store and no load, because recomputing is cheaper."
 )
+_NO_PROGRAM = "The note gives no program for it"
+_NEVER_REMOVES = "The program never removes its checkpoints nor what it recomputes."
 
 
 def note_program(length: int = LENGTH, red: int = RED, interval: int = 10) -> Iterator[ChainMove]:
@@ -161,35 +149,16 @@ def _note_rows(theirs: StrategyResult, backward_steps: int, best: ChainSolution)
 
     return (
         wrong("total energy", spent, "2,250", best.energy, _OPTIMAL, "units"),
-        wrong(
-            "total energy, uneven spacing",
-            None,
-            "2,030",
-            best.energy,
-            "The note gives no program for it; " + _OPTIMAL,
-            "units",
-        ),
+        wrong("total energy, uneven spacing", None, "2,030", best.energy, f"{_NO_PROGRAM}; {_OPTIMAL}", "units"),
         wrong("moves", theirs.moves, "320", best.count),
         compare("forward: computes", LENGTH, "100"),
         compare("forward: stores", theirs.stores, "10", corrected=best.stores, why=_OPTIMAL),
         compare("forward: energy", forward, "1,100", corrected=LENGTH, unit="units", why=_OPTIMAL),
         wrong("backward: loads", theirs.loads, "10", best.loads),
         wrong("backward: recomputed nodes", again, "50", best.computes - LENGTH),
-        wrong(
-            "backward: gradients",
-            backward_steps,
-            "100",
-            LENGTH + 1,
-            "There are 101 nodes, and each has its step.",
-        ),
+        wrong("backward: gradients", backward_steps, "100", LENGTH + 1, "There are 101 nodes, and each has its step."),
         wrong("backward: energy", spent - forward, "1,150", best.energy - LENGTH, unit="units"),
-        wrong(
-            "red pebbles in use",
-            theirs.peak_red,
-            "11",
-            best.peak_red,
-            "The program never removes its checkpoints nor what it recomputes.",
-        ),
+        wrong("red pebbles in use", theirs.peak_red, "11", best.peak_red, _NEVER_REMOVES),
         compare("energy of the note's program", spent, reference=2082, unit="units"),
         compare("moves of the note's program", theirs.moves, reference=381),
         compare("first illegal move", theirs.move, reference=12),

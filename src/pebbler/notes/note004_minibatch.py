@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteFigure, compare, show
 from pebbler.notes.note004_questions import (
@@ -112,46 +113,34 @@ def _batch(config: Config, size: int) -> Events:
 
 
 def _writes(events: Events, *names: str) -> int:
-    chosen = [index for index, name in enumerate(events.names) if name in names]
-    buffers, writes = events.buffers(), events.is_write()
-    return int(sum(((buffers == index) & writes).sum() for index in chosen))
+    chosen = np.array([name in names for name in events.names])
+    return int(np.count_nonzero(chosen[events.buffers()] & events.is_write()))
 
 
 def _comparison_rows(single: Events, batch: Events, once: Events) -> list[NoteFigure]:
-    change = 100 * (batch.total_floats / single.total_floats - 1)
-    honest = 100 * (batch.total_floats / once.total_floats - 1)
+    total, total_once = single.total_floats, once.total_floats
+    change, honest = (100 * (batch.total_floats / floats - 1) for floats in (total, total_once))
+
+    def forgotten(name: str, published: str, *params: str) -> NoteFigure:
+        measured, corrected = _writes(single, *params), _writes(once, *params)
+        return compare(name, measured, published, corrected=corrected, wrong=True, why=_UPDATES)
+
     return [
         compare("single: firing samples", sum(firing(CONFIG, BATCH)), reference=17),
         compare("single: ARD", single.weighted_ard(), "31,500", reference=31499.64337904391, unit="floats"),
         compare("batch 32: ARD", batch.weighted_ard(), "547,881", reference=547881.3046903154, unit="floats"),
         compare("batch 32: ARD over single", batch.weighted_ard() / single.weighted_ard(), "17", unit="x"),
         compare("single: reads, writes", (single.reads, single.writes), reference=(543, 441)),
-        compare(
-            "single: total floats",
-            single.total_floats,
-            "2,455,931",
-            corrected=once.total_floats,
-            unit="floats",
-            why=_REWRITTEN,
-        ),
-        compare("single: floats, written once", once.total_floats, reference=1773900, unit="floats"),
+        compare("single: total floats", total, "2,455,931", corrected=total_once, unit="floats", why=_REWRITTEN),
+        compare("single: floats, written once", total_once, reference=1773900, unit="floats"),
         compare("batch 32: total floats", batch.total_floats, "2,132,040", unit="floats"),
         compare("batch 32: against single", change, "-13", corrected=honest, unit="%", why=_REWRITTEN),
         compare("single: W1 reads", len(single.distances("W1")), "49"),
         compare("batch 32: W1 reads", len(batch.distances("W1")), "34"),
-        compare(
-            "single: W1 writes", _writes(single, "W1"), "32", corrected=_writes(once, "W1"), wrong=True, why=_UPDATES
-        ),
+        forgotten("single: W1 writes", "32", "W1"),
         compare("single: W1 writes, written once", _writes(once, "W1"), reference=18),
         compare("batch 32: W1 writes", _writes(batch, "W1"), "2"),
-        compare(
-            "single: parameter writes",
-            _writes(single, *PARAMS),
-            "128",
-            corrected=_writes(once, *PARAMS),
-            wrong=True,
-            why=_UPDATES,
-        ),
+        forgotten("single: parameter writes", "128", *PARAMS),
         compare("batch 32: parameter writes", _writes(batch, *PARAMS), "8"),
     ]
 
@@ -161,21 +150,15 @@ def _sweep_rows(size: int, full_step: int) -> list[NoteFigure]:
     events = _batch(CONFIG, size)
     measured = events.total_floats / size
     alone = _batch(CONFIG, 1).total_floats
-    first = size == 1
+    corrected, why = (full_step, _FORWARD_ONLY) if size == 1 else (None, "")
+    honest_ratio = (corrected or measured) / full_step
     return [
-        compare(
-            f"batch {size}: floats per sample",
-            measured,
-            per_sample,
-            corrected=full_step if first else None,
-            unit="floats",
-            why=_FORWARD_ONLY if first else "",
-        ),
+        compare(f"batch {size}: floats per sample", measured, per_sample, corrected=corrected, unit="floats", why=why),
         compare(
             f"batch {size}: against batch 1",
             measured / alone,
             ratio,
-            corrected=(full_step if first else measured) / full_step,
+            corrected=honest_ratio,
             unit="x",
             why=_FORWARD_ONLY,
         ),
@@ -187,17 +170,15 @@ def _sweep_rows(size: int, full_step: int) -> list[NoteFigure]:
 
 def _cache_rows(hidden: int, cache_floats: int) -> list[NoteFigure]:
     config = msgspec.structs.replace(CONFIG, hidden=hidden)
+    traces = {"single": _single(config), "batch 32": _batch(config, BATCH)}
     rows = []
-    for name, events, reference in zip(
-        ("single", "batch 32"), (_single(config), _batch(config, BATCH)), _CACHES[hidden, cache_floats], strict=True
-    ):
+    for (name, events), (hits, misses, ard) in zip(traces.items(), _CACHES[hidden, cache_floats], strict=True):
         cache = buffer_lru(events, cache_floats)
-        kilobytes = cache_floats // FLOATS_PER_KB
-        where = f"{name}, hidden {hidden}, {kilobytes} KB"
+        where = f"{name}, hidden {hidden}, {cache_floats // FLOATS_PER_KB} KB"
         rows += [
-            compare(f"{where}: hits", cache.hits, reference=reference[0]),
-            compare(f"{where}: misses", cache.misses, reference=reference[1]),
-            compare(f"{where}: ARD", cache.effective_ard, reference=reference[2], unit="floats"),
+            compare(f"{where}: hits", cache.hits, reference=hits),
+            compare(f"{where}: misses", cache.misses, reference=misses),
+            compare(f"{where}: ARD", cache.effective_ard, reference=ard, unit="floats"),
         ]
     return rows
 

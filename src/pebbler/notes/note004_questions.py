@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pebbler.notes.experiment import Plot, Question, Series, show, table
-from pebbler.notes.parameter_loads import Batched, Loads, Singles, parameter_loads
-from pebbler.notes.tiled_loops import FLOATS_PER_KB, Tiled, TrainingLoop
+from pebbler.notes.tiled_loops import FLOATS_PER_KB, Loads, Tiled, TrainingLoop, Untiled, parameter_loads
 from pebbler.trace.buffer_events import Events, buffer_lru
 
 __all__ = [
@@ -82,8 +81,8 @@ def hit_plot(rows: list[HitRow]) -> Plot:
 def load_table() -> LoadTable:
     """Return the parameter floats loaded per sample, for every schedule, batch size and cache size."""
     caches = [kilobytes * FLOATS_PER_KB for kilobytes in _LOAD_CACHES_KB]
-    schedules: list[tuple[str, int, TrainingLoop]] = [(SINGLE, 1, Singles(N, HIDDEN))]
-    schedules += [(LOOPED, size, Batched(N, HIDDEN, size)) for size in _LOAD_BATCHES]
+    schedules: list[tuple[str, int, TrainingLoop]] = [(SINGLE, 1, Untiled(N, HIDDEN))]
+    schedules += [(LOOPED, size, Untiled(N, HIDDEN, size)) for size in _LOAD_BATCHES]
     schedules += [
         (PRODUCT, size, Tiled(N, HIDDEN, 20, reverse=True, tile_w2=True, batch=size)) for size in _LOAD_BATCHES
     ]

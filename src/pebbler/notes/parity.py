@@ -11,7 +11,7 @@ import numpy as np
 
 from pebbler.errors import InputError, quoted
 
-__all__ = ["Config", "Data", "Params", "draw_data", "draw_params"]
+__all__ = ["Config", "Data", "Params", "draw_data", "draw_params", "tile_bounds"]
 
 # 10^8 weights take 0.8 GB, and the gradient as much again: far beyond any of the notes, and about what a laptop holds.
 MAX_FLOATS = 10**8
@@ -88,6 +88,13 @@ class Params:
     b1: np.ndarray
     W2: np.ndarray
     b2: float
+
+
+def tile_bounds(hidden: int, tile: int) -> list[tuple[int, int]]:
+    """Return the first hidden unit of every tile and the one past its last; the last tile may be smaller."""
+    if not 1 <= tile <= hidden:
+        raise InputError(f"tile: expected 1 to hidden = {hidden} units, got {tile}")
+    return [(low, min(low + tile, hidden)) for low in range(0, hidden, tile)]
 
 
 def draw_data(config: Config) -> Data:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from pebbler.errors import InputError
-from pebbler.notes.parity import Config, Params, draw_data, draw_params
+from pebbler.notes.parity import Config, Params, draw_data, draw_params, tile_bounds
 from pebbler.notes.sgd import train
 
 __all__ = ["pipelined_epoch", "same_as_plain"]
@@ -18,8 +18,7 @@ __all__ = ["pipelined_epoch", "same_as_plain"]
 
 def pipelined_epoch(config: Config, tile: int) -> Params:
     """Return the parameters after one epoch of the fully tiled loop."""
-    if not 1 <= tile <= config.hidden:
-        raise InputError(f"tile: expected 1 to hidden = {config.hidden} units, got {tile}")
+    spans = [slice(*bounds) for bounds in tile_bounds(config.hidden, tile)]
     if config.always_update:
         raise InputError("always_update: the pipelined loop makes no update for a sample of margin 1 or more")
     data, start = draw_data(config), draw_params(config)
@@ -31,8 +30,7 @@ def pipelined_epoch(config: Config, tile: int) -> Params:
         x_old, x = data.x_train[s - 1], data.x_train[s % config.n_train]
         if dy:
             b2 -= lr * (dy + wd * b2)
-        for lo in range(0, config.hidden, tile):
-            t = slice(lo, lo + tile)
+        for t in spans:
             if dy:
                 dh_pre = np.where(h_pre[t] > 0, w2[t] * dy, 0.0)
                 w2[t] -= lr * (h[t] * dy + wd * w2[t])

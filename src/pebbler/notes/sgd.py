@@ -13,7 +13,7 @@ import numpy as np
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.notes.kernels import sgd_epoch as kernel
-from pebbler.notes.parity import Config, Data, Params, draw_data, draw_params
+from pebbler.notes.parity import Config, Data, Params, draw_data, draw_params, tile_bounds
 
 __all__ = ["ORDERS", "Instruction", "TrainingRun", "firing", "margins", "order_named", "tiled_order", "train"]
 
@@ -71,9 +71,7 @@ def tiled_order(hidden: int, tile: int) -> tuple[Instruction, ...]:
     >>> tiled_order(hidden=4, tile=2)[:2]
     (('fwd_linear1', 0, 2), ('fwd_relu', 0, 2))
     """
-    if not 1 <= tile <= hidden:
-        raise InputError(f"tile: expected 1 to hidden = {hidden} units, got {tile}")
-    spans = [(lo, min(lo + tile, hidden)) for lo in range(0, hidden, tile)]
+    spans = tile_bounds(hidden, tile)
     forward = [(op, *span) for span in spans for op in ("fwd_linear1", "fwd_relu")]
     middle = ("fwd_linear2", "fwd_loss", "bwd_loss", "bwd_dW2", "bwd_db2", "bwd_dh")
     backward = [(op, *span) for span in spans for op in ("bwd_relu", "bwd_dW1", "upd_W1", "bwd_db1", "upd_b1")]

@@ -1,22 +1,30 @@
-"""Training steps that visit the hidden layer tile by tile, as event traces.
+"""Training loops, whole or tile by tile, as event traces, and what caches make of them in steady state.
 
 A schedule knows how to `start` (write its parameters) and which steps its endless loop consists of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pebbler.errors import InputError
-from pebbler.notes.step_scripts import play, sizes_of
-from pebbler.trace.buffer_events import Events, buffer_lru
+import numpy as np
 
-__all__ = ["FLOATS_PER_KB", "Pipelined", "SteadyMisses", "Tiled", "TrainingLoop", "steady_lru", "tile_spans"]
+from pebbler.notes.parity import tile_bounds
+from pebbler.notes.step_scripts import PARAMS, batch_step, play, sizes_of, step
+from pebbler.trace.buffer_events import Events, buffer_lru
+from pebbler.trace.caches import opt_hits
+from pebbler.trace.distances import reuse_distances
+
+__all__ = [
+    "FLOATS_PER_KB", "Loads", "Pipelined", "SteadyMisses", "Tiled", "TrainingLoop", "Untiled", "parameter_loads", "steady_lru",
+    "tile_spans",
+]  # fmt: skip
 
 FLOATS_PER_KB = 256
-_WARM_UP = 3
+_LINE = 16  # floats, 64 bytes
+_REPETITIONS = 3
 
 _FORWARD = "R x W1* b1*; W h_pre*; R h_pre*; W h*"
 _BACKWARD = "R dh* h_pre*; W dh_pre*; R dh_pre* x W1*; W W1*; R dh_pre* b1*; W b1*"
@@ -40,14 +48,35 @@ def tile_spans(hidden: int, tile: int) -> list[tuple[str, int]]:
     >>> tile_spans(1000, 400)
     [('_t0', 400), ('_t1', 400), ('_t2', 200)]
     """
-    if not 1 <= tile <= hidden:
-        raise InputError(f"tile: expected 1 to hidden = {hidden} units, got {tile}")
-    return [(f"_t{i}", min(tile, hidden - lo)) for i, lo in enumerate(range(0, hidden, tile))]
+    return [(f"_t{i}", high - low) for i, (low, high) in enumerate(tile_bounds(hidden, tile))]
 
 
 def _by_tile(events: Events, script: str, n: int, tiles: Iterable[tuple[str, int]], batch: int = 1) -> None:
     for suffix, units in tiles:
         play(events, script, sizes_of(n, units, batch), suffix)
+
+
+@dataclass(frozen=True)
+class Untiled:
+    """A loop of single-sample steps or of note 004's mini-batch steps, every sample with a gradient.
+
+    Parameters are written once, at the start.
+    """
+
+    n: int
+    hidden: int
+    batch: int | None = None
+
+    def start(self, events: Events) -> None:
+        """Append the initial writes."""
+        play(events, "W W1 b1 W2 b2", sizes_of(self.n, self.hidden))
+
+    def loop(self) -> list[Callable[[Events], None]]:
+        """Return the one step."""
+        if self.batch is None:
+            return [lambda events: step(events, self.n, self.hidden, fires=True, fresh=False)]
+        fires = [True] * self.batch
+        return [lambda events: batch_step(events, self.n, self.hidden, fires, fresh=False)]
 
 
 @dataclass(frozen=True)
@@ -149,6 +178,17 @@ class Pipelined:
         play(events, "W y; R b2; W out; R out y; W dout", sizes_of(self.n, self.hidden))
 
 
+def _repeat(schedule: TrainingLoop) -> tuple[Events, int]:
+    """Return the events of a loop that has run often enough to be steady, and where the last repetition begins."""
+    events, since = Events(), 0
+    schedule.start(events)
+    for _ in range(_REPETITIONS):
+        since = len(events)
+        for one in schedule.loop():
+            one(events)
+    return events, since
+
+
 @dataclass(frozen=True)
 class SteadyMisses:
     """Per step: floats read, and those of them that had to be loaded."""
@@ -168,13 +208,53 @@ def steady_lru(schedule: TrainingLoop, cache_floats: int) -> SteadyMisses:
     >>> steady_lru(Tiled(20, 1000, 20, reverse=True, tile_dh=True), 64 * FLOATS_PER_KB).missed_floats
     23384.0
     """
-    events = Events()
-    schedule.start(events)
-    steps = schedule.loop()
-    since = 0
-    for _ in range(_WARM_UP):
-        since = len(events)
-        for step in steps:
-            step(events)
+    events, since = _repeat(schedule)
+    steps = len(schedule.loop())
     total = buffer_lru(events, cache_floats, since=since).of(events.names)
-    return SteadyMisses(total.floats / len(steps), total.missed_floats / len(steps))
+    return SteadyMisses(total.floats / steps, total.missed_floats / steps)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Parameter floats loaded per step in steady state."""
+
+    lru: int
+    opt: int
+
+
+def parameter_loads(schedule: TrainingLoop, cache_floats: Sequence[int]) -> list[Loads]:
+    """Return the parameter floats that one step of the loop loads from DRAM, for each cache size.
+
+    Element by element, in lines of 64 bytes (16 floats); every buffer starts on a line of its own, and writing a line puts it
+    into the cache without loading it.
+
+    OPT keeps whatever lets the most reads of any line find it (Belady's rule; a line may bypass the cache, and one that is
+    written before it is read again is not worth keeping).
+
+    >>> parameter_loads(Untiled(20, 1000), [16384, 65536])
+    [Loads(lru=44064, opt=14384), Loads(lru=0, opt=0)]
+    """
+    events, since = _repeat(schedule)
+    words, event = _lines(events)
+    writes = events.is_write()[event]
+    parameter = np.array([name.partition("_t")[0] in PARAMS for name in events.names])
+    counted = (event >= since) & ~writes & parameter[events.buffers()[event]]
+    distance = reuse_distances(words)
+    result = []
+    for floats in cache_floats:
+        lines = floats // _LINE
+        lru = counted & ((distance == 0) | (distance > lines))
+        opt = counted & ~opt_hits(words, writes, lines)
+        result.append(Loads(_LINE * int(lru.sum()), _LINE * int(opt.sum())))
+    return result
+
+
+def _lines(events: Events) -> tuple[np.ndarray, np.ndarray]:
+    """Return the line of every access and the event it belongs to."""
+    buffers, lines = events.buffers(), -(-events.sizes() // _LINE)
+    most = np.zeros(len(events.names), dtype=np.int64)
+    np.maximum.at(most, buffers, lines)
+    first = np.cumsum(most) - most
+    event = np.repeat(np.arange(len(buffers)), lines)
+    start = np.cumsum(lines) - lines
+    return first[buffers[event]] + np.arange(len(event)) - start[event], event

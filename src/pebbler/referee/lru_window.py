@@ -13,13 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pebbler.arrays import Floats, Ints
 from pebbler.referee.kernels import lru_stack as kernel
 from pebbler.referee.kernels.lru_stack import Charges, Runs
 
 __all__ = ["LruEnergy", "TouchEnergy", "price_window"]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

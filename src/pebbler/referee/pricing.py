@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
@@ -23,7 +23,6 @@ from pebbler.referee.touches import Touches, touches_of_ops
 __all__ = ["UNBOUNDED", "cache_game", "capacities", "price_lru", "price_recency", "prices"]
 
 UNBOUNDED = 2**62
-Ints = npt.NDArray[np.int64]
 
 
 def capacities(machine: Machine) -> Ints:
@@ -31,7 +30,7 @@ def capacities(machine: Machine) -> Ints:
     return np.array([UNBOUNDED if level.capacity is None else level.capacity for level in machine.level], np.int64)
 
 
-def prices(machine: Machine, which: Literal["read", "write"]) -> npt.NDArray[np.float64]:
+def prices(machine: Machine, which: Literal["read", "write"]) -> Floats:
     """Return the read or write price of every level."""
     return np.array([getattr(level, which) for level in machine.level], np.float64)
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Bools, Ints
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.referee.kernels.allocation import OpTouches, allocate
 from pebbler.referee.kernels.lru_stack import Runs, cut_runs
 
 __all__ = ["Touches", "touch", "touches_of_ops"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Touches:
 
     address: Ints  # the first unit
     units: Ints
-    write: npt.NDArray[np.bool_]
+    write: Bools
     tensor: Ints
     step: Ints  # position in the schedule
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Floats
 from pebbler.errors import InputError, quoted
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.machine import Level, Machine
@@ -116,7 +117,7 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
     return Comparison(identical, worst, tuple(reference), numbers)
 
 
-def _difference(got: npt.NDArray[np.float64], expected: npt.NDArray[np.float64]) -> float:
+def _difference(got: Floats, expected: Floats) -> float:
     """Return how far `got` is from `expected`, relative to the largest number in it; 1 where either is no number."""
     scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
     difference = float(np.max(np.abs(got - expected), initial=0.0)) / scale

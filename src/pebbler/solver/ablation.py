@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Ints
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
@@ -24,7 +24,6 @@ from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["AblationRow", "compare"]
 
-Ints = npt.NDArray[np.int64]
 References = Mapping[str, Sequence[str]]
 Report = Callable[[str], None]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import NoReturn, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pebbler.arrays import Bools, Ints
 from pebbler.errors import InputError, near_matches, quoted
 
 __all__ = ["NEVER_WRITTEN", "BufferCache", "Events", "Traffic", "buffer_lru", "whole_size"]
@@ -94,19 +94,19 @@ class Events:
         """Floats of the reads that count."""
         return sum(self.sizes()[self.counted()].tolist())
 
-    def buffers(self) -> NDArray[np.int64]:
+    def buffers(self) -> Ints:
         """Return the index into `names` of each event's buffer."""
         return np.array(self._buffer, dtype=np.int64)
 
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Return the size of each event in floats."""
         return np.array(self._size, dtype=np.int64)
 
-    def is_write(self) -> NDArray[np.bool_]:
+    def is_write(self) -> Bools:
         """Return which events are writes."""
         return np.array(self._write, dtype=np.bool_)
 
-    def all_distances(self) -> NDArray[np.int64]:
+    def all_distances(self) -> Ints:
         """Return the distance of every event to the last write of its buffer before it.
 
         Without one it is `NEVER_WRITTEN`. Writes have a distance too, but averages use only reads.
@@ -134,9 +134,9 @@ class Events:
         result[order[known]] = clock[order[known]] - clock[order[before[known]]]
         return result
 
-    def counted(self) -> NDArray[np.bool_]:
+    def counted(self) -> Bools:
         """Return which events are reads that count."""
-        known: NDArray[np.bool_] = self.all_distances() != NEVER_WRITTEN
+        known: Bools = self.all_distances() != NEVER_WRITTEN
         return known & ~self.is_write()
 
     def distances(self, name: str) -> list[int]:
@@ -164,7 +164,7 @@ class Events:
         # differ in the last digit.
         return float(np.cumsum(terms)[-1]) if len(terms) else 0.0
 
-    def _ard(self, chosen: NDArray[np.bool_]) -> float:
+    def _ard(self, chosen: Bools) -> float:
         sizes = self.sizes()[chosen].tolist()
         # Python's integers: sums of size x distance leave 64 bits at some 3e9 floats.
         moved = sum(map(operator.mul, sizes, self.all_distances()[chosen].tolist()))
@@ -279,10 +279,10 @@ def buffer_lru(events: Events, cache_floats: int, *, since: int = 0) -> BufferCa
     return BufferCache(cache_floats, events._ard(missed), _by_name(events, counted, missed))
 
 
-def _by_name(events: Events, counted: NDArray[np.bool_], missed: NDArray[np.bool_]) -> dict[str, Traffic]:
+def _by_name(events: Events, counted: Bools, missed: Bools) -> dict[str, Traffic]:
     buffers, sizes, names = events.buffers(), events.sizes(), events.names
 
-    def totals(chosen: NDArray[np.bool_], amounts: NDArray[np.int64]) -> list[int]:
+    def totals(chosen: Bools, amounts: Ints) -> list[int]:
         total = np.zeros(len(names), dtype=np.int64)
         np.add.at(total, buffers[chosen], amounts[chosen])
         return [int(value) for value in total]

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Bools, Int32s, Ints
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.trace.caches import WriteBacks, opt_misses
 from pebbler.trace.distances import Packer, ReuseProfile, check_sizes
 from pebbler.trace.energy import LruEnergy, lru_energy
-from pebbler.trace.kernels import last_write as kernel
+from pebbler.trace.kernels.set_associative import since_write
 from pebbler.trace.trace_files import NameTable
 from pebbler.trace.traces import Trace
 
@@ -79,23 +80,23 @@ class CacheAnalysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the analysis as `pebbler cache --json` prints it."""
-        result: dict[str, Any] = {
-            "accesses": self.accesses,
-            "distinct": self.distinct,
-            "cold": self.cold,
-            "line": self.line,
-            "mean_distance": self.mean_distance,
-            "ard": self.ard,
-            "dmd": self.dmd,
-            "lru": _by_text(self.lru),
-            "opt": None if self.opt is None else _by_text(self.opt),
-            "opt_bypass": None if self.opt_bypass is None else _by_text(self.opt_bypass),
-            "write_backs": _by_text(self.write_backs),
-        }
+        keys = [
+            "accesses",
+            "distinct",
+            "cold",
+            "line",
+            "mean_distance",
+            "ard",
+            "dmd",
+            "lru",
+            "opt",
+            "opt_bypass",
+            "write_backs",
+        ]
         if self.energy is not None:
-            result |= {"energy": self.energy, "energy_levels": self.energy_levels}
-        for key, shares in (("tensors", self.tensors), ("ops", self.ops)):
-            result[key] = {n: {"accesses": s.accesses, "misses": _by_text(s.misses)} for n, s in shares.items()}
+            keys += ["energy", "energy_levels"]
+        shown = {key: getattr(self, key) for key in (*keys, "tensors", "ops")}
+        result: dict[str, Any] = msgspec.to_builtins(shown, str_keys=True)
         return result
 
 
@@ -143,7 +144,7 @@ def analyse(
     shown = ladder if sizes is not None else ladder[: int(np.searchsorted(ladder, profile.distinct)) + 1]
     wanted = shown.tolist()
 
-    def by_size(counts: npt.NDArray[np.int64]) -> dict[int, int]:
+    def by_size(counts: Ints) -> dict[int, int]:
         return dict(zip(wanted, counts.tolist(), strict=True))
 
     lines = np.concatenate(read.lines) if read.keep else None
@@ -190,16 +191,16 @@ def parse_sizes(text: str | None) -> list[int] | None:
 class _Reader:
     """One pass over a trace: what can be counted as it goes by, and the trace itself as far as it must be kept."""
 
-    def __init__(self, line: int, ladder: npt.NDArray[np.int64], *, keep: bool) -> None:
+    def __init__(self, line: int, ladder: Ints, *, keep: bool) -> None:
         self.line = line
         self.keep = keep  # until the trace is too long to be kept
         self.accesses = 0
         self.back = WriteBacks()
         self.tensors, self.ops = _Owners(ladder), _Owners(ladder)
         self.since_write, self.reads_of_written = 0, 0
-        self.lines: list[npt.NDArray[np.int64]] = []
-        self._writes: list[npt.NDArray[np.bool_]] = []
-        self._follows: list[npt.NDArray[np.bool_]] = []
+        self.lines: list[Ints] = []
+        self._writes: list[Bools] = []
+        self._follows: list[Bools] = []
         self._before: Trace | None = None
         self._packer = Packer()
         self._written = np.zeros(0, np.int64)
@@ -213,7 +214,7 @@ class _Reader:
         ids = self._packer.ids(lines)
         more = np.full(self._packer.count - self._written.size, -1, np.int64)
         self._written = np.concatenate([self._written, more])
-        total, count = kernel.since_write(ids, piece.write, self.accesses, self._written)
+        total, count = since_write(ids, piece.write, self.accesses, self._written)
         self.since_write += total
         self.reads_of_written += count
         self.accesses += len(piece)
@@ -224,7 +225,7 @@ class _Reader:
             self._follows.append(_follows(piece, self.line, self._before))
             self._before = piece
 
-    def priced(self, lines: npt.NDArray[np.int64] | None, machine: Machine, *, steady: bool) -> LruEnergy:
+    def priced(self, lines: Ints | None, machine: Machine, *, steady: bool) -> LruEnergy:
         """Return what the trace, all of its lines, costs by the `lru` rule."""
         if lines is None:
             raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
@@ -244,12 +245,12 @@ class _Reader:
 class _Owners:
     """Accesses of each owner by the smallest cache that would have held them."""
 
-    def __init__(self, ladder: npt.NDArray[np.int64]) -> None:
+    def __init__(self, ladder: Ints) -> None:
         self.ladder = ladder
         self.names = NameTable()
         self.counts = np.zeros((0, len(ladder) + 1), np.int64)
 
-    def take(self, names: tuple[str, ...], index: npt.NDArray[np.int32], distance: npt.NDArray[np.int64]) -> None:
+    def take(self, names: tuple[str, ...], index: Int32s, distance: Ints) -> None:
         """Count a piece; its name table may differ from the piece before."""
         owner = self.names.remap(names, index)
         rung = np.where(distance == 0, len(self.ladder), np.searchsorted(self.ladder, distance))
@@ -271,7 +272,7 @@ class _Owners:
         return result
 
 
-def _follows(piece: Trace, line: int, before: Trace | None) -> npt.NDArray[np.bool_]:
+def _follows(piece: Trace, line: int, before: Trace | None) -> Bools:
     """Return which accesses go on to the next unit of a line: they share one touch of it, priced at one level."""
     same = np.zeros(len(piece), np.bool_)
     if line == 1:
@@ -292,7 +293,3 @@ def _follows(piece: Trace, line: int, before: Trace | None) -> npt.NDArray[np.bo
 def _level_energies(priced: LruEnergy, machine: Machine) -> dict[str, float]:
     amounts = zip(machine.level, priced.read_units, priced.write_units, priced.write_back_units, strict=True)
     return {level.name: read * level.read + (write + back) * level.write for level, read, write, back in amounts}
-
-
-def _by_text(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(size): count for size, count in counts.items()}

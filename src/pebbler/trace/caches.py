@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pebbler.arrays import Bools, Floats, Ints
 from pebbler.errors import InputError
 from pebbler.trace.distances import CHUNK, Packer, ReuseProfile, StackDistance, check_sizes, check_words
 from pebbler.trace.kernels import belady
@@ -25,9 +26,6 @@ __all__ = [
     "set_associative",
 ]
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 # Sets up to this long are searched from the front; longer ones are linked lists.
 FEW_WAYS = 32
@@ -43,7 +41,7 @@ def opt_misses(words: ArrayLike, sizes: ArrayLike, *, bypass: bool = False) -> I
     >>> opt_misses([1, 2, 3, 1, 2, 3], [2, 3]).tolist(), opt_misses([1, 2, 3, 1, 2, 3], [1], bypass=True).tolist()
     ([4, 3], [5])
     """
-    trace = _trace(words)
+    trace = check_words(words, empty=False)
     limits = check_sizes(sizes)
     uses = _next_uses(trace)
     return np.array([belady.misses(uses, size, bypass, np.zeros(0, np.bool_)) for size in limits], np.int64)
@@ -57,7 +55,7 @@ def opt_hits(words: ArrayLike, writes: ArrayLike, size: int) -> Bools:
     >>> opt_hits([1, 2, 1, 2, 1], [False, False, False, True, False], 1).tolist()
     [False, False, True, False, True]
     """
-    trace = _trace(words)
+    trace = check_words(words, empty=False)
     flags, limits = _flags(writes, trace.size), check_sizes([size])
     uses = _next_uses(trace)
     read_next = uses < trace.size
@@ -119,7 +117,7 @@ def hierarchy(
     >>> near.hits, near.write_backs, far.reads, far.writes, far.hits
     (0, 1, 6, 1, 4)
     """
-    trace = _trace(words)
+    trace = check_words(words, empty=False)
     wrote = np.zeros(trace.size, np.bool_) if writes is None else _flags(writes, trace.size)
     if not levels:
         raise InputError("levels: at least one (sets, ways) is needed")
@@ -251,14 +249,6 @@ class _LevelState:
             lines, ids, writes, self._refresh, linked, self._ways, self.counts, out_lines, out_writes
         )
         return out_lines[:passed], out_writes[:passed]
-
-
-def _trace(words: ArrayLike) -> Ints:
-    """Return the checked words of a trace that must not be empty."""
-    trace = check_words(words)
-    if trace.size == 0:
-        raise InputError("the trace is empty: there is nothing to analyse")
-    return trace
 
 
 def _flags(writes: ArrayLike, length: int) -> Bools:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pebbler.arrays import Array, Floats, Int32s, Ints
 from pebbler.errors import InputError
 from pebbler.trace.kernels import stack_distance as kernel
 
@@ -30,7 +30,6 @@ __all__ = [
 
 COLD = 0
 
-Ints = NDArray[np.int64]
 
 # Distances are handed from kernel to kernel in pieces of this many accesses, which stay in the second-level cache.
 CHUNK = 1 << 16
@@ -41,8 +40,8 @@ MIN_SLOTS = 1 << 16
 DIRECT_SPAN, DIRECT_SPREAD = 1 << 16, 8
 
 
-def check_words(words: ArrayLike, what: str = "addresses") -> Ints:
-    """Return addresses as a flat int64 array, or say what is wrong with them.
+def check_words(words: ArrayLike, what: str = "addresses", *, empty: bool = True) -> Ints:
+    """Return addresses as a flat int64 array, or say what is wrong with them; they may be none unless `empty` is off.
 
     >>> check_words([3, 1, 3])
     array([3, 1, 3])
@@ -54,6 +53,8 @@ def check_words(words: ArrayLike, what: str = "addresses") -> Ints:
     if array.ndim != 1:
         raise InputError(f"{what} must be a flat list of whole numbers, got shape {array.shape}")
     if array.size == 0:
+        if not empty:
+            raise InputError("the trace is empty: there is nothing to analyse")
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
         raise InputError(f"{what} must be whole numbers, got {array.dtype}")
@@ -93,10 +94,10 @@ class Packer:
     def __init__(self) -> None:
         self.count = 0
         self._seen = 0
-        self._direct: NDArray[np.int32] | None = np.full(1 << 12, kernel.EMPTY, np.int32)
+        self._direct: Int32s | None = np.full(1 << 12, kernel.EMPTY, np.int32)
         self._table = np.full((0, 2), kernel.EMPTY, np.int64)
 
-    def ids(self, words: Ints) -> NDArray[np.int32]:
+    def ids(self, words: Ints) -> Int32s:
         """Return the ids of one chunk of checked words."""
         out = np.empty(words.size, np.int32)
         self._seen += words.size
@@ -204,7 +205,7 @@ class StackDistance:
     def _grow(self, slots: int) -> None:
         self._owner = np.empty(slots, np.int32)
         groups, blocks = -(-slots // (1 << kernel.GROUP)), -(-slots // (1 << kernel.BLOCK))
-        self._tree: tuple[NDArray[Any], ...] = (
+        self._tree: tuple[Array, ...] = (
             np.zeros(-(-slots // (1 << kernel.WORD)), np.uint64),
             np.zeros((groups, 1 << (kernel.GROUP - kernel.WORD)), np.int16),
             np.zeros((blocks, 1 << (kernel.BLOCK - kernel.GROUP)), np.int32),
@@ -276,7 +277,7 @@ class ReuseProfile:
         reused = self.accesses - self.cold
         return float(np.dot(np.arange(self.counts.size), self.counts)) / reused if reused else 0.0
 
-    def cdf(self) -> NDArray[np.float64]:
+    def cdf(self) -> Floats:
         """Return, at index d, the fraction of all accesses with distance 1 to d: the hit ratio of an LRU cache of d words.
 
         >>> ReuseProfile(np.array([3, 1, 0, 1])).cdf().tolist()
@@ -309,7 +310,7 @@ class ReuseProfile:
         at = np.minimum(check_sizes(sizes), self.counts.size - 1)
         return np.asarray(self.accesses - hits[at], np.int64)
 
-    def miss_ratio(self, sizes: ArrayLike) -> NDArray[np.float64]:
+    def miss_ratio(self, sizes: ArrayLike) -> Floats:
         """Return the misses of each of `sizes` as a fraction of the accesses.
 
         >>> ReuseProfile(np.array([3, 1, 0, 1])).miss_ratio([2]).tolist()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pebbler.arrays import Array, Floats, Int32s, Ints
 from pebbler.errors import InputError
 from pebbler.referee.kernels.lru_stack import Runs
 from pebbler.referee.lru_window import LruEnergy, TouchEnergy, price_window
@@ -15,8 +15,6 @@ from pebbler.trace.distances import Packer, StackDistance, check_words
 
 __all__ = ["LruEnergy", "TouchEnergy", "lru_energy"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 # Up to here a Fenwick tree over the touches is as fast as the bitmap, whose set-up takes longer than a short trace.
 FEW_TOUCHES = 1 << 14
@@ -89,7 +87,7 @@ def _levels(
     return np.cumsum(np.array(held, np.int64)) // line, prices[0], prices[1]
 
 
-def _matching(values: ArrayLike, kinds: str, what: str, length: int) -> NDArray[Any]:
+def _matching(values: ArrayLike, kinds: str, what: str, length: int) -> Array:
     """Check a per-touch array; return it as bool or int64."""
     array = np.asarray(values)
     if array.shape != (length,):
@@ -101,7 +99,7 @@ def _matching(values: ArrayLike, kinds: str, what: str, length: int) -> NDArray[
     return np.ascontiguousarray(array, np.bool_ if kinds == "b" else np.int64)
 
 
-def _check_runs(ids: NDArray[np.int32], runs: Ints, count: int) -> None:
+def _check_runs(ids: Int32s, runs: Ints, count: int) -> None:
     """Refuse an item that is touched with two sizes: its lines would not share one depth."""
     size = np.empty(count, np.int64)
     size[ids] = runs
@@ -113,7 +111,7 @@ def _check_runs(ids: NDArray[np.int32], runs: Ints, count: int) -> None:
         )
 
 
-def _line_depths(ids: NDArray[np.int32], count: int, steady: bool) -> tuple[Ints, Ints]:
+def _line_depths(ids: Int32s, count: int, steady: bool) -> tuple[Ints, Ints]:
     """Return the depth of every touch of a single line, and the last touch of every line.
 
     Depths of the second repetition when steady: those of its first touches come from touching them once more (see the kernel).

@@ -9,8 +9,9 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pebbler.arrays import Ints
 from pebbler.errors import InputError, quoted
 from pebbler.trace.buffer_events import Events, whole_size
 from pebbler.trace.traces import CHUNK, UNNAMED, Trace
@@ -43,7 +44,7 @@ class Recorder(Events):
     def __init__(self) -> None:
         super().__init__()
         self.recording = True
-        self._elements: list[range | NDArray[np.int64]] = []
+        self._elements: list[range | Ints] = []
         self._extent: list[int] = []  # by buffer: its elements, touched or declared
         self._op_ids: dict[str, int] = {}
         self._op_of = array("q")
@@ -135,7 +136,7 @@ class Recorder(Events):
         known = self._size_of[self._ids[name]] if name in self._ids else 0
         return known or self._refuse(name, kind)
 
-    def _touch(self, buffer: int, elements: range | NDArray[np.int64], size: int, write: bool, op: str | None) -> None:
+    def _touch(self, buffer: int, elements: range | Ints, size: int, write: bool, op: str | None) -> None:
         self._append(buffer, len(elements), write)
         if buffer == len(self._extent):
             self._extent.append(0)
@@ -166,12 +167,12 @@ def current_recorder() -> Recorder | None:
     return _CURRENT.get()
 
 
-def _elements(at: Part, size: int, name: str) -> range | NDArray[np.int64]:
+def _elements(at: Part, size: int, name: str) -> range | Ints:
     if isinstance(at, slice):
         at = range(size)[at]
     if isinstance(at, range):
         low, high, count = (min(at), max(at), len(at)) if at else (0, 0, 0)
-        elements: range | NDArray[np.int64] = at
+        elements: range | Ints = at
     else:
         indices = np.asarray(at)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pebbler.arrays import Floats, Ints
 from pebbler.errors import InputError
 from pebbler.trace.distances import ReuseProfile, check_sizes, check_words, profile
 from pebbler.trace.kernels import stack_distance as kernel
@@ -27,9 +28,9 @@ GROUPS = 20
 class MissRatioEstimate:
     """Estimated LRU miss ratios of `sizes`, with one standard error each."""
 
-    sizes: NDArray[np.int64]
-    miss_ratio: NDArray[np.float64]
-    error: NDArray[np.float64]
+    sizes: Ints
+    miss_ratio: Floats
+    error: Floats
     accesses: int
     sampled: int
 
@@ -50,7 +51,7 @@ def sample_miss_ratio(
     if not 0 < rate <= 1:
         raise InputError(f"rate must be above 0 and at most 1, got {rate}")
     salt = np.random.default_rng(seed).integers(0, 2**64, dtype=np.uint64)
-    kept: list[NDArray[np.int64]] = []
+    kept: list[Ints] = []
     kept_groups: list[NDArray[np.int8]] = []
     accesses = 0
     for chunk in chunks if isinstance(chunks, Iterator) else iter([chunks]):
@@ -75,6 +76,6 @@ def sample_miss_ratio(
     return MissRatioEstimate(limits, np.minimum(ratio, 1.0), spread / accesses, accesses, sample.size)
 
 
-def _misses(sampled: ReuseProfile, sizes: NDArray[np.int64], rate: float) -> NDArray[np.float64]:
+def _misses(sampled: ReuseProfile, sizes: Ints, rate: float) -> Floats:
     """Misses of the whole trace: one at a sampled distance d stands for 1/rate of them at distance (d - 1)/rate + 1."""
     return sampled.misses(np.floor((sizes - 1) * rate + 1).astype(np.int64)) / rate

@@ -16,8 +16,8 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pebbler.arrays import Ints
 from pebbler.errors import InputError
 from pebbler.trace.kernels import live_value_stack as kernel
 
@@ -60,12 +60,12 @@ class ScalarProgram:
         self.right.append(right)
         return Value(self, self.arguments + len(self.left) - 1, number)
 
-    def depths(self) -> NDArray[np.int64]:
+    def depths(self) -> Ints:
         """Return the stack depth of every read, in the order of the reads."""
         left = np.array(self.left, dtype=np.int32)
         right = np.array(self.right, dtype=np.int32)
         returned = np.array(self.returned, dtype=np.int32)
-        depths: NDArray[np.int64] = kernel.depths(left, right, self.arguments, returned)
+        depths: Ints = kernel.depths(left, right, self.arguments, returned)
         return depths
 
     def cost(self, bytes: int = 1) -> int:

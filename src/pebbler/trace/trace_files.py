@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 import tempfile
 import tokenize
 import zipfile
@@ -16,10 +15,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from pebbler.arrays import Array, Bools, Int32s, Ints
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import MAX_BYTES
+from pebbler.files import MAX_BYTES, whole_file
 
 __all__ = ["UNNAMED", "Columns", "NameTable", "read_chunks", "write_chunks"]
 
@@ -43,10 +42,10 @@ _CORRUPT = (
 class Columns(NamedTuple):
     """The columns of a run of accesses; `tensor` and `op` index the name tables."""
 
-    address: NDArray[np.int64]
-    write: NDArray[np.bool_]
-    tensor: NDArray[np.int32]
-    op: NDArray[np.int32]
+    address: Ints
+    write: Bools
+    tensor: Int32s
+    op: Int32s
     tensor_names: tuple[str, ...]
     op_names: tuple[str, ...]
 
@@ -65,10 +64,10 @@ class NameTable:
     def __getitem__(self, name: str) -> int:
         return self._ids.setdefault(name, len(self._ids))
 
-    def remap(self, names: tuple[str, ...], indices: NDArray[Any]) -> NDArray[np.int32]:
+    def remap(self, names: tuple[str, ...], indices: Array) -> Int32s:
         """Return indices into this table for indices into another, which is taken in."""
         ids = np.array([self[name] for name in names], dtype=np.int32)
-        result: NDArray[np.int32] = ids[indices]
+        result: Int32s = ids[indices]
         return result
 
     def table(self) -> tuple[str, ...]:
@@ -84,38 +83,27 @@ def read_chunks(path: str | Path, size: int) -> Iterator[Columns]:
 
 def write_chunks(path: str | Path, chunks: Iterable[Columns]) -> None:
     """Write chunks as one NPZ file, whole or not at all, with no more than a chunk in memory."""
-    path = Path(path)
     with contextlib.ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # The length stands before the data in every column, so columns gather aside until it is known.
-            spools = {
-                key: stack.enter_context(tempfile.SpooledTemporaryFile(2**24, dir=str(path.parent))) for key in _DTYPES
-            }
-            tables = {"tensor": NameTable(), "op": NameTable()}
-            length = 0
-            for chunk in chunks:
-                length += len(chunk.address)
-                for key, spool in spools.items():
-                    column = getattr(chunk, key)
-                    if key in tables:
-                        column = tables[key].remap(getattr(chunk, f"{key}_names"), column)
-                    spool.write(np.ascontiguousarray(column, dtype=_DTYPES[key]).tobytes())
-            handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".part")
-            stack.callback(Path(aside).unlink, missing_ok=True)
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for key, spool in spools.items():
-                    spool.seek(0)
-                    _write_member(archive, key, np.dtype(_DTYPES[key]), length, spool)
-                for key, names in tables.items():
-                    column = np.array(names.table(), dtype=np.str_)
-                    _write_member(archive, f"{key}_names", column.dtype, len(column), None, column.tobytes())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(aside, 0o666 & ~umask)
-            os.replace(aside, path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+        file = stack.enter_context(whole_file(path))
+        # The length stands before the data in every column, so columns gather aside until it is known.
+        folder = str(Path(path).parent)
+        spools = {key: stack.enter_context(tempfile.SpooledTemporaryFile(2**24, dir=folder)) for key in _DTYPES}
+        tables = {"tensor": NameTable(), "op": NameTable()}
+        length = 0
+        for chunk in chunks:
+            length += len(chunk.address)
+            for key, spool in spools.items():
+                column = getattr(chunk, key)
+                if key in tables:
+                    column = tables[key].remap(getattr(chunk, f"{key}_names"), column)
+                spool.write(np.ascontiguousarray(column, dtype=_DTYPES[key]).tobytes())
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for key, spool in spools.items():
+                spool.seek(0)
+                _write_member(archive, key, np.dtype(_DTYPES[key]), length, spool)
+            for key, names in tables.items():
+                column = np.array(names.table(), dtype=np.str_)
+                _write_member(archive, f"{key}_names", column.dtype, len(column), None, column.tobytes())
 
 
 def _write_member(
@@ -151,7 +139,7 @@ class _Column:
             raise InputError(f"{where}: has dtype {self.dtype}; expected {dtype}")
         self.length = int(shape[0])
 
-    def read(self, count: int) -> NDArray[Any]:
+    def read(self, count: int) -> Array:
         with _blaming(self.where):
             data = self.file.read(count * self.dtype.itemsize)
         if len(data) < count * self.dtype.itemsize:

@@ -10,11 +10,11 @@ import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pebbler.arrays import Array, Bools, Int32s, Ints
 from pebbler.errors import InputError
 from pebbler.trace.trace_files import UNNAMED, Columns, NameTable, read_chunks, write_chunks
 
@@ -32,15 +32,15 @@ class Trace:
     (4, 2, [1, 2, 2, 1])
     """
 
-    address: NDArray[np.int64]
-    write: NDArray[np.bool_]
-    tensor: NDArray[np.int32]
-    op: NDArray[np.int32]
+    address: Ints
+    write: Bools
+    tensor: Int32s
+    op: Int32s
     tensor_names: tuple[str, ...]
     op_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        columns: dict[str, NDArray[Any]] = {"address": _addresses(self.address)}
+        columns: dict[str, Array] = {"address": _addresses(self.address)}
         length = len(columns["address"])
         for key, dtype in (("write", np.bool_), ("tensor", np.int32), ("op", np.int32)):
             columns[key] = _column(key, getattr(self, key), dtype, length)
@@ -186,7 +186,7 @@ class Trace:
         return Trace(address, write, tensor, op, self.tensor_names, self.op_names)
 
 
-def _addresses(values: ArrayLike) -> NDArray[np.int64]:
+def _addresses(values: ArrayLike) -> Ints:
     array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"addresses have shape {array.shape}; expected one dimension")
@@ -201,7 +201,7 @@ def _addresses(values: ArrayLike) -> NDArray[np.int64]:
     return result
 
 
-def _column(key: str, values: ArrayLike, dtype: type[np.generic], length: int) -> NDArray[Any]:
+def _column(key: str, values: ArrayLike, dtype: type[np.generic], length: int) -> Array:
     array = np.asarray(values)
     if array.shape != (length,):
         raise InputError(f"{key} has shape {array.shape}; expected {length} elements, one per address")

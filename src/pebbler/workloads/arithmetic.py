@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats
 from pebbler.errors import InputError, quoted
 from pebbler.game.graph import Graph, Op
 
 __all__ = ["KERNELS", "Named", "has_kernels", "initial_values", "run_op"]
 
-Array = npt.NDArray[np.float64]
 Axes = tuple[str, ...]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -28,17 +27,17 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 class Named:
     """An array and the names of its axes."""
 
-    data: Array
+    data: Floats
     axes: Axes
 
-    def along(self, axes: Axes) -> Array:
+    def along(self, axes: Axes) -> Floats:
         """Return the array shaped to broadcast against one with the given axes."""
         index = tuple(slice(None) if axis in self.axes else np.newaxis for axis in axes)
         order = [self.axes.index(axis) for axis in axes if axis in self.axes]
         return self.data.transpose(order)[index]
 
 
-def contract(operands: Sequence[Named], axes: Axes) -> Array:
+def contract(operands: Sequence[Named], axes: Axes) -> Floats:
     """Return the product of the operands, summed over every axis that the result does not have.
 
     >>> contract([Named(np.ones((2, 3)), ("i", "j")), Named(np.ones(3), ("j",))], ("i",)).tolist()
@@ -46,68 +45,68 @@ def contract(operands: Sequence[Named], axes: Axes) -> Array:
     """
     letter = {axis: _LETTERS[i] for i, axis in enumerate(dict.fromkeys(a for one in operands for a in one.axes))}
     inputs = ",".join("".join(letter[axis] for axis in one.axes) for one in operands)
-    result: Array = np.einsum(f"{inputs}->{''.join(letter[axis] for axis in axes)}", *(one.data for one in operands))
+    result: Floats = np.einsum(f"{inputs}->{''.join(letter[axis] for axis in axes)}", *(one.data for one in operands))
     return result
 
 
-def _linear(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _linear(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     weights, x, *bias = reads  # a tile that adds to a sum has no bias to add
     product = contract([weights, x], axes)
     return product + bias[0].along(axes) if bias else product
 
 
-def _relu(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _relu(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     return np.maximum(reads[0].data, 0.0)
 
 
-def _relu_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _relu_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     return np.where(reads[1].data > 0, reads[0].data, 0.0)
 
 
-def _hinge(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _hinge(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     return np.maximum(1.0 - reads[0].data * reads[1].data, 0.0)
 
 
-def _hinge_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _hinge_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     _, out, y = reads
     return np.where(out.data * y.data < 1, -y.data * float(meta["scale"]), 0.0)
 
 
-def _product(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _product(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     return contract(reads, axes)
 
 
-def _sgd(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _sgd(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     param, grad = (one.data for one in reads)
-    result: Array = param - float(meta["lr"]) * (grad + float(meta["wd"]) * param)
+    result: Floats = param - float(meta["lr"]) * (grad + float(meta["wd"]) * param)
     return result
 
 
-def _softmax(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _softmax(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     scores = reads[0].along(axes) * float(meta["scale"])
     along = axes.index(meta["axis"])
     result = np.exp(scores - scores.max(axis=along, keepdims=True))
-    normed: Array = result / result.sum(axis=along, keepdims=True)
+    normed: Floats = result / result.sum(axis=along, keepdims=True)
     return normed
 
 
-def _softmax_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _softmax_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     grad, weight = (one.along(axes) for one in reads)
-    inner: Array = (grad * weight).sum(axis=axes.index(meta["axis"]), keepdims=True)
-    result: Array = weight * (grad - inner) * float(meta["scale"])
+    inner: Floats = (grad * weight).sum(axis=axes.index(meta["axis"]), keepdims=True)
+    result: Floats = weight * (grad - inner) * float(meta["scale"])
     return result
 
 
-def _squared_error(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _squared_error(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     difference = Named(reads[0].data - reads[1].along(reads[0].axes), reads[0].axes)
     return contract([difference, difference], axes)
 
 
-def _squared_error_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Array:
+def _squared_error_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     return float(meta["scale"]) * (reads[0].along(axes) - reads[1].along(axes))
 
 
-Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Array]
+Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Floats]
 KERNELS: dict[str, Kernel] = {
     "hinge": _hinge,
     "hinge_grad": _hinge_grad,
@@ -140,7 +139,7 @@ def _names_kernel(meta: Mapping[str, Any]) -> bool:
     return all(_names_kernel(part.get("meta", {})) for part in inner) if inner else "kernel" in meta
 
 
-def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
+def run_op(graph: Graph, op: Op, reads: Sequence[Floats]) -> list[Floats]:
     """Return the results of one op on arrays; pieces of tiled and fused graphs run as `pebbler.game.transform` marks them."""
     axes = {name: tuple(axis for axis, _ in graph.tensor_named(name).axes or ()) for name in (*op.reads, *op.writes)}
     try:
@@ -149,7 +148,7 @@ def run_op(graph: Graph, op: Op, reads: Sequence[Array]) -> list[Array]:
         raise InputError(f"op {quoted(op.name)}: its kernel does not fit its tensors: {error}") from None
 
 
-def _evaluate(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) -> list[Array]:
+def _evaluate(op: Op, reads: Sequence[Floats], axes: Mapping[str, Axes]) -> list[Floats]:
     if "parts" in op.meta:
         return _evaluate_parts(op, reads, axes)
     if "gather" in op.meta:
@@ -165,7 +164,7 @@ def _evaluate(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) -> list[
     return [result + sums[name] if name in sums else result for name, result in zip(op.writes, results, strict=True)]
 
 
-def _evaluate_parts(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) -> list[Array]:
+def _evaluate_parts(op: Op, reads: Sequence[Floats], axes: Mapping[str, Axes]) -> list[Floats]:
     known = dict(zip(op.reads, reads, strict=True))
     axes = {**axes, **{name: tuple(inner) for name, inner in op.meta["inner"].items()}}
     for part in (msgspec.convert(part, Op) for part in op.meta["parts"]):
@@ -174,7 +173,7 @@ def _evaluate_parts(op: Op, reads: Sequence[Array], axes: Mapping[str, Axes]) ->
     return [known[name] for name in op.writes]
 
 
-def _evaluate_gather(op: Op, reads: Sequence[Array]) -> list[Array]:
+def _evaluate_gather(op: Op, reads: Sequence[Floats]) -> list[Floats]:
     behind = op.meta["gather"]
     whole = msgspec.convert(behind["op"], Op)
     axes = {name: tuple(inner) for name, inner in behind["axes"].items()}
@@ -193,7 +192,7 @@ def _evaluate_gather(op: Op, reads: Sequence[Array]) -> list[Array]:
     return results
 
 
-def initial_values(graph: Graph, seed: int = 0) -> dict[str, Array]:
+def initial_values(graph: Graph, seed: int = 0) -> dict[str, Floats]:
     """Return random inputs and params: signs for inputs, small normal numbers for params."""
     rng = np.random.default_rng(seed)
     values = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pebbler.errors import InputError
@@ -31,10 +32,7 @@ def attention(tokens: int = 64, width: int = 64, heads: int = 4) -> Graph:
 
     def tensor(name: str, axes: str, kind: str = "temp") -> None:
         shape = [(axis, extents[axis]) for axis in axes.split()]
-        size = 1
-        for _, extent in shape:
-            size *= extent
-        graph.tensor(name, size, kind, axes=shape)  # type: ignore[arg-type]
+        graph.tensor(name, math.prod(extent for _, extent in shape), kind, axes=shape)  # type: ignore[arg-type]
 
     def product(name: str, reads: Sequence[str], result: str, axes: str) -> None:
         tensor(result, axes)

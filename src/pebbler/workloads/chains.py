@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pebbler.game.graph import Graph
 from pebbler.workloads.arguments import require_whole
 
-__all__ = ["chain"]
+__all__ = ["chain", "chain_of"]
 
 # As a graph, a layer takes some 4 KB; `pebbler chain` streams longer ones.
 MOST_LAYERS = 1_000_000
@@ -21,15 +23,24 @@ def chain(length: int = 100) -> Graph:
     ['c1', 'c2', 'b2', 'b1', 'b0']
     """
     require_whole("chain", MOST_LAYERS, length=length)
-    graph = Graph(f"chain:length={length}", unit="pebble")
-    graph.tensor("N0", 1, kind="input")
-    for i in range(1, length + 1):
-        graph.tensor(f"N{i}", 1)
-    for i in range(length, -1, -1):
-        graph.tensor(f"g{i}", 0, kind="output" if i == 0 else "temp")
-    for i in range(1, length + 1):
-        graph.op(f"c{i}", reads=[f"N{i - 1}"], writes=[f"N{i}"], cost=1)
-    graph.op(f"b{length}", reads=[f"N{length}"], writes=[f"g{length}"], cost=1)
-    for i in range(length - 1, -1, -1):
-        graph.op(f"b{i}", reads=[f"N{i}", f"N{i + 1}", f"g{i + 1}"], writes=[f"g{i}"], cost=1)
+    ones = [1] * (length + 1)
+    return chain_of(f"chain:length={length}", ones, ones, ones)
+
+
+def chain_of(
+    name: str, sizes: Sequence[int], forward: Sequence[float], backward: Sequence[float], *, adjoint: bool = False
+) -> Graph:
+    """Return a chain whose nodes may differ; `adjoint` backward steps need their own node only."""
+    last = len(sizes) - 1
+    graph = Graph(name, unit="pebble")
+    for i, size in enumerate(sizes):
+        graph.tensor(f"N{i}", size, kind="temp" if i else "input")
+    for i in range(last, -1, -1):
+        graph.tensor(f"g{i}", 0, kind="temp" if i else "output")
+    for i in range(1, last + 1):
+        graph.op(f"c{i}", reads=[f"N{i - 1}"], writes=[f"N{i}"], cost=forward[i])
+    for i in range(last, -1, -1):
+        above = [] if adjoint or i == last else [f"N{i + 1}"]
+        gradient = [] if i == last else [f"g{i + 1}"]
+        graph.op(f"b{i}", reads=[f"N{i}", *above, *gradient], writes=[f"g{i}"], cost=backward[i])
     return graph

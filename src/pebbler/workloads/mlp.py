@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -85,13 +86,8 @@ class _StepBuilder:
             self.tensor(grad, [*self.samples, *self.units(layer)])
             self.tensor(grad_pre, [*self.samples, *self.units(layer)])
             alone = layer == self.layers and not self.batch  # then W and dh have the same axes
-            graph.op(
-                self.named("bwd_dh", layer),
-                [f"W{layer + 1}", above],
-                [grad],
-                pointwise=alone,
-                meta={"kernel": "product"},
-            )
+            reads = [f"W{layer + 1}", above]
+            graph.op(self.named("bwd_dh", layer), reads, [grad], pointwise=alone, meta={"kernel": "product"})
             reads = [grad, self.named("h_pre", layer)]
             graph.op(self.named("bwd_relu", layer), reads, [grad_pre], pointwise=True, meta={"kernel": "relu_grad"})
             self.backward(layer, grad_pre, self.named("h", layer - 1) if layer > 1 else "x")
@@ -116,9 +112,7 @@ class _StepBuilder:
         return {"kernel": "linear", "adds": [f"b{layer}"]}
 
     def tensor(self, name: str, axes: Axes, kind: str = "temp", overwrites: str | None = None) -> None:
-        size = 1
-        for _, extent in axes:
-            size *= extent
+        size = math.prod(extent for _, extent in axes)
         meta = {"role": "gradient"} if name.startswith("d") else {}
         self.graph.tensor(name, size, kind, axes=axes, overwrites=overwrites, meta=meta)  # type: ignore[arg-type]
 

@@ -5,16 +5,14 @@ What each op touches does not depend on the order (`OpTouches`); where it lies d
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 
 __all__ = ["OpTouches", "allocate"]
-
-Array = npt.NDArray[Any]
 
 
 class OpTouches(NamedTuple):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from pebbler.arrays import Floats, Ints
 
 __all__ = ["Books"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class Books(NamedTuple):
@@ -20,7 +19,7 @@ class Books(NamedTuple):
     by_op: Floats
     by_kind: Floats
     step_energy: Floats
-    peak: npt.NDArray[np.int64]  # units: the most that each level has held, where moves say what it holds
+    peak: Ints  # units: the most that each level has held, where moves say what it holds
 
     @classmethod
     def empty(cls, levels: int, tensors: int, ops: int, steps: int) -> Books:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba.extending import overload
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.referee.kernels.allocation import OpTouches, allocate
 from pebbler.referee.kernels.books import Books
@@ -15,8 +15,6 @@ from pebbler.referee.kernels.lru_stack import cut_runs, window
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 
 __all__ = ["LruGame", "lru_price", "price", "recency_price"]
-
-Array = npt.NDArray[Any]
 
 
 class LruGame(NamedTuple):

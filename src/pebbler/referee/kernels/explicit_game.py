@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy.typing as npt
+from pebbler.arrays import Array
 
 __all__ = [
     "ALREADY_RAN",
@@ -28,7 +28,6 @@ __all__ = [
     "MoveArrays",
 ]
 
-Array = npt.NDArray[Any]
 
 # Why a move is illegal; `explicit_play.play` returns one of these with up to three numbers that say what it is about.
 LEGAL = 0

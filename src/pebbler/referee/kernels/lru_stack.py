@@ -7,16 +7,14 @@ has moved to the top makes up for the one that is no longer above), so a run cos
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 
 __all__ = ["Charges", "Runs", "charge", "count_units", "cut_runs", "depths", "levels", "window"]
-
-Array = npt.NDArray[Any]
 
 
 class Runs(NamedTuple):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 
 __all__ = ["RecencyGame", "price_prefix"]
-
-Array = npt.NDArray[Any]
 
 
 class RecencyGame(NamedTuple):

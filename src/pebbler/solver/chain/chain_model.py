@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import read_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.workloads.chains import chain_of
 
 __all__ = ["Chain", "ChainParts", "chain_graph", "chain_machine", "chain_parts", "read_chain"]
 
-Floats = npt.NDArray[np.float64]
 _COLUMNS = ("size", "forward", "backward", "store", "load")
 # Splits are kept as 16-bit numbers, and tables over segments grow with the square of the length.
 GENERAL_LENGTH = 5000
@@ -163,26 +163,14 @@ def whole_number(name: str, value: float, least: int) -> None:
         raise InputError(f"{name} must be a whole number >= {least}, got {value}")
 
 
-def chain_graph(chain: Chain, name: str | None = None) -> Graph:
+def chain_graph(chain: Chain) -> Graph:
     """Return the graph of a chain: `c5` computes N5, `b5` is Backward(5).
 
     >>> [op.name for op in chain_graph(Chain.uniform(2, red=3)).ops]
     ['c1', 'c2', 'b2', 'b1', 'b0']
     """
-    n, last = chain.length, chain.last
-    graph = Graph(name or f"chain:length={n}", unit="pebble")
-    graph.tensor("N0", chain.sizes[0], kind="input")
-    for i in range(1, last + 1):
-        graph.tensor(f"N{i}", chain.sizes[i])
-    for i in range(last, -1, -1):
-        graph.tensor(f"g{i}", 0, kind="output" if i == 0 else "temp")
-    for i in range(1, last + 1):
-        graph.op(f"c{i}", reads=[f"N{i - 1}"], writes=[f"N{i}"], cost=chain.forward[i])
-    for i in range(last, -1, -1):
-        above = [] if chain.adjoint or i == last else [f"N{i + 1}"]
-        gradient = [] if i == last else [f"g{i + 1}"]
-        graph.op(f"b{i}", reads=[f"N{i}", *above, *gradient], writes=[f"g{i}"], cost=chain.backward[i])
-    return graph
+    name, sizes = f"chain:length={chain.length}", chain.sizes[: chain.last + 1]
+    return chain_of(name, sizes, chain.forward, chain.backward, adjoint=chain.adjoint)
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,4 @@ def _between(length: int, red: int, compute: float, left: Line, right: Line) -> 
     cost = left[0] + (left[1] + left[2]) * price
     if middle[0] + (middle[1] + middle[2]) * price >= cost - 1e-9 * max(1.0, cost):
         return []
-    return [
-        *_between(length, red, compute, left, middle),
-        middle,
-        *_between(length, red, compute, middle, right),
-    ]
+    return [*_between(length, red, compute, left, middle), middle, *_between(length, red, compute, middle, right)]

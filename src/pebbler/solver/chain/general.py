@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.errors import InputError
 from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
 from pebbler.solver.chain.chain_moves import ChainMoveKind, Recorded
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
 from pebbler.solver.chain.kernels.stored_bases import stored_bases
-from pebbler.solver.chain.selection import BandSplits, select_nodes
+from pebbler.solver.chain.selection import BandSplits, GeneralSplits, select_nodes
 from pebbler.solver.chain.uniform import uniform_recurrence
 
-__all__ = ["GeneralSplits", "come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
+__all__ = ["come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
 
-Longs = npt.NDArray[np.int64]
-Shorts = npt.NDArray[np.int16]
-Floats = npt.NDArray[np.float64]
 # Chains up to this length are searched completely where no recurrence is proven: half a second at most.
 SEARCHED, SEARCHED_ADJOINT = 9, 8
 # Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
@@ -30,48 +26,11 @@ NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
 EXACT = 200_000_000
 # Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
 SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
-_KINDS: dict[int, ChainMoveKind] = {
-    chain_search.COMPUTE: "compute",
-    chain_search.LOAD: "load",
-    chain_search.STORE: "store",
-    chain_search.DROP: "drop",
-    chain_search.BACKWARD: "backward",
-    chain_search.SNAP: "snap",
-    chain_search.RESTORE: "restore",
-}
+# By the numbers that the search gives them.
+_KINDS: tuple[ChainMoveKind, ...] = ("compute", "load", "store", "drop", "backward", "snap", "restore")
 
 
-@dataclass
-class GeneralSplits:
-    """The splits of a general chain, by segment and memory in grains."""
-
-    sizes: Longs  # in grains, rounded up
-    room: int  # in grains
-    drop: Shorts
-    keep: Shorts
-    how: Shorts
-    top: int = 0
-    bases: list[int] = field(default_factory=list)
-
-    def inside(self, s: int, room: int) -> int:
-        """See `Splits.inside`."""
-        return room - int(self.sizes[s])
-
-    def split(self, s: int, t: int, room: int, keep: bool) -> int:
-        """See `Splits.split`."""
-        splits = self.keep if keep else self.drop
-        return abs(int(splits[room, t * (t + 1) // 2 + s]))
-
-    def keeps(self, s: int, t: int, room: int) -> bool:
-        """See `Splits.keeps`."""
-        return bool(self.keep[room, t * (t + 1) // 2 + s] >= 0)
-
-    def carry(self, base: int, t: int) -> int:
-        """See `Splits.carry`."""
-        return int(self.how[base, t])
-
-
-def grains(chain: Chain, most: int | None = None) -> tuple[Longs, int, bool]:
+def grains(chain: Chain, most: int | None = None) -> tuple[Ints, int, bool]:
     """Return the sizes and the fast memory in grains, and whether nothing was lost by that.
 
     Large memories are counted in coarser grains (`most` of them, or as many as the tables have room for), sizes rounded up.
@@ -120,7 +79,7 @@ def is_exact(chain: Chain) -> bool:
     return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
 
 
-def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]:
+def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
     n = chain.length
     if n > GENERAL_LENGTH:
@@ -130,7 +89,7 @@ def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]
     sizes, memory, exact = grains(chain)
     uneven = len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1
     thorough = uneven and n**3 // 6 * memory <= THOROUGH
-    found: list[tuple[float, GeneralSplits | BandSplits]] = []
+    found: list[tuple[float, GeneralSplits]] = []
     if uneven and not (exact and thorough):
         fine, room, _ = grains(chain, SELECTED)
         count = min(n, max(8, math.isqrt(SELECTED_CELLS // room)))
@@ -143,34 +102,35 @@ def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits | BandSplits]
     return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
 
 
-def _solve_all(chain: Chain, sizes: Longs, memory: int, thorough: bool) -> tuple[float, GeneralSplits]:
-    """Solve over all nodes; with different sizes and unless `thorough`, by the narrow search."""
+def _solve_all(
+    chain: Chain, sizes: Ints, memory: int, thorough: bool, *, splits: bool = True
+) -> tuple[float, GeneralSplits]:
+    """Solve over all nodes, by the narrow search if sizes differ and unless `thorough`; without `splits` only the energy counts."""
     n, prefix = chain.length, chain.prefix()
     equal = bool((sizes == 1).all())
     tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
     leaves = kernel.plain_leaves(sizes, prefix, memory, chain.adjoint)
     drop, keep, drop_split, keep_split = kernel.general_levels(
-        sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, True
+        sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, splits
     )
-    splits = GeneralSplits(sizes, memory, drop_split, keep_split, np.zeros((0, 0), np.int16))
-    return _first_sweep(chain, splits, np.arange(n + 1), leaves.width, drop, keep), splits
+    found = GeneralSplits(sizes, memory, drop_split, keep_split)
+    return _first_sweep(chain, found, np.arange(n + 1), leaves.width, drop, keep), found
 
 
-def _solve_chosen(chain: Chain, sizes: Longs, memory: int, nodes: Longs, band: int) -> tuple[float, BandSplits]:
+def _solve_chosen(chain: Chain, sizes: Ints, memory: int, nodes: Ints, band: int) -> tuple[float, BandSplits]:
     """Solve long segments over chosen nodes, those of at most `band` steps over all."""
     prefix = chain.prefix()
     leaves, band_drop, band_keep = kernel.band_leaves(sizes, prefix, memory, chain.adjoint, nodes, band)
     drop, keep, drop_split, keep_split = kernel.general_levels(
         sizes[nodes], prefix[nodes], leaves, memory, chain.adjoint, False, False, 0.0, True
     )
-    unstored = np.zeros((0, 0), np.int16)
-    splits = BandSplits(sizes, nodes, memory, drop_split, keep_split, band, band_drop, band_keep, unstored)
+    splits = BandSplits(
+        sizes, memory, drop_split, keep_split, nodes=nodes, band=band, band_drop=band_drop, band_keep=band_keep
+    )
     return _first_sweep(chain, splits, nodes, leaves.width, drop, keep), splits
 
 
-def _first_sweep(
-    chain: Chain, splits: GeneralSplits | BandSplits, nodes: Longs, width: Longs, drop: Floats, keep: Floats
-) -> float:
+def _first_sweep(chain: Chain, splits: GeneralSplits, nodes: Ints, width: Ints, drop: Floats, keep: Floats) -> float:
     """Choose what the first sweep stores and where it begins to leave red nodes; return the energy, and note it in the splits."""
     highest = keep if chain.adjoint else drop
     n = len(nodes) - 1
@@ -252,20 +212,11 @@ def come_back(chain: Chain) -> float:
 
 
 def _least(chain: Chain) -> float:
-    n, prefix = chain.length, chain.prefix()
-    sizes = np.ones(n + 1, np.int64)
+    n = chain.length
     fast = min(chain.fast, n + 1)
     if fast * n * n > EXACT:
-        return float(prefix[chain.last])
-    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
-    leaves = kernel.plain_leaves(sizes, prefix, fast, chain.adjoint)
-    drop, keep, _, _ = kernel.general_levels(sizes, prefix, leaves, fast, chain.adjoint, True, False, tolerance, False)
-    total, _, _ = stored_bases(
-        sizes, prefix, leaves.width, fast, chain.adjoint, np.array(chain.store), np.array(chain.load), drop, keep, True
-    )
-    highest, column = keep if chain.adjoint else drop, (n - 1) * n // 2
-    z = np.arange(1, n)
-    return min(float(highest[column]), float(np.min(prefix[z] + highest[column + z] + total[z], initial=np.inf)))
+        return float(chain.prefix()[chain.last])
+    return _solve_all(chain, np.ones(n + 1, np.int64), fast, thorough=False, splits=False)[0]
 
 
 def search_small(chain: Chain, limit: float) -> tuple[float, Recorded] | None:

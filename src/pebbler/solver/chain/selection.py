@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["BandSplits", "select_nodes"]
+from pebbler.arrays import Ints, Shorts
 
-Longs = npt.NDArray[np.int64]
-Shorts = npt.NDArray[np.int16]
+__all__ = ["BandSplits", "GeneralSplits", "select_nodes"]
 
 
-def select_nodes(sizes: Longs, count: int) -> Longs:
+def select_nodes(sizes: Ints, count: int) -> Ints:
     """Return the first node, the last, and the smallest of every few between them: about `count` in all.
 
     >>> select_nodes(np.array([3, 2, 1, 2, 4, 1, 5, 5]), 4).tolist()
@@ -31,45 +29,55 @@ def select_nodes(sizes: Longs, count: int) -> Longs:
 
 
 @dataclass
-class BandSplits:
-    """The splits of long segments between chosen nodes, and of short ones between all. See `Splits`."""
+class GeneralSplits:
+    """The splits of a general chain, by segment and memory in grains. See `Splits`."""
 
-    sizes: Longs  # of all nodes, in grains, rounded up
-    nodes: Longs
+    sizes: Ints  # of all nodes, in grains, rounded up
     room: int  # in grains
-    drop: Shorts  # by memory and segment of chosen nodes
+    drop: Shorts
     keep: Shorts
-    band: int  # segments of so many steps, or fewer, are in the tables below
-    band_drop: Shorts
-    band_keep: Shorts
-    how: Shorts
+    how: Shorts = field(default_factory=lambda: np.zeros((0, 0), np.int16))  # nothing is stored
     top: int = 0
     bases: list[int] = field(default_factory=list)
-    place: dict[int, int] = field(init=False)  # of a chosen node among them
+
+    def inside(self, s: int, room: int) -> int:
+        return room - int(self.sizes[s])
+
+    def split(self, s: int, t: int, room: int, keep: bool) -> int:
+        return abs(self.entry(s, t, room, keep))
+
+    def keeps(self, s: int, t: int, room: int) -> bool:
+        return self.entry(s, t, room, True) >= 0
+
+    def carry(self, base: int, t: int) -> int:
+        return int(self.how[base, t])
+
+    def entry(self, s: int, t: int, room: int, keep: bool) -> int:
+        """Return the split of a segment, negative where the pebble above is better not kept."""
+        return int((self.keep if keep else self.drop)[room, t * (t + 1) // 2 + s])
+
+
+@dataclass(kw_only=True)
+class BandSplits(GeneralSplits):
+    """The splits of long segments between chosen `nodes`, and of segments of at most `band` steps between all nodes."""
+
+    nodes: Ints
+    band: int
+    band_drop: Shorts
+    band_keep: Shorts
 
     def __post_init__(self) -> None:
         self.place = {node: i for i, node in enumerate(self.nodes.tolist())}
 
-    def inside(self, s: int, room: int) -> int:
-        """See `Splits.inside`."""
-        return room - int(self.sizes[s])
-
     def split(self, s: int, t: int, room: int, keep: bool) -> int:
-        """See `Splits.split`."""
-        found = abs(self._entry(s, t, room, keep))
+        found = super().split(s, t, room, keep)
         return found if t - s < self.band else int(self.nodes[found])
 
-    def keeps(self, s: int, t: int, room: int) -> bool:
-        """See `Splits.keeps`."""
-        return self._entry(s, t, room, True) >= 0
-
     def carry(self, base: int, t: int) -> int:
-        """See `Splits.carry`."""
-        found = int(self.how[self.place[base], self.place[t + 1] - 1])
+        found = super().carry(self.place[base], self.place[t + 1] - 1)
         return int(np.sign(found) * self.nodes[abs(found)])
 
-    def _entry(self, s: int, t: int, room: int, keep: bool) -> int:
+    def entry(self, s: int, t: int, room: int, keep: bool) -> int:
         if t - s < self.band:
             return int((self.band_keep if keep else self.band_drop)[room, s * self.band + t - s])
-        a, b = self.place[s], self.place[t + 1] - 1
-        return int((self.keep if keep else self.drop)[room, b * (b + 1) // 2 + a])
+        return super().entry(self.place[s], self.place[t + 1] - 1, room, keep)

@@ -122,16 +122,14 @@ def compare_strategies(
     if length > LONGEST:
         raise InputError(f"strategies are compared on chains of up to {LONGEST} nodes, got {length}")
     solved = solve_uniform(length, red, compute, io)
-    rows = [judge(name, length, red, compute, io, moves) for name, moves in (references or {}).items()]
+    played = list((references or {}).items())
     root = max(1, math.isqrt(length))
-    rows.append(judge(f"red checkpoint every {root}", length, red, compute, io, every_k_moves(length, root, False)))
+    played.append((f"red checkpoint every {root}", every_k_moves(length, root, False)))
     if math.isfinite(io):
         every = min(range(1, red), key=lambda k: _stored_cost(length, k, compute, io))
-        name = f"stored checkpoint every {every}"
-        rows.append(judge(name, length, red, compute, io, every_k_moves(length, every, True)))
-    rows.append(judge("binomial (revolve)", length, red, compute, io, binomial_moves(length, red)))
-    rows.append(judge(f"{solved.status}", length, red, compute, io, solved.moves()))
-    return rows
+        played.append((f"stored checkpoint every {every}", every_k_moves(length, every, True)))
+    played += [("binomial (revolve)", binomial_moves(length, red)), (solved.status, solved.moves())]
+    return [judge(name, length, red, compute, io, moves) for name, moves in played]
 
 
 def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
@@ -150,16 +148,7 @@ def judge(name: str, length: int, red: int, compute: float, io: float, moves: It
         error = str(refused)
     count, energy = tally(chain, played), int_if_whole(spent(played, compute, io))
     return StrategyResult(
-        name,
-        energy,
-        count.moves,
-        count.computes,
-        count.loads,
-        count.stores,
-        _peak(played),
-        error is None,
-        error,
-        move,
+        name, energy, count.moves, count.computes, count.loads, count.stores, _peak(played), error is None, error, move
     )
 
 

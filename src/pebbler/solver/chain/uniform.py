@@ -6,16 +6,14 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Int32s, Ints
 from pebbler.solver.chain.chain_model import Chain
 from pebbler.solver.chain.chain_moves import Tally, stream, tally
 from pebbler.solver.chain.kernels import uniform_table as kernel
 
 __all__ = ["UniformSplits", "uniform_bound", "uniform_is_exact", "uniform_recurrence", "uniform_tally"]
 
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 # Splits take 8 bytes per length and pebble; pebbles beyond this many cells are used in the plainest way (see `_shift`).
 CELLS = 150_000_000
 
@@ -24,31 +22,27 @@ CELLS = 150_000_000
 class UniformSplits:
     """The splits of a uniform chain, by length and number of pebbles."""
 
-    drop: Ints
-    keep: Ints
-    how: Ints
+    drop: Int32s
+    keep: Int32s
+    how: Int32s
     shift: int  # nodes 0 .. shift-1 are all kept
     room: int  # in pebbles
     top: int = 0
     bases: list[int] = field(default_factory=list)
 
     def inside(self, s: int, room: int) -> int:
-        """See `Splits.inside`."""
         return room - 1
 
     def split(self, s: int, t: int, room: int, keep: bool) -> int:
-        """See `Splits.split`."""
         if s < self.shift:
             return s + 1
         splits = self.keep if keep else self.drop
         return s + abs(int(splits[room, t - s]))
 
     def keeps(self, s: int, t: int, room: int) -> bool:
-        """See `Splits.keeps`."""
         return bool(self.keep[room, t - s] >= 0)
 
     def carry(self, base: int, t: int) -> int:
-        """See `Splits.carry`."""
         z = int(self.how[t - base])
         return z + base if z > 0 else z - base if z < 0 else 0
 
@@ -101,7 +95,7 @@ def _shift(chain: Chain, red: int) -> int:
     return max(0, red - most)
 
 
-def _bases(longest: Ints, top: int) -> list[int]:
+def _bases(longest: Int32s, top: int) -> list[int]:
     bases, t = [], top
     while t > 0:
         t -= int(longest[t])
@@ -109,7 +103,7 @@ def _bases(longest: Ints, top: int) -> list[int]:
     return bases[::-1]
 
 
-def uniform_tally(chain: Chain, splits: UniformSplits, drop: Longs, keep: Longs, computes: int) -> Tally:
+def uniform_tally(chain: Chain, splits: UniformSplits, drop: Ints, keep: Ints, computes: int) -> Tally:
     """Return the tally of a schedule without playing it where that is possible."""
     loads, t = 0, splits.top - 1
     for base in reversed(splits.bases):

@@ -87,11 +87,8 @@ def _cutoff(search: Search) -> float:
 def _conclude(search: Search) -> None:
     if search.best is None:
         level = search.problem.machine.level[0]
-        raise Impossible(
-            f"no legal plan exists: every order, copy and recomputation was tried; {level.name} holds {level.capacity:,} units"
-            if level.capacity is not None
-            else "no legal plan exists: every order, copy and recomputation was tried"
-        )
+        room = "" if level.capacity is None else f"; {level.name} holds {level.capacity:,} units"
+        raise Impossible(f"no legal plan exists: every order, copy and recomputation was tried{room}")
     search.raise_bound(search.energy, PROOF)
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from pebbler.arrays import Ints
 from pebbler.compiled import kernel
 
 __all__ = ["first_ready", "run_ready"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @kernel(inline="always")

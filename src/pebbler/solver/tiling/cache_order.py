@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
@@ -19,8 +19,6 @@ from pebbler.solver.tiling.node_graph import NodeGraph
 
 __all__ = ["BestOrder", "best_order", "op_floors"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 _MOST_BITS = 21  # of the table of states met: 48 MiB
 _FIRST_SHARE = 2_500  # prefixes of the first attempt; each further one gets four times as many
 

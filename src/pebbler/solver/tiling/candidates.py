@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Ints
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
@@ -27,7 +27,6 @@ from pebbler.solver.tiling.node_graph import NodeGraph
 
 __all__ = ["CacheCandidate", "Candidate", "ExplicitCandidate", "candidate_of"]
 
-Ints = npt.NDArray[np.int64]
 SecondsLeft = Callable[[], float]
 _BATCH = 250  # moves between two looks at the time left
 _STUCK = 8  # batches without a gain before a walk uphill, and such walks before it ends

@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
 from pebbler.solver.problem import Problem
 
 __all__ = ["CachePrices", "ElementPrices", "ExplicitPrices"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class ElementPrices(Protocol):

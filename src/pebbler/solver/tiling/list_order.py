@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Bools, Ints
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
@@ -15,8 +15,6 @@ from pebbler.solver.tiling.kernels.nearest_order import BY_PRICE, BY_RECENCY, ne
 from pebbler.solver.tiling.node_graph import NodeGraph
 
 __all__ = ["forward_sweeps", "nearest_first"]
-
-Ints = npt.NDArray[np.int64]
 
 
 def nearest_first(nodes: NodeGraph, machine: Machine, *, by_price: bool = False, rounds: int = 3) -> Ints:
@@ -51,7 +49,7 @@ def nearest_first(nodes: NodeGraph, machine: Machine, *, by_price: bool = False,
     return sequence
 
 
-def _node_touches(nodes: NodeGraph) -> tuple[Rows, npt.NDArray[np.bool_]]:
+def _node_touches(nodes: NodeGraph) -> tuple[Rows, Bools]:
     """Return the storages that each node touches in turn, and whether each is an operand that the node does not make itself."""
     arrays, flow = nodes.arrays, nodes.graph.dataflow
     storage = flow.storage[flow.value_tensor] if flow.values else np.zeros(0, np.int64)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.game.graph import Graph
 from pebbler.game.ready_list import ReadyList, schedule_by_key
@@ -19,8 +19,6 @@ from pebbler.game.tile_meta import origin
 from pebbler.solver.tiling.kernels.node_anneal import Nodes, spread
 
 __all__ = ["NodeGraph", "op_ranks"]
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pebbler.arrays import Int32s, Ints
 from pebbler.compiled import kernel
 
 __all__ = ["cost", "depths"]
 
 
 @kernel
-def _last_uses(
-    left: NDArray[np.int32], right: NDArray[np.int32], arguments: int, returned: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def _last_uses(left: Int32s, right: Int32s, arguments: int, returned: Int32s) -> Ints:
     """Return the last instruction that reads each value: -1 for none, the number of instructions for returned values."""
     uses = np.full(arguments + len(left), -1, dtype=np.int64)
     for i in range(len(left)):
@@ -29,7 +27,7 @@ def _last_uses(
 
 
 @kernel
-def _most_live(uses: NDArray[np.int64], left: NDArray[np.int32], right: NDArray[np.int32], arguments: int) -> int:
+def _most_live(uses: Ints, left: Int32s, right: Int32s, arguments: int) -> int:
     live = 0
     for value in range(arguments):
         live += uses[value] >= 0
@@ -44,7 +42,7 @@ def _most_live(uses: NDArray[np.int64], left: NDArray[np.int32], right: NDArray[
 
 
 @kernel
-def _add(tree: NDArray[np.int32], slot: int, amount: int) -> None:
+def _add(tree: Int32s, slot: int, amount: int) -> None:
     i = slot + 1
     while i < len(tree):
         tree[i] += amount
@@ -52,7 +50,16 @@ def _add(tree: NDArray[np.int32], slot: int, amount: int) -> None:
 
 
 @kernel
-def _count_to(tree: NDArray[np.int32], slot: int) -> int:
+def _push(tree: Int32s, owner: Ints, slot_of: Ints, top: int, value: int) -> int:
+    """Put a value on top, and return the next free slot."""
+    owner[top] = value
+    slot_of[value] = top
+    _add(tree, top, 1)
+    return top + 1
+
+
+@kernel
+def _count_to(tree: Int32s, slot: int) -> int:
     """Return how many live values are at or below a slot."""
     total = 0
     i = slot + 1
@@ -63,7 +70,7 @@ def _count_to(tree: NDArray[np.int32], slot: int) -> int:
 
 
 @kernel
-def _compact(tree: NDArray[np.int32], owner: NDArray[np.int64], slot_of: NDArray[np.int64]) -> int:
+def _compact(tree: Int32s, owner: Ints, slot_of: Ints) -> int:
     """Close the gaps that moved and dropped values left, and return the first free slot."""
     free = 0
     for slot in range(len(owner)):
@@ -83,9 +90,7 @@ def _compact(tree: NDArray[np.int32], owner: NDArray[np.int64], slot_of: NDArray
 
 
 @kernel
-def depths(
-    left: NDArray[np.int32], right: NDArray[np.int32], arguments: int, returned: NDArray[np.int32]
-) -> NDArray[np.int64]:
+def depths(left: Int32s, right: Int32s, arguments: int, returned: Int32s) -> Ints:
     """Return the stack depth of every read, in read order.
 
     Instruction i reads values left[i] and right[i] (-1: nothing) and makes value arguments + i. Values below `arguments`
@@ -103,10 +108,7 @@ def depths(
     live = 0
     for value in range(arguments):
         if uses[value] >= 0:
-            owner[top] = value
-            slot_of[value] = top
-            _add(tree, top, 1)
-            top += 1
+            top = _push(tree, owner, slot_of, top, value)
             live += 1
     result = np.empty(2 * len(left), dtype=np.int64)
     read = 0
@@ -126,16 +128,10 @@ def depths(
             if uses[value] == i:
                 live -= 1
             else:
-                owner[top] = value
-                slot_of[value] = top
-                _add(tree, top, 1)
-                top += 1
+                top = _push(tree, owner, slot_of, top, value)
         made = arguments + i
         if uses[made] >= 0:
-            owner[top] = made
-            slot_of[made] = top
-            _add(tree, top, 1)
-            top += 1
+            top = _push(tree, owner, slot_of, top, made)
             live += 1
     return result[:read].copy()
 
@@ -153,7 +149,7 @@ def _sum_of_roots(n: int) -> int:
 
 
 @kernel
-def cost(depth: NDArray[np.int64], width: int) -> int:
+def cost(depth: Ints, width: int) -> int:
     """Return the sum over reads of the ceil(sqrt(k)) of each of its `width` bytes."""
     total = 0
     for d in depth:

@@ -1,4 +1,4 @@
-"""Set-associative LRU levels with write-back, and the dirty side of LRU at every size.
+"""Set-associative LRU levels with write-back, the dirty side of LRU at every size, and the time since a word was written.
 
 A level is fed requests in order and passes on its own: the line it misses, then the dirty line it throws out for it. So a
 hierarchy is one call per level, each on what the level above passed on.
@@ -6,16 +6,15 @@ hierarchy is one call per level, each on what the level above passed on.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 
-__all__ = ["EMPTY", "GONE", "LinkedSets", "dirty_reach", "few_ways", "many_ways"]
+__all__ = ["EMPTY", "GONE", "LinkedSets", "dirty_reach", "few_ways", "many_ways", "since_write"]
 
-Array = npt.NDArray[Any]
 
 # counts: [reads, writes, hits of reads, hits of writes, lines thrown out, dirty ones among them]
 READS, WRITES, READ_HITS, WRITE_HITS, EVICTED, WRITTEN_BACK = range(6)
@@ -152,3 +151,20 @@ def dirty_reach(ids, writes, distances, sunk, counts):  # type: ignore[no-untype
                 counts[sunk[at]] += 1
         if writes[i]:
             sunk[at] = 0
+
+
+@kernel
+def since_write(ids: Array, writes: Array, begin: int, written: Array) -> tuple[int, int]:
+    """Return the sum, in accesses, and the number of the distances of reads to the last write of their word.
+
+    `written` keeps each word's last write, -1: none. Reads of words that were never written do not count.
+    """
+    total, count = 0, 0
+    for i in range(ids.size):
+        word = ids[i]
+        if writes[i]:
+            written[word] = begin + i
+        elif written[word] >= 0:
+            total += begin + i - written[word]
+            count += 1
+    return total, count

@@ -6,6 +6,7 @@ touch a part that their arguments choose are left out, or handled one by one whe
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,95 +16,40 @@ __all__ = ["CREATING", "MASKED", "METHODS", "OUT_POSITION", "VIEWS", "WHOLE"]
 
 Functions = frozenset[Callable[..., Any]]
 
-VIEWS: Functions = frozenset(
-    {
-        *(
-            np.array_split,
-            np.atleast_1d,
-            np.atleast_2d,
-            np.atleast_3d,
-            np.broadcast_arrays,
-            np.broadcast_to,
-            np.diagonal,
-        ),
-        *(np.dsplit, np.einsum, np.expand_dims, np.flip, np.fliplr, np.flipud, np.hsplit, np.matrix_transpose),
-        *(np.moveaxis, np.ravel, np.reshape, np.rollaxis, np.rot90, np.split, np.squeeze, np.swapaxes, np.transpose),
-        np.vsplit,
-    }
+
+def _named(names: str) -> Functions:
+    return frozenset(operator.attrgetter(name)(np) for name in names.split())
+
+
+VIEWS = _named(
+    "array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diagonal dsplit einsum expand_dims flip fliplr "
+    "flipud hsplit matrix_transpose moveaxis ravel reshape rollaxis rot90 split squeeze swapaxes transpose vsplit"
 )
 """Give views where numpy can; where it cannot, they read every element of every operand once and write the copy."""
 
-WHOLE: Functions = frozenset(
-    {
-        *(np.all, np.allclose, np.amax, np.amin, np.any, np.argmax, np.argmin, np.argsort, np.array_equal, np.average),
-        *(
-            np.clip,
-            np.column_stack,
-            np.concatenate,
-            np.copy,
-            np.count_nonzero,
-            np.cross,
-            np.cumprod,
-            np.cumsum,
-            np.diff,
-        ),
-        *(np.dot, np.dstack, np.hstack, np.inner, np.isclose, np.kron, np.max, np.mean, np.median, np.min, np.nonzero),
-        *(
-            np.outer,
-            np.pad,
-            np.prod,
-            np.ptp,
-            np.repeat,
-            np.roll,
-            np.round,
-            np.sort,
-            np.stack,
-            np.std,
-            np.sum,
-            np.tensordot,
-        ),
-        *(np.tile, np.unique, np.var, np.vdot, np.vstack),
-        *(np.linalg.det, np.linalg.inv, np.linalg.norm, np.linalg.solve),
-    }
+WHOLE = _named(
+    "all allclose amax amin any argmax argmin argsort array_equal average clip column_stack concatenate copy count_nonzero cross "
+    "cumprod cumsum diff dot dstack hstack inner isclose kron max mean median min nonzero outer pad prod ptp repeat roll round "
+    "sort stack std sum tensordot tile unique var vdot vstack linalg.det linalg.inv linalg.norm linalg.solve"
 )
 """Read every element of every operand once, in the order of the arguments, then write the result."""
 
-MASKED: Functions = frozenset(
-    {np.all, np.amax, np.amin, np.any, np.max, np.mean, np.min, np.prod, np.std, np.sum, np.var}
-)
+MASKED = _named("all amax amin any max mean min prod std sum var")
 """Read only the elements that a mask `where=` chooses."""
 
-_OUT_THIRD: Functions = frozenset(
-    {
-        *(np.all, np.amax, np.amin, np.any, np.argmax, np.argmin, np.concatenate, np.dot, np.max, np.median, np.min),
-        *(np.outer, np.ptp, np.round, np.stack),
-    }
-)
-_OUT_FOURTH: Functions = frozenset({np.clip, np.cumprod, np.cumsum, np.mean, np.prod, np.std, np.sum, np.var})
+_OUT_THIRD = _named("all amax amin any argmax argmin concatenate dot max median min outer ptp round stack")
+_OUT_FOURTH = _named("clip cumprod cumsum mean prod std sum var")
 OUT_POSITION: dict[Callable[..., Any], int] = {**dict.fromkeys(_OUT_THIRD, 2), **dict.fromkeys(_OUT_FOURTH, 3)}
 """Where `out` stands among the arguments of functions that take it by position too."""
 
-CREATING: Functions = frozenset({np.empty_like, np.zeros_like, np.ones_like, np.full_like})
+CREATING = _named("empty_like zeros_like ones_like full_like")
 """Look only at the shape and type of the first operand."""
 
 METHODS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (
-        *(
-            np.all,
-            np.any,
-            np.argmax,
-            np.argmin,
-            np.argsort,
-            np.clip,
-            np.cumprod,
-            np.cumsum,
-            np.diagonal,
-            np.dot,
-            np.max,
-        ),
-        *(np.mean, np.min, np.nonzero, np.prod, np.ravel, np.repeat, np.round, np.squeeze, np.std, np.sum, np.swapaxes),
-        *(np.take, np.trace, np.var),
+    for function in _named(
+        "all any argmax argmin argsort clip cumprod cumsum diagonal dot max mean min nonzero prod ravel repeat round squeeze std "
+        "sum swapaxes take trace var"
     )
 }
 """Methods of arrays that do what the function of the same name does."""

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
+from pebbler.arrays import Array
 from pebbler.errors import InputError
 from pebbler.trace.recording import Recorder, current_recorder
 from pebbler.trace.tracking.numpy_functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
@@ -47,7 +48,7 @@ class Tracked(View, NDArrayOperatorsMixin):
         return self.buffer.name
 
     @property
-    def untracked(self) -> NDArray[Any]:
+    def untracked(self) -> Array:
         """The numbers, to look at without recording anything; read-only."""
         view = self.held.view()
         view.flags.writeable = False
@@ -111,15 +112,15 @@ class Tracked(View, NDArrayOperatorsMixin):
             source.read_elements("setitem")
         self.buffer.touch(selected, True, "setitem")
 
-    def _basic_view(self, key: Any) -> tuple[NDArray[Any], bool]:
+    def _basic_view(self, key: Any) -> tuple[Array, bool]:
         """Return the view that a basic index gives, and whether numpy would give a scalar instead."""
         parts = key if isinstance(key, tuple) else (key,)
         full = any(part is Ellipsis for part in parts)
         # With an ellipsis numpy gives a view even of one element, whose address can be asked for.
-        view: NDArray[Any] = self.held[parts if full else (*parts, Ellipsis)]
+        view: Array = self.held[parts if full else (*parts, Ellipsis)]
         return view, view.ndim == 0 and not full
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a tracked array becomes a plain one only as a copy")
         self.read_elements("asarray")

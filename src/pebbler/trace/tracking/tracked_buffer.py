@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pebbler.arrays import Array, Bools, Ints
 from pebbler.errors import InputError, quoted
 from pebbler.trace.recording import Recorder
 
 __all__ = ["Buffer", "Elements", "View", "one_recorder", "plain", "views_in"]
 
-Elements = range | NDArray[np.int64]
+Elements = range | Ints
 
 
 class Buffer:
     """The memory behind an array and all its views."""
 
-    def __init__(self, data: NDArray[Any], recorder: Recorder, name: str | None, prefix: str) -> None:
+    def __init__(self, data: Array, recorder: Recorder, name: str | None, prefix: str) -> None:
         self.data, self.recorder = data, recorder
         self.name = recorder.claim(name, prefix)
         self.start = data.__array_interface__["data"][0]
@@ -30,7 +30,7 @@ class Buffer:
             touch = self.recorder.write if write else self.recorder.read
             touch(self.name, self.data.size, at=elements, op=op)
 
-    def positions(self, view: NDArray[Any]) -> NDArray[np.int64]:
+    def positions(self, view: Array) -> Ints:
         """Return the element number of each element of a view."""
         # From the view's own pointer and strides, so numpy alone decides what a view of a view holds.
         item = self.data.itemsize
@@ -42,7 +42,7 @@ class Buffer:
             positions = positions + steps.reshape([-1 if a == axis else 1 for a in range(view.ndim)])
         return positions
 
-    def in_address_order(self, view: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> Elements:
+    def in_address_order(self, view: Array, mask: Bools | None = None) -> Elements:
         """Return the elements of a view once each, only where the mask is true if there is one."""
         if not view.size:
             return range(0)
@@ -61,11 +61,11 @@ class View:
 
     __slots__ = ("buffer", "held")
 
-    def __init__(self, held: NDArray[Any], buffer: Buffer) -> None:
+    def __init__(self, held: Array, buffer: Buffer) -> None:
         self.held = held
         self.buffer = buffer
 
-    def like(self, held: NDArray[Any], buffer: Buffer | None = None) -> Self:
+    def like(self, held: Array, buffer: Buffer | None = None) -> Self:
         """Return another array of this kind: a view of the same buffer, or of another."""
         return type(self)(held, buffer or self.buffer)
 
@@ -77,7 +77,7 @@ class View:
             elements = range(elements, elements + 1)
         self.buffer.touch(elements, False, op)
 
-    def result(self, value: Any, op: str, written: bool = True, mask: NDArray[np.bool_] | None = None) -> Any:
+    def result(self, value: Any, op: str, written: bool = True, mask: Bools | None = None) -> Any:
         """Return an operation's result as a tracked array in a buffer of its own; scalars as they are."""
         if not isinstance(value, np.ndarray):
             return value

@@ -144,15 +144,12 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             raise InputError(
                 f"{_user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
             ) from None
-        except UnsupportedOperatorException as error:
-            raise InputError(
-                f"{_user_line()}: operator {error.func} has no shape function (fake implementation); register one to plan it"
-            ) from None
         except RuntimeError as error:
-            if "fake impl" not in str(error):
+            if not isinstance(error, UnsupportedOperatorException) and "fake impl" not in str(error):
                 raise
             raise InputError(
-                f"{_user_line()}: operator {func} has no shape function (fake implementation); register one to plan it"
+                f"{_user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
+                "register one to plan it"
             ) from None
         result = self._corrected(name, args, result)
         self._note(func, name, args, kwargs, result)

@@ -82,15 +82,9 @@ def _dead_operand(record: Record, group: CallGroup, last: dict[int, int], at: in
         covers_storage = record.root(info.storage).layout == info.layout or (
             _is_dense(info) and info.offset == 0 and math.prod(info.shape) * info.dtype.itemsize == storage.bytes
         )
-        shared = sum(_storage(record, arg) == info.storage for arg in call.args) > 1
-        if (
-            alike
-            and covers_storage
-            and not shared
-            and storage.maker is not None
-            and last[info.storage] == at
-            and info.storage not in kept
-        ):
+        alone = sum(_storage(record, arg) == info.storage for arg in call.args) == 1
+        dead = storage.maker is not None and last[info.storage] == at and info.storage not in kept
+        if alike and covers_storage and alone and dead:
             return operand
     return None
 
@@ -162,16 +156,9 @@ def _write_over(record: Record, group: CallGroup, made: int, over: int) -> CallG
     calls = []
     for call in group.calls:
         args, kwargs, outputs = tree_map(rename, (call.args, call.kwargs, call.outputs))
+        reads, makes, mutates = map(swapped, (call.reads, call.makes, call.mutates))
         calls.append(
-            replace(
-                call,
-                args=args,
-                kwargs=kwargs,
-                outputs=outputs,
-                reads=swapped(call.reads),
-                makes=swapped(call.makes),
-                mutates=swapped(call.mutates),
-            )
+            replace(call, args=args, kwargs=kwargs, outputs=outputs, reads=reads, makes=makes, mutates=mutates)
         )
     target = len(record.tensors)
     record.tensors.append(replace(record.tensors[old_root], storage=over))
@@ -198,9 +185,5 @@ def _renamed(group: CallGroup, same: dict[int, int]) -> CallGroup:
 
     if not same or not (group.reads | group.mutates) & set(same):
         return group
-    return replace(
-        group,
-        calls=list(map(rename, group.calls)),
-        reads=set(map(final, group.reads)),
-        mutates=set(map(final, group.mutates)),
-    )
+    reads, mutates = set(map(final, group.reads)), set(map(final, group.mutates))
+    return replace(group, calls=list(map(rename, group.calls)), reads=reads, mutates=mutates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -149,29 +150,22 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
 
 def estimate(record: Record, group: CallGroup, device: Device) -> Cost:
     """Return what a group costs on a described device."""
-    seconds = joules = 0.0
+    launched = [(_bytes(record, call), _flops(record, call)) for call in group.calls if call.scalar is None]
     if group.fused:  # only what comes in and goes out moves
-        flops = sum(_flops(record, call) for call in group.calls)
         moved = sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates))
-        seconds = max(device.launch, moved / device.bandwidth, flops / device.flops)
-        joules = moved * device.joules_per_byte + flops * device.joules_per_flop
-        return Cost(seconds, joules, 0, compiled=len(group.calls) > 1)
-    for call in group.calls:
-        if call.scalar is not None:
-            continue
-        moved = _bytes(record, call)
-        flops = _flops(record, call)
+        launched = [(moved, sum(_flops(record, call) for call in group.calls))]
+    seconds = joules = 0.0
+    for moved, flops in launched:
         seconds += max(device.launch, moved / device.bandwidth, flops / device.flops)
         joules += moved * device.joules_per_byte + flops * device.joules_per_flop
-    return Cost(seconds, joules, 0)
+    return Cost(seconds, joules, 0, compiled=group.fused and len(group.calls) > 1)
 
 
 def _bytes(record: Record, call: Call) -> int:
     def size(info: TensorInfo) -> int:
-        count = 1
-        for n, step in zip(info.shape, info.stride, strict=True):
-            count *= n if step else 1  # an expanded dimension is stored once
-        return count * int(info.dtype.itemsize)
+        # An expanded dimension is stored once.
+        stored = math.prod(n for n, step in zip(info.shape, info.stride, strict=True) if step)
+        return stored * int(info.dtype.itemsize)
 
     read = sum(size(record.tensors[n]) for n in unique_refs((call.args, call.kwargs)))
     made = sum(record.storages[s].bytes for s in (*call.makes, *call.mutates))

@@ -8,13 +8,13 @@ What it holds at most is what its plan says, because the fused ops are ops of th
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Call, Record, Scalar
 from pebbler.run.torch.capture.captured import Captured
@@ -207,18 +207,13 @@ class _Contraction:
 
     def _rank(self) -> None:
         """Number the clusters so that every dependency points upwards, as near to program order as that allows."""
-        waiting = {c: len(self._next(c, self.before)) for c in self.members}
-        ready = [(self.members[c][-1], c) for c, count in waiting.items() if count == 0]
-        heapq.heapify(ready)
-        number = 0
-        while ready:
-            _, c = heapq.heappop(ready)
-            self.rank[c] = number
-            number += 1
-            for d in self._next(c, self.after):
-                waiting[d] -= 1
-                if waiting[d] == 0:
-                    heapq.heappush(ready, (self.members[d][-1], d))
+        clusters = sorted(self.members)
+        number = {c: i for i, c in enumerate(clusters)}
+        waits = [len(self._next(c, self.before)) for c in clusters]
+        after = [[number[d] for d in self._next(c, self.after)] for c in clusters]
+        order = schedule_by_key(ReadyList(waits, after), key=lambda i: self.members[clusters[i]][-1])
+        for rank, i in enumerate(order):
+            self.rank[clusters[i]] = rank
 
     def _merged(self, members: list[int]) -> CallGroup:
         if len(members) == 1:

@@ -80,11 +80,9 @@ def run_group(
         if isinstance(leaf, TensorRef):
             info = record.tensors[leaf.number]
             root, first = made.get(info.storage, roots.get(info.storage)), record.root(info.storage)
-            return (
-                root
-                if info.layout == first.layout
-                else take_view(root, info.shape, info.stride, info.offset - first.offset)
-            )
+            if info.layout == first.layout:
+                return root
+            return take_view(root, info.shape, info.stride, info.offset - first.offset)
         if isinstance(leaf, Scalar):
             return evaluate(leaf.expression, _AnyNumber())
         return record.constants[leaf.number] if isinstance(leaf, Constant) else leaf

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Bools, Ints
 from pebbler.errors import quoted
 from pebbler.game.moves import MoveList
 from pebbler.run.torch.plan.host_link import PricedLink
@@ -30,8 +31,6 @@ _LATENESS = (0.0, 2.0, 8.0)
 _LEADS = (2.0, 8.0, np.inf)  # how many copies ahead of its use a load may begin
 _ROUNDS = 500  # of local search
 _NOISE = 0.5
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

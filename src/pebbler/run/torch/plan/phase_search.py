@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Ints
 from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
@@ -33,7 +33,6 @@ _BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copie
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
 _HIDDEN = 0.85  # of what the link could move until the peak and after it
 _FREE = PricedLink(0.0, 0.0, overlap=True)
-Ints = npt.NDArray[np.int64]
 
 
 def least_units(graph: Graph, seconds: float, *, offload: bool = False) -> tuple[int, int]:
@@ -133,7 +132,8 @@ def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int
         return finish(search)
     least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
     if least.upper <= capacity:
-        return _judged(replace(least.plan, machine=search.problem.machine))
+        plan = replace(least.plan, machine=search.problem.machine)
+        return replace(plan, energy=check(plan).energy, status="heuristic", bound=0)
     works, fails = least.upper + headroom, least.lower + headroom
     raise Impossible(
         f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {works:,} "
@@ -158,11 +158,8 @@ def _solve_with_host(
     offload = _offload(graph, capacity, link, seed)
     game = offload.game
     ends = time.monotonic() + _BEFORE * seconds
-    best = (
-        offload.best_of([game.program], 0.0)
-        if first_found
-        else offload.best_of(_sequences(graph, game, capacity, ends), ends)
-    )
+    sequences = [game.program] if first_found else _sequences(graph, game, capacity, ends)
+    best = offload.best_of(sequences, 0.0 if first_found else ends)
     assert best is not None, "with everything away program order needs no more than the least"
     if not first_found and not offload.done(best):
         # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
@@ -230,11 +227,6 @@ def _offload(graph: Graph, capacity: int, link: PricedLink, seed: int) -> Offloa
     if len(large) == len(movable) or search.least[0] <= capacity:
         return search
     return OffloadSearch(game, capacity, link, {tensor.name for tensor in movable}, seed)
-
-
-def _judged(plan: Plan) -> Plan:
-    judgement = check(plan)
-    return replace(plan, energy=judgement.energy, status="heuristic", bound=0)
 
 
 def _machine(capacity: int) -> Machine:

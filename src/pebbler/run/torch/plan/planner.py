@@ -143,8 +143,7 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
 
 
 def _link(captured: Captured, costs: Costs) -> Link:
-    known = getattr(costs, "link", None)
-    return known or find_link(nearest_device(captured.device))
+    return costs.link or find_link(nearest_device(captured.device))
 
 
 def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,12 @@ class Transfers:
         self._free[buffer.memory.numel()].append(buffer)
 
 
+@dataclass(eq=False)
 class _HostBuffer:
     """A piece of the host's memory, and the event after which it may be written again."""
 
-    def __init__(self, memory: torch.Tensor) -> None:
-        self.memory = memory
-        self.last: Any = None
+    memory: torch.Tensor
+    last: Any = None
 
 
 class HostCopy:
@@ -88,11 +89,12 @@ class HostCopy:
         self.transfers.give_back(self.buffer)
 
 
+@dataclass(frozen=True, eq=False)
 class PendingLoad:
     """A tensor that is on its way, and the event after which it is there."""
 
-    def __init__(self, tensor: torch.Tensor, done: Any) -> None:
-        self.tensor, self.done = tensor, done
+    tensor: torch.Tensor
+    done: Any
 
 
 def begin_store(transfers: Transfers, tensor: torch.Tensor) -> HostCopy:

@@ -29,7 +29,7 @@ from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.host_copies import Transfers, arrive, begin_load, begin_store, end_store
 from pebbler.run.torch.run.program import Program
 
-__all__ = ["build_program"]
+__all__ = ["ProgramBuilder"]
 
 aten = torch.ops.aten
 
@@ -47,25 +47,16 @@ def restore_generator(device: str, state: torch.Tensor) -> None:
         torch.set_rng_state(state)
 
 
-def build_program(
-    phase: Phase,
-    moves: Sequence[Move],
-    device: str,
-    kernels: Kernels | None = None,
-    launches: Sequence[Sequence[int]] = (),
-) -> Program:
-    """Return the program of a plan for a phase; fused ops run call by call without `kernels`."""
-    return _ProgramBuilder(phase, moves, device, kernels, launches).build()
+class ProgramBuilder:
+    """Builds the program of a plan for a phase; fused ops run call by call without `kernels`."""
 
-
-class _ProgramBuilder:
     def __init__(
         self,
         phase: Phase,
         moves: Sequence[Move],
         device: str,
-        kernels: Kernels | None,
-        launches: Sequence[Sequence[int]],
+        kernels: Kernels | None = None,
+        launches: Sequence[Sequence[int]] = (),
     ) -> None:
         self.phase, self.record, self.moves, self.device = phase, phase.record, moves, device
         self.kernels = kernels
@@ -84,6 +75,7 @@ class _ProgramBuilder:
         self.loading: dict[int, torch.fx.Node] = {}  # storage -> the load that nothing has waited for yet
 
     def build(self) -> Program:
+        """Return the program."""
         counts = Counter(move.op for move in self.moves if isinstance(move, Compute))
         copies = any(isinstance(move, Copy) for move in self.moves)
         self.transfers = self.graph.placeholder("transfers") if copies else None

@@ -19,7 +19,7 @@ from pebbler.run.torch.fuse.group_execution import compile_kernels
 from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.program import Program
-from pebbler.run.torch.run.program_builder import build_program
+from pebbler.run.torch.run.program_builder import ProgramBuilder
 
 __all__ = ["Runner"]
 
@@ -44,7 +44,7 @@ class Runner:
             groups += [(last, launch_group(last, moves[-1], launch)) for launch in launches]
             compile_kernels(kernels, groups, captured.device)
         self.programs = [
-            build_program(phase, plan, captured.device, kernels, launches if phase is last else ())
+            ProgramBuilder(phase, plan, captured.device, kernels, launches if phase is last else ()).build()
             for phase, plan in zip(captured.phases, moves, strict=True)
         ]
         # Phases never run at the same time, so one set of buffers serves all of them.

@@ -12,26 +12,18 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.compiled import kernel
 
 __all__ = ["BACKWARD", "COMPUTE", "DROP", "LOAD", "RESTORE", "SNAP", "STORE", "search"]
 
 COMPUTE, LOAD, STORE, DROP, BACKWARD, SNAP, RESTORE = range(7)
-Longs = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @kernel
 def search(
-    size: Longs,
-    forward: Floats,
-    backward: Floats,
-    store: Floats,
-    load: Floats,
-    memory: int,
-    adjoint: bool,
-    limit: float,
-) -> tuple[float, Longs, Longs]:
+    size: Ints, forward: Floats, backward: Floats, store: Floats, load: Floats, memory: int, adjoint: bool, limit: float
+) -> tuple[float, Ints, Ints]:
     """Return the least energy below `limit` (infinity if there is none), and the moves as kinds and nodes."""
     nodes = size.size if not adjoint else size.size - 1
     last = nodes - 1
@@ -109,7 +101,7 @@ def _pack(stage: int, run: int, red: int, blue: int, nodes: int, runs: int) -> i
 def _relax(
     heap: list[tuple[float, int]],
     least: Floats,
-    before: Longs,
+    before: Ints,
     by: npt.NDArray[np.int8],
     here: int,
     there: int,
@@ -126,7 +118,7 @@ def _relax(
 
 
 @kernel
-def _walk(here: int, start: int, before: Longs, by: npt.NDArray[np.int8]) -> tuple[Longs, Longs]:
+def _walk(here: int, start: int, before: Ints, by: npt.NDArray[np.int8]) -> tuple[Ints, Ints]:
     count, at = 0, here
     while at != start:
         at = before[at]

@@ -18,26 +18,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Int32s, Ints, Shorts
 from pebbler.compiled import kernel
 
 __all__ = ["Leaves", "band_leaves", "general_levels", "least_split", "plain_leaves", "reach_table"]
 
 # How many splits the heuristic search tries from either end of a window.
 SPAN = 8
-Longs = npt.NDArray[np.int64]
-Shorts = npt.NDArray[np.int16]
-Floats = npt.NDArray[np.float64]
 
 
 class Leaves(NamedTuple):
     """What lies between the nodes: the room of sweeps, and what short segments cost."""
 
-    first: Longs  # per node: the room of a sweep to the next one beside its base
-    width: Longs  # per node: the room of that sweep otherwise
-    near: Longs  # per base: the highest top of a short segment
-    begin: Longs  # per base: the column of its first short segment
+    first: Ints  # per node: the room of a sweep to the next one beside its base
+    width: Ints  # per node: the room of that sweep otherwise
+    near: Ints  # per base: the highest top of a short segment
+    begin: Ints  # per base: the column of its first short segment
     drop: Floats  # by units of memory and column, the node above made again
     keep: Floats  # the same with the node above kept
 
@@ -52,7 +49,7 @@ class SegmentTables(NamedTuple):
 
 
 @kernel
-def reach_table(size: Longs, first: Longs, width: Longs, memory: int, with_base: bool) -> npt.NDArray[np.int32]:
+def reach_table(size: Ints, first: Ints, width: Ints, memory: int, with_base: bool) -> Int32s:
     """Return how far a sweep from each node gets in each amount of memory, the base kept (`with_base`) or given up."""
     n = size.size - 1
     reach = np.zeros((n + 1, memory + 1), np.int32)
@@ -69,7 +66,7 @@ def reach_table(size: Longs, first: Longs, width: Longs, memory: int, with_base:
 
 
 @kernel
-def plain_leaves(size: Longs, prefix: Floats, memory: int, adjoint: bool) -> Leaves:
+def plain_leaves(size: Ints, prefix: Floats, memory: int, adjoint: bool) -> Leaves:
     """Return what `general_levels` must know of a chain of which all nodes are there: only single steps are leaves."""
     n = size.size - 1
     width = size[:-1] + size[1:]
@@ -85,7 +82,7 @@ def plain_leaves(size: Longs, prefix: Floats, memory: int, adjoint: bool) -> Lea
 
 @kernel
 def band_leaves(
-    size: Longs, prefix: Floats, memory: int, adjoint: bool, nodes: Longs, band: int
+    size: Ints, prefix: Floats, memory: int, adjoint: bool, nodes: Ints, band: int
 ) -> tuple[Leaves, Shorts, Shorts]:
     """Return the same for chosen `nodes` (the first and the last among them), at most `band` apart, and the splits of the band.
 
@@ -196,9 +193,9 @@ def _level(
     m: int,
     adjoint: bool,
     slack: int,
-    size: Longs,
+    size: Ints,
     prefix: Floats,
-    reach: npt.NDArray[np.int32],
+    reach: Int32s,
     leaves: Leaves,
     tables: SegmentTables,
     drop_split: Shorts,
@@ -258,7 +255,7 @@ def _quadrangle(table: Floats, n: int, tolerance: float) -> bool:
 
 @kernel
 def general_levels(
-    size: Longs,
+    size: Ints,
     prefix: Floats,
     leaves: Leaves,
     memory: int,

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints, Shorts
 from pebbler.compiled import kernel
 from pebbler.solver.chain.kernels.general_table import least_split, reach_table
 
 __all__ = ["stored_bases"]
 
-Longs = npt.NDArray[np.int64]
-Shorts = npt.NDArray[np.int16]
-Floats = npt.NDArray[np.float64]
-
 
 @kernel
 def stored_bases(
-    size: Longs,
+    size: Ints,
     prefix: Floats,
-    width: Longs,
+    width: Ints,
     memory: int,
     adjoint: bool,
     store: Floats,
@@ -27,7 +23,7 @@ def stored_bases(
     drop: Floats,
     keep: Floats,
     monotone: bool,
-) -> tuple[Floats, Longs, Shorts]:
+) -> tuple[Floats, Ints, Shorts]:
     """Return, for t = 0..n, the least cost of serving the steps t-1 .. 0 from stored bases; the topmost base; and how.
 
     How, by base x and top t: 0 where x is loaded once and stays red; otherwise the split up to which the loaded x is carried,

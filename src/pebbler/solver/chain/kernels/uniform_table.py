@@ -15,20 +15,17 @@ every level, not assumed: a level that fails the check is computed again by tryi
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Int32s, Ints
 from pebbler.compiled import kernel
 
 __all__ = ["FAR", "blue_chain", "blue_segments", "uniform_levels"]
 
 FAR = 1 << 60
-Longs = npt.NDArray[np.int64]
-Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 
 
 @kernel
-def _convex(values: Longs) -> bool:
+def _convex(values: Ints) -> bool:
     for i in range(2, values.size):
         if values[i] < FAR and values[i] - values[i - 1] < values[i - 1] - values[i - 2]:
             return False
@@ -36,7 +33,7 @@ def _convex(values: Longs) -> bool:
 
 
 @kernel
-def _fill(length: int, guess: int, reach: int, scan: bool, inner: Longs, best: Longs) -> tuple[int, int]:
+def _fill(length: int, guess: int, reach: int, scan: bool, inner: Ints, best: Ints) -> tuple[int, int]:
     """Return the least cost and its split; `inner` is finite up to length `reach` only (-1: everywhere)."""
     low, high = 1, length
     if reach >= 0:
@@ -57,12 +54,12 @@ def _level(
     scan: bool,
     adjoint: bool,
     a: int,
-    drop_in: Longs,
-    keep_in: Longs,
-    drop: Longs,
-    keep: Longs,
-    drop_split: Ints,
-    keep_split: Ints,
+    drop_in: Ints,
+    keep_in: Ints,
+    drop: Ints,
+    keep: Ints,
+    drop_split: Int32s,
+    keep_split: Int32s,
 ) -> bool:
     """Fill level `a` from level `a - 1`; return whether the convexity that the narrow search needs holds."""
     best = np.full(n, FAR, np.int64)
@@ -93,7 +90,7 @@ def _level(
 
 
 @kernel
-def uniform_levels(n: int, red: int, adjoint: bool) -> tuple[Longs, Longs, Ints, Ints]:
+def uniform_levels(n: int, red: int, adjoint: bool) -> tuple[Ints, Ints, Int32s, Int32s]:
     """Return drop and keep of the top level for lengths 0..n-1, and the splits of every level.
 
     A negative split of `keep` says that `drop` is the better of the two there; its size is still the split of `keep`.
@@ -121,7 +118,7 @@ def uniform_levels(n: int, red: int, adjoint: bool) -> tuple[Longs, Longs, Ints,
 
 
 @kernel
-def blue_segments(compute: float, load: float, drop: Longs, keep: Longs, sweep_keeps: bool) -> tuple[Floats, Ints]:
+def blue_segments(compute: float, load: float, drop: Ints, keep: Ints, sweep_keeps: bool) -> tuple[Floats, Int32s]:
     """Return the cost of serving lengths 0..n-1 from a base in slow memory, and how.
 
     How: 0 where the base is loaded once and stays red; otherwise the split `z` up to which the loaded base is carried, negative
@@ -183,13 +180,13 @@ def blue_segments(compute: float, load: float, drop: Longs, keep: Longs, sweep_k
 
 
 @kernel
-def _carried(z: int, length: int, compute: float, load: float, above: Longs, cost: Floats) -> float:
+def _carried(z: int, length: int, compute: float, load: float, above: Ints, cost: Floats) -> float:
     total: float = load + compute * z + _price(compute, above[length - z]) + cost[z - 1]
     return total
 
 
 @kernel
-def blue_chain(store: float, segment: Floats) -> tuple[Floats, Ints]:
+def blue_chain(store: float, segment: Floats) -> tuple[Floats, Int32s]:
     """Return the least cost of serving 0..n steps from stored bases alone, and the length of the topmost segment.
 
     Serving t steps is a sequence of segments. A length that is served more cheaply by several shorter segments is never

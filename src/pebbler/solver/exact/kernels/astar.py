@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar_estimate import (
     PLACING,
@@ -21,13 +21,12 @@ from pebbler.solver.exact.kernels.astar_moves import PLACE, drop_sets, list_move
 
 __all__ = ["COUNTERS", "EXHAUSTED", "FOUND", "FULL", "PAUSED", "TOO_WIDE", "Pool", "rehash", "search"]
 
-Array = npt.NDArray  # of int64 unless said otherwise
 FOUND, EXHAUSTED, PAUSED, FULL, TOO_WIDE = 0, 1, 2, 3, 4
 COUNTERS = 5  # nodes in use, heap entries in use, goal node, whether the incumbent cut anything off, whether the pool overflowed
 
 
 class Pool(NamedTuple):
-    """The nodes found so far, a hash table over their states, and the open list as a binary heap."""
+    """The nodes found so far, a hash table over their states, and the open list as a heap; of int64 unless said otherwise."""
 
     rows: Array
     spent: Array  # float64
@@ -206,7 +205,7 @@ def _place(game: ExactGame, row: Array, where: int) -> bool:
 
 
 @kernel
-def search(game: ExactGame, pool: Pool, first: npt.NDArray, pops: int, cutoff: float) -> int:
+def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) -> int:
     """Look at up to `pops` states, best first, beginning with the row `first` when the pool is empty; return why it stopped.
 
     FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.

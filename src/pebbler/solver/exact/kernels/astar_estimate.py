@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "ExactGame", "estimate", "finished", "inner", "total_size", "useful_values",
 ]  # fmt: skip
 
-Array = npt.NDArray  # of int64 unless said otherwise
 PLACING = 63
 # Columns of the table of ops. The first three are values; then the ops that its first run must wait for because it overwrites,
 # the ops that overwrite what it makes, and whether it may run again at all. One table, because numba compiles by the array.
@@ -29,7 +28,7 @@ inner = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class ExactGame(NamedTuple):
-    """The rules of one game. Sets of values and of ops are bit masks."""
+    """The rules of one game. Sets of values and of ops are bit masks; arrays are of int64 unless said otherwise."""
 
     size: Array
     by_size: Array  # values, largest first

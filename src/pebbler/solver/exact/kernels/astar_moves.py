@@ -6,8 +6,8 @@ A move is packed into one integer, and made after some smallest set of drops tha
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.solver.exact.kernels.astar_estimate import (
     BEFORE_FIRST,
     DESTROYS,
@@ -23,7 +23,6 @@ from pebbler.solver.exact.kernels.astar_estimate import (
 
 __all__ = ["COMPUTE", "COPY", "DROP", "MOVE", "PLACE", "drop_sets", "list_moves", "make", "room"]
 
-Array = npt.NDArray  # of int64
 COMPUTE, COPY, MOVE, DROP, PLACE = 0, 1, 2, 3, 4  # MOVE: a copy, and at once the drop of its source
 # Bits of a move: kind 0-2, op or value 3-10, source 11-16, target 17-22, 1 + the op that it serves 23-31.
 

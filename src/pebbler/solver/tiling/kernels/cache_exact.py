@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba.extending import overload
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.referee.kernels.allocation import allocate
 from pebbler.referee.kernels.books import Books
@@ -21,7 +21,6 @@ from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 
 __all__ = ["DONE", "LIMIT", "all_orders"]
 
-Array = npt.NDArray[Any]
 DONE, LIMIT = 0, 1
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 

@@ -5,17 +5,14 @@ Going back the way one came is then no special case: after a sweep over tiles th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.kernels.ready_nodes import first_ready, run_ready
 
 __all__ = ["BY_PRICE", "BY_RECENCY", "nearest_order"]
 
-Array = npt.NDArray[Any]
 BY_RECENCY = 0  # the node whose least recent operand is the most recent
 BY_PRICE = 1  # the node that reads at the lowest price per unit, then as above
 

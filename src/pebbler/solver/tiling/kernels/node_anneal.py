@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.referee.kernels.cache_price import price
 
 __all__ = ["Nodes", "anneal", "legal", "spread"]
-
-Array = npt.NDArray[Any]
 
 
 class Nodes(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.arrays import Array
+from pebbler.compiled import inner_kernel, kernel
 from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
 from pebbler.run.torch.plan.kernels.move_timing import CopyPrices
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
@@ -29,7 +29,6 @@ _TOUCH = np.dtype(
         ("value", "i8"),
         ("next", "i8"),
         ("ends", "i8"),  # the chosen span that ends here, -1 for none
-        ("state", "i8"),  # of the span that begins here
         ("blocked", "i8"),  # the run up to which an early load is known not to fit
         ("chosen", "?"),  # whether the value is away after this touch
         ("away_later", "?"),  # the same, or after a later touch of this copy
@@ -44,7 +43,6 @@ _RUN = np.dtype(
         ("first", "i8"),  # its first touch, the first of its results, and the touch after the last
         ("results", "i8"),
         ("stop", "i8"),
-        ("planned", "i8"),  # units held at the least, with what has been loaded early
     ],
     align=True,
 )
@@ -71,24 +69,26 @@ _STATE = np.dtype(
 class _Schedule(NamedTuple):
     """What is to be scheduled, and how far that has come, as arrays of records."""
 
-    values: npt.NDArray
-    touches: npt.NDArray
-    runs: npt.NDArray
-    spans: npt.NDArray  # the chosen ones by their ends
-    events: npt.NDArray
-    state: npt.NDArray  # one record
+    values: Array
+    touches: Array
+    span_state: Array  # per touch: of the span that begins there
+    runs: Array
+    planned: Array  # per run: units held at the least, with what has been loaded early
+    spans: Array  # the chosen ones by their ends
+    events: Array
+    state: Array  # one record
 
 
 @kernel
 def schedule_copies(
     touches: Timeline,
     game: RecomputeArrays,
-    sequence: npt.NDArray,
-    chosen: npt.NDArray,
+    sequence: Array,
+    chosen: Array,
     capacity: int,
     prices: CopyPrices,
     lead: float,
-) -> tuple[float, npt.NDArray]:
+) -> tuple[float, Array]:
     """Return when a sequence ends with values away over the chosen spans, and its events.
 
     A store begins as soon as its value is not needed for a while, its memory is given up only when something else needs it, and
@@ -99,34 +99,40 @@ def schedule_copies(
     now = s.state[0]
     now.capacity, now.lead = capacity, lead
     now.out, now.into, now.overlap = prices.out, prices.into, prices.overlap
-    for p in range(len(sequence)):
+    return _ending(s), s.events[: now.events]
+
+
+@inner_kernel
+def _ending(s: _Schedule) -> float:
+    now = s.state[0]
+    for p in range(len(s.runs)):
         if not _make_room(s, _units_needed(s, p)):
-            return np.inf, s.events[: now.events]
+            return np.inf
         _load_due(s, p)
         _run(s, p)
         _store_idle(s, p)
         _load_early(s, p)
     if not _make_room(s, _units_needed_at_end(s)):
-        return np.inf, s.events[: now.events]
-    _load_due(s, len(sequence))
-    return max(now.now, now.out_free, now.in_free), s.events[: now.events]
+        return np.inf
+    _load_due(s, len(s.runs))
+    return float(max(now.now, now.out_free, now.in_free))
 
 
 @kernel
-def _begin(t: Timeline, game: RecomputeArrays, sequence: npt.NDArray, chosen: npt.NDArray) -> _Schedule:
+def _begin(t: Timeline, game: RecomputeArrays, sequence: Array, chosen: Array) -> _Schedule:
     values, touches = np.zeros(len(game.size), _VALUE), np.zeros(len(chosen), _TOUCH)
-    runs, state = np.zeros(len(sequence), _RUN), np.zeros(1, _STATE)
+    runs, planned, state = np.zeros(len(sequence), _RUN), t.most.copy(), np.zeros(1, _STATE)
     for v in range(len(values)):
         values[v].size, values[v].destroyer = game.size[v], game.destroyer[v]
         if t.first[v] != DEAD:
             state[0].held += game.size[v]
     for p in range(len(runs)):
         op = sequence[p]
-        runs[p].op, runs[p].cost, runs[p].began, runs[p].planned = op, game.cost[op], t.began[p], t.most[p]
+        runs[p].op, runs[p].cost, runs[p].began = op, game.cost[op], t.began[p]
         runs[p].first, runs[p].results, runs[p].stop = t.t_start[p], t.t_start[p] + t.reads[p], t.t_start[p + 1]
     for i in range(len(touches)):
         touches[i].value, touches[i].next, touches[i].ends = t.t_value[i], t.t_next[i], -1
-        touches[i].chosen, touches[i].state = chosen[i], _PENDING
+        touches[i].chosen = chosen[i]
     for i in range(len(touches) - 1, -1, -1):
         touches[i].away_later = chosen[i]
         if t.t_next[i] >= 0:
@@ -138,22 +144,22 @@ def _begin(t: Timeline, game: RecomputeArrays, sequence: npt.NDArray, chosen: np
     ends = np.empty(len(order), np.int64)
     for k in range(len(order)):
         ends[k] = span_end(t, order[k])
-        for p in range(t.t_run[order[k]] + 1, ends[k]):
-            runs[p].planned -= game.size[t.t_value[order[k]]]
+        planned[t.t_run[order[k]] + 1 : ends[k]] -= game.size[t.t_value[order[k]]]
     by_end = np.argsort(ends, kind="mergesort")
     for k in range(len(order)):
         spans[k].touch, spans[k].end = order[by_end[k]], ends[by_end[k]]
-    return _Schedule(values, touches, runs, spans, np.zeros(len(runs) + 4 * len(touches) + 8, _EVENT), state)
+    events = np.empty(len(runs) + 4 * len(touches) + 8, _EVENT)
+    return _Schedule(values, touches, np.full(len(touches), _PENDING, np.int8), runs, planned, spans, events, state)
 
 
-@kernel
+@inner_kernel
 def _emit(s: _Schedule, kind: int, subject: int) -> None:
     event = s.events[s.state[0].events]
     event.kind, event.subject = kind, subject
     s.state[0].events += 1
 
 
-@kernel
+@inner_kernel
 def _units_needed(s: _Schedule, p: int) -> int:
     """Return how many units must be free for a run: before it for what it loads, after it for its results."""
     need, loads = 0, 0
@@ -162,11 +168,11 @@ def _units_needed(s: _Schedule, p: int) -> int:
         value = s.values[s.touches[i].value]
         span = s.touches[i].ends
         if span >= 0:
-            if s.touches[span].state == _AWAY:
+            if s.span_state[span] == _AWAY:
                 need += value.size
                 loads += value.size
             else:
-                s.touches[span].state = _BACK
+                s.span_state[span] = _BACK
         if value.destroyer == run.op:
             need -= value.size
     for i in range(run.results, run.stop):
@@ -174,25 +180,25 @@ def _units_needed(s: _Schedule, p: int) -> int:
     return max(need, loads)
 
 
-@kernel
+@inner_kernel
 def _units_needed_at_end(s: _Schedule) -> int:
     need = 0
     for k in range(s.state[0].head, len(s.spans)):
-        touch = s.touches[s.spans[k].touch]
-        if touch.state == _AWAY:
-            need += s.values[touch.value].size
+        i = s.spans[k].touch
+        if s.span_state[i] == _AWAY:
+            need += s.values[s.touches[i].value].size
         else:
-            touch.state = _BACK
+            s.span_state[i] = _BACK
     return need
 
 
-@kernel
+@inner_kernel
 def _victim(s: _Schedule, first: int) -> int:
     """Return the touch whose resident value is dropped: of those with a finished store the last used, else the first to finish."""
     best, soonest = -1, np.inf
     for k in range(len(s.spans) - 1, first - 1, -1):
         i = s.spans[k].touch
-        if s.touches[i].state == _RESIDENT:
+        if s.span_state[i] == _RESIDENT:
             end = s.values[s.touches[i].value].saved
             if end <= s.state[0].now:
                 return int(i)
@@ -201,14 +207,14 @@ def _victim(s: _Schedule, first: int) -> int:
     return best
 
 
-@kernel
+@inner_kernel
 def _evict(s: _Schedule, i: int) -> None:
     _emit(s, DROP, s.touches[i].value)
-    s.touches[i].state = _AWAY
+    s.span_state[i] = _AWAY
     s.state[0].held -= s.values[s.touches[i].value].size
 
 
-@kernel
+@inner_kernel
 def _make_room(s: _Schedule, units: int) -> bool:
     """Drop resident values until so many units are free; return whether they are."""
     now = s.state[0]
@@ -226,7 +232,7 @@ def _make_room(s: _Schedule, units: int) -> bool:
     return True
 
 
-@kernel
+@inner_kernel
 def _load(s: _Schedule, i: int) -> None:
     """Begin to load the value of a span, and forget the copy on the host if that is not used again."""
     now, touch = s.state[0], s.touches[i]
@@ -235,7 +241,7 @@ def _load(s: _Schedule, i: int) -> None:
     value.loaded = now.in_free
     if not now.overlap:
         now.now = now.in_free
-    touch.state = _BACK
+    s.span_state[i] = _BACK
     now.held += value.size
     _emit(s, LOAD, touch.value)
     if touch.next < 0 or not s.touches[touch.next].away_later:
@@ -243,18 +249,18 @@ def _load(s: _Schedule, i: int) -> None:
         value.on_host = False
 
 
-@kernel
+@inner_kernel
 def _load_due(s: _Schedule, p: int) -> None:
     """Load what run `p` reads and what is still away."""
     now = s.state[0]
     while now.head < len(s.spans) and s.spans[now.head].end <= p:
         i = s.spans[now.head].touch
-        if s.touches[i].state == _AWAY:
+        if s.span_state[i] == _AWAY:
             _load(s, i)
         now.head += 1
 
 
-@kernel
+@inner_kernel
 def _run(s: _Schedule, p: int) -> None:
     """Run an op as soon as its operands are in and what it overwrites is out, and drop what is dead afterwards."""
     now, run = s.state[0], s.runs[p]
@@ -281,7 +287,7 @@ def _run(s: _Schedule, p: int) -> None:
                 _emit(s, FORGET, touch.value)
 
 
-@kernel
+@inner_kernel
 def _store_idle(s: _Schedule, p: int) -> None:
     """Begin the chosen spans after a run; with overlap their stores begin too."""
     now = s.state[0]
@@ -289,7 +295,7 @@ def _store_idle(s: _Schedule, p: int) -> None:
         touch = s.touches[i]
         if touch.chosen:
             value = s.values[touch.value]
-            touch.state = _RESIDENT
+            s.span_state[i] = _RESIDENT
             if not value.on_host and now.overlap:
                 now.out_free = max(now.now, now.out_free, value.loaded) + value.size * now.out
                 value.saved = now.out_free
@@ -297,20 +303,20 @@ def _store_idle(s: _Schedule, p: int) -> None:
                 _emit(s, STORE, touch.value)
 
 
-@kernel
+@inner_kernel
 def _load_early(s: _Schedule, p: int) -> None:
     """Begin loads before the runs that need them, in the order of these, until one has to wait."""
     looked = 0
     for k in range(s.state[0].head, len(s.spans)):
         if looked == _WINDOW:
             break
-        if s.touches[s.spans[k].touch].state == _AWAY:
+        if s.span_state[s.spans[k].touch] == _AWAY:
             looked += 1
             if not _load_early_if_room(s, p, k):
                 break
 
 
-@kernel
+@inner_kernel
 def _load_early_if_room(s: _Schedule, p: int, k: int) -> bool:
     now, run, end = s.state[0], s.runs[p], s.spans[k].end
     touch = s.touches[s.spans[k].touch]
@@ -320,7 +326,7 @@ def _load_early_if_room(s: _Schedule, p: int, k: int) -> bool:
     if idle > now.lead * takes or touch.blocked > p + 1:
         return False
     for q in range(p + 1, end):
-        if s.runs[q].planned + size > now.capacity:
+        if s.planned[q] + size > now.capacity:
             touch.blocked = q + 1
             return False
     while now.overlap and now.held + size > now.capacity:
@@ -335,6 +341,6 @@ def _load_early_if_room(s: _Schedule, p: int, k: int) -> bool:
     if now.held + size > now.capacity:
         return False
     for q in range(p + 1, end):
-        s.runs[q].planned += size
+        s.planned[q] += size
     _load(s, s.spans[k].touch)
     return True

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array, Floats, Ints
 from pebbler.compiled import kernel
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
 
@@ -21,19 +21,19 @@ DEAD, END = np.int64(-1), np.int64(-2)  # what comes after a touch: nothing, or 
 class Timeline(NamedTuple):
     """A sequence of ops with every touch of a value: reads first, then writes, run by run."""
 
-    t_start: npt.NDArray[np.int64]  # per run: its first touch
-    t_value: npt.NDArray[np.int64]
-    t_run: npt.NDArray[np.int64]
-    t_next: npt.NDArray[np.int64]  # the next touch of the same copy, DEAD or END
-    first: npt.NDArray[np.int64]  # per value that is there at the start: its first touch, DEAD or END
-    reads: npt.NDArray[np.int64]  # per run: how many of its touches are reads
-    memory: npt.NDArray[np.int64]  # per run: units held after it when nothing is sent away
-    most: npt.NDArray[np.int64]  # per run: the same before or after it, whichever is more
-    began: npt.NDArray[np.float64]  # per run: when it would begin if nothing waited
+    t_start: Ints  # per run: its first touch
+    t_value: Ints
+    t_run: Ints
+    t_next: Ints  # the next touch of the same copy, DEAD or END
+    first: Ints  # per value that is there at the start: its first touch, DEAD or END
+    reads: Ints  # per run: how many of its touches are reads
+    memory: Ints  # per run: units held after it when nothing is sent away
+    most: Ints  # per run: the same before or after it, whichever is more
+    began: Floats  # per run: when it would begin if nothing waited
 
 
 @kernel
-def timeline(game: RecomputeArrays, sequence: npt.NDArray) -> Timeline:
+def timeline(game: RecomputeArrays, sequence: Array) -> Timeline:
     """Return the touches of a legal sequence."""
     runs, values = len(sequence), len(game.size)
     t_start, reads = np.zeros(runs + 1, np.int64), np.zeros(runs, np.int64)
@@ -87,7 +87,7 @@ def timeline(game: RecomputeArrays, sequence: npt.NDArray) -> Timeline:
 
 
 @kernel
-def _free_after(t_run: npt.NDArray, touch: int, runs: int) -> int:
+def _free_after(t_run: Array, touch: int, runs: int) -> int:
     """Return the run from which on the memory of a value is free that is touched next by `touch`."""
     return runs if touch == END else t_run[touch] + 1
 
@@ -100,14 +100,7 @@ def span_end(t: Timeline, i: int) -> int:
 
 @kernel
 def choose_spans(
-    t: Timeline,
-    size: npt.NDArray,
-    spans: npt.NDArray,
-    chosen: npt.NDArray,
-    capacity: int,
-    price: float,
-    lateness: float,
-    factor: npt.NDArray,
+    t: Timeline, size: Array, spans: Array, chosen: Array, capacity: int, price: float, lateness: float, factor: Array
 ) -> bool:
     """Choose spans over which values are away until what is held without them fits; return whether it does.
 

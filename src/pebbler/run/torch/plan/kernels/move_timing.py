@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Array, Floats, Ints
 from pebbler.compiled import kernel
 
 __all__ = ["CopyPrices", "OpArrays", "time_moves"]
@@ -23,17 +23,17 @@ class CopyPrices(NamedTuple):
 class OpArrays(NamedTuple):
     """Costs of ops, the tensors that they read and write as rows, and per tensor its size and its storage."""
 
-    cost: npt.NDArray[np.float64]
-    r_start: npt.NDArray[np.int64]
-    r_items: npt.NDArray[np.int64]
-    w_start: npt.NDArray[np.int64]
-    w_items: npt.NDArray[np.int64]
-    size: npt.NDArray[np.int64]
-    storage: npt.NDArray[np.int64]
+    cost: Floats
+    r_start: Ints
+    r_items: Ints
+    w_start: Ints
+    w_items: Ints
+    size: Ints
+    storage: Ints
 
 
 @kernel
-def time_moves(kind: npt.NDArray, subject: npt.NDArray, level: npt.NDArray, ops: OpArrays, prices: CopyPrices) -> float:
+def time_moves(kind: Array, subject: Array, level: Array, ops: OpArrays, prices: CopyPrices) -> float:
     """Return when the last move of a plan on two levels has ended.
 
     Moves are encoded as in a plan. Memory is free again only when what was copied out of it is out, and an op waits for what it
