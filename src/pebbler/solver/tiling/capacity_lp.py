@@ -1,12 +1,16 @@
 """The least price of elements that share the capacity of the levels: a small linear program, bounded from below by its dual.
 
-The LP solver only suggests prices for room; any room prices give a bound, and it is added up here by plain arithmetic.
+The LP solver only suggests prices for room; any room prices give a bound, and it is added up here exactly: room prices are rounded
+to few bits, so that sums with whole prices have no rounding error, and totals are fractions. Prices that are not whole lose a
+trillionth for the rounding in their sums.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,8 @@ __all__ = ["CapacityLP", "ElementClass"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-_SAFETY = 1 - 1e-9  # rounding in sums of many prices
+_BITS = 40  # of a room price, below the largest price
+_SAFETY = 1 - Fraction(1, 10**12)  # sums of a few dozen doubles
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class ElementClass:
 class _Limit:
     """A limit on how many elements may be in some of the states."""
 
-    units: float
+    units: int
     end: Bools | None = None  # per state at the end of the step, for classes that take room there
     barrier: Bools | None = None
     pairs: int | None = None  # for pairs: those that are in this level or above both times
@@ -72,6 +77,9 @@ class CapacityLP:
         self.steady = steady
         self.caches = machine.management != "explicit"
         self.read = pricing.prices(machine, "read")
+        prices = np.concatenate([self.read, pricing.prices(machine, "write")])
+        self.scale = math.ceil(math.log2(max(1.0, float(prices.max()))))
+        self.whole_prices = bool((prices == np.floor(prices)).all()) and self.scale <= _BITS
         room = pricing.capacities(machine)
         levels = np.arange(len(room))
         self.reach = np.cumsum(room[:-1]) // machine.line * machine.line
@@ -87,7 +95,7 @@ class CapacityLP:
                     holds = (sets >> level & 1).astype(np.bool_)
                     self.limits += [_Limit(units, end=holds), _Limit(units, barrier=holds)]
 
-    def least(self, classes: Sequence[ElementClass]) -> float:
+    def least(self, classes: Sequence[ElementClass]) -> Fraction:
         """Return a price that the classes together cannot fall below."""
         classes = [one for one in classes if one.count]
         best = self._bound(classes, self.limits)
@@ -107,25 +115,32 @@ class CapacityLP:
                 if one.pair:
                     i, j = np.indices(one.prices.shape)
                     prices = one.prices + np.where((i <= level) & (j <= level), 2 * below, 0.0)
-                    one = ElementClass(one.count, prices, one.takes_end, one.takes_barrier, True, one.early, one.late)
+                    one = replace(one, prices=prices)
                 raised.append(one)
-            covered = 2 * below * float(self.reach[0])
-            covered += cheapest * sum(one.count * ((one.early > 1) + (one.late > 1)) for one in pairs)
+            covered = 2 * Fraction(below) * int(self.reach[0])
+            covered += Fraction(cheapest) * sum(one.count * ((one.early > 1) + (one.late > 1)) for one in pairs)
             best = max(best, min(few, self._bound(raised, self.limits) - covered))
         return best
 
-    def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit]) -> float:
+    def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit]) -> Fraction:
         members = [[limit.members(one) for one in classes] for limit in limits]
-        room_prices = self._room_prices(classes, limits, members)
-        total = -sum(price * limit.units for price, limit in zip(room_prices, limits, strict=True))
+        room_prices = [self._rounded(price) for price in self._room_prices(classes, limits, members)]
+        total = -sum(
+            (Fraction(price) * limit.units for price, limit in zip(room_prices, limits, strict=True)), Fraction()
+        )
         for k, one in enumerate(classes):
             table = one.prices.copy()
             for price, marks in zip(room_prices, members, strict=True):
                 mark = marks[k]
                 if price > 0 and mark is not None:
                     table += price * mark
-            total += one.count * float(table.min())
-        return max(0.0, total * _SAFETY)
+            total += one.count * Fraction(float(table.min()))
+        return max(Fraction(), total if self.whole_prices else total * _SAFETY)
+
+    def _rounded(self, price: float) -> float:
+        """Return a room price of few bits, so that adding it to whole prices is exact."""
+        grain = 2.0 ** (self.scale - _BITS)
+        return math.floor(price / grain) * grain if math.isfinite(price) else 0.0
 
     def _room_prices(
         self, classes: Sequence[ElementClass], limits: Sequence[_Limit], members: Sequence[Sequence[Bools | None]]

@@ -1,8 +1,8 @@
 """What must be alive when: which values live across a barrier in every order, tiling and fusion of a graph.
 
-A barrier is the moment at which the last element of some value has been made. An op comes *before* it when every element of its
-result goes into every element of that value, and *after* it when every element of the value goes into every element of its
-result; then no way of cutting the ops along their axes lets a piece of one run on the other side. `docs/tiling.md` has the proof.
+A barrier is the moment right after the move that makes the last element of some value for the first time. An op comes *before* it
+when its result goes into that value: then every piece of it has run. It comes *after* it when every piece of it, however small,
+needs every element of the value: then no piece of it has. `docs/tiling.md` has the proof.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pebbler.game.graph import Graph, Tensor
 
 __all__ = ["Elements", "Liveness"]
 
-Ties = frozenset[str]
-_MOST_TIES = 8  # sets of axes kept per value; fewer only means that less is known to be complete
+Axes = frozenset[str]
+_MOST_WAYS = 8  # ways kept per value; fewer only means that less is known to wait
 
 
 class Elements:
@@ -32,29 +32,35 @@ class Elements:
         """Return the tensor of a value."""
         return self.graph.tensors[int(self.flow.value_tensor[value])]
 
-    def reached(self, value: int) -> set[int]:
-        """Return the values each of whose elements depends on every element of `value`."""
+    def ancestors(self, value: int) -> set[int]:
+        """Return the ops that have to do with making `value`: every piece of each goes into some element of it."""
         flow = self.flow
-        return self._complete(value, range(flow.ops), flow.op_reads.row, flow.op_writes.row)
+        needed, found = {value}, set()
+        for op in range(int(flow.value_maker[value]), -1, -1):
+            if needed.intersection(flow.op_writes.row(op).tolist()):
+                found.add(op)
+                needed.update(flow.op_reads.row(op).tolist())
+        return found
 
-    def reaching(self, value: int) -> set[int]:
-        """Return the values each of whose elements goes into every element of `value`."""
-        flow = self.flow
-        return self._complete(value, range(flow.ops - 1, -1, -1), flow.op_writes.row, flow.op_reads.row)
+    def waiting(self, value: int) -> set[int]:
+        """Return the ops of which no piece, however small, can do without any element of `value`.
 
-    def _complete(self, value: int, ops: range, sources: Callable, goals: Callable) -> set[int]:  # type: ignore[type-arg]
-        """Follow axes from a value: an axis that some value on the way lacks, or some op needs whole, ties nothing any more."""
+        An axis of the value *runs through* to another one when every tensor on the way between them has it and no op on the way
+        needs it whole: then an index there needs that index only. A piece of an op that reads such a tensor waits for its own
+        indices, also where the op sums over the axis: its pieces add up one by one.
+        """
         flow, axes = self.flow, self.axes
-        ties: dict[int, set[Ties]] = {value: {axes[flow.value_tensor[value]]}}
-        for op in ops:
-            found = {tie for source in sources(op).tolist() for tie in ties.get(source, ())}
-            if not found:
-                continue
-            for goal in goals(op).tolist():
-                kept = {(tie & axes[flow.value_tensor[goal]]) - self.whole[op] for tie in found} | ties.get(goal, set())
-                least = {tie for tie in kept if not any(other < tie for other in kept)}
-                ties[goal] = set(sorted(least, key=lambda tie: (len(tie), sorted(tie)))[:_MOST_TIES])
-        return {one for one, kept in ties.items() if frozenset() in kept and one != value}
+        running: dict[int, set[Axes]] = {value: {axes[flow.value_tensor[value]]}}  # per value: for each way, the axes
+        found = set()
+        for op in range(int(flow.value_maker[value]) + 1, flow.ops):
+            ways = {way - self.whole[op] for read in flow.op_reads.row(op).tolist() for way in running.get(read, ())}
+            if frozenset() in ways:
+                found.add(op)
+            for made in flow.op_writes.row(op).tolist() if ways else ():
+                kept = {way & axes[flow.value_tensor[made]] for way in ways}
+                least = {way for way in kept if not any(other < way for other in kept)}
+                running[made] = set(sorted(least, key=lambda way: (len(way), sorted(way)))[:_MOST_WAYS])
+        return found
 
     @cached_property
     def group(self) -> list[int]:
@@ -113,13 +119,16 @@ class Elements:
 
     def recomputing(self, value: int) -> list[tuple[int, float]]:
         """Return what recomputing a value reads, in elements per element of the value, however its op is cut."""
-        tensor = self.tensor(value)
+        tensor, maker = self.tensor(value), int(self.flow.value_maker[value])
+        results = len(
+            self.flow.op_writes.row(maker)
+        )  # one run makes all of them again, so each has a share of its reads
         reads = []
-        for read in dict.fromkeys(self.flow.op_reads.row(int(self.flow.value_maker[value])).tolist()):
+        for read in dict.fromkeys(self.flow.op_reads.row(maker).tolist()):
             other = self.tensor(read)
             known = other.axes is not None and tensor.axes is not None and read not in self.vanishing
             # Axes of both: the same index. Axes of the operand alone: all of it. Axes of the value alone: shared at best.
-            reads.append((read, other.size / tensor.size if known and tensor.size else 0.0))
+            reads.append((read, other.size / tensor.size / results if known and tensor.size else 0.0))
         return reads
 
 
@@ -133,15 +142,17 @@ class Liveness:
     @cached_property
     def before(self) -> set[int]:
         """Ops that have run completely by the time of the barrier."""
-        flow = self.elements.flow
-        done = self.elements.reaching(self.value) | {self.value}
-        return {int(flow.value_maker[value]) for value in done} - {NONE}
+        return self.elements.ancestors(self.value)
 
     @cached_property
     def after(self) -> set[int]:
-        """Ops of which no piece has run by the time of the barrier."""
-        flow = self.elements.flow
-        return {int(flow.value_maker[value]) for value in self.elements.reached(self.value)} - {NONE}
+        """Ops of which no piece has run by the time of the barrier.
+
+        What fusion may make one op with the maker of the value runs in the same move as the last of it.
+        """
+        group = self.elements.group
+        together = group[int(self.elements.flow.value_maker[self.value])]
+        return {op for op in self.elements.waiting(self.value) if group[op] != together}
 
     def readers(self, value: int) -> tuple[int, int, int]:
         """Return by how many groups a value is read at least before, after, and at a time unknown."""

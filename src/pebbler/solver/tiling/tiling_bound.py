@@ -2,13 +2,15 @@
 
 At a barrier (`liveness`) some elements must be alive: each is in some level, and levels have room for so many. What an element
 costs between barriers depends on where it is at each of them. The least total over all ways of sharing the room out is a small
-linear program; its dual prices are turned into a bound by plain arithmetic, so no solver's tolerance is trusted.
+linear program; its dual prices are turned into a bound by exact arithmetic, so no solver's tolerance is trusted.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -50,12 +52,14 @@ def tiled_bound(problem: Problem) -> TiledBound:
     )
     program = CapacityLP(problem.machine, steady=problem.steady)
     floor = [_temp_class(elements, None, prices, value) for value in range(elements.flow.values)]
+    costs = math.fsum(elements.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
+    whole = program.whole_prices and costs == 0  # pieces of an op cost fractions of it
     best = TiledBound(
-        program.least([*floor, _op_costs(elements)]),
+        _stated(program.least(floor), costs, whole),
         "every tiling: the touches that no element can avoid, at the best price",
     )
     for value in _candidates(elements):
-        energy = program.least(list(_classes(problem, Liveness(elements, value), prices)))
+        energy = _stated(program.least(list(_classes(problem, Liveness(elements, value), prices))), costs, whole)
         if energy > best.energy:
             name = graph.tensors[elements.flow.value_tensor[value]].name
             proof = f"every tiling: room for what must be alive when all of {name} has been made"
@@ -99,12 +103,11 @@ def _classes(problem: Problem, liveness: Liveness, prices: ElementPrices) -> Ite
     for value in range(flow.values):
         if value not in covered:
             yield _temp_class(elements, liveness, prices, value)
-    yield _op_costs(elements)
 
 
-def _op_costs(elements: Elements) -> ElementClass:
-    """Return the ops' own costs: every op runs at least once, in however many pieces."""
-    return ElementClass(1, np.array([[float(elements.flow.op_cost.sum())]]))
+def _stated(least: Fraction, costs: float, whole: bool) -> float:
+    """Return a bound as a number no larger than it; the next whole number where every plan costs one."""
+    return float(math.ceil(least)) if whole else math.nextafter(float(least) + costs, 0.0) if least or costs else 0.0
 
 
 def _lasting_class(problem: Problem, liveness: Liveness, prices: ElementPrices, tensor: int) -> ElementClass:

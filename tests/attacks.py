@@ -1,0 +1,196 @@
+"""Attacks on lower bounds: random tilable graphs and machines, and plans of them that try to cost less than they may.
+
+An attack knows the rules (`tile`, `fuse`, the referee) and nothing of how a bound is derived. It cuts axes, fuses temps, orders the
+pieces op by op or tile by tile, forwards and backwards, runs ops again, and climbs down hill from there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from pebbler.errors import InputError
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
+from pebbler.game.transform import fusable, fuse, tile
+from pebbler.referee.judgement import check
+
+__all__ = ["cheapest_order", "orders", "random_levels", "random_tilable", "transforms"]
+
+
+def random_tilable(rng: random.Random, *, most_ops: int = 6, most_extent: int = 24) -> Graph:
+    """Return a graph with axes: some run through, some are summed over, some must stay whole."""
+    axes = {name: rng.choice([1, 2, 3, rng.randint(4, most_extent)]) for name in ("i", "j", "n")[: rng.randint(1, 3)]}
+
+    def pick(pool: list[str], share: float) -> list[tuple[str, int]]:
+        return [(axis, axes[axis]) for axis in pool if rng.random() < share]
+
+    def size(cut: list[tuple[str, int]]) -> int:
+        return int(np.prod([extent for _, extent in cut], dtype=np.int64))
+
+    graph = Graph("attack", unit="pebble")
+    shape: dict[str, list[tuple[str, int]]] = {}
+    for number in range(rng.randint(1, 3)):
+        name = f"p{number}"
+        shape[name] = pick(list(axes), 0.7)
+        graph.tensor(name, size(shape[name]), rng.choice(["param", "param", "input"]), axes=shape[name])
+    current = list(shape)
+    updated: set[str] = set()
+    count = rng.randint(2, most_ops)
+    for number in range(count):
+        reads = rng.sample(current, min(len(current), rng.randint(1, 3)))
+        seen = list(dict.fromkeys(axis for name in reads for axis, _ in shape[name]))
+        whole = [axis for axis in seen if rng.random() < 0.12]
+        params = [n for n in current if n[0] == "p" and n not in updated and graph.tensor_named(n).kind == "param"]
+        if params and number >= count // 2 and rng.random() < 0.5:
+            name = rng.choice(params)
+            graph.op(f"u{number}", [*dict.fromkeys([name, *reads])], [name], cost=rng.choice([0, 0, 1]), whole=whole)
+            updated.add(name)
+            continue
+        written = []
+        for result in range(2 if rng.random() < 0.2 else 1):
+            name = f"t{number}_{result}"
+            like = rng.choice(reads)
+            shape[name] = shape[like] if rng.random() < 0.5 else pick(seen, 0.6)
+            last = number == count - 1
+            graph.tensor(name, size(shape[name]), "output" if last or rng.random() < 0.1 else "temp", axes=shape[name])
+            written.append(name)
+        pointwise = len(written) == 1 and any(shape[name] == shape[written[0]] for name in reads) and rng.random() < 0.7
+        once = rng.random() < 0.1
+        graph.op(f"o{number}", reads, written, cost=rng.choice([0, 0, 2]), once=once, whole=whole, pointwise=pointwise)
+        current += written
+    return graph
+
+
+def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
+    """Return a machine that is tight for the graph: prices may be equal, zero, or fall with the distance."""
+    total = sum(tensor.size for tensor in graph.tensors)
+    # What one index of some axis touches: a cache of about that size is where going tile by tile pays.
+    axis = rng.choice(sorted({axis for tensor in graph.tensors for axis, _ in tensor.axes or ()}) or [""])
+    slices = sum(tensor.size // dict(tensor.axes or ()).get(axis, 1) for tensor in graph.tensors)
+    levels = []
+    for number in range(rng.choice([1, 1, 2])):
+        near = max(1, int(slices * rng.uniform(0.5, 3)))
+        capacity = rng.choice([1, near, near, near, rng.randint(1, max(2, total))])
+        levels.append(Level(f"l{number}", rng.choice([0, 1, 1, 5]), rng.choice([0, 1, 1, 5]), capacity=capacity))
+    levels.append(Level("far", rng.choice([0, 1, 10, 10, 100]), rng.choice([0, 1, 10, 10, 100])))
+    line = rng.choice([1, 1, 1, 2, 4]) if management == "lru" else 1
+    operands = "any" if management == "lru" or rng.random() < 0.7 else "fastest"
+    allocator = rng.choice(["own", "reuse"])
+    return Machine("attack", "pebble", tuple(levels), management, operands, allocator, line)  # type: ignore[arg-type]
+
+
+def transforms(rng: random.Random, graph: Graph, count: int) -> Iterator[Graph]:
+    """Yield the graph, and random fused and tiled forms of it."""
+    yield graph
+    axes = {axis: extent for tensor in graph.tensors for axis, extent in tensor.axes or () if extent > 1}
+    for _ in range(count):
+        cut = rng.sample(list(axes), 1 if rng.random() < 0.6 else len(axes)) if axes else []
+        try:
+            made = _fused(rng, graph, rng.choice([0.0, 0.5, 1.0, 1.0]))
+            for axis in cut:
+                backwards = [op.name for op in made.ops if rng.random() < 0.3] if rng.random() < 0.3 else []
+                made = tile(made, axis, rng.choice([1, 2, rng.randint(1, max(1, axes[axis] // 2))]), reverse=backwards)
+            _ = made.dataflow
+        except InputError:
+            continue
+        if 1 < len(made.ops) <= 200:
+            yield made
+
+
+def _fused(rng: random.Random, graph: Graph, share: float) -> Graph:
+    """Return the graph with a share of what can be fused away gone, one temp after the other."""
+    kept: set[str] = set()
+    while True:
+        temps = [temp for temp in fusable(graph) if temp not in kept]
+        if not temps:
+            return graph
+        temp = rng.choice(temps)
+        if rng.random() < share:
+            graph = fuse(graph, temp)
+        else:
+            kept.add(temp)
+
+
+def orders(rng: random.Random, graph: Graph) -> Iterator[list[int]]:
+    """Yield legal orders: program order, tile by tile with the tiles forwards or backwards, and depth first."""
+    flow = graph.dataflow
+    yield list(range(flow.ops))
+    for direction in (1, -1):
+        keys = []
+        for number, op in enumerate(graph.ops):
+            at = op.meta.get("tile", {}).get("at", {})
+            keys.append((tuple(direction * start for start, _ in at.values()), number))
+        yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
+    keys = [(rng.random(), number) for number in range(flow.ops)]
+    yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
+    yield _latest_first(graph)
+
+
+def _latest_first(graph: Graph) -> list[int]:
+    """Return the order that always runs what became ready last: as deep as it can before it goes wide."""
+    flow = graph.dataflow
+    waits, after = [len(row) for row in flow.before], flow.after.lists()
+    stack = [op for op in range(flow.ops - 1, -1, -1) if waits[op] == 0]
+    order = []
+    while stack:
+        op = stack.pop()
+        order.append(op)
+        for other in reversed(after[op]):
+            waits[other] -= 1
+            if waits[other] == 0:
+                stack.append(other)
+    return order
+
+
+def _by_priority(before: list[list[int]], after: list[list[int]], keys: list[tuple[object, int]]) -> list[int]:
+    waits = [len(row) for row in before]
+    ready = [op for op, count in enumerate(waits) if count == 0]
+    order = []
+    while ready:
+        op = min(ready, key=lambda one: keys[one])  # type: ignore[arg-type, return-value]
+        ready.remove(op)
+        order.append(op)
+        for other in after[op]:
+            waits[other] -= 1
+            if waits[other] == 0:
+                ready.append(other)
+    return order
+
+
+def cheapest_order(
+    rng: random.Random, graph: Graph, machine: Machine, source: Graph, *, steady: bool, tries: int
+) -> Plan:
+    """Return the cheapest plan found on caches: the best of some orders, then changed step by step where that is legal."""
+    best: Plan | None = None
+    energy = float("inf")
+
+    def consider(order: list[int]) -> bool:
+        nonlocal best, energy
+        plan = Plan(graph, machine, Moves.computes(graph, machine, order), steady=steady, source=source)
+        judgement = check(plan)
+        if judgement.legal and judgement.energy < energy:
+            best, energy = plan, judgement.energy
+            return True
+        return False
+
+    for order in orders(rng, graph):
+        consider(order)
+    assert best is not None
+    for _ in range(tries):
+        order = best.moves.order.tolist()
+        if rng.random() < 0.3:  # once more
+            order.insert(rng.randint(0, len(order)), rng.choice(order))
+        else:
+            block = rng.randint(1, 3)
+            start = rng.randrange(len(order))
+            moved = order[start : start + block]
+            del order[start : start + block]
+            place = rng.randint(0, len(order))
+            order[place:place] = moved
+        consider(order)
+    return best
