@@ -18,8 +18,21 @@ from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fusable, fuse, tile
 from pebbler.referee.judgement import check
+from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.paging.paging_solver import solve_paging
+from pebbler.solver.problem import Problem, Search
+from pebbler.workloads import mlp
 
-__all__ = ["cheapest_order", "orders", "random_levels", "random_tilable", "transforms"]
+__all__ = [
+    "cheapest_order",
+    "cheapest_placement",
+    "orders",
+    "random_levels",
+    "random_step",
+    "random_tilable",
+    "tile_by_tile",
+    "transforms",
+]
 
 
 def random_tilable(rng: random.Random, *, most_ops: int = 6, most_extent: int = 24) -> Graph:
@@ -66,6 +79,11 @@ def random_tilable(rng: random.Random, *, most_ops: int = 6, most_extent: int = 
     return graph
 
 
+def random_step(rng: random.Random) -> Graph:
+    """Return a training step of a small network on a mini-batch: activations per sample, gradients summed over all of them."""
+    return mlp(n=rng.randint(1, 30), hidden=rng.randint(1, 4), batch=rng.choice([4, 9, 16, 25]))
+
+
 def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     """Return a machine that is tight for the graph: prices may be equal, zero, or fall with the distance."""
     total = sum(tensor.size for tensor in graph.tensors)
@@ -81,7 +99,7 @@ def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     line = rng.choice([1, 1, 1, 2, 4]) if management == "lru" else 1
     operands = "any" if management == "lru" or rng.random() < 0.7 else "fastest"
     allocator = rng.choice(["own", "reuse"])
-    return Machine("attack", "pebble", tuple(levels), management, operands, allocator, line)  # type: ignore[arg-type]
+    return Machine("attack", graph.unit, tuple(levels), management, operands, allocator, line)  # type: ignore[arg-type]
 
 
 def transforms(rng: random.Random, graph: Graph, count: int) -> Iterator[Graph]:
@@ -120,15 +138,21 @@ def orders(rng: random.Random, graph: Graph) -> Iterator[list[int]]:
     """Yield legal orders: program order, tile by tile with the tiles forwards or backwards, and depth first."""
     flow = graph.dataflow
     yield list(range(flow.ops))
-    for direction in (1, -1):
-        keys = []
-        for number, op in enumerate(graph.ops):
-            at = op.meta.get("tile", {}).get("at", {})
-            keys.append((tuple(direction * start for start, _ in at.values()), number))
-        yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
+    yield tile_by_tile(graph)
+    yield tile_by_tile(graph, backwards=True)
     keys = [(rng.random(), number) for number in range(flow.ops)]
     yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
     yield _latest_first(graph)
+
+
+def tile_by_tile(graph: Graph, *, backwards: bool = False) -> list[int]:
+    """Return the order that runs all that it can of one tile before the next."""
+    flow, sign = graph.dataflow, -1 if backwards else 1
+    keys: list[tuple[object, int]] = []
+    for number, op in enumerate(graph.ops):
+        at = op.meta.get("tile", {}).get("at", {})
+        keys.append((tuple(sign * start for start, _ in at.values()), number))
+    return _by_priority(flow.before.lists(), flow.after.lists(), keys)
 
 
 def _latest_first(graph: Graph) -> list[int]:
@@ -194,3 +218,22 @@ def cheapest_order(
             order[place:place] = moved
         consider(order)
     return best
+
+
+def cheapest_placement(
+    rng: random.Random, graph: Graph, machine: Machine, source: Graph, *, steady: bool, tries: int
+) -> Plan | None:
+    """Return the cheapest plan found where a plan places everything: by Belady's rule in some orders, and by the paging search."""
+    problem = Problem.of(graph, machine, steady=steady)
+    found: list[tuple[float, int, Plan]] = []
+    for number, order in enumerate(orders(rng, graph)):
+        plan = demand_plan(problem, order, "farthest")
+        if plan is not None and (judgement := check(plan)).legal:
+            found.append((judgement.energy, number, plan))
+    if len(graph.ops) <= 12 * tries and found:
+        search = Search(problem, 0.2)
+        search.offer(min(found)[2].moves, min(found)[2].start)
+        solve_paging(search)
+        if search.best is not None:
+            found.append((search.energy, -1, search.best))
+    return min(found)[2] if found else None
