@@ -146,6 +146,17 @@ class Moves(Sequence[Move]):
         return cls._named(graph, machine, nothing, ops, nothing, nothing)
 
     @classmethod
+    def numbered(
+        cls, graph: Graph, machine: Machine, kind: npt.ArrayLike, subject: npt.ArrayLike, level: npt.ArrayLike | None = None,
+        to: npt.ArrayLike | None = None,
+    ) -> Moves:  # fmt: skip
+        """Return moves that a kernel made: kinds, and the numbers of ops or tensors and of levels (all 0 where not given)."""
+        nothing = np.zeros(len(np.asarray(kind)), np.int8)
+        return cls._named(
+            graph, machine, kind, subject, nothing if level is None else level, nothing if to is None else to
+        )
+
+    @classmethod
     def _named(cls, graph: Graph, machine: Machine, kind: Any, subject: Any, level: Any, to: Any) -> Moves:
         return cls(
             np.asarray(kind, np.int8),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from pebbler.errors import quoted
-from pebbler.game.bit_sets import bit_set
-from pebbler.game.dataflow import NONE, Dataflow
+from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.solver.kernels.kept_values import kept_units
 from pebbler.solver.problem import Impossible, Problem
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "shortage",
     "single_level_requirement",
 ]
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,10 @@ def op_requirement(problem: Problem) -> Requirement | None:
     alone = len(machine.level) == 1
     if flow.ops == 0 or (machine.operands == "any" and not alone) or machine.management != "explicit":
         return None
-    kept = _kept_units(flow) if alone else [0] * flow.ops
-    units = [_op_units(flow, op) + kept[op] for op in range(flow.ops)]
+    kept = _kept_units(flow) if alone else np.zeros(flow.ops, np.int64)
+    units = _op_units(flow) + kept
     most = int(np.argmax(units))
-    return Requirement(units[most], quoted(flow.op_names[most]), kept[most] > 0)
+    return Requirement(int(units[most]), quoted(flow.op_names[most]), bool(kept[most] > 0))
 
 
 def single_level_requirement(problem: Problem) -> Requirement:
@@ -134,36 +137,34 @@ def _crowded_start(problem: Problem) -> str | None:
     return None
 
 
-def _op_units(flow: Dataflow, op: int) -> int:
-    """Return what an op's own operands need: its reads before it runs, its results and the reads that it leaves after."""
-    reads, gone = set(flow.op_reads.row(op).tolist()), set(flow.op_destroys.row(op).tolist())
-    after = (reads - gone) | set(flow.op_writes.row(op).tolist())
-    return max(int(flow.value_size[sorted(values)].sum()) if values else 0 for values in (reads, after))
+def _op_units(flow: Dataflow) -> Ints:
+    """Return what every op's own operands need: its reads before it runs, its results and the reads that it leaves after."""
+    reads = _pairs(flow.op_reads, flow)
+    after = np.union1d(np.setdiff1d(reads, _pairs(flow.op_destroys, flow)), _pairs(flow.op_writes, flow))
+    return np.maximum(_units_per_op(flow, reads), _units_per_op(flow, after))
 
 
-def _kept_units(flow: Dataflow) -> list[int]:
+def _pairs(rows: Rows, flow: Dataflow) -> Ints:
+    """Return every (op, value) of some rows as one number, each once."""
+    op = np.repeat(np.arange(flow.ops), np.diff(rows.start))
+    return np.unique(op * flow.values + rows.items)
+
+
+def _units_per_op(flow: Dataflow, pairs: Ints) -> Ints:
+    units = np.zeros(flow.ops, np.int64)
+    np.add.at(units, pairs // max(flow.values, 1), flow.value_size[pairs % max(flow.values, 1)])
+    return units
+
+
+def _kept_units(flow: Dataflow) -> Ints:
     """Return, per op, the units of values beside its own that are there at its first run in every legal plan of one level.
 
     Such a value can never be made again, was made before the op and is needed after it, whatever the order.
     """
-    held = bit_set(np.flatnonzero(~flow.value_can_be_remade & (flow.value_size > 0)))
-    if not held:
-        return [0] * flow.ops
-    reads, writes = ([bit_set(row) & held for row in rows] for rows in (flow.op_reads, flow.op_writes))
-    earlier = [bit_set(np.flatnonzero(flow.value_maker == NONE)) & held] * flow.ops  # sets of values, as bits
-    later = [bit_set(np.flatnonzero(flow.value_must_survive)) & held] * flow.ops
-    before = flow.predecessors()
-    for op in range(flow.ops):
-        for other in before[op]:
-            earlier[op] |= earlier[other] | writes[other]
-    for op in range(flow.ops - 1, -1, -1):
-        for other in before[op]:
-            later[other] |= later[op] | reads[op]
-    return [_units(flow, earlier[op] & later[op] & ~reads[op]) for op in range(flow.ops)]
-
-
-def _units(flow: Dataflow, mask: int) -> int:
-    """Return the units of a set of values."""
-    octets = np.frombuffer(mask.to_bytes(flow.values // 8 + 1, "little"), np.uint8)
-    chosen = np.unpackbits(octets, bitorder="little")[: flow.values].astype(np.bool_)
-    return int(flow.value_size[chosen].sum())
+    held = np.flatnonzero(~flow.value_can_be_remade & (flow.value_size > 0))
+    before, reads, writes = flow.before, flow.op_reads, flow.op_writes
+    kept: Ints = kept_units(
+        before.start, before.items, reads.start, reads.items, writes.start, writes.items,
+        held, flow.value_maker == NONE, flow.value_must_survive, flow.value_size,
+    )  # fmt: skip
+    return kept

@@ -97,11 +97,13 @@ def _run_cache(search: Search, tile: str) -> None:
 
 def _run_explicit(search: Search, tile: str) -> None:
     from pebbler.solver.chain import solve_chain_problem
+    from pebbler.solver.large_games import is_large
     from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
     if not can_tile(problem, tile):
-        require_capacity(problem)
+        if not is_large(search):
+            require_capacity(problem)
         if not solve_chain_problem(search):
             _run_as_it_is(search)
         return
@@ -113,7 +115,8 @@ def _run_explicit(search: Search, tile: str) -> None:
     limit = None if search.time_limit is None else 0.3 * search.time_limit
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
     try:
-        require_capacity(problem)
+        if not is_large(search):
+            require_capacity(problem)
         _run_as_it_is(whole)
     except Impossible:
         if search.remaining == 0:
@@ -134,10 +137,14 @@ def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
     from pebbler.solver.bounds import CUTS, bounds
     from pebbler.solver.exact import fits_exact, solve_exact
+    from pebbler.solver.large_games import is_large, solve_large
     from pebbler.solver.paging import solve_paging
     from pebbler.solver.recompute import solve_recompute
 
     problem = search.problem
+    if is_large(search):
+        solve_large(search)
+        return
     _offer_program_order(search)
     if search.time_limit == 0:
         search.cut_off = True

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.problem import Problem
 
-__all__ = ["EvictionCost", "eviction_costs"]
+__all__ = ["EvictionCost", "EvictionTerm", "eviction_costs", "eviction_terms"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,17 @@ class EvictionCost:
         return (self.since == 0 or self.since & ran != 0) and (self.until == 0 or self.until & waiting != 0)
 
 
+@dataclass(frozen=True)
+class EvictionTerm:
+    """The same in words: alive always, or once its maker or one of its readers has run; for ever, or until the last reader has."""
+
+    value: int
+    size: int
+    cost: float
+    since: Literal["always", "maker", "readers"]
+    until: Literal["always", "readers"]
+
+
 def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[EvictionCost]:
     """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
 
@@ -40,40 +54,52 @@ def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
     [(0, 200.0), (1, 1.0)]
     """
     flow = problem.graph.dataflow
-    readers = [bit_set(row.tolist()) for row in flow.value_readers]
+    found = []
+    for term in eviction_terms(problem, prices, level):
+        readers = bit_set(flow.value_readers.row(term.value).tolist())
+        since = {"always": 0, "maker": 1 << max(0, int(flow.value_maker[term.value])), "readers": readers}[term.since]
+        until = readers if term.until == "readers" else 0
+        found.append(EvictionCost(term.value, term.size, term.cost, since, until))
+    return found
+
+
+def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[EvictionTerm]:
+    """Return the same in a form that takes no more room than there are values."""
+    flow = problem.graph.dataflow
+    read = (np.diff(flow.value_readers.start) > 0).tolist()
     params = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in problem.looped_params}
     # A param's final value that is not fast goes round the loop too, if the next step reads it.
-    looped = {final: first for first, final in params.items() if final != first and readers[first]}
+    looped = {final: first for first, final in params.items() if final != first and read[first]}
     found = []
     for value, size in enumerate(flow.value_size.tolist()):
         if size == 0:
             continue
         maker = int(flow.value_maker[value])
         survives = bool(flow.value_must_survive[value])
-        if not readers[value] and not survives:
+        if not read[value] and not survives:
             continue
-        since = 0 if maker == NONE else 1 << maker
-        until = 0 if survives else readers[value]
+        since: Literal["always", "maker", "readers"] = "always" if maker == NONE else "maker"
+        until: Literal["always", "readers"] = "always" if survives else "readers"
         if value in params:
             final = params[value]
             price = _param(prices, value, final, level, (size, int(flow.value_size[final])))
-            until = 0 if final == value else readers[value]
-            if not readers[value]:
+            until = "always" if final == value else "readers"
+            if not read[value]:
                 continue
         elif maker == NONE:
             price = _start(prices, value, level, size)
             if prices.fastest:
                 # What starts elsewhere is loaded anyway; it is paid for twice only if it was read before and will be again.
-                since = 0 if 0 in (prices.start[value] or []) else readers[value]
-                until = readers[value]
-                if not until:
+                since = "always" if 0 in (prices.start[value] or []) else "readers"
+                until = "readers"
+                if not read[value]:
                     continue
         elif value in looped and prices.fastest:
             price = min(size, int(flow.value_size[looped[value]])) * _around(prices, 0)
         else:
             price = _made(prices, value, level, size, survives)
         if price > 0:
-            found.append(EvictionCost(value, size, price, since, until))
+            found.append(EvictionTerm(value, size, price, since, until))
     return found
 
 

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from pebbler.errors import InputError
 from pebbler.game.dataflow import NONE, Dataflow, Rows
-from pebbler.game.moves import MoveList, Moves
+from pebbler.game.moves import COMPUTE, DROP, Moves
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, measure
+from pebbler.solver.recompute.kernels.sequence_moves import list_moves
 
 __all__ = ["ENDLESS", "PartMeasure", "RecomputeProblem", "SequenceMeasure"]
 
@@ -165,42 +166,20 @@ class RecomputeProblem:
 
     def moves(self, sequence: Sequence[int] | Ints) -> Moves:
         """Return a legal sequence as moves: every value is dropped as soon as no run reads it before it is made again."""
-        flow, runs = self.flow, [int(op) for op in sequence]
-        alive = self.arrays.survive.copy()
-        drops: list[list[int]] = [[] for _ in runs]
-        for p in range(len(runs) - 1, -1, -1):
-            op = runs[p]
-            for w in flow.op_writes.row(op):
-                if not alive[w]:
-                    drops[p].append(int(w))
-                alive[w] = False
-            for v in self.reads.row(op):
-                if not alive[v]:
-                    alive[v] = True
-                    if flow.value_destroyer[v] != op:
-                        drops[p].append(int(v))
-        present = np.zeros(flow.values, np.bool_)
-        present[self.at_start] = True
-        moves = MoveList()
-
-        def drop(value: int) -> None:
-            if present[value]:
-                present[value] = False
-                moves.drop(int(flow.value_tensor[value]), 0)
-
-        for value in np.flatnonzero(self.at_start & ~alive).tolist():
-            drop(value)
-        for p, op in enumerate(runs):
-            moves.compute(op)
-            present[flow.op_destroys.row(op)] = False
-            present[flow.op_writes.row(op)] = True
-            for value in sorted(drops[p]):
-                drop(value)
-        return moves.moves(self.original.graph, self.original.machine)
+        runs = np.ascontiguousarray(sequence, np.int64)
+        kind, subject = list_moves(self.arrays, runs, self.at_start, COMPUTE, DROP)
+        dropped = kind == DROP
+        subject[dropped] = self.flow.value_tensor[subject[dropped]]
+        return Moves.numbered(self.original.graph, self.original.machine, kind, subject)
 
 
 def _distinct(rows: Rows) -> Rows:
-    return Rows.of([list(dict.fromkeys(row.tolist())) for row in rows])
+    """Return the rows with every item once, in the order in which they come first."""
+    row = np.repeat(np.arange(len(rows)), np.diff(rows.start))
+    top = int(rows.items.max(initial=0)) + 1
+    _, first = np.unique(row * top + rows.items, return_index=True)
+    first.sort()
+    return Rows.flat(np.bincount(row[first], minlength=len(rows)), rows.items[first])
 
 
 def _sums(rows: Rows, weight: Ints) -> Ints:

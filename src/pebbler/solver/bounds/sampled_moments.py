@@ -1,0 +1,120 @@
+"""Bounds of large graphs: compulsory traffic, and what is alive across some ops, each found in time linear in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.dataflow import NONE
+from pebbler.solver.bounds import Bound
+from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.solver.bounds.eviction_cost import eviction_terms
+from pebbler.solver.bounds.kernels.reachability import mark_reachable
+from pebbler.solver.problem import Problem
+
+__all__ = ["large_bounds"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+_MOMENTS = 48
+
+
+def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bound]:
+    """Return lower bounds for every legal plan of an explicit machine, found as far as time allows.
+
+    >>> from pebbler import machine, workloads
+    >>> problem = Problem.of(workloads.note_mlp(), machine("notes-explicit"), steady=True)
+    >>> [round(bound.value) for bound in large_bounds(problem, lambda: 1.0)][:1]
+    [10453825]
+    """
+    prices = ValuePrices.of(problem)
+    base = compulsory_traffic(problem, prices)
+    best = Bound(base, "every op runs once, and every value is brought to where it is read")
+    machine, room = problem.machine, 0
+    for level in range(1 if prices.fastest else len(machine.level) - 1):
+        capacity = machine.level[level].capacity
+        if capacity is None or len(machine.level) == 1:
+            break
+        room += capacity
+        terms = _Terms(problem, prices, level)
+        for op in terms.moments():
+            if seconds_left() <= 0:
+                break
+            gain = terms.gain(op, room)
+            if base + gain > best.value:
+                names = " and ".join(machine.names[: level + 1])
+                what = f"what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
+                best = Bound(base + gain, f"compulsory traffic, and {what}")
+    # Sums of rounded prices may be a hair too high; a bound must not be.
+    return [Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best]
+
+
+class _Terms:
+    """What values pay for not being in the fast levels, as arrays over the values."""
+
+    def __init__(self, problem: Problem, prices: ValuePrices, level: int) -> None:
+        self.flow, self.fastest = problem.graph.dataflow, prices.fastest
+        values = self.flow.values
+        self.cost = np.zeros(values)
+        self.since_maker, self.since_readers = np.zeros(values, np.bool_), np.zeros(values, np.bool_)
+        self.until_readers = np.zeros(values, np.bool_)
+        for term in eviction_terms(problem, prices, level):
+            self.cost[term.value] = term.cost
+            self.since_maker[term.value] = term.since == "maker"
+            self.since_readers[term.value] = term.since == "readers"
+            self.until_readers[term.value] = term.until == "readers"
+
+    def moments(self) -> list[int]:
+        """Return ops to look at: spread over program order, and those with most at stake there."""
+        flow = self.flow
+        ops = flow.ops
+        rows = flow.value_readers
+        last = np.full(flow.values, -1, np.int64)
+        some = np.diff(rows.start) > 0
+        last[some] = rows.items[rows.start[1:][some] - 1]
+        last[~self.until_readers] = ops - 1
+        change = np.zeros(ops + 1)
+        alive = (self.cost > 0) & (last >= 0)
+        np.add.at(change, np.maximum(flow.value_maker[alive], 0), flow.value_size[alive])
+        np.add.at(change, last[alive] + 1, -flow.value_size[alive])
+        held = np.cumsum(change[:ops])
+        spread = np.linspace(0, ops - 1, _MOMENTS // 2).astype(np.int64)
+        top = np.array(
+            [part[np.argmax(held[part])] for part in np.array_split(np.arange(ops), _MOMENTS // 2) if len(part)]
+        )
+        chosen = np.unique(np.concatenate([spread, top]))
+        return [int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]]
+
+    def gain(self, op: int, room: int) -> float:
+        """Return what must be paid at the least because not all that is alive across an op's first run is in the fast levels."""
+        flow = self.flow
+        ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
+        ran[op] = True
+        waiting = mark_reachable(flow.after.start, flow.after.items, op, 1)
+        alive = self.cost > 0
+        made = flow.value_maker != NONE
+        alive[self.since_maker & made] &= ran[flow.value_maker[self.since_maker & made]]
+        alive &= ~self.since_readers | self._any_reader(ran)
+        alive &= ~self.until_readers | self._any_reader(waiting)
+        if self.fastest:
+            inside = np.union1d(np.setdiff1d(flow.op_reads.row(op), flow.op_destroys.row(op)), flow.op_writes.row(op))
+            room -= int(flow.value_size[inside].sum())
+            alive[inside] = False
+        chosen = np.flatnonzero(alive)
+        size = flow.value_size[chosen].astype(np.float64)
+        rate = self.cost[chosen] / size
+        order = np.argsort(rate, kind="stable")
+        excess = size.sum() - room
+        if excess <= 0:
+            return 0.0
+        size, rate = size[order], rate[order]
+        before = np.cumsum(size) - size
+        return float((np.clip(excess - before, 0.0, size) * rate).sum())
+
+    def _any_reader(self, ops: Bools) -> Bools:
+        """Return, per value, whether one of these ops reads it."""
+        rows = self.flow.value_readers
+        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(ops[rows.items])])
+        return np.asarray(count[rows.start[1:]] > count[rows.start[:-1]])

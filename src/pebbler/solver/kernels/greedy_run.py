@@ -1,0 +1,240 @@
+"""Running an order of ops in little memory, greedily and in near-linear time: values are evicted, stored, or made again.
+
+What goes is what is cheap to be without for its size and the time until its next use. Being without a value costs the copy back
+from a lower level, or the copies there and back, or running its maker again, whichever is least. On one level that is dynamic
+tensor rematerialisation (Kirisame et al., ICLR 2021) with the order known; without reruns it is demand paging.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.compiled import kernel
+from pebbler.solver.kernels.greedy_eviction import make_room, remake_cost
+from pebbler.solver.kernels.greedy_state import (
+    GOAL,
+    LENGTH,
+    NOW,
+    GreedyGame,
+    GreedyState,
+    emit,
+    enter,
+    leave,
+    leave_below,
+    load_price,
+    release,
+    settle,
+)
+
+__all__ = ["run_greedily"]
+
+_COMPUTE, _COPY = 0, 1  # as in `game.moves`
+
+Ints = npt.NDArray[np.int64]
+
+
+@kernel(_nrt=False)
+def _run(g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, stack: Ints) -> bool:
+    """Run an op whose reads are all there and locked, with room made for its results; return whether that worked."""
+    need = np.int64(0)
+    for k in range(g.w_start[op], g.w_start[op + 1]):
+        s.locks[g.w_items[k]] += 1  # a result that is there already must stay
+        if not s.here[g.w_items[k]]:
+            need += g.size[g.w_items[k]]
+    for k in range(g.d_start[op], g.d_start[op + 1]):
+        s.locks[g.d_items[k]] += 1  # what goes anyway need not be evicted
+        if s.here[g.d_items[k]]:
+            need -= g.size[g.d_items[k]]
+    if not make_room(g, s, need, keen, remake, stack) or s.numbers[LENGTH] >= len(s.moves):
+        return False
+    emit(s, _COMPUTE, op, 0, 0)
+    again = s.ran[op]
+    s.ran[op] = True
+    for k in range(g.r_start[op], g.r_start[op + 1]):
+        s.locks[g.r_items[k]] -= 1
+        if not again:
+            s.next_use[g.r_items[k]] += 1
+    for k in range(g.d_start[op], g.d_start[op + 1]):
+        d = g.d_items[k]
+        s.locks[d] -= 1
+        if s.here[d]:
+            leave(g, s, d, False)
+        leave_below(g, s, d, False, True)
+        if s.promised[d]:
+            release(g, s, d, stack)
+    for k in range(g.w_start[op], g.w_start[op + 1]):
+        w = g.w_items[k]
+        s.locks[w] -= 1
+        if not s.here[w]:
+            enter(g, s, w)
+        if s.promised[w]:
+            release(g, s, w, stack)
+    for k in range(g.w_start[op], g.w_start[op + 1]):
+        settle(g, s, g.w_items[k])
+    for k in range(g.r_start[op], g.r_start[op + 1]):
+        settle(g, s, g.r_items[k])
+    return True
+
+
+@kernel(_nrt=False)
+def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stack: Ints) -> bool:
+    """Copy a value from the cheapest level below to the fastest."""
+    s.locks[v] += 1
+    room = make_room(g, s, g.size[v], keen, remake, stack)
+    s.locks[v] -= 1
+    if not room:
+        return False
+    source = 0
+    for at in range(1, len(g.capacity)):
+        if s.below[v] >> at & 1 and (source == 0 or g.read[at] < g.read[source]):
+            source = at
+    emit(s, _COPY, v, source, 0)
+    enter(g, s, v)
+    if s.promised[v]:
+        release(g, s, v, stack)
+    return True
+
+
+@kernel(_nrt=False)
+def make(g: GreedyGame, s: GreedyState, goal: int, keen: float, remake: bool, pending: Ints, stack: Ints) -> bool:
+    """Run an op, after all that must be loaded or made again for it; return whether that worked."""
+    depth = 1
+    pending[0, 0], pending[0, 1] = goal, 0
+    while depth > 0:
+        op, k = pending[depth - 1, 0], pending[depth - 1, 1]
+        if k == g.r_start[op + 1] - g.r_start[op]:
+            if not _run(g, s, op, keen, remake, stack):
+                return False
+            depth -= 1
+            continue
+        r = g.r_items[g.r_start[op] + k]
+        if s.here[r]:
+            s.locks[r] += 1
+            pending[depth - 1, 1] += 1
+        elif s.below[r] != 0 and not (s.promised[r] and remake_cost(g, s, r) < load_price(g, s, r) * g.size[r]):
+            if not _load(g, s, r, keen, remake, stack):
+                return False
+        elif s.promised[r] and depth < len(pending):
+            pending[depth, 0], pending[depth, 1] = g.maker[r], 0
+            depth += 1
+        else:
+            return False
+    return True
+
+
+@kernel(_nrt=False)
+def _keep_promises(
+    g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, pending: Ints, stack: Ints, kept: Ints
+) -> int:
+    """Make again, and lock, what builds on the values that an op is about to overwrite; return how many, -1 if it fails."""
+    count = 0
+    for k in range(g.d_start[op], g.d_start[op + 1]):
+        d = g.d_items[k]
+        for j in range(g.reader_start[d] - 1, g.reader_start[d + 1]):
+            # Readers of the value, and its maker, which could not run again either.
+            other = g.maker[d] if j < g.reader_start[d] else g.reader_items[j]
+            if other < 0 or other == op or not s.ran[other]:
+                continue
+            for i in range(g.w_start[other], g.w_start[other + 1]):
+                w = g.w_items[i]
+                if w == d or not s.promised[w]:
+                    continue
+                if s.below[w] != 0:
+                    release(g, s, w, stack)
+                    continue
+                if not make(g, s, other, keen, remake, pending, stack):
+                    return -1
+                if s.here[w]:
+                    s.locks[w] += 1
+                    kept[count] = w
+                    count += 1
+    return count
+
+
+@kernel(_nrt=False)
+def _end(g: GreedyGame, s: GreedyState, keen: float, remake: bool, pending: Ints, stack: Ints) -> bool:
+    """Have everything where it must be at the end."""
+    for v in range(len(g.size)):
+        if g.survive[v] and not s.here[v] and s.below[v] == 0:
+            if not s.promised[v] or not make(g, s, g.maker[v], keen, remake, pending, stack):
+                return False
+        if g.survive[v] and s.here[v] and len(g.capacity) == 1:
+            s.locks[v] += 1
+    for v in range(len(g.size)):
+        if g.end[v] == 0:
+            continue
+        if g.end[v] == 1:
+            if not s.here[v] and not _load(g, s, v, keen, remake, stack):
+                return False
+            s.locks[v] += 1
+            leave_below(g, s, v, True, True)
+            continue
+        last = len(g.capacity) - 1
+        if not s.below[v] >> last & 1:
+            if not s.here[v] and not _load(g, s, v, keen, remake, stack):
+                return False
+            emit(s, _COPY, v, 0, last)
+            s.below[v] |= 1 << last
+        if s.here[v]:
+            leave(g, s, v, True)
+        leave_below(g, s, v, True, False)
+    return True
+
+
+@kernel
+def _begin(g: GreedyGame, order: Ints, most: int, seed: int) -> GreedyState:
+    values, levels = len(g.size), len(g.capacity)
+    use_start = g.reader_start.copy()
+    fill, use_items = use_start[:-1].copy(), np.empty(use_start[values], np.int64)
+    for p in range(len(order)):
+        for k in range(g.r_start[order[p]], g.r_start[order[p] + 1]):
+            use_items[fill[g.r_items[k]]] = p
+            fill[g.r_items[k]] += 1
+    s = GreedyState(
+        np.zeros(values, np.bool_), np.zeros(values, np.int64), np.zeros(values, np.bool_),
+        np.zeros(values, np.int64), np.zeros(values, np.int64), np.zeros(values),
+        use_start, use_items, use_start[:-1].copy(), np.full(values, -1, np.int64), np.empty(values, np.int64),
+        np.zeros(len(g.cost), np.bool_), np.zeros(levels, np.int64), np.empty((most, 4), np.int64),
+        np.array([0, 0, 0, seed % 2147483648, -1], np.int64),
+    )  # fmt: skip
+    for v in range(values):
+        if g.start[v] & 1:
+            enter(g, s, v)
+        s.below[v] = g.start[v] >> 1 << 1
+        for at in range(1, levels):
+            if s.below[v] >> at & 1:
+                s.used[at] += g.size[v]
+    return s
+
+
+@kernel(nogil=True)
+def run_greedily(g: GreedyGame, order: Ints, most: int, keen: float, remake: bool, seed: int) -> tuple[Ints, bool]:
+    """Return the moves (kind, op or value, level, to) that run an order, and whether that worked all the way.
+
+    At most `most` moves. The farther off a value's next use is, the sooner it goes: `keen` says how much that counts. Without
+    `remake` no op runs twice.
+    """
+    s = _begin(g, order, most, seed)
+    pending, stack = np.empty((len(g.cost) + 1, 2), np.int64), np.empty(len(g.size) + 1, np.int64)
+    kept = np.empty(len(g.size), np.int64)
+    fits = True
+    for at in range(len(g.capacity)):
+        fits &= s.used[at] <= g.capacity[at]
+    for v in range(len(g.size)):
+        if g.start[v]:
+            settle(g, s, v)
+    for p in range(len(order)):
+        s.numbers[NOW], s.numbers[GOAL] = p, order[p]
+        count = np.int64(0)
+        if g.d_start[order[p]] < g.d_start[order[p] + 1]:
+            count = _keep_promises(g, s, order[p], keen, remake, pending, stack, kept)
+        if count < 0 or not make(g, s, order[p], keen, remake, pending, stack):
+            fits = False
+            break
+        for i in range(count):
+            s.locks[kept[i]] -= 1
+            settle(g, s, kept[i])
+    # What is there at last must not be promised again; with levels below it is stored.
+    fits = fits and _end(g, s, keen, remake and len(g.capacity) == 1, pending, stack) and s.numbers[LENGTH] <= most
+    return s.moves[: min(most, s.numbers[LENGTH])].copy(), fits

@@ -1,0 +1,169 @@
+"""Explicit games on graphs of thousands of ops: a good plan in near-linear time, then better ones as long as there is time.
+
+Everything here takes time and memory about linear in the graph. Orders are run greedily, with different weights for how far off a
+next use is; then op costs are made to look a little different each time, which changes what is evicted, and what helps is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from pebbler.game.moves import COMPUTE
+from pebbler.solver.bounds.sampled_moments import large_bounds
+from pebbler.solver.capacity import require_capacity
+from pebbler.solver.greedy_plans import GreedyPlanner
+from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
+from pebbler.solver.paging.start_orders import start_orders
+from pebbler.solver.problem import Search
+from pebbler.solver.recompute.long_sequences import trim
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+
+__all__ = ["LARGE", "is_large", "solve_large"]
+
+Ints = npt.NDArray[np.int64]
+LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
+_KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next use counts
+_SHARE = 0.3  # of the time, for orders from the start
+_PATIENCE = 60  # variations that bring nothing before a search without a time limit ends
+_SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
+
+
+def is_large(search: Search) -> bool:
+    """Return whether a problem is one for `solve_large`."""
+    levels = len(search.problem.machine.level)
+    return len(search.problem.graph.ops) > LARGE[min(levels, 2)]
+
+
+def solve_large(search: Search) -> None:
+    """Offer plans and bounds of a large graph until time is up; raises `Impossible` when it is plain that no plan is legal.
+
+    >>> from pebbler import machine, workloads
+    >>> from pebbler.solver.problem import Problem
+    >>> search = Search(Problem.of(workloads.chain(60), machine("red-blue")))
+    >>> solve_large(search)
+    >>> search.energy < 4 * search.bound
+    True
+    """
+    problem = search.problem
+    if problem.machine.operands == "fastest" or len(problem.machine.level) == 1:
+        _GreedySolver(search, _planner(search)).run()
+        return
+    from pebbler.solver.paging import solve_paging
+
+    search.offer_plan(program_order_plan(problem))
+    _raise_bounds(search)
+    if search.remaining > 0 and not search.done:
+        solve_paging(search)
+
+
+def _planner(search: Search) -> GreedyPlanner:
+    """Return the planner; of a steady step the one whose params stay where program order is cheaper."""
+    problem, program = search.problem, np.arange(len(search.problem.graph.ops))
+    slow = GreedyPlanner.of(problem)
+    if not problem.looped_params or len(problem.machine.level) == 1:
+        return slow
+    fast = GreedyPlanner.of(problem, fast_params=True)
+    prices = []
+    for planner in (slow, fast):
+        rows = planner.run(program, keen=_KEEN[0], remake=True, seed=0)
+        prices.append(float("inf") if rows is None else planner.price(rows))
+    return fast if prices[1] < prices[0] else slow
+
+
+def _raise_bounds(search: Search) -> None:
+    for bound in large_bounds(search.problem, lambda: search.remaining):
+        search.raise_bound(bound.value, bound.proof)
+
+
+class _GreedySolver:
+    """One run of the solver: the best moves so far, and the settings that led to them."""
+
+    def __init__(self, search: Search, planner: GreedyPlanner) -> None:
+        self.search, self.problem, self.planner = search, search.problem, planner
+        self.price = float("inf")
+        self.rows: Ints | None = None
+        self.best: tuple[Ints, float, npt.NDArray[np.float64]] | None = None  # order, keenness, costs as seen
+
+    def run(self) -> None:
+        """Offer a first plan at once, then bounds, simple plans, orders and variations."""
+        search, program = self.search, np.arange(len(self.problem.graph.ops))
+        self.attempt(program, _KEEN[0])
+        if self.rows is None:
+            # Without reruns nothing gets stuck that has room for every op.
+            self.attempt(program, 1.0, remake=False)
+        search.raise_bound(float(self.planner.game.cost.sum()), "every op runs at least once")
+        if search.time_limit == 0:
+            search.cut_off = True
+            return
+        _raise_bounds(search)
+        if search.remaining > 0 and not search.done and len(self.problem.machine.level) > 1:
+            search.offer_plan(demand_plan(self.problem, program.tolist(), "farthest"))
+        for order, keen, seed in self._starts():
+            if search.done or (self.rows is not None and not self._time_for_starts()):
+                break
+            self.attempt(order, keen, seed=seed)
+        if self.rows is None:
+            require_capacity(self.problem)
+        elif not search.done:
+            self.improve()
+        search.cut_off |= search.remaining <= 0 and not search.done
+
+    def improve(self) -> None:
+        """Go on from the best moves."""
+        if len(self.problem.machine.level) == 1 and self.rows is not None:
+            game = RecomputeProblem.of(self.problem)
+            sequence = trim(game, self.rows[self.rows[:, 0] == COMPUTE, 1])
+            if game.arrays.cost[sequence].sum() < self.search.energy:
+                self.search.offer(game.moves(sequence))
+        self.vary()
+
+    def _time_for_starts(self) -> bool:
+        search = self.search
+        return search.remaining > 0 and (search.time_limit is None or search.elapsed < _SHARE * search.time_limit)
+
+    def _starts(self) -> Iterator[tuple[Ints, float, int]]:
+        orders = start_orders(self.problem.graph)
+        for seed, keen, order in product(range(2), _KEEN, orders):
+            yield order, keen, self.problem.seed + seed
+
+    def attempt(
+        self,
+        order: Ints,
+        keen: float,
+        *,
+        seed: int = 0,
+        remake: bool = True,
+        seen: npt.NDArray[np.float64] | None = None,
+    ) -> bool:
+        """Run an order greedily, and offer its plan if it is the best; return whether it is."""
+        game = self.planner.game
+        rows = self.planner.run(order, keen=keen, remake=remake, seed=seed, costs=seen)
+        price = float("inf") if rows is None else self.planner.price(rows)
+        if rows is None or price >= self.price * (1 - 1e-12):
+            return False
+        self.rows, self.price = rows, price
+        self.best = (order, keen, game.cost if seen is None else seen)
+        if price < self.search.energy:
+            self.search.offer_plan(self.planner.plan_of(rows))
+        return True
+
+    def vary(self) -> None:
+        """Let the costs of some ops look different, and keep what makes the plan cheaper."""
+        search, idle = self.search, 0
+        rng = np.random.default_rng(self.problem.seed)
+        longest = 0.0
+        while self.best is not None and not search.done and search.remaining > 1.5 * longest:
+            if search.time_limit is None and idle >= _PATIENCE:
+                return
+            began = search.elapsed
+            order, keen, seen = self.best
+            changed = rng.random(len(seen)) < rng.choice([0.02, 0.1, 0.5])
+            factor = np.exp(rng.normal(0.0, _SPREAD, len(seen)) * changed)
+            keen = max(0.0, keen + rng.normal(0.0, 0.1))
+            better = self.attempt(order, keen, seed=int(rng.integers(2**31)), seen=seen * factor)
+            idle = 0 if better else idle + 1
+            longest = max(longest, search.elapsed - began)

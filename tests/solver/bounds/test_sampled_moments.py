@@ -1,0 +1,36 @@
+"""Bounds of large graphs, on games small enough to know better."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from naive_game import random_game
+from pebbler.game.bit_sets import members
+from pebbler.solver.bounds import bounds
+from pebbler.solver.bounds.kernels.reachability import mark_reachable
+from pebbler.solver.bounds.sampled_moments import large_bounds
+from pebbler.solver.problem import Problem
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(seeds)
+def test_reachable_ops_agree_with_the_sets_of_bits(seed: int) -> None:
+    flow = random_game(random.Random(seed), 12).graph.dataflow
+    for op in range(flow.ops):
+        before = mark_reachable(flow.before.start, flow.before.items, op, -1)
+        after = mark_reachable(flow.after.start, flow.after.items, op, 1)
+        assert np.flatnonzero(before).tolist() == list(members(flow.ancestors[op]))
+        assert np.flatnonzero(after).tolist() == list(members(flow.descendants[op]))
+
+
+@given(seeds)
+def test_sampled_moments_say_what_all_moments_say_without_cuts(seed: int) -> None:
+    game = random_game(random.Random(seed), 10)
+    problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
+    # So few ops are all sampled, and the bounds with no min cut use the same moments.
+    assert large_bounds(problem, lambda: 1.0)[0].value == bounds(problem, cuts=0)[0].value

@@ -1,0 +1,114 @@
+"""Games on thousands of ops: a plan, a bound, little memory, and no worse than Belady's rule in program order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pebbler import solve
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.referee.judgement import check
+from pebbler.solver import large_games
+from pebbler.solver.large_games import solve_large
+from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.problem import Impossible, Problem, Search
+
+ROOT = Path(__file__).parents[2]
+
+
+def training(layers: int) -> Graph:
+    """A network of dense layers with dropout, its backward pass and updates in place: seven ops per layer."""
+    graph = Graph(f"dense-{layers}", unit="pebble").tensor("x0", 8, kind="input")
+    for i in range(layers):
+        graph.tensor(f"W{i}", 3, kind="param").tensor(f"h{i}", 8).tensor(f"d{i}", 8).tensor(f"x{i + 1}", 8)
+        graph.op(f"mul{i}", [f"x{i}", f"W{i}"], [f"h{i}"], 8)
+        graph.op(f"drop{i}", [f"h{i}"], [f"d{i}"], 2, once=i % 5 == 0)
+        graph.op(f"add{i}", [f"d{i}", f"x{i}"], [f"x{i + 1}"], 2)
+    graph.tensor(f"g{layers}", 8).op("loss", [f"x{layers}"], [f"g{layers}"], 1)
+    for i in range(layers - 1, -1, -1):
+        graph.tensor(f"e{i}", 8).tensor(f"w{i}", 3).tensor(f"g{i}", 8)
+        graph.op(f"bdrop{i}", [f"g{i + 1}", f"d{i}"], [f"e{i}"], 2)
+        graph.op(f"bw{i}", [f"e{i}", f"x{i}"], [f"w{i}"], 8)
+        graph.op(f"bx{i}", [f"e{i}", f"W{i}", f"g{i + 1}"], [f"g{i}"], 8)
+        graph.op(f"upd{i}", [f"w{i}", f"W{i}"], [f"W{i}"], 1)
+    return graph
+
+
+def one(capacity: int) -> Machine:
+    return Machine("one", "pebble", (Level("fast", 0, 0, capacity=capacity),))
+
+
+def two(capacity: int) -> Machine:
+    return Machine("two", "pebble", (Level("fast", 0, 0, capacity=capacity), Level("slow", 100, 100)))
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_large_two_level_games_are_better_than_belady_and_bounded(steady: bool) -> None:
+    graph = training(60)
+    problem = Problem.of(graph, two(500), steady=steady)
+    search = Search(problem)
+    solve_large(search)
+    belady = demand_plan(problem, range(len(graph.ops)), "farthest")
+    assert belady is not None
+    assert search.energy < 0.8 * check(belady).energy
+    assert search.bound <= search.energy < 1.5 * search.bound
+
+
+def test_large_one_level_games_find_a_plan() -> None:
+    graph = training(100)
+    search = Search(Problem.of(graph, one(1200), steady=False))
+    solve_large(search)
+    assert search.bound <= search.energy < 1.3 * search.bound
+
+
+def test_large_games_that_cannot_be_say_so() -> None:
+    with pytest.raises(Impossible, match="at least 128 are needed"):
+        solve_large(Search(Problem.of(training(40), one(100), steady=False)))
+
+
+def test_solve_takes_the_large_way_above_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_games, "LARGE", {1: 100, 2: 100})
+    plan = solve(training(20), two(250), time_limit=None)
+    assert check(plan).legal
+    assert plan.status == "bounded"
+
+
+def test_variations_of_the_same_problem_are_the_same() -> None:
+    found = []
+    for _ in range(2):
+        search = Search(Problem.of(training(30), two(300)))
+        solve_large(search)
+        assert search.best is not None
+        found.append(search.best.moves.words())
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("levels", [1, 2])
+def test_twenty_thousand_ops_stay_small_and_beat_belady(levels: int) -> None:
+    code = f"""
+import resource, sys
+sys.path[:0] = [{str(ROOT / "tests" / "solver")!r}]
+from test_large_games import one, training, two
+from pebbler import solve
+from pebbler.referee.judgement import check
+from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.problem import Problem
+graph = training(2900)
+machine = one(42_000) if {levels} == 1 else two(20_000)
+plan = solve(graph, machine, steady=False, time_limit=20)
+assert check(plan).legal and plan.bound > 0 and len(graph.ops) > 20_000
+if {levels} == 2:
+    belady = demand_plan(Problem.of(graph, machine, steady=False), range(len(graph.ops)), "farthest")
+    assert plan.energy <= check(belady).energy
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (
+        int(done.stdout) < 1500
+    )  # MiB; a bit per pair of ops alone would be 50 for each set, an object per pair thousands
