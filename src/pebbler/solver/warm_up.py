@@ -1,0 +1,172 @@
+"""Compiling the kernels that a kind of problem needs, on all cores, before its clock starts.
+
+Compiled kernels are kept on disk, so this happens once per machine and version of the package. Machine code in the wheel would save
+even that, but a wheel per processor is more than the wait is worth. `python -m pebbler.solver.warm_up` compiles for every kind of
+problem, for images and shared machines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import msgspec
+
+from pebbler.compiled import cache_folder, source_key
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
+from pebbler.referee.judgement import check
+from pebbler.solver.problem import Problem, Search
+from pebbler.workloads import chain, mlp
+
+__all__ = ["kind_of", "warm_up"]
+
+KINDS = ("lru", "recency", "explicit-any", "explicit-fastest", "explicit-one")
+
+
+def kind_of(machine: Machine) -> str:
+    """Return which kernels a machine's problems need.
+
+    >>> from pebbler.game.machine import machine
+    >>> kind_of(machine("notes")), kind_of(machine("red-blue"))
+    ('lru', 'explicit-fastest')
+    """
+    if machine.management != "explicit":
+        return machine.management
+    return "explicit-one" if len(machine.level) == 1 else f"explicit-{machine.operands}"
+
+
+def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
+    """Compile what a kind of problem needs, unless that was done before; return whether there was anything to do.
+
+    Tasks run side by side in processes of their own and leave the compiled code on disk.
+    """
+    stamp = cache_folder() / f"ready-{kind}-{_key()}"
+    if stamp.exists():
+        return False
+    (tell or _tell)("compiling kernels, once")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "pebbler.solver.warm_up", kind]
+    running = [
+        subprocess.Popen([*command, task], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        for task in _TASKS[kind]
+    ]
+    try:
+        failed = sum(process.wait() != 0 for process in running)  # waits for all of them
+    except BaseException:
+        for process in running:
+            process.kill()
+        raise
+    if failed:  # where no process can be started, the work is done here
+        for task in _TASKS[kind]:
+            _TASKS[kind][task](kind)
+    stamp.touch()
+    return True
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"pebbler: {text}\n")
+    sys.stderr.flush()
+
+
+@cache
+def _key() -> str:
+    """Return a hash of all that the solver's compiled code depends on."""
+    import numba
+    from llvmlite.binding import get_host_cpu_name
+
+    facts = (source_key("pebbler.solver.methods"), numba.__version__, get_host_cpu_name(), *sys.version_info[:2])
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
+
+
+# Tasks: each runs kernels on a problem so small that compiling them is all that takes time ----------------------------
+
+
+def _machine(kind: str) -> Machine:
+    management, _, operands = kind.partition("-")
+    levels = [Level("fast", 1, 1, capacity=64), Level("middle", 2, 2, capacity=256), Level("slow", 9, 9)]
+    if operands == "one":
+        levels, operands = levels[:1], "fastest"
+    return Machine(kind, "float32", tuple(levels), management, operands or "any")  # type: ignore[arg-type]
+
+
+def _problem(kind: str, graph: Graph | None = None) -> Problem:
+    return Problem.of(tile(mlp(n=2, hidden=4), "hidden", 2) if graph is None else graph, _machine(kind))
+
+
+def _judge(kind: str) -> None:
+    problem = _problem(kind)
+    check(
+        Plan(
+            problem.graph,
+            problem.machine,
+            Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))),
+        )
+    )
+
+
+def _improve(kind: str) -> None:
+    from pebbler.solver.tiling.candidates import candidate_of
+    from pebbler.solver.tiling.node_graph import NodeGraph
+
+    problem = _problem(kind)
+    nodes = NodeGraph.of(problem.graph)
+    candidate = None if nodes is None else candidate_of(problem, nodes)
+    if candidate is not None:
+        candidate.improve(lambda: 1.0, 20)
+
+
+def _search_orders(kind: str) -> None:
+    from pebbler.solver.tiling.cache_order import best_order
+
+    best_order(_problem(kind, mlp(n=2, hidden=2)), limit=2_500)
+
+
+def _search_states(kind: str) -> None:
+    from pebbler.solver.exact import solve_exact
+
+    _judge(kind)
+    solve_exact(Search(_problem(kind, _pebbles(kind))), 100)
+
+
+def _recompute(kind: str) -> None:
+    from pebbler.solver.recompute import solve_recompute
+
+    level = msgspec.structs.replace(_machine(kind).level[0], capacity=5)
+    machine = msgspec.structs.replace(_machine(kind), level=(level,))
+    solve_recompute(Search(Problem.of(_pebbles(kind, 9), machine), 1.0))
+
+
+def _pebbles(kind: str, length: int = 2) -> Graph:
+    graph = chain(length)
+    return Graph(graph.name, "float32", graph.tensors, graph.ops)
+
+
+_TASKS: dict[str, dict[str, Callable[[str], None]]] = {
+    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders},
+    "recency": {"judge": _judge, "orders": _search_orders},
+    "explicit-any": {"judge": _search_states, "improve": _improve},
+    "explicit-fastest": {"judge": _search_states, "improve": _improve, "recompute": _recompute},
+    "explicit-one": {"judge": _judge, "recompute": _recompute},
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run one task of a kind, as `warm_up` asks for it; without arguments, compile for every kind."""
+    if not arguments:
+        for kind in KINDS:
+            warm_up(kind)
+        return
+    kind, task = arguments
+    _TASKS[kind][task](kind)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
