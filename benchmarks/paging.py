@@ -13,6 +13,7 @@ import sys
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import COPY
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
@@ -53,10 +54,8 @@ def measure(name: str, problem: Problem, seconds: float) -> None:
     base, farthest = (None if plan is None else check(plan).energy for plan in plans)
     ratios = ["-" if other is None else f"{search.energy / other:.4f}" for other in (base, farthest)]
     near = next((when for when, energy in history if energy <= 1.01 * search.energy), float("nan"))
-    runs = (
-        0 if search.best is None else sum(move[0] == "compute" for move in search.best.moves) - len(problem.graph.ops)
-    )
-    copies = 0 if search.best is None else sum(move[0] == "copy" for move in search.best.moves)
+    runs = 0 if search.best is None else len(search.best.moves.order) - len(problem.graph.ops)
+    copies = 0 if search.best is None else int((search.best.moves.kind == COPY).sum())
     print(
         f"{name:28} {len(problem.graph.ops):6} {search.energy:14.6g} {ratios[0]:>9} {ratios[1]:>9} {runs:6} {copies:6} "
         f"{history[0][0] if history else float('nan'):7.2f} {near:7.2f} {search.elapsed:7.2f}",

@@ -35,7 +35,7 @@ def solve_like_brute_force(seed: int, max_ops: int, limit: int) -> bool:
         return True
     assert plan.status == "optimal", f"seed {seed}"
     assert plan.energy == plan.bound == pytest.approx(expected, rel=1e-9, abs=1e-9), f"seed {seed}"
-    verdict = NaiveGame(game.graph, game.machine, game.steady, dict(plan.start)).play(list(plan.moves))
+    verdict = NaiveGame(game.graph, game.machine, game.steady, dict(plan.start)).play(plan.moves.words())
     assert verdict.legal, f"seed {seed}: {verdict.why}"
     assert verdict.energy == pytest.approx(expected, rel=1e-9, abs=1e-9), f"seed {seed}"
     return True
