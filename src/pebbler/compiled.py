@@ -33,7 +33,7 @@ _IMPORT = re.compile(
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Compile a function on first use, without Python objects, and keep the machine code on disk.
 
-    `options` are numba's.
+    Other threads run meanwhile, so that Ctrl-C is heard however long it takes. `options` are numba's.
 
     >>> @kernel
     ... def twice(x):
@@ -43,7 +43,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda function: kernel(function, **options)
-    dispatcher = njit(**options)(function)
+    dispatcher = njit(nogil=True, **options)(function)
     if _source_file(function.__module__) is None:
         return dispatcher  # not of this package: there is no source to make a key from
     dispatcher._cache = _KernelCache(function)

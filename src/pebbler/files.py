@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -17,12 +19,15 @@ from pebbler.errors import InputError, one_line, quoted
 
 __all__ = [
     "MAX_BYTES",
+    "STANDARD_STREAM",
     "decode_json",
     "int_if_whole",
     "is_file",
     "read_bytes",
     "read_json",
     "read_toml",
+    "remove_unfinished",
+    "require_writable",
     "whole_file",
     "write_bytes",
     "write_json",
@@ -33,6 +38,9 @@ T = TypeVar("T")
 
 # A plan of a million moves takes some 30 MB. Beyond this a file is far more likely the wrong one.
 MAX_BYTES = 128 * 2**20
+STANDARD_STREAM = "-"  # as a path: the standard input or output
+
+_unfinished: set[str] = set()  # files that are being written aside just now
 
 
 @overload
@@ -61,9 +69,9 @@ def is_file(path: str | Path) -> bool:
 
 
 def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
-    """Return a file's bytes, or say why it cannot be read."""
+    """Return a file's bytes, or say why it cannot be read. The path `-` is the standard input."""
     try:
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             # A pipe or a device says size 0, so there what was read decides.
             size = os.fstat(file.fileno()).st_size
             data = file.read(limit + 1) if size <= limit else b""
@@ -72,6 +80,12 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     if max(size, len(data)) > limit:
         raise InputError(f"{path}: is too large; files of this kind are at most {limit / 2**20:.0f} MiB")
     return data
+
+
+def _opened(path: str | Path) -> contextlib.AbstractContextManager[IO[bytes]]:
+    if str(path) == STANDARD_STREAM:
+        return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
+    return open(path, "rb")
 
 
 def decode_json(data: bytes, type_: type[T], where: str) -> T:
@@ -104,6 +118,34 @@ def read_toml(path: str | Path, type_: type[T]) -> T:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
+def require_writable(path: str | Path | None, *suffixes: str, what: str = "a file of this kind") -> None:
+    """Raise now what writing a file would raise later: it is a folder, its place is read-only, no such format.
+
+    Nothing is left behind. `suffixes` are the endings that the file may have; no path, and the standard output, are fine.
+
+    >>> require_writable("plot.bmp", ".png", ".svg", what="a plot")
+    Traceback (most recent call last):
+    pebbler.errors.InputError: plot.bmp: a plot is written as .png or .svg
+    """
+    if path is None or str(path) == STANDARD_STREAM:
+        return
+    path = Path(path)
+    if suffixes and path.suffix.lower() not in suffixes:
+        known = " or ".join(part for part in (", ".join(suffixes[:-1]), suffixes[-1]) if part)
+        raise InputError(f"{path}: {what} is written as {known}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            return  # a pipe or a device
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(path)  # a name may be too long
+        folder = next(place for place in path.absolute().parents if os.path.lexists(place))
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+
+
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Open a file to be written whole or not at all: aside first, then renamed into place."""
@@ -116,6 +158,7 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(dir=path.parent, prefix=".pebbler.", suffix=".part")
+        _unfinished.add(aside)
         with os.fdopen(handle, "wb") as file:
             yield file
         umask = os.umask(0)
@@ -125,15 +168,32 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        raise _unwritable(path, error) from None
     finally:
         if aside is not None:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
+            _unfinished.discard(aside)
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    return InputError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")
+
+
+def remove_unfinished() -> None:
+    """Remove what is being written aside just now: for a program that must end in the middle of it."""
+    for aside in tuple(_unfinished):
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all. The path `-` is the standard output."""
+    if str(path) == STANDARD_STREAM:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
     with whole_file(path) as file:
         file.write(data)
 

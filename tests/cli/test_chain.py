@@ -92,7 +92,8 @@ def test_wrong_files_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--red", "2"], "The least is 3"),
+        (["--red", "2", "--io", "inf"], "The least is 3"),
+        (["--red", "1"], "The least for this chain is 2"),
         (["--length", "0"], "length must be a whole number >= 1"),
         (["--io", "nan"], "io must be"),
         (["--compute", "-1"], "compute must be"),

@@ -16,7 +16,9 @@ from pebbler.cli.check import check
 from pebbler.cli.demo import demo
 from pebbler.cli.export import export
 from pebbler.cli.graph import graph
+from pebbler.cli.interruption import run_command
 from pebbler.cli.machines import machines
+from pebbler.cli.options import PlainCommand, PlainGroup
 from pebbler.cli.report import report
 from pebbler.cli.reproduce import reproduce
 from pebbler.cli.solve import solve
@@ -32,6 +34,7 @@ app = typer.Typer(
     help="Find, prove and run low-energy schedules for neural-network training steps.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=PlainGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -54,13 +57,16 @@ def _root(
 
 
 for _command in (demo, solve, chain, torch, check, report, export, trace, cache, graph, machines, workloads, reproduce):
-    app.command()(_command)
+    app.command(cls=PlainCommand)(_command)
 
 
 def main() -> None:
-    """Run the command line; errors a person can act on get one line and no traceback."""
+    """Run the command line; errors a person can act on get one line and no traceback.
+
+    Ctrl-C ends it with status 130: see `interruption`.
+    """
     try:
-        app()
+        run_command(lambda: app(prog_name="pebbler"))
     except InputError as error:
         sys.stderr.write(f"error: {one_line(str(error))}\n")
         sys.exit(2)
@@ -70,6 +76,3 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; nobody is left to tell
         sys.exit(0)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pebbler.cli.options import Json
+from pebbler.cli.options import Json, complete_machine
 
 __all__ = ["cache"]
 
@@ -30,6 +30,7 @@ def cache(
         typer.Option(
             help="Price the trace on this machine's levels by the lru rule; addresses count its unit.",
             show_default=False,
+            autocompletion=complete_machine,
         ),
     ] = None,
     steady: Annotated[bool, typer.Option("--steady", help="Price the trace as one round of an endless loop.")] = False,
@@ -46,18 +47,21 @@ def cache(
     Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
     """
     from pebbler.cli.output import emit_json, energy, number, progress, table
+    from pebbler.cli.written_files import WrittenFiles, require_plot
     from pebbler.game.machine import energy_unit
     from pebbler.game.machine import machine as find_machine
     from pebbler.show.plots import draw_misses
     from pebbler.trace.cache_analysis import analyse, parse_sizes
 
+    require_plot(plot)
+    files = WrittenFiles()
     priced = None if machine is None else find_machine(machine)
     with progress(f"reading {trace}"):
         found = analyse(trace, parse_sizes(sizes), line=line, opt=opt, machine=priced, steady=steady)
-        if plot is not None:
-            draw_misses(found, plot, title=trace.name)
+        files.write(plot, lambda path: draw_misses(found, path, title=trace.name))
     if json:
         emit_json(found.to_dict())
+        files.name()
         return
     rows = [
         ["accesses", number(found.accesses)],
@@ -87,3 +91,4 @@ def cache(
             dearest = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
             heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
             table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in dearest])
+    files.name()

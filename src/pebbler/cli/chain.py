@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,11 +66,13 @@ def chain(
     """Find the cheapest forward and backward pass over a chain: note 001's game.
 
     N_0 starts red. Compute(i) needs N_(i-1) red, Backward(i) needs N_i and N_(i+1); a store or load moves a node between fast
-    and slow memory. Exit status 0: solved; 2: wrong input.
+    and slow memory. Exit status 0: solved; 2: wrong input; 130: Ctrl-C. `-o -` writes the plan to stdout.
 
     Example: pebbler chain --length 100 --red 11 --io 100 -o plan.json
     """
-    from pebbler.cli.output import emit_json, tell
+    from pebbler.cli.interruption import hold
+    from pebbler.cli.output import emit_json
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json, require_plot
     from pebbler.errors import InputError
 
     curve = curve or plot is not None
@@ -79,28 +82,43 @@ def chain(
         )
     if options.adjoint and (compare or curve):
         raise InputError("--compare, --curve and --plot are for note 001's game: leave out --adjoint")
-    began = time.monotonic()
-    solved = _solve(options)
-    seconds = time.monotonic() - began
-    if output is not None:
-        solved.plan().save(output)
+    require_json(output, json)
+    require_plot(plot)
+    files = WrittenFiles()
     more: dict[str, Any] = {}
-    if compare:
-        more["compare"] = _compare(solved, options)
-    if curve:
-        more["curve"] = _curve(solved, options)
-    if plot is not None:
-        from pebbler.show.plots import draw_chain
+    answers: list[tuple[ChainSolution, dict[str, Any]]] = []
 
-        title = f"chain of length {solved.chain.length}, load or store {options.io:g}"
-        draw_chain(more["curve"]["red"], plot, title=title)
-    figures = _figures(solved, seconds)
-    if json:
-        emit_json(figures | {"proof": solved.proof} | more)
-    else:
-        _show(solved, figures, more)
-    if output is not None:
-        tell(f"wrote {output}")
+    def show() -> None:
+        solved, figures = answers[0]
+        files.write(output, lambda path: solved.plan().save(path))
+        if json:
+            emit_json(figures | {"proof": solved.proof} | more)
+        else:
+            _show(solved, figures, more, goes_to_stdout(output))
+
+    def keep() -> bool:
+        if not answers:
+            return False
+        show()
+        return files.name_kept("the chain's solution without all that was asked for beside it", plot)
+
+    with hold(keep):
+        began = time.monotonic()
+        solved = _solve(options)
+        answers.append((solved, _figures(solved, time.monotonic() - began)))
+        if compare:
+            more["compare"] = _compare(solved, options)
+        if curve:
+            more["curve"] = _curve(solved, options)
+        files.write(plot, lambda path: _draw(solved, options, more["curve"]["red"], path))
+    show()
+    files.name()
+
+
+def _draw(solved: ChainSolution, options: ChainOptions, reds: list[dict[str, Any]], path: Path) -> None:
+    from pebbler.show.plots import draw_chain
+
+    draw_chain(reds, path, title=f"chain of length {solved.chain.length}, load or store {options.io:g}")
 
 
 def _solve(options: ChainOptions) -> ChainSolution:
@@ -152,9 +170,11 @@ def _curve(solved: ChainSolution, options: ChainOptions) -> dict[str, Any]:
     }
 
 
-def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any]) -> None:
-    from pebbler.cli.output import number, table
+def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any], on_stderr: bool) -> None:
+    from pebbler.cli.output import number
+    from pebbler.cli.output import table as print_table
 
+    table = partial(print_table, stderr=on_stderr)
     chain = solved.chain
     names = {"peak_red": "peak checkpoints" if chain.adjoint else "peak red"}
     rows = [

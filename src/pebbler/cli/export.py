@@ -27,8 +27,10 @@ def export(
     Example: pebbler export plan.json -o plan.trace.json
     """
     from pebbler.cli.output import emit_json, tell
+    from pebbler.files import require_writable
     from pebbler.show.export import export as write
 
+    require_writable(output)
     write(plan, output, table=table, clock=clock)  # type: ignore[arg-type]
     if json:
         emit_json({"file": str(output)})

@@ -15,7 +15,8 @@ __all__ = ["graph"]
 def graph(
     graph: GraphName,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it as .json, .dot or .svg.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="Write it as .json, .dot or .svg; -: JSON to stdout.", show_default=False),
     ] = None,
     hazards: Annotated[bool, typer.Option("--hazards", help="List every hazard and why it exists.")] = False,
     json: Json = False,
@@ -24,23 +25,25 @@ def graph(
 
     Example: pebbler graph note-mlp --hazards
     """
-    from pebbler.cli.output import emit_json, number, say, table, tell
+    from pebbler.cli.output import emit_json, number, say, table
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json
     from pebbler.errors import quoted
     from pebbler.game.summary import summarise
     from pebbler.show.drawing import save_graph
     from pebbler.workloads import load
 
+    require_json(output, json, ".json", ".dot", ".svg", what="a graph")
     loaded = load(graph)
     about = summarise(loaded)
     found = loaded.dataflow.hazards() if hazards else []
-    if output is not None:
-        save_graph(loaded, output)
+    files = WrittenFiles()
+    files.write(output, lambda path: loaded.save(path) if goes_to_stdout(path) else save_graph(loaded, path))
     if json:
         reasons = [
             {"kind": h.kind, "before": h.before, "after": h.after, "tensor": h.tensor, "why": h.why()} for h in found
         ]
         emit_json(about.to_dict() | ({"hazards": reasons} if hazards else {}))
-    else:
+    elif not goes_to_stdout(output):
         counts = [[kind, count, number(units)] for kind, (count, units) in about.kinds.items()]
         title = f"{quoted(loaded.name)}: {about.ops:,} ops, {about.tensors:,} tensors"
         table(title, ["kind", "tensors", quoted(loaded.unit)], counts)
@@ -52,5 +55,4 @@ def graph(
         table("", ["hazards", "legal orders", "without WAR"], [[hazard_counts, *orders]])
         for hazard in found:
             say(f"{hazard.kind} {hazard.why()}")
-    if output is not None:
-        tell(f"wrote {output}")
+    files.name()

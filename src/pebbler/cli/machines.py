@@ -6,13 +6,16 @@ from typing import Annotated
 
 import typer
 
-from pebbler.cli.options import Json
+from pebbler.cli.options import Json, complete_machine
 
 __all__ = ["machines"]
 
 
 def machines(
-    name: Annotated[str | None, typer.Argument(help="Show this machine's file.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this machine's file.", show_default=False, autocompletion=complete_machine),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the built-in machines, or show one as TOML: a start for your own.

@@ -10,13 +10,75 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["GraphName", "Json", "PlanFile", "PlanOutput", "grouped"]
+__all__ = [
+    "GraphName",
+    "Json",
+    "PlainCommand",
+    "PlainGroup",
+    "PlanFile",
+    "PlanOutput",
+    "complete_experiment",
+    "complete_machine",
+    "complete_workload",
+    "grouped",
+]
+
+
+def complete_machine(incomplete: str) -> list[str]:
+    """Return the built-in machines that begin so, for the shell."""
+    from pebbler.game.machine import builtin_machines
+
+    return [name for name in builtin_machines() if name.startswith(incomplete)]
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return the built-in workloads that begin so, for the shell."""
+    from pebbler.workloads import catalogue
+
+    names = [usage.partition(":")[0].partition("[")[0] for usage in catalogue()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_experiment(incomplete: str) -> list[str]:
+    """Return the notes' experiments that begin so, for the shell."""
+    from pebbler.notes import EXPERIMENTS
+
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-GraphName = Annotated[str, typer.Argument(help="A graph file (JSON) or a built-in workload.", show_default=False)]
-PlanFile = Annotated[Path, typer.Argument(help="A plan file (JSON).", show_default=False)]
-PlanOutput = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan (JSON).", show_default=False)]
+GraphName = Annotated[
+    str,
+    typer.Argument(
+        help="A graph file (JSON) or a built-in workload.", show_default=False, autocompletion=complete_workload
+    ),
+]
+PlanFile = Annotated[Path, typer.Argument(help="A plan file (JSON); -: from stdin.", show_default=False)]
+PlanOutput = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the plan (JSON); -: to stdout.", show_default=False)
+]
+
+
+class _FlagsWithoutType:
+    """Commands whose help shows no type beside a flag: it takes no value."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags with nothing to show as their value."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if getattr(one, "is_flag", False) and one.metavar is None:
+                one.metavar = ""
+        return found
+
+
+class PlainCommand(_FlagsWithoutType, TyperCommand):
+    """One command."""
+
+
+class PlainGroup(_FlagsWithoutType, TyperGroup):
+    """The program itself."""
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

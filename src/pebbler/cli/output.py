@@ -17,7 +17,9 @@ from rich.text import Text
 from pebbler.game.amounts import energy_text as energy
 from pebbler.game.amounts import number_text as number
 
-__all__ = ["emit_json", "energy", "number", "progress", "say", "table", "tell"]
+__all__ = ["emit_json", "end_progress", "energy", "number", "progress", "say", "table", "tell"]
+
+_bars: list[Progress] = []  # those that show now
 
 
 def emit_json(value: Any) -> None:
@@ -37,9 +39,9 @@ def tell(text: str) -> None:
     console.print(_text(text, console))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table on stdout; cells that are numbers, or end a row of words, align right."""
-    console = Console(highlight=False)
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, stderr: bool = False) -> None:
+    """Print a table on stdout, or on stderr; cells that are numbers, or end a row of words, align right."""
+    console = Console(highlight=False, stderr=stderr)
     if title:
         console.print(_text(title, console, style="bold"))
     grid = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
@@ -74,9 +76,19 @@ def progress(description: str) -> Iterator[Callable[[str, float | None], None]]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        _bars.append(bar)
         task = bar.add_task(description, total=None)
 
         def update(text: str, fraction: float | None = None) -> None:
             bar.update(task, description=text, total=None if fraction is None else 1.0, completed=fraction or 0.0)
 
-        yield update
+        try:
+            yield update
+        finally:
+            _bars.remove(bar)
+
+
+def end_progress() -> None:
+    """Take every bar off the terminal, for a command that ends in the middle of its work."""
+    for bar in tuple(_bars):
+        bar.stop()

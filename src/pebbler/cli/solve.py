@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pebbler.cli.options import GraphName, Json, PlanOutput, grouped
+from pebbler.cli.options import GraphName, Json, PlanOutput, complete_machine, grouped
 
 if TYPE_CHECKING:
     from pebbler.game.plan import Plan
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["solve"]
 
+_SOLVING_SHARE = 0.5  # of the time, when the rest is for what the plan is compared with
+
 
 @dataclass(frozen=True)
 class SolveOptions:
@@ -24,7 +26,11 @@ class SolveOptions:
 
     machine: Annotated[
         str | None,
-        typer.Option(help="A built-in machine or a TOML file; notes, or red-blue for pebbles.", show_default=False),
+        typer.Option(
+            help="A built-in machine or a TOML file; notes, or red-blue for pebbles.",
+            show_default=False,
+            autocompletion=complete_machine,
+        ),
     ] = None
     steady: Annotated[
         bool | None,
@@ -45,7 +51,9 @@ def solve(
     graph: GraphName,
     options: SolveOptions,
     output: PlanOutput = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Show what each kind of optimisation brings.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show what each kind of optimisation brings, in half of the time.")
+    ] = False,
     least_capacity: Annotated[
         bool, typer.Option("--least-capacity", help="Find the least fast memory that works instead.")
     ] = False,
@@ -58,43 +66,39 @@ def solve(
 ) -> None:
     """Find the cheapest plan of a graph on a machine, and say how good it is.
 
-    Exit status 0: a plan was found; 1: there is none, and the message says why; 2: wrong input. Ctrl-C keeps the best so far.
+    Exit status 0: a plan was found; 1: there is none, and the message says why; 2: wrong input; 130: Ctrl-C, and the best
+    plan so far is printed and saved. `-o -` writes the plan to stdout.
 
     Example: pebbler solve mlp:n=20,hidden=1000 --machine notes --time-limit 60 -o plan.json
     """
-    from pebbler.cli.output import progress, tell
-    from pebbler.notes.reference_orders import compared_orders, marked_orders
-    from pebbler.solver.ablation import compare as compare_steps
-    from pebbler.solver.methods import program_order_energy
+    from pebbler.cli.interruption import hold
+    from pebbler.cli.written_files import WrittenFiles, require_json, require_page, require_plot
 
+    require_json(output, json)
+    require_page(report)
+    require_plot(plot)
     if least_capacity:
         _show_least_capacity(graph, options, json)
         return
-    search, plan = _search(graph, options, json)
-    seconds = search.elapsed
-    base = program_order_energy(search.problem)
-    rows: list[AblationRow] = []
-    if compare:
-        with progress("comparing") as update:
-            rows = compare_steps(
-                search, options.tile, compared_orders(), lambda name: update(f"comparing: {name}", None)
-            )
-    if output is not None:
-        plan.save(output)
-    if report is not None:
-        from pebbler.show.report import report as write_report
+    work = _Solving(graph, options, compare)
+    files = WrittenFiles()
 
-        with progress("gathering what the page shows"):
-            write_report(plan, report, references=marked_orders())
-    if plot is not None:
-        from pebbler.show.plots import draw_steps
+    def keep() -> bool:
+        if work.search is None or work.search.best is None:
+            return False
+        answer = work.answer()
+        files.write(output, answer.plan.save)
+        answer.show(json, output)
+        return files.name_kept("the best plan so far", report, plot)
 
-        steps = [(row.name, row.energy) for row in rows[:-1]]
-        draw_steps(plan, steps or [("program order", base), ("pebbler", plan.energy)], plot)
-    (_print_json if json else _print_tables)(plan, base, rows, seconds)
-    for file in (output, report, plot):
-        if file is not None:
-            tell(f"wrote {file}")
+    with hold(keep, work.interrupt):
+        work.run(json)
+        answer = work.answer()
+        files.write(report, lambda path: _write_page(answer.plan, path))
+        files.write(plot, answer.draw)
+    files.write(output, answer.plan.save)
+    answer.show(json, output)
+    files.name()
 
 
 def _show_least_capacity(graph: str, options: SolveOptions, json: bool) -> None:
@@ -113,68 +117,148 @@ def _show_least_capacity(graph: str, options: SolveOptions, json: bool) -> None:
     say(least.reason)
 
 
-def _search(graph: str, options: SolveOptions, json: bool) -> tuple[Search, Plan]:
-    """Return the finished search and its plan, having shown how it goes."""
-    from pebbler.cli.output import emit_json, energy, progress
-    from pebbler.game.machine import energy_unit
-    from pebbler.solver import finish, solve_search
-    from pebbler.solver.problem import Impossible
+class _Solving:
+    """A search and what is compared with it, as far as they have come."""
 
-    with progress(f"solving {graph}") as update:
+    def __init__(self, graph: str, options: SolveOptions, compare: bool) -> None:
+        self.graph, self.options, self.compare = graph, options, compare
+        self.search: Search | None = None
+        self.rows: list[AblationRow] = []
+        self.interrupted = False
 
-        def show(search: Search) -> None:
-            unit = energy_unit(search.problem.graph.unit)
-            best = "no plan yet" if search.best is None else f"best {energy(search.energy, unit)}"
-            update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
+    def interrupt(self) -> None:
+        """End what goes on, with the best plan so far."""
+        self.interrupted = True
+        if self.search is not None:
+            self.search.interrupt()
 
-        try:
-            search = solve_search(graph, **asdict(options), report=show)
-            return search, finish(search)
-        except Impossible as error:
-            if json:
-                emit_json({"status": "impossible", "error": str(error)})
-            raise
+    def run(self, json: bool) -> None:
+        """Search, show how it goes, and compare."""
+        from pebbler.cli.output import emit_json, energy, progress
+        from pebbler.game.machine import energy_unit
+        from pebbler.solver import finish, new_search
+        from pebbler.solver.methods import run
+        from pebbler.solver.problem import Impossible
+
+        with progress(f"solving {self.graph}") as update:
+
+            def show(search: Search) -> None:
+                unit = energy_unit(search.problem.graph.unit)
+                best = "no plan yet" if search.best is None else f"best {energy(search.energy, unit)}"
+                update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
+
+            arguments = asdict(self.options)
+            if self.compare:
+                arguments["time_limit"] *= _SOLVING_SHARE
+            try:
+                self.search = new_search(self.graph, **arguments, report=show)
+                run(self.search, self.options.tile)
+                finish(self.search)
+            except Impossible as error:
+                if json and not self.interrupted:
+                    emit_json({"status": "impossible", "error": str(error)})
+                raise
+        if self.compare and not self.interrupted:
+            self._compare(self.search)
+
+    def _compare(self, search: Search) -> None:
+        from pebbler.cli.output import progress
+        from pebbler.notes.reference_orders import compared_orders
+        from pebbler.solver.ablation import compare
+
+        left = max(0.0, self.options.time_limit - search.elapsed)
+        with progress("comparing") as update:
+            self.rows = compare(
+                search, self.options.tile, compared_orders(), lambda name: update(f"comparing: {name}", None), left
+            )
+
+    def answer(self) -> _Answer:
+        """Return the best plan so far and what is known about it."""
+        from pebbler.solver import finish
+
+        assert self.search is not None
+        return _Answer(finish(self.search), self.search.program_order, self.rows, self.search.elapsed)
 
 
-def _print_json(plan: Plan, base: float | None, rows: list[AblationRow], seconds: float) -> None:
-    from pebbler.cli.output import emit_json
+@dataclass(frozen=True)
+class _Answer:
+    """A plan and what it is compared with."""
 
-    figures = {
-        "energy": plan.energy,
-        "bound": plan.bound,
-        "gap": plan.gap,
-        "status": plan.status,
-        "program_order_energy": base,
-        "seconds": round(seconds, 3),
-        "moves": len(plan.moves),
-        "proof": plan.proof,
-        "graph": plan.graph.name,
-    }
-    emit_json(figures | ({"compare": rows} if rows else {}))
+    plan: Plan
+    base: float | None  # program order, where it fits
+    rows: list[AblationRow]
+    seconds: float
+
+    def draw(self, path: Path) -> None:
+        """Draw the energies: of every row, or of program order and the plan."""
+        from pebbler.show.plots import draw_steps
+
+        steps = [(row.name, row.energy) for row in self.rows[:-1]]
+        draw_steps(self.plan, steps or [("program order", self.base), ("pebbler", self.plan.energy)], path)
+
+    def show(self, json: bool, output: Path | None) -> None:
+        """Print the answer; on stderr if the plan itself goes to stdout."""
+        from pebbler.cli.written_files import goes_to_stdout
+
+        if json:
+            self._print_json()
+        else:
+            self._print_tables(goes_to_stdout(output))
+
+    def _print_json(self) -> None:
+        from pebbler.cli.output import emit_json
+
+        plan = self.plan
+        figures = {
+            "energy": plan.energy,
+            "bound": plan.bound,
+            "gap": plan.gap,
+            "status": plan.status,
+            "program_order_energy": self.base,
+            "seconds": round(self.seconds, 3),
+            "moves": len(plan.moves),
+            "proof": plan.proof,
+            "graph": plan.graph.name,
+        }
+        cut_off = {"cut_off": True} if plan.meta.get("cut_off") else {}
+        emit_json(figures | cut_off | ({"compare": self.rows} if self.rows else {}))
+
+    def _print_tables(self, on_stderr: bool) -> None:
+        from pebbler.cli.output import energy, number, table
+        from pebbler.solver.methods import ON_DEMAND
+
+        plan, base, unit = self.plan, self.base, self.plan.energy_unit
+        if self.rows:
+            cells = [[row.name, energy(row.energy, unit), _share(row.energy, base), row.note] for row in self.rows]
+            table("What each step brings", ["schedule", "energy", "of program order", "note"], cells, stderr=on_stderr)
+        program_order = energy(base, unit) if base is not None else "does not fit"
+        if plan.machine.management == "explicit":
+            program_order += f" ({ON_DEMAND})"
+        table(
+            f"{(plan.source or plan.graph).name} on {plan.machine.name}: {plan.status}",
+            ["figure", "value"],
+            [
+                ["energy", energy(plan.energy, unit)],
+                ["lower bound", energy(plan.bound, unit)],
+                ["gap", _percent(plan.gap)],
+                ["program order", program_order],
+                ["times less", f"{base / plan.energy:.2f}" if base and plan.energy else "-"],
+                ["moves", number(len(plan.moves))],
+                ["graph", plan.graph.name],
+                ["bound from", plan.proof],
+                ["seconds", f"{self.seconds:.1f}"],
+            ],
+            stderr=on_stderr,
+        )
 
 
-def _print_tables(plan: Plan, base: float | None, rows: list[AblationRow], seconds: float) -> None:
-    from pebbler.cli.output import energy, number, table
+def _write_page(plan: Plan, path: Path) -> None:
+    from pebbler.cli.output import progress
+    from pebbler.notes.reference_orders import marked_orders
+    from pebbler.show.report import report
 
-    unit = plan.energy_unit
-    if rows:
-        cells = [[row.name, energy(row.energy, unit), _share(row.energy, base), row.note] for row in rows]
-        table("What each step brings", ["schedule", "energy", "of program order", "note"], cells)
-    table(
-        f"{(plan.source or plan.graph).name} on {plan.machine.name}: {plan.status}",
-        ["figure", "value"],
-        [
-            ["energy", energy(plan.energy, unit)],
-            ["lower bound", energy(plan.bound, unit)],
-            ["gap", _percent(plan.gap)],
-            ["program order", energy(base, unit) if base is not None else "does not fit"],
-            ["times less", f"{base / plan.energy:.2f}" if base and plan.energy else "-"],
-            ["moves", number(len(plan.moves))],
-            ["graph", plan.graph.name],
-            ["bound from", plan.proof],
-            ["seconds", f"{seconds:.1f}"],
-        ],
-    )
+    with progress("gathering what the page shows"):
+        report(plan, path, references=marked_orders())
 
 
 def _share(amount: float | None, base: float | None) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pebbler.cli.options import Json, PlanOutput
+
+if TYPE_CHECKING:
+    from pebbler.torch import TorchPlan
 
 __all__ = ["torch"]
 
 
 def torch(
     step: Annotated[
-        str, typer.Argument(help="module:function; the function returns (step, args).", show_default=False)
+        str,
+        typer.Argument(
+            help="module:function or file.py:function; the function returns (step, args).", show_default=False
+        ),
     ],
     budget: Annotated[
         str | None, typer.Option(help="Bytes, such as 2GiB; none: only free early.", show_default=False)
@@ -42,31 +48,61 @@ def torch(
     """Plan a PyTorch training step so that it never holds more than a budget, and say what that costs.
 
     The named function takes nothing and returns the step and its arguments, as in examples/train_in_budget.py. Needs
-    PyTorch, the extra "torch". Exit status 1: no plan keeps the budget, and the message says which would do.
+    PyTorch, the extra "torch". Exit status 1: no plan keeps the budget, and the message says which would do;
+    130: Ctrl-C, and the best plan so far, where there is one, is printed and saved.
 
     Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json
     """
-    from pebbler.cli.output import emit_json, progress, table, tell
-    from pebbler.run.torch.plan.byte_sizes import shown_bytes
+    from pebbler.cli.interruption import hold
+    from pebbler.cli.output import progress
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json
+    from pebbler.solver.problem import Search
+
+    require_json(output, json)
     from pebbler.torch import load_step, plan
 
-    function, args = load_step(step)
-    with progress(f"planning {step}"):
-        made = plan(
+    files = WrittenFiles()
+    found: list[TorchPlan] = []
+
+    def show() -> None:
+        files.write(output, found[0].save)
+        (_print_json if json else _print_table)(step, found[0], goes_to_stdout(output))
+
+    def keep() -> bool:
+        if found:
+            show()
+            files.name_kept("the best plan so far")
+        return bool(found)
+
+    def stop() -> None:
+        Search.all_interrupted = True
+
+    with hold(keep, stop), progress(f"planning {step}"):
+        function, args = load_step(step)
+        found.append(plan(
             function, args, budget=budget, device=device, objective=objective, kernels=kernels, offload=offload,  # type: ignore[arg-type]
             headroom=headroom, time_limit=time_limit,
-        )  # fmt: skip
-    if output is not None:
-        made.save(output)
+        ))  # fmt: skip
+    show()
+    files.name()
+
+
+def _print_json(step: str, made: TorchPlan, on_stderr: bool) -> None:
+    from pebbler.cli.output import emit_json
+
     figures = {
         "budget": made.budget, "peak": made.peak, "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
         "objective": made.objective, "kernels": made.kernels, "recomputed": made.recomputed, "offloaded": made.offloaded,
         "ops": len(made.plan.graph.ops),
         "status": made.status, "gap": made.gap, "fingerprint": made.fingerprint,
     }  # fmt: skip
-    if json:
-        emit_json(figures)
-        return
+    emit_json(figures | ({"cut_off": True} if made.plan.meta.get("cut_off") else {}))
+
+
+def _print_table(step: str, made: TorchPlan, on_stderr: bool) -> None:
+    from pebbler.cli.output import table
+    from pebbler.run.torch.plan.byte_sizes import shown_bytes
+
     unit = "s" if made.objective == "time" else "J"
     table(
         f"{step}: {made.status}",
@@ -79,6 +115,5 @@ def torch(
             ["ops, and runs again", f"{len(made.plan.graph.ops):,}, {made.recomputed:,}"],
             ["to the host's memory", shown_bytes(made.offloaded)],
         ],
+        stderr=on_stderr,
     )
-    if output is not None:
-        tell(f"wrote {output}")

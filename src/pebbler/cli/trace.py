@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pebbler.cli.options import Json
+from pebbler.cli.options import Json, complete_workload
 
 __all__ = ["trace"]
 
@@ -16,7 +16,12 @@ __all__ = ["trace"]
 def trace(
     subject: Annotated[
         str,
-        typer.Argument(metavar="PLAN|GRAPH", help="A plan, a graph file or a built-in workload.", show_default=False),
+        typer.Argument(
+            metavar="PLAN|GRAPH",
+            help="A plan, a graph file or a built-in workload.",
+            show_default=False,
+            autocompletion=complete_workload,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write (NPZ).", show_default=False)],
     allocator: Annotated[
@@ -33,12 +38,14 @@ def trace(
     """
     from pebbler.cli.output import emit_json, progress, tell
     from pebbler.errors import InputError
+    from pebbler.files import require_writable
     from pebbler.trace.plan_trace import trace_plan
     from pebbler.trace.traces import Trace
     from pebbler.workloads import load_subject
 
     if output.suffix.lower() != ".npz":
         raise InputError(f"{output}: a trace file must end in .npz")
+    require_writable(output)
     count = 0
     with progress(f"tracing {subject}") as update:
 

@@ -16,7 +16,7 @@ from pebbler.notes import note_plots
 from pebbler.notes.experiment import Experiment, NoteFigure, Value, show
 from pebbler.version import VERSION
 
-__all__ = ["markdown", "results", "versions", "write_findings"]
+__all__ = ["finding_files", "markdown", "results", "versions", "write_findings"]
 
 FORMAT = "pebbler-results-1"
 
@@ -28,6 +28,12 @@ def write_findings(experiment: Experiment, folder: Path, seconds: float) -> None
         write_bytes(folder / f"{plot.name}.svg", note_plots.svg(plot))
     write_text(folder / "findings.md", markdown(experiment))
     write_json(folder / "results.json", results(experiment, seconds))
+
+
+def finding_files(experiment: Experiment, folder: Path) -> list[Path]:
+    """Return the files that `write_findings` writes."""
+    plots = [folder / f"{plot.name}.{kind}" for plot in experiment.plots for kind in ("png", "svg")]
+    return [folder / "results.json", folder / "findings.md", *plots]
 
 
 def results(experiment: Experiment, seconds: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import write_text
+from pebbler.files import require_writable, write_text
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
@@ -38,11 +38,13 @@ def reproduce(
     out: str | Path | None = None,
     progress: Progress | None = None,
     solve: Solver | None = None,
+    finished: Callable[[str, Experiment], None] | None = None,
 ) -> dict[str, Experiment]:
-    """TrainingRun experiments, all of them by default, and return what each found; `out` is a folder for their files.
+    """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
 
     `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
-    a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run.
+    a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run. `finished` is
+    given every experiment as soon as it is done and its files are written.
 
     >>> found = reproduce(["ard"])
     >>> found["ard"].ok
@@ -54,6 +56,7 @@ def reproduce(
             raise InputError(f"no experiment is called {quoted(name)}{near_matches(name, EXPERIMENTS)}")
     folder = None if out is None else Path(out)
     if folder is not None:
+        require_writable(folder / REPORT)
         _sweep(folder)
     found: dict[str, Experiment] = {}
     for done, name in enumerate(chosen):
@@ -67,6 +70,8 @@ def reproduce(
             from pebbler.notes.findings import write_findings
 
             write_findings(found[name], folder / name, time.perf_counter() - began)
+        if finished is not None:
+            finished(name, found[name])
     if folder is not None:
         from pebbler.notes.notes_page import page
 
@@ -78,7 +83,10 @@ def reproduce(
 
 def plan_quickly(graph: Graph, machine: Machine) -> Plan:
     """Return a good plan after a fixed amount of work, so that it is the same on every machine."""
-    return solve_graph(graph, machine, time_limit=None, threads=1, quick=True)
+    plan = solve_graph(graph, machine, time_limit=None, threads=1, quick=True)
+    if plan.meta.get("cut_off"):
+        raise KeyboardInterrupt  # without a time limit nothing else cuts it off, and figures of half a search are none
+    return plan
 
 
 def _sweep(folder: Path) -> None:

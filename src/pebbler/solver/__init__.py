@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pebbler.solver.capacity import LeastMemory
     from pebbler.solver.problem import Search, Start
 
-__all__ = ["Tile", "find_least_capacity", "solve", "solve_search"]
+__all__ = ["Tile", "find_least_capacity", "finish", "new_search", "solve", "solve_search"]
 
 Tile = Literal["auto", "none"]
 
@@ -75,6 +75,25 @@ def solve_search(
 ) -> Search:
     """Return the finished search behind `solve`, for callers that want more than the plan."""
     from pebbler.solver.methods import run
+
+    search = new_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick)
+    run(search, tile)
+    return search
+
+
+def new_search(
+    graph: Graph | str | Path,
+    machine: Machine | str | Path | None = None,
+    steady: bool | None = None,
+    start: Start | None = None,
+    tile: Tile = "auto",
+    time_limit: float | None = 30.0,
+    threads: int | None = None,
+    seed: int = 0,
+    report: Callable[[Search], None] | None = None,
+    quick: bool = False,
+) -> Search:
+    """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
     from pebbler.solver.problem import Problem, Search
     from pebbler.solver.warm_up import kind_of, warm_up
 
@@ -88,7 +107,6 @@ def solve_search(
         warm_up(kind_of(problem.machine))
     search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
     search.quick = quick
-    run(search, tile)
     return search
 
 
@@ -97,21 +115,19 @@ def finish(search: Search) -> Plan:
     from pebbler.files import int_if_whole
     from pebbler.solver.problem import Impossible
 
-    if search.best is None:
+    best, energy, bound, proof = search.snapshot()
+    if best is None:
         raise Impossible("no legal plan was found in the time given; a longer time limit may find one")
-    bound = min(search.bound, search.energy)
-    status: Literal["optimal", "bounded", "heuristic"] = (
-        "optimal" if search.done else "bounded" if bound > 0 else "heuristic"
-    )
-    if status == "optimal":
-        bound = search.energy
-    meta = {"cut_off": True} if search.cut_off and status != "optimal" else {}
+    done = energy <= bound * (1 + 1e-12)
+    bound = energy if done else min(bound, energy)
+    status: Literal["optimal", "bounded", "heuristic"] = "optimal" if done else "bounded" if bound > 0 else "heuristic"
+    meta = {"cut_off": True} if (search.cut_off or search.interrupted) and not done else {}
     return replace(
-        search.best,
-        energy=int_if_whole(search.energy),
+        best,
+        energy=int_if_whole(energy),
         bound=int_if_whole(bound),
         status=status,
-        proof=search.proof,
+        proof=proof,
         meta=meta,
     )
 

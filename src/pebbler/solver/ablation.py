@@ -12,12 +12,12 @@ from pebbler.arrays import Ints
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.solver.methods import can_tile, program_order_energy
+from pebbler.solver.methods import ON_DEMAND, can_tile, program_order_energy
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
-from pebbler.solver.problem import Problem, Search
+from pebbler.solver.problem import Search
 from pebbler.solver.tiling import TransformSearch, solve_tiled
-from pebbler.solver.tiling.candidates import candidate_of
+from pebbler.solver.tiling.candidates import Candidate, candidate_of
 from pebbler.solver.tiling.list_order import forward_sweeps
 from pebbler.solver.tiling.node_graph import NodeGraph
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
@@ -38,11 +38,17 @@ class AblationRow:
 
 
 def compare(
-    search: Search, tile: str = "auto", references: References | None = None, report: Report | None = None
+    search: Search,
+    tile: str = "auto",
+    references: References | None = None,
+    report: Report | None = None,
+    seconds: float | None = None,
 ) -> list[AblationRow]:
     """Return the rows for a finished search: from program order, adding one freedom at a time, to its plan and its bound.
 
-    `references` are orders of op names to compare with, by name; each applies to graphs that have exactly these ops.
+    `references` are orders of op names to compare with, by name; each applies to graphs that have exactly these ops. The rows take
+    `seconds` together, as long as the search had by default. What they find is offered to the search, so that no row is better
+    than its plan.
 
     >>> from pebbler import workloads
     >>> from pebbler.solver import solve_search
@@ -58,15 +64,18 @@ def compare(
     'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
     """
     problem = search.problem
-    limit = 30.0 if search.time_limit is None else search.time_limit
-    if can_tile(problem, tile) or problem.machine.management != "explicit":
-        rows = _TransformAblation(problem, limit, references or {}, report or (lambda name: None)).run()
+    if seconds is None:
+        seconds = 30.0 if search.time_limit is None else search.time_limit
+    search.time_limit = search.elapsed + seconds
+    tiled = can_tile(problem, tile)
+    if tiled or problem.machine.management != "explicit":
+        rows = _TransformAblation(search, seconds, references or {}, report or (lambda name: None)).run(tiled)
     elif len(problem.machine.level) > 1:
-        rows = _ablate_paging(problem, limit)
+        rows = _ablate_paging(search, seconds)
     else:
         base = program_order_energy(problem)
         rows = [
-            AblationRow("program order", base, "" if base is not None else "does not fit"),
+            AblationRow("program order", base, ON_DEMAND if base is not None else "does not fit"),
             AblationRow("+ recomputation", search.energy),
         ]
     if search.energy < (rows[-1].energy or math.inf):
@@ -75,16 +84,26 @@ def compare(
     return [*rows, AblationRow("bound", min(search.bound, search.energy), search.proof)]
 
 
-def _ablate_paging(problem: Problem, time_limit: float) -> list[AblationRow]:
+def _part(search: Search, seconds: float) -> Search:
+    """Return a search of its own whose plans are offered to this one as well, within the time that this one has."""
+
+    def pass_on(inner: Search) -> None:
+        search.offer_plan(inner.best)
+
+    return search.part(min(seconds, search.remaining), pass_on)
+
+
+def _ablate_paging(search: Search, time_limit: float) -> list[AblationRow]:
     """Return the best energy found as more is left free: nothing, residency, order, recomputation."""
     rows: list[AblationRow] = []
+    problem = search.problem
 
-    def add(name: str, search: Search) -> None:
-        rows.append(AblationRow(name, None if search.best is None else search.energy))
+    def add(name: str, search: Search, note: str = "") -> None:
+        rows.append(AblationRow(name, None if search.best is None else search.energy, note))
 
-    limited = Search(problem, time_limit * 0.3)
+    limited = _part(search, time_limit * 0.3)
     limited.offer_plan(program_order_plan(problem))
-    add("program order", limited)
+    add("program order", limited, ON_DEMAND)
     solver = PagingSolver(limited)
     solver.prepare()
     greedy = Search(problem)
@@ -115,34 +134,47 @@ def _ablate_paging(problem: Problem, time_limit: float) -> list[AblationRow]:
 class _TransformAblation:
     """The rows of a graph that may be tiled or fused, or that runs on caches."""
 
-    def __init__(self, problem: Problem, time_limit: float, references: References, report: Report) -> None:
-        self.problem, self.time_limit, self.report, self.references = problem, time_limit, report, references
+    def __init__(self, search: Search, seconds: float, references: References, report: Report) -> None:
+        self.search, self.problem, self.seconds = search, search.problem, seconds
+        self.report, self.references = report, references
         self.rows: list[AblationRow] = []
         self.lowest = math.inf
 
-    def run(self) -> list[AblationRow]:
+    def run(self, tiled: bool) -> list[AblationRow]:
+        """Return the rows; unless `tiled`, those for plans of the graph as it is."""
         problem = self.problem
-        self._add("program order", lambda: self._energy_of(np.arange(len(problem.graph.ops), dtype=np.int64)))
+        base = program_order_energy(problem)
+        note = ON_DEMAND if problem.machine.management == "explicit" else ""
+        self._add("program order", lambda: math.inf if base is None else base, note)
         self._add_references()
         self._add("best whole-tensor order", lambda: self._best(0.15, fused=False))
         if problem.machine.management == "recency":
             return self.rows
-        self._add("+ fusion", lambda: self._best(0.1, fused=True))
-        search = Search(problem, self.time_limit * 0.35)
-        transforms = TransformSearch(search, TransformSpace(problem.graph), self.time_limit * 0.25)
-        transforms.explore(recompute=False)
-        self._add("+ tiling", lambda: self._forward(transforms), "every sweep over the tiles from first to last")
-        self._add("+ reversed sweep", lambda: search.energy, transforms.best.describe())
-        search = Search(problem, self.time_limit * 0.4)
+        if tiled:
+            self._add_tilings()
+        again = _part(self.search, self.seconds * 0.4)
         self.report("+ recomputation")
-        solve_tiled(search)
-        self._add("+ recomputation", lambda: search.energy, "" if search.best is None else search.best.graph.name)
+        if again.remaining > 0:
+            solve_tiled(again, tile="auto" if tiled else "none")
+        self._add("+ recomputation", lambda: again.energy, "" if again.best is None else again.best.graph.name)
         return self.rows
+
+    def _add_tilings(self) -> None:
+        """Add what fusion and tiling bring, tiles visited from first to last and then in the best directions."""
+        self._add("+ fusion", lambda: self._best(0.1, fused=True))
+        part = _part(self.search, self.seconds * 0.35)
+        transforms = TransformSearch(part, TransformSpace(self.problem.graph), self.seconds * 0.25)
+        if part.remaining > 0:
+            transforms.explore(recompute=False)
+        self._add("+ tiling", lambda: self._forward(transforms), "every sweep over the tiles from first to last")
+        self._add("+ reversed sweep", lambda: part.energy, transforms.best.describe())
 
     def _add(self, name: str, energy: Callable[[], float], note: str = "") -> None:
         """Add a row; whatever is allowed includes what was allowed before it."""
         self.report(name)
-        self.lowest = min(self.lowest, energy())
+        found = energy()
+        self.lowest = min(self.lowest, found)
+        note = "no time was left" if found == math.inf and self.search.remaining == 0 else note
         self.rows.append(AblationRow(name, None if self.lowest == math.inf else self.lowest, note))
 
     def _add_references(self) -> None:
@@ -164,28 +196,36 @@ class _TransformAblation:
         """Return what an order of the graph as it is costs; on an explicit machine with a quick placement."""
         nodes = NodeGraph.of(self.problem.graph)
         assert nodes is not None
-        candidate = candidate_of(self.problem, nodes, given=order)
-        return math.inf if candidate is None else candidate.energy
+        return self._offered(candidate_of(self.problem, nodes, given=order))
+
+    def _offered(self, candidate: Candidate | None) -> float:
+        """Return a candidate's energy, infinite for none, having offered its plan to the search."""
+        if candidate is None:
+            return math.inf
+        if candidate.energy < self.search.energy:
+            moves, start = candidate.moves()
+            self.search.offer(moves, start, candidate.graph)
+        return candidate.energy
 
     def _best(self, share: float, *, fused: bool) -> float:
         """Return the best order of the graph as it is, or with all that can be fused away."""
+        part = _part(self.search, share * self.seconds)
+        if part.remaining == 0:
+            return math.inf
         space = TransformSpace(self.problem.graph)
-        transform = TransformSearch(Search(self.problem), space, 0.0).fused() if fused else Transform()
+        transform = TransformSearch(part, space, 0.0).fused() if fused else Transform()
         nodes = space.nodes(transform)
         candidate = None if nodes is None else candidate_of(self.problem, nodes)
-        if candidate is None:
-            return math.inf
-        search = Search(self.problem, share * self.time_limit)
-        candidate.improve(lambda: search.remaining, 4_000)
-        return candidate.energy
+        if candidate is not None:
+            candidate.improve(lambda: part.remaining, 4_000)
+        return self._offered(candidate)
 
     def _forward(self, transforms: TransformSearch) -> float:
         """Return the best of the tilings tried when every sweep goes from the first tile to the last."""
         best = math.inf
-        search, space = Search(self.problem, 0.1 * self.time_limit), transforms.space
+        part, space = _part(self.search, 0.1 * self.seconds), transforms.space
         for transform in sorted(transforms.candidates, key=lambda one: (transforms.energy(one), space.rank(one))):
-            nodes = space.nodes(transform) if transform.sizes else None
-            if nodes is not None and search.remaining > 0:
-                candidate = candidate_of(self.problem, nodes, given=forward_sweeps(nodes))
-                best = min(best, math.inf if candidate is None else candidate.energy)
+            nodes = space.nodes(transform) if transform.sizes and part.remaining > 0 else None
+            if nodes is not None:
+                best = min(best, self._offered(candidate_of(self.problem, nodes, given=forward_sweeps(nodes))))
         return best

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 
 from pebbler.game.machine import Machine
 from pebbler.game.moves import Copy, Moves
@@ -16,7 +15,10 @@ from pebbler.referee.judgement import check
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.problem import Impossible, Problem, Search
 
-__all__ = ["can_tile", "program_order_energy", "run"]
+__all__ = ["ON_DEMAND", "can_tile", "program_order_energy", "run"]
+
+# What program order means where somebody has to decide what is where.
+ON_DEMAND = "each tensor loaded on demand, the longest unused thrown out"
 
 # States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
 _QUICK_STATES = 400_000
@@ -25,6 +27,7 @@ _ALL_STATES = 3_000_000
 
 def run(search: Search, tile: str) -> None:
     """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
+    search.as_it_is = not can_tile(search.problem, tile)
     with _interruptible(search):
         if search.problem.machine.management == "explicit":
             _run_explicit(search, tile)
@@ -34,24 +37,25 @@ def run(search: Search, tile: str) -> None:
 
 @contextmanager
 def _interruptible(search: Search) -> Iterator[None]:
-    """Let Ctrl-C end the search with what it has; a second one, or one before there is any plan, ends the program.
+    """Let Ctrl-C end the search with what it has; if it has nothing, `KeyboardInterrupt` is raised once it has ended.
 
-    An exception must not be thrown into compiled code, so the signal only stops the search's clock.
+    An exception must never be thrown into compiled code, so the signal only stops the search's clock, however often it comes.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        if search.interrupted or search.best is None:
-            raise KeyboardInterrupt
-        search.interrupted = search.cut_off = True
-
-    before = signal.signal(signal.SIGINT, stop)
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, lambda *_: search.interrupt())
     try:
         yield
+    except Impossible:
+        if not search.interrupted:  # otherwise all it means is that there was no time
+            raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if search.interrupted:
+        search.cut_off = True
+        if search.best is None:
+            raise KeyboardInterrupt
 
 
 def can_tile(problem: Problem, tile: str) -> bool:
@@ -89,6 +93,7 @@ def _run_cache(search: Search, tile: str) -> None:
 
     problem = search.problem
     search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
+    search.program_order = search.energy
     if search.time_limit == 0:
         search.cut_off = True
     else:  # however short the time, the bound comes first
@@ -114,6 +119,7 @@ def _run_explicit(search: Search, tile: str) -> None:
     # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
     limit = None if search.time_limit is None else 0.3 * search.time_limit
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
+    whole.as_it_is = True
     try:
         if not is_large(search):
             require_capacity(problem)
@@ -129,6 +135,7 @@ def _run_explicit(search: Search, tile: str) -> None:
 
 
 def _pass_on(inner: Search, outer: Search) -> None:
+    outer.program_order = inner.program_order
     if inner.best is not None and inner.energy < outer.energy:
         outer.offer(inner.best.moves, inner.best.start)
 
@@ -177,7 +184,9 @@ def _run_as_it_is(search: Search) -> None:
 def _offer_program_order(search: Search) -> None:
     from pebbler.solver.paging.demand_paging import program_order_plan
 
-    search.offer_plan(program_order_plan(search.problem))
+    plan = program_order_plan(search.problem)
+    if search.offer_plan(plan):
+        search.program_order = search.energy
 
 
 def _recompute_without_paging(search: Search) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
@@ -82,6 +86,17 @@ class Problem:
             return []
         return [number for number, tensor in enumerate(self.graph.tensors) if tensor.kind == "param"]
 
+    @cached_property
+    def whole_energies(self) -> bool:
+        """Whether every legal plan of the graph as it is costs a whole number: sizes are, so prices and op costs decide.
+
+        >>> from pebbler import machine, workloads
+        >>> Problem.of(workloads.chain(3), machine("red-blue")).whole_energies
+        True
+        """
+        prices = [price for level in self.machine.level for price in (level.read, level.write)]
+        return all(float(amount).is_integer() for amount in (*prices, *(op.cost for op in self.graph.ops)))
+
     def plan(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
         """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
         start = dict(self.start if start is None else start)
@@ -101,8 +116,11 @@ class Problem:
 class Search:
     """A running search: the best plan so far, the best bound so far, and the clock.
 
-    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called after every change.
+    Methods offer plans and bounds; only what the referee accepts is kept. `report` is called after every change. Other threads
+    may interrupt a search and take a `snapshot` of it.
     """
+
+    all_interrupted: ClassVar[bool] = False  # set to end every search of the program as if its time were over
 
     def __init__(
         self, problem: Problem, time_limit: float | None = None, report: Callable[[Search], None] | None = None
@@ -118,9 +136,12 @@ class Search:
         self.proof = "no energy is negative"
         self.cut_off = False  # set when time, not proof, ended some method
         self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
-        self.interrupted = False  # set to end the search as if its time were over
+        self.as_it_is = False  # set when plans of the graph in another form, tiled or fused, are not looked for
+        self.program_order: float | None = None  # what program order costs, once a method has tried it and it fits
         self._report = report
         self._outer: Search | None = None
+        self._interrupted = False
+        self._lock = threading.Lock()
 
     def part(
         self,
@@ -133,6 +154,15 @@ class Search:
         inner._outer = self
         return inner
 
+    def interrupt(self) -> None:
+        """End the search, and those that are part of it, as if its time were over."""
+        self._interrupted = True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the search, or one that it is part of, was interrupted."""
+        return Search.all_interrupted or self._interrupted or (self._outer is not None and self._outer.interrupted)
+
     @property
     def elapsed(self) -> float:
         """Seconds since the search began."""
@@ -141,7 +171,8 @@ class Search:
     @property
     def remaining(self) -> float:
         """Seconds left; infinite without a limit, never negative, and 0 once the search is interrupted."""
-        if self.interrupted or (self._outer is not None and self._outer.interrupted):
+        if self.interrupted:
+            self.cut_off = True
             return 0.0
         return float("inf") if self.time_limit is None else max(0.0, self.time_limit - self.elapsed)
 
@@ -176,17 +207,29 @@ class Search:
         judgement = check(plan)
         if not judgement.legal:
             raise AssertionError(f"a solver offered an illegal plan: {judgement.error}")
-        if judgement.energy >= self.energy:
-            return False
-        self.best, self.energy = plan, judgement.energy
+        with self._lock:
+            if judgement.energy >= self.energy:
+                return False
+            self.best, self.energy = plan, judgement.energy
         self._tell()
         return True
 
     def raise_bound(self, bound: float, proof: str) -> None:
-        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far."""
+        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far.
+
+        Where every plan costs a whole number, it is rounded up: from a little below, because sums of prices may be a little off.
+        """
+        if self.as_it_is and self.problem.whole_energies and math.isfinite(bound):
+            bound = max(bound, math.ceil(bound * (1 - 1e-9) - 1e-9))
         if bound > self.bound:
-            self.bound, self.proof = bound, proof
+            with self._lock:
+                self.bound, self.proof = bound, proof
             self._tell()
+
+    def snapshot(self) -> tuple[Plan | None, float, float, str]:
+        """Return the best plan with its energy, and the bound with its proof, that belong together at this moment."""
+        with self._lock:
+            return self.best, self.energy, self.bound, self.proof
 
     def _tell(self) -> None:
         if self._report is not None:

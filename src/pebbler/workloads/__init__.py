@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import is_file, read_bytes
+from pebbler.files import STANDARD_STREAM, is_file, read_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.plan import FORMAT as PLAN_FORMAT
 from pebbler.game.plan import Plan
@@ -69,7 +69,7 @@ def load(name: str | Path) -> Graph:
     'note-mlp'
     """
     text = str(name)
-    if is_file(text) or text.endswith(".json"):
+    if is_file(text) or text.endswith(".json") or text == STANDARD_STREAM:
         return Graph.load(text)
     try:
         return get(text)

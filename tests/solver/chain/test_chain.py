@@ -269,7 +269,7 @@ def test_energy_scales_with_the_prices():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"length": 100, "red": 2}, "The least is 3"),
+        ({"length": 100, "red": 2, "io": math.inf}, "The least is 3"),
         ({"length": 0, "red": 3}, "length must be a whole number >= 1"),
         ({"length": 5, "red": 3, "compute": -1}, "compute must be"),
         ({"length": 5, "red": 3, "io": math.nan}, "io must be"),

@@ -86,11 +86,10 @@ def solve_uniform(
     (299002, 'optimal', 199001, 1000)
     """
     chain = Chain.uniform(length, red, compute, io, store=store, load=load, backward=backward, adjoint=adjoint)
-    if not adjoint and length > 1 and red < 3:
+    if not adjoint and length > 1 and red == 2 and math.isinf(chain.store[1] + chain.load[1]):
         raise InputError(
-            f"{red} red pebbles are too few for a chain of length {length}: Backward(i) needs N_i and N_(i+1) red, and to compute "
-            "N_i again takes a third that stays further down. The least is 3. (With 2, every node would have to be stored and "
-            "loaded and none recomputed; solve_general takes such a chain.)"
+            f"2 red pebbles are too few for a chain of length {length} without slow memory: Backward(i) needs N_i and N_(i+1) red, "
+            "and to compute N_i again takes a third that stays further down. The least is 3"
         )
     return solve_general(chain)
 

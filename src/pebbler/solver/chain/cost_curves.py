@@ -61,7 +61,7 @@ def red_curve(length: int, reds: Iterable[int], compute: float = 1.0, io: float 
 
 
 def default_reds(length: int, red: int) -> list[int]:
-    """Return the numbers of red pebbles worth a look: 3 to 16, powers of two, `red` and its neighbours, and all that are of use.
+    """Return the numbers of red pebbles worth a look: 3 to 16 (2 if asked for), powers of two, `red`, its neighbours, all of use.
 
     >>> default_reds(30, 11)
     [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 31]
@@ -69,7 +69,10 @@ def default_reds(length: int, red: int) -> list[int]:
     most = length + 1
     powers = [2**k for k in range(5, 24)]
     return sorted(
-        {max(2 if length == 1 else 3, min(most, r)) for r in [*range(3, 17), *powers, red - 1, red, red + 1, most]}
+        {
+            max(2 if length == 1 or red == 2 else 3, min(most, r))
+            for r in [*range(3, 17), *powers, red - 1, red, red + 1, most]
+        }
     )
 
 

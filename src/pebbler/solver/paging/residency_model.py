@@ -215,6 +215,7 @@ class _ResidencyModel:
         solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = max(1, threads)
         solver.parameters.random_seed = seed % 2**31
+        solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
         if threads <= 1:
             solver.parameters.interleave_search = False
         status = solver.solve(self.model)

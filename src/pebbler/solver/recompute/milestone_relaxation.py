@@ -133,6 +133,7 @@ class Relaxation:
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
         solver.parameters.random_seed = seed
+        solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
         if math.isfinite(seconds):
             solver.parameters.max_time_in_seconds = seconds
         if math.isfinite(effort):

@@ -30,7 +30,7 @@ class TransformSearch:
         """Whether the time for trying transforms is over, or the work when the search is to be quick."""
         if self.search.quick and self.ops >= _QUICK_OPS:
             return True
-        if self.search.elapsed >= self.deadline:
+        if self.search.elapsed >= self.deadline or self.search.remaining == 0:
             self.search.cut_off = True
             return True
         return False

@@ -155,7 +155,7 @@ def _change(
     return changed  # type: ignore[no-any-return]
 
 
-@kernel(nogil=True)
+@kernel
 def anneal(
     arrays: RecomputeArrays,
     start: npt.NDArray,
