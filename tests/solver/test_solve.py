@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import pytest
 import pebbler as pb
 from naive_game import NaiveGame, TooBig, random_game
 from pebbler.game.machine import Level, Machine
-from pebbler.solver import find_least_capacity, finish, solve_search
+from pebbler.solver import find_least_capacity, finish, new_search, solve_search
 from pebbler.solver.methods import program_order_energy
-from pebbler.solver.problem import Impossible, Problem
+from pebbler.solver.problem import Impossible, Problem, Search
 
 
 def solve_like_brute_force(seed: int, max_ops: int, limit: int) -> bool:
@@ -183,13 +182,41 @@ def test_the_command_says_no_with_status_1(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_keeps_the_best_plan_so_far(tmp_path: Path) -> None:
-    file = tmp_path / "plan.json"
-    command = [sys.executable, "-c", "from pebbler.cli import main; main()", "solve"]
-    command += ["deep-mlp:n=10,hidden=60,layers=4", "--machine", "notes", "--time-limit", "300", "-o", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(15)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert pb.check(pb.Plan.load(file)).legal
+SOLVING = """
+import pebbler as pb
+plan = pb.solve("deep-mlp:n=10,hidden=60,layers=4", "notes", time_limit=300, report=lambda s: print(s.energy, flush=True))
+print("plan", pb.check(plan).legal, plan.meta)
+"""
+
+
+def test_ctrl_c_however_often_ends_the_library_call_with_the_best_plan_so_far() -> None:
+    with subprocess.Popen([sys.executable, "-c", SOLVING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+        *_, last = process.stdout
+    assert (process.returncode, last) == (0, "plan True {'cut_off': True}\n")
+
+
+def test_a_search_that_is_interrupted_has_no_time_left() -> None:
+    search = new_search("chain:length=9", Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),)))
+    search.interrupt()
+    with pytest.raises(Impossible, match="no legal plan was found"):
+        finish(search)
+    assert search.part(10.0).remaining == 0
+
+
+def test_bounds_of_a_graph_as_it_is_are_whole_where_its_energies_are() -> None:
+    machine = Machine("two", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 5, 5)))
+    problem = Problem.of(pb.workloads.chain(4), machine)
+    assert problem.whole_energies
+    assert not Problem.of(pb.workloads.chain(4), Machine("half", "pebble", (Level("all", 0.5, 0),))).whole_energies
+    search = Search(problem)
+    search.raise_bound(60.999999999939, "tiled")  # plans in tiles may cost anything
+    assert search.bound == 60.999999999939
+    search.as_it_is = True
+    for given, rounded in ((60.999999999939, 61), (61.00000000001, 61.00000000001), (61.2, 62), (62.0, 62)):
+        search.bound = 0.0
+        search.raise_bound(given, "whole tensors")
+        assert search.bound == rounded

@@ -71,7 +71,7 @@ def chain(
     Example: pebbler chain --length 100 --red 11 --io 100 -o plan.json
     """
     from pebbler.cli.interruption import hold
-    from pebbler.cli.output import emit_json
+    from pebbler.cli.output import emit_json, progress
     from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json, require_plot
     from pebbler.errors import InputError
 
@@ -102,7 +102,7 @@ def chain(
         show()
         return files.name_kept("the chain's solution without all that was asked for beside it", plot)
 
-    with hold(keep):
+    with hold(keep), progress("solving the chain"):
         began = time.monotonic()
         solved = _solve(options)
         answers.append((solved, _figures(solved, time.monotonic() - began)))

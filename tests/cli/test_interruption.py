@@ -1,0 +1,176 @@
+"""Ctrl-C, sent to the real commands at several moments: they end at once, with status 130, and what was found is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import pebbler as pb
+from pebbler.cli.interruption import INTERRUPTED
+
+LONG = "deep-mlp:n=10,hidden=60,layers=4"
+NOTHING = "interrupted: nothing had been found yet"
+PATIENCE = 120  # seconds until a moment comes, on a machine that is busy and has to compile kernels
+AT_ONCE = 20  # seconds to end: a few, and as much again for a busy machine; the commands would run for minutes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an interrupted command has ended."""
+
+    out: str
+    err: str
+
+
+def interrupt(folder: Path, *arguments: str, when: str, presses: int = 1, imports: bool = False) -> Ended:
+    """Run `pebbler`, press Ctrl-C when a text shows on its terminal, and return what it printed.
+
+    With `imports` Python names every module as it is imported, so that `when` can be one of them.
+    """
+    terminal, other = pty.openpty()
+    options = ["-X", "importtime"] if imports else []
+    with subprocess.Popen(
+        [sys.executable, *options, "-m", "pebbler", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=other,
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "200", "TERM": "xterm"},
+        text=True,
+        start_new_session=True,
+    ) as process:
+        os.close(other)
+        try:
+            shown = read_until(terminal, when)
+            for _ in range(presses):
+                process.send_signal(signal.SIGINT)
+            shown += read_until(terminal, None)
+            out = process.communicate(timeout=AT_ONCE)[0]
+        finally:
+            process.kill()
+            os.close(terminal)
+    assert process.returncode == INTERRUPTED, shown[-400:]
+    assert "Traceback" not in shown
+    assert not list(folder.rglob("*.part"))
+    return Ended(out, shown)
+
+
+def read_until(terminal: int, text: str | None) -> str:
+    """Return what shows until a text does, or until the program ends."""
+    shown, deadline = b"", time.monotonic() + (PATIENCE if text else AT_ONCE)
+    while text is None or text.encode() not in shown:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{text or 'the end'} did not come: {shown[-400:]!r}"
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            part = b""
+        if not part:
+            assert text is None, f"ended without {text}: {shown[-400:]!r}"
+            break
+        shown += part
+    return shown.decode()
+
+
+@pytest.mark.parametrize("module", ["typer.core", "pebbler.game.graph", "numba.core"])
+def test_solve_while_it_is_being_imported(tmp_path, module):
+    ended = interrupt(tmp_path, "solve", LONG, "-o", "plan.json", when=module, imports=True)
+    assert (ended.out, NOTHING in ended.err) == ("", True)
+    assert not (tmp_path / "plan.json").exists()
+
+
+@pytest.mark.parametrize("presses", [1, 3])
+def test_solve_keeps_the_best_plan_so_far(tmp_path, presses):
+    ended = interrupt(
+        tmp_path, "solve", LONG, "--time-limit", "300", "-o", "p.json", "--report", "r.html", "--json",
+        when="best", presses=presses,
+    )  # fmt: skip
+    answer = json.loads(ended.out)
+    plan = pb.Plan.load(tmp_path / "p.json")
+    assert pb.check(plan).energy == pytest.approx(answer["energy"])
+    assert answer["cut_off"] is plan.meta["cut_off"] is True
+    for line in ("interrupted: this is the best plan so far", "wrote p.json", "not written: r.html"):
+        assert line in ended.err
+
+
+def test_solve_on_an_explicit_machine_and_to_the_standard_output(tmp_path):
+    ended = interrupt(
+        tmp_path, "solve", LONG, "--machine", "notes-explicit", "--time-limit", "300", "-o", "-", when="best"
+    )
+    (tmp_path / "plan.json").write_text(ended.out)
+    assert pb.check(pb.Plan.load(tmp_path / "plan.json")).legal
+
+
+def test_solve_while_it_compares(tmp_path):
+    ended = interrupt(
+        tmp_path, "solve", "mlp:n=20,hidden=1000", "--time-limit", "8", "--compare", "-o", "plan.json", when="comparing"
+    )
+    assert "program order" in ended.out
+    assert pb.check(pb.Plan.load(tmp_path / "plan.json")).legal
+
+
+def test_chain_in_its_kernels(tmp_path):
+    ended = interrupt(tmp_path, "chain", "--length", "100000", "--red", "1000", when="solving the chain")
+    assert (ended.out, NOTHING in ended.err) == ("", True)
+
+
+def test_reproduce_keeps_the_experiments_that_were_finished(tmp_path):
+    ended = interrupt(tmp_path, "reproduce", "ard", "minibatch", "--out", "notes", when="reproducing minibatch")
+    assert "ard (note 003)" in ended.out
+    assert "minibatch was not finished" in ended.err
+    assert json.loads((tmp_path / "notes" / "ard" / "results.json").read_bytes())["ok"] is True
+    assert not (tmp_path / "notes" / "report.html").exists()
+
+
+def test_commands_that_have_found_nothing_say_so_and_leave_nothing(tmp_path):
+    pb.Plan.in_order(pb.workloads.mlp(), pb.machine("notes")).save(tmp_path / "plan.json")
+    large = "mlp:n=2000,hidden=2000"
+    for arguments, when in (
+        (["trace", large, "-o", "trace.npz"], "accesses"),
+        (["report", "plan.json", "-o", "report.html"], "gathering"),
+    ):
+        ended = interrupt(tmp_path, *arguments, when=when)
+        assert (ended.out, NOTHING in ended.err) == ("", True)
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_torch_while_it_plans(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+    (tmp_path / "steps.py").write_text(
+        "import torch\n"
+        "def small():\n"
+        "    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))\n"
+        "    def step(x):\n"
+        "        loss = model(x).square().mean()\n"
+        "        loss.backward()\n"
+        "        return loss\n"
+        "    return step, (torch.ones(4, 64),)\n"
+    )
+    ended = interrupt(tmp_path, "torch", "steps.py:small", "--device", "cpu", when="planning")
+    assert (ended.out, NOTHING in ended.err) == ("", True)
+
+
+def test_what_is_held_is_only_kept_when_the_command_has_not_answered_yet():
+    """Without Ctrl-C the block ends as any other, in whatever thread it runs."""
+    from pebbler.cli.interruption import hold, run_command
+
+    kept, ran = [], []
+
+    def command() -> None:
+        with hold(lambda: bool(kept.append("kept"))):
+            ran.append("work")
+        ran.append("answer")
+
+    run_command(command)
+    assert (kept, ran) == ([], ["work", "answer"])
+    with pytest.raises(SystemExit):
+        run_command(lambda: sys.exit(3))
