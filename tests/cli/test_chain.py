@@ -8,10 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from pebbler import check
+from pebbler import Level, Machine, check, solve, workloads
 from pebbler.cli.chain import chain
 from pebbler.errors import InputError
 from pebbler.game.plan import Plan
+from pebbler.solver import find_least_capacity
 
 app = typer.Typer()
 app.command()(chain)
@@ -47,6 +48,19 @@ def test_tables_for_people():
     both = figures("--length", "30", "--red", "4", "--compare", "--curve")
     assert both["compare"][-1]["energy"] == both["energy"]
     assert both["curve"]["io"][-1]["transfers"] == 0
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_two_pebbles_are_the_least_here_and_for_solve(length):
+    two = Machine("two", "pebble", (Level("fast", 0, 0, capacity=2), Level("slow", 3, 3)))
+    graph = workloads.chain(length)
+    assert find_least_capacity(graph, two).least == 2
+    graph.tensor("beside", 0, kind="output")
+    graph.op("aside", writes=["beside"], cost=1)  # so that the chain solver leaves it alone
+    general = solve(graph, two, start={"N0": "fast"}, time_limit=None)
+    assert general.status == "optimal"
+    assert figures("--length", str(length), "--red", "2", "--io", "3")["energy"] == general.energy - 1
+    assert "binomial" not in run("--length", str(length), "--red", "2", "--compare", "--curve")
 
 
 def test_adjoint():

@@ -375,6 +375,109 @@ def test_outputs_that_cannot_be_written(cli, tmp_path):
     assert list((tmp_path / "folder.json").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["solve", "chain:length=3", "-o", "TARGET"],
+        ["solve", "chain:length=3", "--report", "TARGET.html"],
+        ["solve", "chain:length=3", "--plot", "TARGET.svg"],
+        ["chain", "--length", "3", "-o", "TARGET"],
+        ["chain", "--length", "3", "--plot", "TARGET.svg"],
+        ["trace", "mlp", "-o", "TARGET.npz"],
+        ["cache", "trace.npz", "--plot", "TARGET.svg"],
+        ["export", "plan.json", "-o", "TARGET.csv"],
+        ["reproduce", "ard", "--out", "TARGET"],
+        ["torch", "steps:small", "-o", "TARGET"],
+    ],
+)
+def test_outputs_are_tried_before_the_work(cli, tmp_path, monkeypatch, command):
+    """The work would fail, or take long; the message is about the path, and nothing is left behind."""
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder").mkdir()
+    for suffix in (".html", ".svg", ".npz", ".csv"):
+        (tmp_path / f"folder{suffix}").mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for place in ("file/x", *(["folder"] if "--out" not in command else [])):
+        said = wrong(cli, *(word.replace("TARGET", place) for word in command))
+        assert f"{command[-1].replace('TARGET', place)}" in said
+        assert "cannot be written" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_formats_are_tried_before_the_work(cli):
+    for command in (["solve", "nothing", "--plot"], ["chain", "--red", "0", "--plot"], ["cache", "none.npz", "--plot"]):
+        assert "x.bmp: a plot is written as .png, .svg or .pdf" in wrong(cli, *command, "x.bmp")
+    assert "x.pdf: a page is written as .html or .htm" in wrong(cli, "solve", "nothing", "--report", "x.pdf")
+
+
+def test_an_answer_is_printed_even_if_its_file_cannot_be_written(cli, tmp_path, monkeypatch):
+    rename = os.replace
+
+    def fail(aside: str, path: str | Path) -> None:
+        if Path(path).name == "plan.json":
+            raise OSError(28, "No space left on device")
+        rename(aside, path)  # compiled kernels are kept as ever
+
+    monkeypatch.setattr(os, "replace", fail)
+    for command in (["solve", "chain:length=3"], ["chain", "--length", "3"]):
+        status, out, err = cli(*command, "-o", "plan.json")
+        assert (status, err) == (2, "error: plan.json: cannot be written: No space left on device\n")
+        assert "7" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_program(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pebbler", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+def test_plans_go_through_pipes():
+    """`python -m pebbler` too."""
+    for command in (["chain", "--length", "3"], ["solve", "chain:length=3"]):
+        written = run_program(*command, "-o", "-")
+        assert written.returncode == 0
+        assert "energy" in written.stderr  # the tables make room for the plan
+        answer = run_program("check", "-", "--json", given=written.stdout)
+        assert json.loads(answer.stdout)["legal"] is True
+    graph = run_program("graph", "note-mlp", "-o", "-").stdout
+    assert json.loads(run_program("graph", "-", "--json", given=graph).stdout)["ops"] == 15
+    both = run_program("chain", "-o", "-", "--json")
+    assert (both.returncode, "leave one of them out" in both.stderr) == (2, True)
+
+
+def test_every_file_written_is_named(cli, tmp_path):
+    status, _, err = cli("chain", "--length", "6", "--red", "3", "-o", "p.json", "--plot", "c.svg")
+    assert (status, err) == (0, "wrote c.svg\nwrote p.json\n")
+    cli("trace", "mlp:n=2,hidden=4", "-o", "t.npz")
+    status, _, err = cli("cache", "t.npz", "--plot", "m.svg")
+    assert (status, err) == (0, "wrote m.svg\n")
+    status, _, err = cli("reproduce", "ard", "--out", "notes")
+    named = err.replace("wrote", "").replace(",", " ").split()
+    assert sorted(named) == sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "notes").rglob("*.*"))
+
+
+@pytest.mark.parametrize("command", [[], ["solve"], ["check"], ["chain"], ["torch"], ["reproduce"]])
+def test_flags_show_no_type(cli, command):
+    assert "bool" not in cli(*command, "--help")[1].lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("solve m", "mlp"),
+        ("solve mlp --machine red", "red-blue"),
+        ("machines notes-r", "notes-recency"),
+        ("reproduce a", "ard"),
+        ("trace at", "attention"),
+    ],
+)
+def test_the_shell_completes_names(words, offered):
+    line = f"pebbler {words}"
+    shell = {"_PEBBLER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    done = subprocess.run([sys.executable, "-m", "pebbler"], capture_output=True, text=True, env=os.environ | shell)
+    assert done.stdout.split() == [offered]
+
+
 def test_a_copy_on_a_cache_is_an_illegal_plan_not_a_wrong_file(cli, tmp_path):
     plan = Plan(note_mlp(), machine("notes"), [("compute", "fwd_linear1"), ("copy", "W1", "HBM", "L1")])
     plan.save(tmp_path / "p.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -37,6 +38,23 @@ def test_the_command_writes_a_plan_that_is_legal(tmp_path, monkeypatch):
     training = models.mlp(depth=4)
     step = pt.compile(pt.TorchPlan.load("plan.json"), training.step)
     assert step(*training.batches[0]).item() > 0
+
+
+def test_a_step_may_be_named_by_its_file(tmp_path, monkeypatch):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "sizes.py").write_text("DEPTH = 3\n")
+    (tmp_path / "parts" / "torch.py").write_text(  # a name that is taken, and a neighbour to import
+        "import torch_models as models\nfrom sizes import DEPTH\n"
+        "def small():\n    made = models.mlp(depth=DEPTH)\n    return made.step, made.batches[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    result = CliRunner().invoke(APP, ["parts/torch.py:small", "--device", "cpu", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["ops"] > 0
+    assert sys.modules["torch"] is torch
+    for wrong in ("parts/none.py:small", "parts:", "small"):
+        assert CliRunner().invoke(APP, [wrong]).exit_code != 0
 
 
 def test_the_command_offloads_when_asked(tmp_path, monkeypatch):

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 from pebbler.game.machine import Level, Machine
 from pebbler.notes.reference_orders import compared_orders
+from pebbler.referee.judgement import check
 from pebbler.solver import solve_search
 from pebbler.solver.ablation import compare
+from pebbler.solver.methods import ON_DEMAND
 from pebbler.workloads import chain
 
 
@@ -37,6 +39,32 @@ def test_every_freedom_of_a_paged_plan_costs_no_more() -> None:
     rows = compare(search, tile="none")
     energies = [row.energy for row in rows[:1] + rows[2:]]
     assert all(after <= before for before, after in pairwise(energies))
+
+
+def test_no_row_is_better_than_the_plan_that_the_comparison_ends_with() -> None:
+    search = solve_search("mlp:n=20,hidden=200", "notes", time_limit=0)
+    rows = compare(search, references=compared_orders(), seconds=3)
+    assert search.energy < rows[0].energy  # the search itself had no time at all
+    assert search.energy <= min(row.energy for row in rows[:-1] if row.energy is not None)
+    assert search.best is not None
+    assert check(search.best).energy == search.energy
+    rows = compare(solve_search("mlp:n=20,hidden=200", "notes", time_limit=0), seconds=0)
+    assert [row.energy for row in rows[:-1]] == [rows[0].energy] * len(rows[:-1])
+    assert rows[-2].note == "no time was left"
+
+
+def test_rows_of_whole_tensors_offer_no_tiled_plans() -> None:
+    search = solve_search("mlp:n=20,hidden=200", "notes", tile="none", time_limit=0)
+    rows = compare(search, tile="none", seconds=2)
+    assert [row.name for row in rows] == ["program order", "best whole-tensor order", "+ recomputation", "bound"]
+    assert search.best is not None
+    assert search.best.source is None
+
+
+def test_program_order_is_defined_where_it_is_shown() -> None:
+    search = solve_search("mlp:n=20,hidden=200", "notes-explicit", time_limit=0)
+    row = compare(search, seconds=0)[0]
+    assert (row.energy, row.note) == (search.program_order, ON_DEMAND)
 
 
 def test_references_of_other_graphs_are_left_out() -> None:
