@@ -135,7 +135,6 @@ def _run_explicit(search: Search, tile: str) -> None:
 
 
 def _pass_on(inner: Search, outer: Search) -> None:
-    outer.program_order = inner.program_order
     if inner.best is not None and inner.energy < outer.energy:
         outer.offer(inner.best.moves, inner.best.start)
 
@@ -186,7 +185,7 @@ def _offer_program_order(search: Search) -> None:
 
     plan = program_order_plan(search.problem)
     if search.offer_plan(plan):
-        search.program_order = search.energy
+        search.note_program_order(search.energy)
 
 
 def _recompute_without_paging(search: Search) -> None:

@@ -214,6 +214,12 @@ class Search:
         self._tell()
         return True
 
+    def note_program_order(self, energy: float) -> None:
+        """Keep what program order costs, here and in the search that this one is part of."""
+        self.program_order = energy
+        if self._outer is not None:
+            self._outer.note_program_order(energy)
+
     def raise_bound(self, bound: float, proof: str) -> None:
         """Take a lower bound that holds for every legal plan of the problem, if it is the best so far.
 
