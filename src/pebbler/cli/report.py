@@ -25,9 +25,11 @@ def report(
     Example: pebbler report plan.json other.json -o report.html
     """
     from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.files import require_writable
     from pebbler.notes.reference_orders import marked_orders
     from pebbler.show.report import report as write
 
+    require_writable(output)
     with progress("gathering what the page shows"):
         data = write(list(plans), output, title=title, references=marked_orders())
     found = [

@@ -94,8 +94,9 @@ def solve(
     with hold(keep, work.interrupt):
         work.run(json)
         answer = work.answer()
-        files.write(report, lambda path: _write_page(answer.plan, path))
-        files.write(plot, answer.draw)
+        if not work.interrupted:
+            files.write(report, lambda path: _write_page(answer.plan, path))
+            files.write(plot, answer.draw)
     files.write(output, answer.plan.save)
     answer.show(json, output)
     files.name()

@@ -90,7 +90,7 @@ def io_curve(
 
     The optimum is the lower envelope of lines (computes fixed, transfers times the price), so every breakpoint is where two
     neighbouring lines meet; they are found by solving at these meeting points until no new line shows up. The last piece,
-    without transfers, begins where storing ceases to pay.
+    without transfers, begins where storing ceases to pay (with two pebbles it never does).
 
     >>> [(piece.low, piece.high, piece.transfers) for piece in io_curve(9, 4)]
     [(1, 2.5, 2), (2.5, inf, 0)]
@@ -98,7 +98,9 @@ def io_curve(
     low = compute if low is None else low
     if not 0 < low <= high:
         raise InputError(f"prices must be in order, 0 < low <= high, got {low} and {high}")
-    first, last = _line(length, red, compute, low), _line(length, red, compute, high)
+    # With two pebbles nothing can be made again, so some transfers stay; they are fewest where one outweighs every step.
+    dearest = high if red > 2 or length == 1 else min(high, max(low, compute * (4 * length**2 + 1)))
+    first, last = _line(length, red, compute, low), _line(length, red, compute, dearest)
     lines = [first, *_between(length, red, compute, first, last), last]
     pieces: list[PriceRange] = []
     at = low
