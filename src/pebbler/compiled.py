@@ -43,7 +43,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda function: kernel(function, **options)
-    dispatcher = njit(nogil=True, **options)(function)
+    dispatcher = njit(**({"nogil": True} | options))(function)
     if _source_file(function.__module__) is None:
         return dispatcher  # not of this package: there is no source to make a key from
     dispatcher._cache = _KernelCache(function)

@@ -175,3 +175,10 @@ def test_what_is_held_is_only_kept_when_the_command_has_not_answered_yet():
     assert (kept, ran) == ([], ["work", "answer"])
     with pytest.raises(SystemExit):
         run_command(lambda: sys.exit(3))
+
+
+def test_solve_while_its_kernels_are_compiled(tmp_path, monkeypatch):
+    """Nothing is found yet, and the processes that compile end with the command."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
+    ended = interrupt(tmp_path, "solve", LONG, when="compiling kernels")
+    assert (ended.out, NOTHING in ended.err) == ("", True)

@@ -138,7 +138,7 @@ class _Solving:
         from pebbler.cli.output import emit_json, energy, progress
         from pebbler.game.machine import energy_unit
         from pebbler.solver import finish, new_search
-        from pebbler.solver.methods import run
+        from pebbler.solver.methods import program_order_energy, run
         from pebbler.solver.problem import Impossible
 
         with progress(f"solving {self.graph}") as update:
@@ -159,6 +159,8 @@ class _Solving:
                 if json and not self.interrupted:
                     emit_json({"status": "impossible", "error": str(error)})
                 raise
+        if self.search.program_order is None and not self.interrupted:
+            self.search.program_order = program_order_energy(self.search.problem)
         if self.compare and not self.interrupted:
             self._compare(self.search)
 

@@ -11,6 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -55,7 +56,14 @@ def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-m", "pebbler.solver.warm_up", kind]
     running = [
-        subprocess.Popen([*command, task], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        # A session of its own, so that Ctrl-C is for this process alone; the pipe ends them when it ends.
+        subprocess.Popen(
+            [*command, task],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         for task in _TASKS[kind]
     ]
     try:
@@ -164,8 +172,15 @@ def main(arguments: Sequence[str]) -> None:
         for kind in KINDS:
             warm_up(kind)
         return
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     kind, task = arguments
     _TASKS[kind][task](kind)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, however it went."""
+    os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter ends
+    os._exit(1)
 
 
 if __name__ == "__main__":
