@@ -72,6 +72,10 @@ def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
         for process in running:
             process.kill()
         raise
+    finally:
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.close()
     if failed:  # where no process can be started, the work is done here
         for task in _TASKS[kind]:
             _TASKS[kind][task](kind)
