@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from dataclasses import replace
 
@@ -19,6 +20,17 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+def measured_memory(captured):
+    """Costs with measured memory and described times: by those every launch pays, by measured ones that depends on the machine."""
+    memory, times = pt.profile(captured, repeats=1), pt.roofline(captured, "h200")
+
+    def price(phase, group):
+        return replace(memory.price(phase, group), seconds=times.price(phase, group).seconds)
+
+    rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
+    return Costs(rows, memory.link, price)
+
+
 @needs_compiler
 def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     training = models.normed(depth=2)
@@ -26,7 +38,7 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     eager = [training.step(*training.batches[i % 4]).item() for i in range(12)]
     training.reset()
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
-    costs = pt.profile(captured, repeats=1)
+    costs = measured_memory(captured)
     most = pt.plan_captured(captured, costs).peak
     _, least = pt.least_budget(captured, costs, time_limit=1)
     peaks = []
@@ -57,15 +69,29 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     assert [exact(*training.batches[i % 4]).item() for i in range(12)] == eager
 
 
-def measured_memory(captured):
-    """Costs with measured memory and described times: by those every launch pays, by measured ones that depends on the machine."""
-    memory, times = pt.profile(captured, repeats=1), pt.roofline(captured, "h200")
-
-    def price(phase, group):
-        return replace(memory.price(phase, group), seconds=times.price(phase, group).seconds)
-
-    rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
-    return Costs(rows, memory.link, price)
+@needs_compiler
+@pytest.mark.parametrize("seed", [0, 4])
+def test_whatever_the_clock_says_the_promised_peak_holds(seed, monkeypatch):
+    """Measured times decide what is launched together, so they must not decide whether the promise holds (it once did: seed 4)."""
+    clock = random.Random(seed)
+    monkeypatch.setattr(
+        "pebbler.run.torch.cost.profiling._time", lambda run, device: (run(), clock.uniform(1e-5, 1e-3))[1]
+    )
+    training = models.normed(depth=2)
+    training.reset()
+    captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
+    costs = pt.profile(captured, repeats=1)
+    most = pt.plan_captured(captured, costs).peak
+    _, least = pt.least_budget(captured, costs, time_limit=1)
+    for budget in (None, (most + least) // 2, least):
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=1)
+        assert budget is None or plan.peak <= budget
+        training.reset()
+        step = pt.compile(plan, training.step)
+        for batch in training.batches:
+            step(*batch)
+        _, above = pt.measure_peak(step, *training.batches[3])
+        assert above + training.resident() <= plan.peak
 
 
 @needs_compiler

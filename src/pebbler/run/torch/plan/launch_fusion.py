@@ -29,8 +29,9 @@ _MOST_CALLS = 48  # of one launch
 
 def plan_launches(
     phase: Phase, plan: Plan, level: str, costs: Sequence[Cost], price: Price, room: int
-) -> tuple[Plan, list[Launch]]:
-    """Return the plan with ops that can be launched together next to each other, and the launches of two or more ops.
+) -> tuple[Plan, list[Launch], int]:
+    """Return the plan with ops that can be launched together next to each other, the launches of two or more ops, and
+    the most units that `level` holds while one of them runs, 0 without any.
 
     `costs` are those of the ops alone, `price` measures a group of several, and `room` is how many units `level` may hold.
     """
@@ -91,12 +92,14 @@ class _LaunchFusion:
     def __post_init__(self) -> None:
         self.moves = early_drops(self.plan)
 
-    def result(self) -> tuple[Plan, list[Launch]]:
-        """Return the plan with its moves put together, and the launches."""
+    def result(self) -> tuple[Plan, list[Launch], int]:
+        """Return the plan with its moves put together, the launches, and what they hold."""
         self._gather()
         plan = self.plan.with_moves(self.moves)
         require_legal(plan)
-        return plan, list(self._launches())
+        held = held_before(plan, self.level)
+        launches = list(self._launches(held))
+        return plan, launches, max((self._need(launch, held) for launch in launches), default=0)
 
     # Moving ops next to each other ------------------------------------------------------------------------------------
 
@@ -151,8 +154,7 @@ class _LaunchFusion:
 
     # Launches ---------------------------------------------------------------------------------------------------------
 
-    def _launches(self) -> Iterator[Launch]:
-        held = held_before(self.plan.with_moves(self.moves), self.level)
+    def _launches(self, held: Sequence[int]) -> Iterator[Launch]:
         current: tuple[int, ...] = ()
         for position, move in enumerate(self.moves):
             if isinstance(move, Drop):
@@ -172,12 +174,13 @@ class _LaunchFusion:
         return any(self._shares(self._group(self.moves, other), group) for other in launch)
 
     def _fits(self, launch: Launch, held: Sequence[int]) -> bool:
-        cost = self._gain(self.moves, launch)
-        if cost is None:
-            return False
+        return self._gain(self.moves, launch) is not None and self._need(launch, held) <= self.room
+
+    def _need(self, launch: Launch, held: Sequence[int]) -> int:
+        """Return how many units the level holds while a launch runs: what was there before, its results and its scratch."""
         group = launch_group(self.phase, self.moves, launch)
         results = sum(self.plan.graph.tensor_named(self.phase.storage_names[s]).size for s in group.makes)
-        return held[launch[0]] + results + cost.scratch <= self.room
+        return held[launch[0]] + results + self.price(self.phase, group).scratch
 
     def _gain(self, moves: Sequence[Move], launch: Launch) -> Cost | None:
         """Return what a launch costs if that is less than its parts do."""

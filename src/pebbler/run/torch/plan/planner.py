@@ -103,14 +103,16 @@ def plan_captured(
     if objective == "time":
         phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
     launches: list[Launch] = []
+    launch_peak = 0
     with_kernels = isinstance(captured, CapturedWithKernels)
     if with_kernels and costs.price is not None:
         room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
-        phases[-1], launches = plan_launches(captured.phases[-1], phases[-1], MEMORY, costs[-1], costs.price, room)
+        last, price = phases[-1], costs.price
+        phases[-1], launches, launch_peak = plan_launches(captured.phases[-1], last, MEMORY, costs[-1], price, room)
     unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
     return TorchPlan(
         phases, captured.fingerprint, captured.device, limit, headroom_bytes, objective, unplanned,
-        "compiled" if with_kernels else "exact", tuple(map(tuple, launches)),
+        "compiled" if with_kernels else "exact", tuple(map(tuple, launches)), launch_peak,
         link is not None and link.overlap, captured,
     )  # fmt: skip
 

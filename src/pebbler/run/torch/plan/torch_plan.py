@@ -40,6 +40,7 @@ class TorchPlan:
     unplanned: float  # seconds (or joules) of the same step without any limit
     kernels: KernelChoice = "exact"  # what it was planned for
     launches: Sequence[Sequence[int]] = ()  # computes of the repeating step that one kernel runs, as positions of moves
+    launch_peak: int = 0  # the most bytes held while one of them runs, headroom aside
     overlap: bool = False  # whether copies run beside the computation
     captured: Captured | None = field(default=None, repr=False, compare=False)
 
@@ -51,7 +52,7 @@ class TorchPlan:
     @property
     def peak(self) -> int:
         """The most bytes held at once, in any phase, headroom included."""
-        return max(check(phase).peak[MEMORY] for phase in self.phases) + self.headroom
+        return max(self.launch_peak, *(check(phase).peak[MEMORY] for phase in self.phases)) + self.headroom
 
     @property
     def cost(self) -> float:
@@ -100,7 +101,7 @@ class TorchPlan:
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
             "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
-            "launches": [list(launch) for launch in self.launches],
+            "launches": [list(launch) for launch in self.launches], "launch_peak": self.launch_peak,
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
         replace(self.plan, meta={**self.plan.meta, "torch": about}).save(path)
@@ -126,6 +127,7 @@ class TorchPlan:
             known.unplanned,
             known.kernels,
             tuple(map(tuple, known.launches)),
+            known.launch_peak,
             known.overlap,
         )
 
@@ -140,6 +142,7 @@ class _TorchMeta(msgspec.Struct, forbid_unknown_fields=True):
     first: list[Any]
     kernels: KernelChoice = "exact"
     launches: list[list[int]] = []
+    launch_peak: int = 0
     overlap: bool = False
 
 

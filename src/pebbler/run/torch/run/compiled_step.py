@@ -56,7 +56,7 @@ class CompiledStep:
         costs = profile(marked)
         assert costs.price is not None
         room = self.plan.peak - self.plan.headroom
-        last, launches = plan_launches(marked.phases[-1], self.plan.plan, MEMORY, costs[-1], costs.price, room)
+        last, launches, _ = plan_launches(marked.phases[-1], self.plan.plan, MEMORY, costs[-1], costs.price, room)
         return Runner(marked, [*moves[:-1], last.moves], marked.kernels, launches)
 
     @property
