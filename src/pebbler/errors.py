@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["IllegalPlan", "InputError", "PebblerError", "near_matches", "one_line", "quoted"]
+__all__ = ["IllegalPlan", "InputError", "PebblerError", "RefutedBound", "near_matches", "one_line", "quoted"]
 
 _LONGEST = 200  # characters of a name in a message
 _LISTED = 12  # names in a message; beyond these it is no help any more
@@ -21,6 +21,10 @@ class InputError(PebblerError, ValueError):
 
 class IllegalPlan(PebblerError):
     """A plan breaks a rule of the game. Commands exit with status 1."""
+
+
+class RefutedBound(UserWarning):
+    """A legal plan costs less than a bound that was stated for it: a fault in pebbler. The bound is dropped, the plan is kept."""
 
 
 def quoted(name: object) -> str:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from pebbler import machine, solve_chain, tile, workloads
+from pebbler.errors import RefutedBound
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse_all
 from pebbler.notes.reference_orders import note_order
 from pebbler.referee.judgement import check
-from pebbler.solver import solve
+from pebbler.solver import assessment, solve
 from pebbler.solver.assessment import assess
+from pebbler.solver.problem import Search
 from pebbler.solver.tiling.transform_space import form_of
 
 
@@ -98,3 +100,14 @@ def test_a_bound_of_another_source_is_not_believed() -> None:
     plan = Plan.in_order(small, machine("notes"), source=step, bound=10**6, status="bounded")
     found = assess(plan)
     assert found.bound is None or found.bound <= check(plan).energy
+
+
+def test_a_method_that_bounds_too_high_is_named_and_proves_nothing(best: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_high(search: Search, plan: Plan) -> None:
+        search.raise_bound(2 * search.energy, "too high by far")
+
+    monkeypatch.setattr(assessment, "_solve_as_chain", too_high)
+    with pytest.warns(RefutedBound, match="too high by far"):
+        found = assess(best)
+    assert (found.bound, found.status) == (None, "heuristic")
+    assert "status" in found.unverified

@@ -119,7 +119,7 @@ def finish(search: Search) -> Plan:
     if best is None:
         raise Impossible("no legal plan was found in the time given; a longer time limit may find one")
     done = energy <= bound * (1 + 1e-12)
-    bound = energy if done else min(bound, energy)
+    bound = energy if done else bound  # one above the energy was refuted when it was stated
     status: Literal["optimal", "bounded", "heuristic"] = "optimal" if done else "bounded" if bound > 0 else "heuristic"
     meta = {"cut_off": True} if (search.cut_off or search.interrupted) and not done else {}
     return replace(

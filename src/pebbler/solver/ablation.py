@@ -81,7 +81,7 @@ def compare(
     if search.energy < (rows[-1].energy or math.inf):
         name = "" if search.best is None else search.best.graph.name
         rows[-1] = AblationRow(rows[-1].name, search.energy, name)
-    return [*rows, AblationRow("bound", min(search.bound, search.energy), search.proof)]
+    return [*rows, AblationRow("bound", search.bound, search.proof)]
 
 
 def _part(search: Search, seconds: float) -> Search:

@@ -131,13 +131,12 @@ def _prove(plan: Plan, energy: float) -> tuple[float, str, float | None]:
     search = Search(problem, SECONDS)
     search.offer_plan(plan)
     for method in (_solve_as_chain, _bound_tilings, _bound_orders, _bound_explicit, _search_states):
-        before = (search.bound, search.proof)
         try:
             method(search, plan)
         except PebblerError:
             continue  # a method that cannot take this graph proves nothing about it
-        if search.bound > search.energy * (1 + _CLOSE):  # a fault of ours: whatever else it says, it proves nothing
-            search.bound, search.proof = before
+        if search.refuted:  # a fault of ours, and the search has said so: nothing is proven
+            return 0.0, "", None
         claimed = search.energy if plan.bound is None or plan.status == "optimal" else plan.bound
         if search.done or search.bound >= claimed * (1 - _CLOSE) or search.remaining == 0:
             break

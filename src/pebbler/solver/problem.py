@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from pebbler.errors import InputError, PebblerError
+from pebbler.errors import InputError, PebblerError, RefutedBound
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.machine import machine as find_machine
@@ -24,6 +25,8 @@ from pebbler.workloads import load
 __all__ = ["Impossible", "Problem", "Search"]
 
 Start = Mapping[str, str | Sequence[str]]
+_CLOSE = 1e-9  # sums of prices may be added up in another order
+_NO_BOUND = "no energy is negative"
 
 
 class Impossible(PebblerError):
@@ -133,7 +136,8 @@ class Search:
         self.best: Plan | None = None
         self.energy = float("inf")
         self.bound = 0.0
-        self.proof = "no energy is negative"
+        self.proof = _NO_BOUND
+        self.refuted = ""  # the proof of a bound that a legal plan costs less than; no bound is stated after that
         self.cut_off = False  # set when time, not proof, ended some method
         self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
         self.as_it_is = False  # set when plans of the graph in another form, tiled or fused, are not looked for
@@ -211,6 +215,7 @@ class Search:
             if judgement.energy >= self.energy:
                 return False
             self.best, self.energy = plan, judgement.energy
+        self._drop_refuted()
         self._tell()
         return True
 
@@ -227,15 +232,30 @@ class Search:
         """
         if self.as_it_is and self.problem.whole_energies and math.isfinite(bound):
             bound = max(bound, math.ceil(bound * (1 - 1e-9) - 1e-9))
-        if bound > self.bound:
+        if bound > self.bound and not self.refuted:
             with self._lock:
                 self.bound, self.proof = bound, proof
+            self._drop_refuted()
             self._tell()
 
     def snapshot(self) -> tuple[Plan | None, float, float, str]:
         """Return the best plan with its energy, and the bound with its proof, that belong together at this moment."""
         with self._lock:
             return self.best, self.energy, self.bound, self.proof
+
+    def _drop_refuted(self) -> None:
+        """Drop the bound, loudly, if the best plan costs less: one of the two is wrong, and the referee has judged the plan."""
+        with self._lock:
+            if not self.bound * (1 - _CLOSE) > self.energy:
+                return
+            stated, self.refuted = (self.bound, self.proof)
+            self.bound, self.proof = 0.0, _NO_BOUND
+        warnings.warn(
+            f"a fault in pebbler: a legal plan costs {self.energy:,.12g}, less than the lower bound of {stated:,.12g} "
+            f"({self.refuted}); the bound is dropped. Please report it, with the graph and the machine",
+            RefutedBound,
+            stacklevel=3,
+        )
 
     def _tell(self) -> None:
         if self._report is not None:
