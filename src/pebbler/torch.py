@@ -14,6 +14,7 @@ from pebbler.run.torch.fuse.inductor import Kernels, NoCompiler
 from pebbler.run.torch.plan.planner import least_budget, plan, plan_captured
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
+from pebbler.run.torch.run.verification import PlanDiffers
 
 __all__ = [
     "Captured",
@@ -26,6 +27,7 @@ __all__ = [
     "MissingTorch",
     "NoCompiler",
     "Phase",
+    "PlanDiffers",
     "TorchPlan",
     "capture",
     "compile",

@@ -64,7 +64,7 @@ def test_training_with_values_on_the_host_is_the_same_and_within_the_budget(name
         assert copies(plan)
         assert plan.peak <= budget
         training.reset()
-        planned_losses, planned_state, peak = train(training, pt.compile(plan, training.step))
+        planned_losses, planned_state, peak = train(training, pt.compile(plan, training.step, verify="never"))
         assert planned_losses == losses
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
         assert peak <= plan.peak

@@ -54,7 +54,7 @@ def test_every_budget_trains_bit_for_bit_and_is_kept(name):
         assert all(judgement.legal for judgement in plan.judge())
         assert budget is None or plan.peak <= budget
         training.reset()
-        planned_losses, planned_state, peak = train(training, pt.compile(plan, training.step))
+        planned_losses, planned_state, peak = train(training, pt.compile(plan, training.step, verify="never"))
         assert planned_losses == losses
         assert len(planned_state) == len(state)
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
@@ -115,7 +115,7 @@ def test_a_fused_lstm_counts_the_workspace_that_no_shape_tells():
     losses, _, eager = train(training, training.step, 12)
     training.reset()
     plan = pt.plan(training.step, training.batches[0], time_limit=1)
-    planned_losses, _, peak = train(training, pt.compile(plan, training.step), 12)
+    planned_losses, _, peak = train(training, pt.compile(plan, training.step, verify="never"), 12)
     assert planned_losses == losses
     assert 0.9 * eager < peak <= plan.peak
 

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from pebbler.run.torch.capture.calls import unique_refs
 
@@ -18,6 +19,7 @@ __all__ = [
     "statistics_updated",
     "tensors_read",
     "tensors_written",
+    "values_written",
 ]
 
 # These change the running statistics without saying so in their schema: positions of (mean, variance, training).
@@ -67,6 +69,23 @@ def tensors_written(func: Any, args: Any, kwargs: Any) -> list[int]:
             value = args[i] if i < len(args) else kwargs.get(argument.name)
             written += unique_refs(value)
     return written
+
+
+def values_written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """Return the tensors among real operands that an operator changes, running statistics included.
+
+    >>> x = torch.ones(2)
+    >>> [t is x for t in values_written(torch.ops.aten.add_.Tensor, (x, torch.ones(2)), {})]
+    [True]
+    """
+    written = []
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            written.append(args[i] if i < len(args) else kwargs.get(argument.name))
+    positions = _STATISTICS.get(func._schema.name.split("::")[-1])
+    if positions is not None and (positions[2] is None or args[positions[2]]):
+        written += [args[positions[0]], args[positions[1]]]
+    return [value for value in tree_flatten(written)[0] if isinstance(value, torch.Tensor)]
 
 
 def statistics_updated(name: str, args: Any) -> list[int]:

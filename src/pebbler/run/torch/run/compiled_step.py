@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pebbler.errors import InputError, quoted
 from pebbler.game.moves import Compute, Move
@@ -16,26 +16,54 @@ from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
 from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
 from pebbler.run.torch.run.runner import Runner
+from pebbler.run.torch.run.verification import verified_call
 
-__all__ = ["CompiledStep", "compile"]
+__all__ = ["CompiledStep", "Verify", "compile"]
+
+Verify = Literal["first", "never"] | int  # a number: the first call of a phase, and every so many calls
 
 
 class CompiledStep:
     """A planned step as a callable; it captures the step again at its first call if the plan comes from a file."""
 
     def __init__(
-        self, plan: TorchPlan, step: Callable[..., Any], captured: Captured | None, kernels: KernelChoice
+        self,
+        plan: TorchPlan,
+        step: Callable[..., Any],
+        captured: Captured | None,
+        kernels: KernelChoice,
+        verify: Verify = "first",
     ) -> None:
-        self.plan, self.step, self.kernels = plan, step, kernels
+        self.plan, self.step, self.kernels, self.verify = plan, step, kernels, verify
+        self._exact: Runner | None = None  # runs the same plan call by call
+        self._unverified: set[str] = set()  # fingerprints of phases that have not been compared with the step yet
+        self._calls = 0
         self._runner = None if captured is None else self._make(captured)
 
     def __call__(self, *args: Any) -> Any:
         """Run one step."""
         if self._runner is None:
             self._runner = self._make(capture(self.step, *args))
-        return self._runner(*args)
+        runner, number = self._runner, self._calls
+        self._calls += 1
+        if not self._unverified and (isinstance(self.verify, str) or number % self.verify):
+            return runner(*args)
+        phase = runner.phase().fingerprint
+        if isinstance(self.verify, str) and phase not in self._unverified:
+            return runner(*args)
+        result = verified_call(runner, self._exact, self.plan.budget, args)
+        self._unverified.discard(phase)
+        return result
 
     def _make(self, captured: Captured) -> Runner:
+        runner = self._make_runner(captured)
+        if self.verify != "never":
+            self._unverified = {phase.fingerprint for phase in runner.captured.phases}
+            if self.kernels == "compiled":
+                self._exact = Runner(runner.captured, runner.moves)
+        return runner
+
+    def _make_runner(self, captured: Captured) -> Runner:
         if self.plan.kernels == "compiled":
             captured = fuse(captured)
         if captured.fingerprint != self.plan.fingerprint:
@@ -111,7 +139,9 @@ def _require_room(plan: TorchPlan, captured: Captured) -> None:
                     )
 
 
-def compile(plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None) -> CompiledStep:
+def compile(
+    plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None, verify: Verify = "first"
+) -> CompiledStep:
     """Return a drop-in for `step` that runs the plan within the budget.
 
     With `kernels="exact"` the step's own kernels run one by one: same results bit for bit. With "compiled", ops that follow one
@@ -120,6 +150,10 @@ def compile(plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice 
 
     The step's parameters, buffers and optimizer state are changed in place as before; gradients that the step throws away are not
     kept. The learning rate may change between calls; another shape or setting is refused.
+
+    With `verify="first"` the first call of every phase runs the step itself as well, from the same state, and raises `PlanDiffers`,
+    with nothing changed, unless the plan leaves the same; that call takes the memory that the step takes, and a copy of its state.
+    With a number, every so many calls do; with "never" none does.
 
     >>> import torch
     >>> from pebbler.run.torch.plan.planner import plan
@@ -135,4 +169,6 @@ def compile(plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice 
     captured = plan.captured if plan.captured is not None and plan.captured.state.step == step else None
     if kernels not in (None, "exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
-    return CompiledStep(plan, step, captured, kernels or plan.kernels)
+    if verify not in ("first", "never") and not (isinstance(verify, int) and verify > 0):
+        raise InputError(f"verify must be first, never or a number of calls, got {quoted(verify)}")
+    return CompiledStep(plan, step, captured, kernels or plan.kernels, verify)

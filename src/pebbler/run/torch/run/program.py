@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -13,11 +14,18 @@ from pebbler.run.torch.run.host_copies import Transfers
 
 __all__ = ["Program"]
 
+_LISTED = 8  # places named in a message
+
 
 class _Verifier(torch.fx.Interpreter):  # type: ignore[misc]
     """Runs a program node by node and holds every new tensor against the recording: views depend on its strides."""
 
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.at = -1  # number of the node that runs
+
     def run_node(self, n: torch.fx.Node) -> Any:
+        self.at += 1
         result = super().run_node(n)
         info = n.meta.get("made")
         if n.op == "call_function" and not n.users:
@@ -53,18 +61,46 @@ class Program:
         self._verified = False
 
     def __call__(self, *inputs: Any) -> Any:
-        """Run the program; the first time, check what the kernels return."""
-        if self.transfers is None:
-            return self._run(*inputs)
+        """Run the program; the first time, check what the kernels return. An error says what had been changed by then."""
+        interpreter = None if self._verified else _Verifier(self.module)
+        transfers = () if self.transfers is None else (self.transfers,)
         try:
-            return self._run(self.transfers, *inputs)
-        except BaseException:
-            self.transfers.synchronize()
+            # Not by calling the module: its own handler prints the error, and forgets where in the program it was.
+            outputs = (
+                self.module.forward(*transfers, *inputs)
+                if interpreter is None
+                else interpreter.run(*transfers, *inputs)
+            )
+        except BaseException as error:
+            if self.transfers is not None:
+                self.transfers.synchronize()
+            at = interpreter.at if interpreter is not None else self._position(error.__traceback__)
+            error.add_note(self._changed_before(at))
             raise
-
-    def _run(self, *inputs: Any) -> Any:
-        if self._verified:
-            return self.module(*inputs)
-        outputs = _Verifier(self.module).run(*inputs)
         self._verified = True
         return outputs
+
+    def _position(self, trace: TracebackType | None) -> int | None:
+        """Return the number of the node that an error comes from, None if that is unknown."""
+        code = self.module.forward.__func__.__code__
+        while trace is not None:
+            if trace.tb_frame.f_code is code:
+                position: int | None = self.module._lineno_map.get(trace.tb_lineno - self.module._prologue_start)
+                return position
+            trace = trace.tb_next
+        return None
+
+    def _changed_before(self, position: int | None) -> str:
+        """Return in words what the nodes before one have changed of what outlives the step."""
+        nodes = list(self.module.graph.nodes)
+        count = len({place for node in nodes for place in node.meta.get("changes", ())})
+        done = nodes if position is None else nodes[: position + 1]
+        places = list(dict.fromkeys(place for node in done for place in node.meta.get("changes", ())))
+        if not places:
+            return "pebbler: the planned step had not changed any of its parameters, buffers or state when it failed"
+        names = ", ".join(".".join(map(str, place)) for place in places[:_LISTED])
+        more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+        return (
+            f"pebbler: when the planned step failed, up to {len(places)} of the {count} tensors that it changes had been changed: "
+            f"{names}{more}; load a checkpoint before training goes on"
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -162,6 +162,7 @@ class ProgramBuilder:
         self.modules.add_module(op, kernel)
         inputs = [self.roots[s] for s in interface.reads] + [self.constants[n] for n in interface.constants]
         node = self.graph.call_module(op, tuple(inputs))
+        node.meta["changes"] = self._places(s for call in group.calls for s in (*call.mutates, *call.statistics))
         for i, s in enumerate(interface.makes):
             root = self.graph.call_function(operator.getitem, (node, i))
             root.meta["made"] = self.record.root(s)
@@ -188,10 +189,16 @@ class ProgramBuilder:
             self.grad = call.grad
             self.graph.call_function(torch._C._set_grad_enabled, (self.grad,))
         node = self.graph.call_function(call.func, args, kwargs)
+        node.meta["changes"] = self._places((*call.mutates, *(() if again else call.statistics)))
         for storage, ref, index in self.record.results(call):
             root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
             root.meta["made"] = self.record.tensors[ref.number]
             self._set_root(storage, root)
+
+    def _places(self, storages: Iterable[int]) -> list[Place]:
+        """Return where those storages are found that outlive the step."""
+        places = (self.record.storages[s].place for s in storages)
+        return [place for place in places if place is not None]
 
     def _expression(self, expression: Any) -> Any:
         kind, *rest = expression

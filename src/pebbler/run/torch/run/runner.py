@@ -20,6 +20,7 @@ from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
+from pebbler.run.torch.run.undo_log import random_state, set_random_state
 
 __all__ = ["Runner"]
 
@@ -37,7 +38,7 @@ class Runner:
         kernels: Kernels | None = None,
         launches: Sequence[Sequence[int]] = (),
     ) -> None:
-        self.captured, self.state = captured, captured.state
+        self.captured, self.state, self.moves = captured, captured.state, moves
         last = captured.phases[-1]
         if kernels is not None:
             groups = [(phase, group) for phase in captured.phases for group in phase.groups]
@@ -63,17 +64,20 @@ class Runner:
 
     def __call__(self, *args: Any) -> Any:
         """Run one step."""
-        leaves = self._check(args)
-        # The step throws old gradients away before it makes new ones; they must not take room until then.
-        for tensor in self._transient:
-            tensor.grad = None
+        leaves = self.check(args)
+        self.forget_gradients()
         phase, program = self._phase()
         rates = {name: self._rate(name) for name in program.rates}
         self._check_guards(phase, rates)
         inputs = [self.state.resolve(place, leaves) for place in program.places]
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
-        with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
-            outputs = program(*inputs, *phase.record.constants, *rates.values())
+        drawn = random_state(self.captured.device) if any(group.random for group in phase.groups) else ()
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
+                outputs = program(*inputs, *phase.record.constants, *rates.values())
+        except BaseException:
+            set_random_state(drawn, self.captured.device)
+            raise
         result = tree_flatten(phase.record.result)
         count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
@@ -81,7 +85,17 @@ class Runner:
         tensors = iter(outputs[:count])
         return tree_unflatten([next(tensors) if isinstance(x, TensorRef) else x for x in result[0]], result[1])
 
-    def _check(self, args: tuple[Any, ...]) -> list[Any]:
+    def forget_gradients(self) -> None:
+        """Forget old gradients: the step throws them away before it makes new ones, and until then they take no room."""
+        for tensor in self._transient:
+            tensor.grad = None
+
+    def phase(self) -> Phase:
+        """Return the phase that the next call runs."""
+        return self._phase()[0]
+
+    def check(self, args: tuple[Any, ...]) -> list[Any]:
+        """Return the arguments as a flat list; refuse whatever differs from the step that was captured."""
         leaves, spec = tree_flatten(args)
         if spec != self.state.spec:
             raise InputError(f"the plan is for arguments of the structure {self.state.spec}, got {spec}")

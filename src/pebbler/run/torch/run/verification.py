@@ -1,0 +1,241 @@
+"""Verifying a planned step where it runs: the step itself and the plan run from the same state, and what they leave is compared.
+
+The step runs first, as the user wrote it, so what it does besides tensors happens once. All that it changes is noted, kept and
+taken back; then the plan runs. Only if both agree does what the plan left stay; otherwise all is as before, and `PlanDiffers` says
+what differs. Exact kernels must give the same bits, unless the step does not repeat its own. Compiled kernels round otherwise:
+their plan is first run call by call, which must give the same bits, and then compiled, which must come near.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from pebbler.errors import PebblerError
+from pebbler.run.torch.capture.calls import Place
+from pebbler.run.torch.cost.peak_memory import measure_peak
+from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.run.runner import Runner
+from pebbler.run.torch.run.undo_log import StepBindings, UndoLog, random_state
+
+__all__ = ["PlanDiffers", "verified_call"]
+
+# How far compiled kernels may be from the step's own, of the size of what a step changes, over all tensors of a kind. An optimizer
+# that divides by the size of a gradient turns rounding into steps of full size, so half precision says little.
+_NEAR = {torch.float64: 1e-3, torch.float32: 5e-2}
+_NEAR_HALF = 1.0
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class PlanDiffers(PebblerError):
+    """A planned step does not do what the step itself does, or holds more than its budget; nothing was changed."""
+
+
+def verified_call(runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...]) -> Any:
+    """Run a step and its plan from the same state and return what the plan returns; raise `PlanDiffers` if they disagree.
+
+    `exact` runs the same plan call by call where `runner` has compiled kernels; the peak of `runner` is held against `budget`.
+    """
+    runner.check(args)  # what can be refused is, before anything runs
+    runner.forget_gradients()
+    return _Verification(runner, exact, budget, args).result()
+
+
+@dataclass
+class _Outcome:
+    """What a run leaves, as copies: tensors by place, and everything else that can be compared."""
+
+    tensors: dict[Place, torch.Tensor]
+    others: dict[Place, Any]
+
+
+class _Verification:
+    def __init__(self, runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...]) -> None:
+        self.runner, self.exact, self.budget, self.args = runner, exact, budget, args
+        self.state, self.device = runner.state, runner.captured.device
+        self.leaves = tree_flatten(args)[0]
+        self.phase = runner.phase()
+        calls = [call for group in self.phase.groups for call in group.calls]
+        changed = {s for call in calls for s in (*call.mutates, *call.statistics)}
+        places = [self.phase.record.storages[s].place for s in sorted(changed)]
+        self.changes = [place for place in places if place is not None]
+        self.start = self._outcome(())
+        self.before = StepBindings(self.state, self.device)
+        self.log = UndoLog()
+        self.returned: Any = None
+
+    def result(self) -> Any:
+        """Return what the plan returns."""
+        try:
+            with self.log:
+                self.returned = self.state.step(*self.args)
+            eager = self._outcome(self.returned)
+        except torch.OutOfMemoryError:
+            self._undo()
+            warnings.warn("the step itself does not fit into memory; its plan runs without comparison", stacklevel=4)
+            return self.runner(*self.args)
+        except BaseException:
+            self._undo()
+            raise
+        try:
+            self._compare(eager)
+        except BaseException:
+            self._undo()
+            raise
+        return self.returned
+
+    def _compare(self, eager: _Outcome) -> None:
+        if self.log.collectives:
+            raise PlanDiffers(f"the step talks to other processes ({self.log.collectives[0]}), which no plan repeats")
+        self._require_known_changes()
+        if self.exact is not None:
+            self._undo()
+            self._require_same(eager, self._run(partial(self.exact, *self.args)))
+        self._undo()
+        planned = self._run_in_budget()
+        if self.exact is None:
+            self._require_same(eager, planned)
+        else:
+            self._require_near(eager, planned)
+
+    # Running ----------------------------------------------------------------------------------------------------------
+
+    def _run(self, function: Callable[[], Any]) -> _Outcome:
+        self.returned = function()
+        return self._outcome(self.returned)
+
+    def _run_in_budget(self) -> _Outcome:
+        if self.budget is None or torch.autograd._profiler_enabled():
+            return self._run(partial(self.runner, *self.args))
+        storages = self.phase.record.storages
+        there = sum(s.bytes for s in storages if s.place is not None and s.device == self.device)
+        held = 0
+        for _ in range(2):  # the first run of a program goes through an interpreter, which may hold a little more
+            self._undo()
+            self.returned, above = measure_peak(partial(self.runner, *self.args), device=self.device)
+            held = there + above
+            if held <= self.budget:
+                return self._outcome(self.returned)
+        raise PlanDiffers(
+            f"the planned step held {shown_bytes(held)}, more than the budget of {shown_bytes(self.budget)}; plan with costs "
+            f"that are measured here, or with a headroom that is larger by {shown_bytes(held - self.budget)}"
+        )
+
+    def _undo(self) -> None:
+        self.log.undo()
+        self.before.restore()
+
+    def _outcome(self, returned: Any) -> _Outcome:
+        found: dict[Place, Any] = {place: self.state.resolve(place, self.leaves) for place in self.changes}
+        found |= {place: self.state.resolve(place, self.leaves) for place in self.phase.binds}
+        found |= dict(self._optimizer_state())
+        found |= {("result", i): value for i, value in enumerate(tree_flatten(returned)[0])}
+        found |= {("random", i): value for i, value in enumerate(random_state(self.device))}
+        tensors = {place: value for place, value in found.items() if isinstance(value, torch.Tensor)}
+        others = {place: value for place, value in found.items() if place not in tensors and value is not None}
+        return _Outcome({place: _host_copy(value) for place, value in tensors.items()}, others)
+
+    def _optimizer_state(self) -> Iterator[tuple[Place, Any]]:
+        for number, optimizer in enumerate(self.state.optimizers):
+            for group, i, param in self.state.params(optimizer):
+                for key, value in optimizer.state.get(param, {}).items():
+                    yield ("state", number, group, i, key), value
+
+    # Comparing --------------------------------------------------------------------------------------------------------
+
+    def _require_known_changes(self) -> None:
+        """Refuse if the step has changed a tensor that the plan leaves alone; keep all that the plan will change."""
+        known = [self.state.resolve(place, self.leaves) for place in self.changes]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in known if tensor is not None}
+        for tensor, kept in self.log.changed.values():
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in memory and not _same_bits(_bytes(storage.cpu()), _bytes(kept)):
+                what = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+                raise PlanDiffers(f"the step changes a tensor {what} that it did not change when it was captured")
+        for tensor in known:
+            if tensor is not None:
+                self.log.keep(tensor)
+
+    def _require_same(self, eager: _Outcome, planned: _Outcome) -> None:
+        difference = _difference(eager, planned)
+        if difference is None:
+            return
+        self._undo()
+        again = self._run(partial(self.state.step, *self.args))
+        if _difference(eager, again) is None:
+            raise PlanDiffers(
+                f"the planned step does not do what the step does: {difference}; nothing was changed. Something the step "
+                "depends on was not seen when it was captured: please report it, and run the step itself meanwhile"
+            )
+        # The step does not repeat its own bits (kernels that add up in no fixed order), so near is all that can be asked.
+        self._require_near(eager, planned)
+        self._undo()
+        self._run(partial(self.runner, *self.args))
+
+    def _require_near(self, eager: _Outcome, planned: _Outcome) -> None:
+        if eager.tensors.keys() != planned.tensors.keys() or eager.others != planned.others:
+            raise PlanDiffers(f"the planned step leaves other state than the step: {_difference(eager, planned)}")
+        sizes: dict[Any, list[float]] = {}
+        for place, value in eager.tensors.items():
+            if not value.is_floating_point():
+                continue
+            start = self.start.tensors.get(place)
+            change = value.double() if start is None or start.shape != value.shape else value.double() - start.double()
+            kind = (place[0], place[-1] if place[0] == "state" else "", value.dtype)
+            total = sizes.setdefault(kind, [0.0, 0.0, 0.0])
+            for i, part in enumerate((planned.tensors[place].double() - value.double(), change, value.double())):
+                total[i] += float(part.square().sum())
+        for (kind, key, dtype), (off, change, size) in sizes.items():
+            near = _NEAR.get(dtype, _NEAR_HALF)
+            rounding = torch.finfo(dtype).eps ** 2 * size
+            if not off <= near**2 * change + rounding * 16 and size == size:
+                what = " ".join(filter(None, (kind, str(key))))
+                raise PlanDiffers(
+                    f"compiled kernels are not near enough to the step's own: {what} differs by {(off / (change or 1)) ** 0.5:.2g} "
+                    "of what one step changes; nothing was changed"
+                )
+
+
+def _difference(one: _Outcome, other: _Outcome) -> str | None:
+    """Return in words the first thing that differs, None if nothing does."""
+    for place in one.tensors.keys() ^ other.tensors.keys():
+        who = "step" if place in one.tensors else "plan"
+        return f"only the {who} leaves {_shown(place)}"
+    if one.others != other.others:
+        return f"{one.others} against {other.others}"
+    for place, value in one.tensors.items():
+        twin = other.tensors[place]
+        if (value.shape, value.dtype) != (twin.shape, twin.dtype):
+            return f"{_shown(place)} is {value.dtype} {tuple(value.shape)} against {twin.dtype} {tuple(twin.shape)}"
+        if not _same_bits(value, twin):
+            if place[0] == "random":
+                return "the random generator ends in another state"
+            off = (value.double() - twin.double()).abs().max() if not value.is_complex() else float("nan")
+            return f"{_shown(place)} differs by up to {float(off):.3g}"
+    return None
+
+
+def _shown(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def _host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and type hold the same bits: not-a-numbers are equal, zeros of two signs are not."""
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    as_bits = _BITS[a.element_size()]
+    return bool(torch.equal(a.contiguous().view(as_bits), b.contiguous().view(as_bits)))
