@@ -14,6 +14,7 @@ from pebbler.run.torch.fuse.inductor import Kernels, NoCompiler
 from pebbler.run.torch.plan.planner import least_budget, plan, plan_captured
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
+from pebbler.run.torch.run.planned_step import PlannedStep, step
 from pebbler.run.torch.run.verification import PlanDiffers
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "NoCompiler",
     "Phase",
     "PlanDiffers",
+    "PlannedStep",
     "TorchPlan",
     "capture",
     "compile",
@@ -39,4 +41,5 @@ __all__ = [
     "plan_captured",
     "profile",
     "roofline",
+    "step",
 ]

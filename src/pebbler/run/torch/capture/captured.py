@@ -58,11 +58,12 @@ class Captured:
         return "-".join(phase.fingerprint[:16] for phase in self.phases)
 
 
-def capture(step: Callable[..., Any], *args: Any, device: str | None = None) -> Captured:
+def capture(step: Callable[..., Any], *args: Any, device: str | None = None, keep_grads: bool = False) -> Captured:
     """Record a training step on fake tensors and return it as graphs in bytes; nothing is computed or changed.
 
     `step(*args)` is an ordinary function: forward, loss, backward, optimizer step. Memory is counted on `device`, by default where
-    the tensors are. Raises `InputError` for what no plan can promise to repeat: branches on values, shapes that depend on values.
+    the tensors are. With `keep_grads` the gradients that the step leaves stay. Raises `InputError` for what no plan can promise to
+    repeat: branches on values, shapes that depend on values.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> captured = capture(lambda x: model(x).square().mean(), torch.ones(8, 4))
@@ -79,6 +80,8 @@ def capture(step: Callable[..., Any], *args: Any, device: str | None = None) -> 
     records = [_find_scalars(recording, None) for recording in first] + [_find_scalars(last, again)]
     entries = [recording.entry for recording in recordings[:-1]]
     read_grads = {place for entry in entries for place in entry if place[0] == "grad"}
+    if keep_grads:
+        read_grads |= {place for record in records for place in record.binds if place[0] == "grad"}
     phases = [build_phase(record, entry, read_grads, device) for record, entry in zip(records, entries, strict=True)]
     return Captured(state, phases, device)
 

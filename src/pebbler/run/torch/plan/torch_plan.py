@@ -92,6 +92,10 @@ class TorchPlan:
         order = self.plan.moves.order.tolist()
         return len(order) - len(set(order))
 
+    def covers(self, fingerprint: str) -> bool:
+        """Whether it has a plan for every phase of a captured step: one made before there was optimizer state serves later too."""
+        return f"-{self.fingerprint}".endswith(f"-{fingerprint}")
+
     def judge(self) -> list[Judgement]:
         """Return what the referee says of every phase."""
         return [check(phase) for phase in self.phases]

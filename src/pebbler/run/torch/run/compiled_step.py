@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from pebbler.errors import InputError, quoted
@@ -18,7 +19,7 @@ from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
 from pebbler.run.torch.run.runner import Runner
 from pebbler.run.torch.run.verification import verified_call
 
-__all__ = ["CompiledStep", "Verify", "compile"]
+__all__ = ["CompiledStep", "Verify", "compile", "require_verify"]
 
 Verify = Literal["first", "never"] | int  # a number: the first call of a phase, and every so many calls
 
@@ -66,7 +67,10 @@ class CompiledStep:
     def _make_runner(self, captured: Captured) -> Runner:
         if self.plan.kernels == "compiled":
             captured = fuse(captured)
-        if captured.fingerprint != self.plan.fingerprint:
+        if self.plan.covers(captured.fingerprint):
+            phases = self.plan.phases[-len(captured.phases) :]
+            self.plan = replace(self.plan, phases=phases, fingerprint=captured.fingerprint)
+        else:
             raise InputError(
                 f"the plan is for another step: it has fingerprint {self.plan.fingerprint}, this step with these shapes has "
                 f"{captured.fingerprint}; {_difference(captured, self.plan)}"
@@ -88,6 +92,11 @@ class CompiledStep:
         return Runner(marked, [*moves[:-1], last.moves], marked.kernels, launches)
 
     @property
+    def running(self) -> bool:
+        """Whether a call is under way, or has failed so late that it may have changed something."""
+        return self._runner is not None and self._runner.running
+
+    @property
     def host_bytes(self) -> int:
         """Bytes of the host's memory that its copies keep from step to step."""
         programs = [] if self._runner is None else self._runner.programs
@@ -97,6 +106,12 @@ class CompiledStep:
     def code(self) -> str:
         """The program that runs in the repeating step, as Python."""
         return "" if self._runner is None else str(self._runner.programs[-1].module.code)
+
+
+def require_verify(verify: Verify) -> None:
+    """Refuse what is no answer to the question when to verify."""
+    if verify not in ("first", "never") and not (isinstance(verify, int) and verify > 0):
+        raise InputError(f"verify must be first, never or a number of calls, got {quoted(verify)}")
 
 
 def _difference(captured: Captured, plan: TorchPlan) -> str:
@@ -169,6 +184,5 @@ def compile(
     captured = plan.captured if plan.captured is not None and plan.captured.state.step == step else None
     if kernels not in (None, "exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
-    if verify not in ("first", "never") and not (isinstance(verify, int) and verify > 0):
-        raise InputError(f"verify must be first, never or a number of calls, got {quoted(verify)}")
+    require_verify(verify)
     return CompiledStep(plan, step, captured, kernels or plan.kernels, verify)

@@ -39,6 +39,7 @@ class Runner:
         launches: Sequence[Sequence[int]] = (),
     ) -> None:
         self.captured, self.state, self.moves = captured, captured.state, moves
+        self.running = False  # a call is under way, or has failed after it may have changed something
         last = captured.phases[-1]
         if kernels is not None:
             groups = [(phase, group) for phase in captured.phases for group in phase.groups]
@@ -71,6 +72,7 @@ class Runner:
         self._check_guards(phase, rates)
         inputs = [self.state.resolve(place, leaves) for place in program.places]
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
+        self.running = True
         drawn = random_state(self.captured.device) if any(group.random for group in phase.groups) else ()
         try:
             with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
@@ -80,6 +82,7 @@ class Runner:
             raise
         result = tree_flatten(phase.record.result)
         count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
+        self.running = False
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
             self.state.bind(place, tensor)
         tensors = iter(outputs[:count])

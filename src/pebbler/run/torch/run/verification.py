@@ -130,6 +130,7 @@ class _Verification:
     def _undo(self) -> None:
         self.log.undo()
         self.before.restore()
+        self.runner.running = False
 
     def _outcome(self, returned: Any) -> _Outcome:
         found: dict[Place, Any] = {place: self.state.resolve(place, self.leaves) for place in self.changes}

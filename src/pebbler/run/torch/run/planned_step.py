@@ -1,0 +1,215 @@
+"""The door for training loops: a step that plans itself at its first call, once for every shape, and keeps its plans on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import torch
+
+from pebbler.errors import InputError, PebblerError, quoted
+from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.cost.costs import Device, nearest_device, roofline
+from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.fuse.fusion import fuse
+from pebbler.run.torch.plan.byte_sizes import bytes_of
+from pebbler.run.torch.plan.planner import plan_captured
+from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
+from pebbler.run.torch.run.batch_structure import BatchStructure, take_apart
+from pebbler.run.torch.run.compiled_step import CompiledStep, Verify, compile, require_verify
+from pebbler.run.torch.run.verification import PlanDiffers
+from pebbler.solver.problem import Impossible
+from pebbler.version import VERSION
+
+__all__ = ["PlannedStep", "StepOptions", "step"]
+
+_MOST_PLANS = 16  # of one step; more means that something changes in every call
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a step is planned; what each means is said by `step`."""
+
+    budget: int | None = None
+    device: str | Device | None = None
+    objective: Objective = "time"
+    kernels: KernelChoice = "exact"
+    offload: bool | None = None
+    headroom: int | None = None
+    time_limit: float = 30.0
+    seed: int = 0
+    verify: Verify = "first"
+    keep_grads: bool = False
+
+
+def step(
+    function: Callable[..., Any],
+    *,
+    budget: str | int | None = None,
+    cache: str | Path | None = None,
+    strict: bool = False,
+    headroom: str | int | None = None,
+    **options: Any,
+) -> PlannedStep:
+    """Return a drop-in for a training step that plans itself within `budget` bytes, for every shape of batch at its first call.
+
+    Plans are kept in the folder `cache` and found there again. Where a step cannot be planned, it runs as it is and a warning says
+    why; with `strict` that is an error. A budget that no plan keeps is always an error. With `keep_grads` gradients are left in
+    `.grad` as the step leaves them. Other options are those of `plan` and `compile`: `device`, `objective`, `kernels`, `offload`,
+    `time_limit` (of one plan), `seed`, `verify`.
+
+    >>> model = torch.nn.Linear(4, 2)
+    >>> rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def train(x, weight=1.0):
+    ...     rule.zero_grad()
+    ...     loss = weight * model(x).square().mean()
+    ...     loss.backward()
+    ...     rule.step()
+    ...     return loss
+    >>> fast = step(train, budget="1MB", device="cpu")
+    >>> losses = [fast(torch.ones(n, 4), weight=2.0).item() for n in (8, 8, 3)]  # the last batch is smaller
+    >>> losses[0] > losses[1] > losses[2], fast
+    (True, PlannedStep(train, 2 plans))
+    """
+    known = StepOptions.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise InputError(f"unknown option {name} (known: {', '.join(known)})")
+    limit, spare = (None if size is None else bytes_of(size) for size in (budget, headroom))
+    chosen = StepOptions(budget=limit, headroom=spare, **options)
+    for name, expected in (("kernels", KernelChoice), ("objective", Objective)):
+        if getattr(chosen, name) not in get_args(expected):
+            raise InputError(f"{name} must be {' or '.join(get_args(expected))}, got {quoted(getattr(chosen, name))}")
+    require_verify(chosen.verify)
+    return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
+
+
+@dataclass
+class _Variant:
+    """A plan for one structure of arguments, under the conditions that its capture found; without one the step runs as it is."""
+
+    fast: CompiledStep | None
+
+
+class _FlatStep:
+    """A step as a function of its tensors alone."""
+
+    def __init__(self, function: Callable[..., Any], structure: BatchStructure) -> None:
+        self.function, self.structure = function, structure
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        args, kwargs = self.structure.put_together(tensors)
+        return self.function(*args, **kwargs)
+
+
+class PlannedStep:
+    """A step that plans itself; see `step`."""
+
+    def __init__(self, function: Callable[..., Any], options: StepOptions, cache: Path | None, strict: bool) -> None:
+        self.function, self.options, self.cache, self.strict = function, options, cache, strict
+        self._variants: dict[tuple[Any, ...], list[_Variant]] = {}
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        count = len(self.plans)
+        return f"PlannedStep({name}, {count} plan{'' if count == 1 else 's'})"
+
+    @property
+    def plans(self) -> list[TorchPlan]:
+        """The plans made so far."""
+        return [
+            variant.fast.plan
+            for variants in self._variants.values()
+            for variant in variants
+            if variant.fast is not None
+        ]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one step."""
+        structure, tensors = take_apart((args, kwargs))
+        variants = self._variants.setdefault(structure.key, [])
+        for variant in variants:
+            if variant.fast is None:
+                return self.function(*args, **kwargs)
+            try:
+                return variant.fast(*tensors)
+            except PlanDiffers as error:
+                self._give_up(variant, error)
+                return self.function(*args, **kwargs)
+            except InputError:
+                if variant.fast.running:
+                    raise
+        variant = self._plan(structure, tensors)
+        variants.insert(0, variant)
+        if variant.fast is None:
+            return self.function(*args, **kwargs)
+        try:
+            return variant.fast(*tensors)
+        except (PlanDiffers, InputError) as error:
+            if variant.fast.running:
+                raise
+            self._give_up(variant, error)
+            return self.function(*args, **kwargs)
+
+    def _give_up(self, variant: _Variant, error: PebblerError) -> None:
+        """Run the step as it is from now on, and say why."""
+        if self.strict:
+            raise error
+        variant.fast = None
+        warnings.warn(f"the step runs as it is, without a plan: {error}", stacklevel=3)
+
+    def _plan(self, structure: BatchStructure, tensors: Sequence[torch.Tensor]) -> _Variant:
+        flat, variant = _FlatStep(self.function, structure), _Variant(None)
+        try:
+            if len(self.plans) >= _MOST_PLANS:
+                raise InputError(
+                    f"{_MOST_PLANS} plans were made, and the arguments differ again; pass numbers that change as tensors, and "
+                    "pad batches"
+                )
+            captured = capture(flat, *tensors, keep_grads=self.options.keep_grads)
+            if self.options.kernels == "compiled":
+                captured = fuse(captured)
+            made = self._cached(captured) or self._made(captured)
+            variant.fast = compile(made, flat, verify=self.options.verify)
+        except Impossible:
+            raise  # to run as it is would break the budget
+        except PebblerError as error:
+            self._give_up(variant, error)
+        return variant
+
+    def _made(self, captured: Captured) -> TorchPlan:
+        options = self.options
+        described = options.device or nearest_device(captured.device)
+        costs = profile(captured) if options.device is None else roofline(captured, described)
+        made = plan_captured(
+            captured, costs, budget=options.budget, objective=options.objective, offload=options.offload,
+            headroom=options.headroom, time_limit=options.time_limit, seed=options.seed,
+        )  # fmt: skip
+        if self.cache is not None:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            made.save(self._file(captured))
+        return made
+
+    def _cached(self, captured: Captured) -> TorchPlan | None:
+        """Return the plan for a captured step that an earlier run has left; one that cannot be read is made again."""
+        if self.cache is None or not self._file(captured).exists():
+            return None
+        try:
+            found = TorchPlan.load(self._file(captured))
+        except InputError as error:
+            warnings.warn(f"planning again: {error}", stacklevel=4)
+            return None
+        same = found.kernels == self.options.kernels and found.budget == self.options.budget
+        return replace(found, captured=captured) if same and found.covers(captured.fingerprint) else None
+
+    def _file(self, captured: Captured) -> Path:
+        """Return where a plan is kept: under what it depends on. A plan of more phases serves for fewer, so the last one counts."""
+        assert self.cache is not None
+        device = torch.cuda.get_device_name(captured.device) if captured.device.startswith("cuda") else captured.device
+        options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first"))
+        facts = (captured.phases[-1].fingerprint, device, torch.__version__, VERSION, options)
+        return self.cache / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"

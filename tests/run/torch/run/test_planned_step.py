@@ -1,0 +1,231 @@
+"""The door for training loops: plans by shape, plans from disk, eager where no plan is possible, no budget broken in silence."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections import UserDict
+from dataclasses import dataclass
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+import pebbler.torch as pt  # noqa: E402
+import torch_models as models  # noqa: E402
+from pebbler.errors import InputError  # noqa: E402
+from pebbler.solver.problem import Impossible  # noqa: E402
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    y: torch.Tensor
+    name: str = "batch"
+
+
+def state_of(training):
+    return [tensor.clone() for tensor in training.tensors()]
+
+
+def same_training(training, step, fast, calls):
+    """Run the calls with both; return whether losses and state are the same bit for bit."""
+    training.reset()
+    losses, state = [step(*args, **kwargs).item() for args, kwargs in calls], state_of(training)
+    training.reset()
+    ours = [fast(*args, **kwargs).item() for args, kwargs in calls]
+    return ours == losses and all(torch.equal(a, b) for a, b in zip(state_of(training), state, strict=True))
+
+
+def silent(function, *args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return function(*args)
+
+
+@pytest.mark.parametrize("make", [models.mlp, models.resnet])
+def test_every_shape_gets_a_plan_of_its_own(make):
+    training = make()
+    (x, y), *_ = training.batches
+    calls = [((x[:n], y[:n]), {}) for n in (8, 8, 5, 8, 5)]
+    fast = pt.step(training.step, device="cpu")
+    assert silent(same_training, training, training.step, fast, calls)
+    assert len(fast.plans) == 2
+    assert "2 plans" in repr(fast)
+
+
+def test_any_batch_that_people_pass():
+    training = models.mlp(depth=2, batch=16)
+
+    def step(batch, *, scale=1.0, extra=None):
+        inside = batch if isinstance(batch, Batch) else Batch(**batch)
+        training.optimizer.zero_grad()
+        loss = scale * training.loss(training.model, inside.x, inside.y)
+        loss = loss if extra is None else loss + extra[0].mean() * extra[1].mean()
+        loss.backward()
+        training.optimizer.step()
+        return loss
+
+    (x, y), (x2, y2), *_ = training.batches
+    calls = [
+        ((Batch(x, y),), {}),
+        ((Batch(x2, y2),), {}),
+        (({"x": x, "y": y},), {"scale": 2.0}),
+        ((UserDict(x=x2, y=y2),), {"scale": 2.0}),
+        ((Batch(x, y),), {"extra": (x, x)}),  # the same tensor three times
+        ((Batch(x2, y2),), {"extra": (x2, x)}),  # and not the same
+        ((Batch(x2, y2),), {"extra": [x2, x2]}),
+    ]
+    fast = pt.step(step, device="cpu")
+    assert silent(same_training, training, step, fast, calls)
+    assert len(fast.plans) == 6
+
+
+def test_plans_are_kept_on_disk_and_survive_a_resume(tmp_path, monkeypatch):
+    training = models.resnet()
+    fast = pt.step(training.step, device="cpu", cache=tmp_path / "plans")
+    training.reset()
+    losses = [fast(*batch).item() for batch in training.batches]
+    (file,) = (tmp_path / "plans").iterdir()
+    saved = copy.deepcopy((training.model.state_dict(), training.optimizer.state_dict()))
+    expected = [fast(*batch).item() for batch in training.batches]
+
+    def no_planning(*args, **options):
+        raise AssertionError("planned again")
+
+    # A new process: first from the start, then from a checkpoint, where the optimizer has state before the first step.
+    monkeypatch.setattr("pebbler.run.torch.run.planned_step.plan_captured", no_planning)
+    for resumed in (False, True):
+        again = models.resnet()
+        again.reset()
+        if resumed:
+            again.model.load_state_dict(saved[0])
+            again.optimizer.load_state_dict(saved[1])
+        later = pt.step(again.step, device="cpu", cache=tmp_path / "plans", strict=True)
+        ours = [later(*batch).item() for batch in again.batches]
+        assert (len(ours), len(later.plans)) == (len(losses), 1)
+        assert resumed or ours == losses
+    assert expected
+    # Another budget, another plan; and a damaged file is no plan.
+    other = pt.step(again.step, device="cpu", cache=tmp_path / "plans", budget="8MiB", strict=True)
+    with pytest.raises(AssertionError, match="planned again"):
+        other(*again.batches[0])
+    file.write_text(file.read_text()[:-40])
+    with pytest.warns(UserWarning, match="planning again"), pytest.raises(AssertionError, match="planned again"):
+        pt.step(models.resnet().step, device="cpu", cache=tmp_path / "plans", strict=True)(*again.batches[0])
+
+
+def test_a_plan_that_was_saved_before_is_taken_after_the_optimizer_state_was_loaded(tmp_path):
+    training = models.resnet()
+    training.reset()
+    pt.plan(training.step, training.batches[0], device="cpu").save(tmp_path / "plan.json")
+    for batch in training.batches[:2]:
+        training.step(*batch)
+    saved = copy.deepcopy((training.model.state_dict(), training.optimizer.state_dict()))
+    again = models.resnet()
+    again.model.load_state_dict(saved[0])
+    again.optimizer.load_state_dict(saved[1])
+    expected = [training.step(*batch).item() for batch in training.batches]
+    fast = pt.compile(pt.TorchPlan.load(tmp_path / "plan.json"), again.step)
+    assert [fast(*batch).item() for batch in again.batches] == expected
+
+
+def test_what_cannot_be_planned_runs_as_it_is_and_says_so_once():
+    training = models.mlp(depth=1, batch=16)
+
+    def step(x, y):
+        loss = training.step(x, y)
+        return loss if loss.item() > 0 else loss * 2
+
+    calls = [(batch, {}) for batch in training.batches]
+    fast = pt.step(step, device="cpu")
+    with pytest.warns(UserWarning, match=r"runs as it is, without a plan: .*test_planned_step.py:\d+") as seen:
+        assert same_training(training, step, fast, calls)
+    assert len(seen) == 1
+    with pytest.raises(InputError, match="looks at the value of a tensor"):
+        pt.step(step, device="cpu", strict=True)(*training.batches[0])
+
+
+def test_a_budget_that_no_plan_keeps_is_never_passed_over():
+    training = models.mlp()
+    training.reset()
+    before = state_of(training)
+    with pytest.raises(Impossible):
+        pt.step(training.step, device="cpu", budget="50kB")(*training.batches[0])
+    assert all(torch.equal(a, b) for a, b in zip(state_of(training), before, strict=True))
+
+
+def test_settings_that_change_between_calls_are_planned_for():
+    training = models.mlp(depth=2, batch=16)
+    training.reset()
+
+    def run(step):
+        training.reset()
+        losses = []
+        for momentum in (0.9, 0.5, 0.9):
+            training.optimizer.param_groups[0]["momentum"] = momentum
+            losses += [step(*batch).item() for batch in training.batches[:2]]
+        return losses, state_of(training)
+
+    losses, state = run(training.step)
+    fast = pt.step(training.step, device="cpu", strict=True)
+    ours, ours_state = run(fast)
+    assert ours == losses
+    assert all(torch.equal(a, b) for a, b in zip(ours_state, state, strict=True))
+    assert len(fast.plans) == 2  # the third time the first plan fits again
+
+
+def test_numbers_that_change_in_every_call_end_in_a_warning():
+    training = models.mlp(depth=1, batch=8)
+
+    def step(x, y, scale):
+        training.optimizer.zero_grad()
+        loss = scale * training.loss(training.model, x, y)
+        loss.backward()
+        training.optimizer.step()
+        return loss
+
+    fast = pt.step(step, device="cpu", verify="never")
+    for number in range(16):
+        silent(fast, *training.batches[0], 1.0 + number)
+    with pytest.warns(UserWarning, match="pass numbers that change as tensors"):
+        fast(*training.batches[0], 100.0)
+    assert len(fast.plans) == 16
+
+
+def test_gradients_are_kept_where_asked():
+    training = models.mlp(depth=2, batch=16)
+    for keep in (False, True):
+        training.reset()
+        training.step(*training.batches[0])
+        expected = [p.grad.clone() for p in training.model.parameters()]
+        training.reset()
+        fast = pt.step(training.step, device="cpu", keep_grads=keep)
+        for _ in range(2):
+            training.reset()
+            fast(*training.batches[0])
+            grads = [p.grad for p in training.model.parameters()]
+            if keep:
+                assert all(torch.equal(a, b) for a, b in zip(grads, expected, strict=True))
+            else:
+                assert grads == [None] * len(expected)
+
+
+def test_wrong_options():
+    for options, message in [
+        ({"kernel": "exact"}, "unknown option kernel"),
+        ({"kernels": "fast"}, "kernels must be exact or compiled"),
+        ({"objective": "money"}, "objective must be time or energy"),
+        ({"verify": "sometimes"}, "verify must be"),
+        ({"budget": "lots"}, "expected bytes"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            pt.step(print, **options)
+
+
+def test_a_cached_plan_is_json_that_the_commands_read(tmp_path):
+    training = models.mlp(depth=1, batch=8)
+    pt.step(training.step, device="cpu", cache=tmp_path)(*training.batches[0])
+    (file,) = tmp_path.iterdir()
+    assert "moves" in json.loads(file.read_text())
