@@ -27,7 +27,9 @@ _ALL_STATES = 3_000_000
 
 def run(search: Search, tile: str) -> None:
     """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
-    search.as_it_is = not can_tile(search.problem, tile)
+    from pebbler.solver.large_caches import is_large_cache
+
+    search.as_it_is = is_large_cache(search.problem) or not can_tile(search.problem, tile)
     with _interruptible(search):
         if search.problem.machine.management == "explicit":
             _run_explicit(search, tile)
@@ -89,6 +91,7 @@ def program_order_energy(problem: Problem) -> float | None:
 
 
 def _run_cache(search: Search, tile: str) -> None:
+    from pebbler.solver.large_caches import is_large_cache, solve_large_cache
     from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
@@ -96,6 +99,8 @@ def _run_cache(search: Search, tile: str) -> None:
     search.program_order = search.energy
     if search.time_limit == 0:
         search.cut_off = True
+    elif is_large_cache(problem):
+        solve_large_cache(search)
     else:  # however short the time, the bound comes first
         solve_tiled(search, tile="none" if tile == "none" else "auto")
 

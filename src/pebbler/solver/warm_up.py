@@ -156,14 +156,21 @@ def _recompute(kind: str) -> None:
     solve_recompute(Search(Problem.of(_pebbles(kind, 9), machine), 1.0))
 
 
+def _rerun(kind: str) -> None:
+    from pebbler.solver.large_caches import offer_reruns
+
+    search = Search(_problem(kind))
+    offer_reruns(search, lambda: max(0.0, 1.0 - search.elapsed))
+
+
 def _pebbles(kind: str, length: int = 2) -> Graph:
     graph = chain(length)
     return Graph(graph.name, "float32", graph.tensors, graph.ops)
 
 
 _TASKS: dict[str, dict[str, Callable[[str], None]]] = {
-    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders},
-    "recency": {"judge": _judge, "orders": _search_orders},
+    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders, "rerun": _rerun},
+    "recency": {"judge": _judge, "orders": _search_orders, "rerun": _rerun},
     "explicit-any": {"judge": _search_states, "improve": _improve},
     "explicit-fastest": {"judge": _search_states, "improve": _improve, "recompute": _recompute},
     "explicit-one": {"judge": _judge, "recompute": _recompute},
