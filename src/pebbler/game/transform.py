@@ -61,7 +61,8 @@ def fusable(graph: Graph) -> list[str]:
     >>> fusable(mlp())
     ['loss', 'dW2', 'db2', 'dh', 'dW1', 'db1']
     """
-    return [tensor.name for tensor in graph.tensors if _why_not_fused(graph, tensor.name) is None]
+    axes = [tensor.name for tensor in graph.tensors if tensor.axes is not None]
+    return [name for name in axes if _why_not_fused(graph, name) is None]
 
 
 def fuse(graph: Graph, temp: str) -> Graph:

@@ -94,6 +94,8 @@ def new_search(
     quick: bool = False,
 ) -> Search:
     """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
+    from pebbler.solver.large_caches import is_large_cache
+    from pebbler.solver.large_games import is_large
     from pebbler.solver.problem import Problem, Search
     from pebbler.solver.warm_up import kind_of, warm_up
 
@@ -104,7 +106,7 @@ def new_search(
         raise InputError(f"threads must be at least 1, got {threads}")
     problem = Problem.of(graph, machine, steady=steady, start=start, seed=seed, threads=threads)
     if time_limit != 0:
-        warm_up(kind_of(problem.machine))
+        warm_up(kind_of(problem.machine, large=is_large(problem) or is_large_cache(problem)))
     search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
     search.quick = quick
     return search

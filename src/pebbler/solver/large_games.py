@@ -10,21 +10,22 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.game.moves import COMPUTE
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.greedy_plans import GreedyPlanner
-from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.start_orders import start_orders
-from pebbler.solver.problem import Search
+from pebbler.solver.placed_plans import PlacedPlanner
+from pebbler.solver.problem import Problem, Search
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["LARGE", "is_large", "solve_large"]
 
-Ints = npt.NDArray[np.int64]
+Planner = GreedyPlanner | PlacedPlanner
 LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
 _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next use counts
 _SHARE = 0.3  # of the time, for orders from the start
@@ -32,10 +33,10 @@ _PATIENCE = 60  # variations that bring nothing before a search without a time l
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
 
-def is_large(search: Search) -> bool:
-    """Return whether a problem is one for `solve_large`."""
-    levels = len(search.problem.machine.level)
-    return len(search.problem.graph.ops) > LARGE[min(levels, 2)]
+def is_large(problem: Problem) -> bool:
+    """Return whether a problem is one for `solve_large`: then its graph is taken as it is."""
+    levels = len(problem.machine.level)
+    return problem.machine.management == "explicit" and len(problem.graph.ops) > LARGE[min(levels, 2)]
 
 
 def solve_large(search: Search) -> None:
@@ -48,30 +49,20 @@ def solve_large(search: Search) -> None:
     >>> search.energy < 4 * search.bound
     True
     """
-    problem = search.problem
-    if problem.machine.operands == "fastest" or len(problem.machine.level) == 1:
-        _GreedySolver(search, _planner(search)).run()
-        return
-    from pebbler.solver.paging import solve_paging
-
-    search.offer_plan(program_order_plan(problem))
-    _raise_bounds(search)
-    if search.remaining > 0 and not search.done:
-        solve_paging(search)
+    _GreedySolver(search).run()
 
 
-def _planner(search: Search) -> GreedyPlanner:
-    """Return the planner; of a steady step the one whose params stay where program order is cheaper."""
-    problem, program = search.problem, np.arange(len(search.problem.graph.ops))
-    slow = GreedyPlanner.of(problem)
-    if not problem.looped_params or len(problem.machine.level) == 1:
-        return slow
-    fast = GreedyPlanner.of(problem, fast_params=True)
-    prices = []
-    for planner in (slow, fast):
-        rows = planner.run(program, keen=_KEEN[0], remake=True, seed=0)
-        prices.append(float("inf") if rows is None else planner.price(rows))
-    return fast if prices[1] < prices[0] else slow
+def _planners(problem: Problem) -> Iterator[Planner]:
+    """Yield planners: one for each place where params of a steady step may stay and, where operands may be anywhere, each level."""
+    levels = len(problem.machine.level)
+    for fast_params in (False, True)[: 2 if problem.looped_params and levels > 1 else 1]:
+        if levels == 1 or problem.machine.operands == "fastest":
+            yield GreedyPlanner.of(problem, fast_params=fast_params)
+            continue
+        for level in (*range(levels - 2, -1, -1), levels - 1):  # in the last one nothing gets stuck
+            planner = PlacedPlanner.of(problem, level, fast_params=fast_params)
+            if planner is not None:
+                yield planner
 
 
 def _raise_bounds(search: Search) -> None:
@@ -82,30 +73,36 @@ def _raise_bounds(search: Search) -> None:
 class _GreedySolver:
     """One run of the solver: the best moves so far, and the settings that led to them."""
 
-    def __init__(self, search: Search, planner: GreedyPlanner) -> None:
-        self.search, self.problem, self.planner = search, search.problem, planner
+    def __init__(self, search: Search) -> None:
+        self.search, self.problem = search, search.problem
         self.price = float("inf")
         self.rows: Ints | None = None
-        self.best: tuple[Ints, float, npt.NDArray[np.float64]] | None = None  # order, keenness, costs as seen
+        self.best: tuple[Planner, Ints, float, Floats] | None = None  # planner, order, keenness, costs as seen
 
     def run(self) -> None:
         """Offer a first plan at once, then bounds, simple plans, orders and variations."""
         search, program = self.search, np.arange(len(self.problem.graph.ops))
-        self.attempt(program, _KEEN[0])
-        if self.rows is None:
-            # Without reruns nothing gets stuck that has room for every op.
-            self.attempt(program, 1.0, remake=False)
-        search.raise_bound(float(self.planner.game.cost.sum()), "every op runs at least once")
+        planner: Planner | None = None
+        for planner in _planners(self.problem):
+            self.attempt(planner, program, _KEEN[0])
+            if self.rows is None:
+                # Without reruns nothing gets stuck that has room for every op.
+                self.attempt(planner, program, 1.0, remake=False)
+            if self.rows is not None and search.remaining <= 0:
+                break
+        search.raise_bound(float(self.problem.graph.dataflow.op_cost.sum()), "every op runs at least once")
         if search.time_limit == 0:
             search.cut_off = True
             return
         _raise_bounds(search)
-        if search.remaining > 0 and not search.done and len(self.problem.machine.level) > 1:
+        paged = isinstance(planner, GreedyPlanner) and len(self.problem.machine.level) > 1
+        if search.remaining > 0 and not search.done and paged:
             search.offer_plan(demand_plan(self.problem, program.tolist(), "farthest"))
         for order, keen, seed in self._starts():
-            if search.done or (self.rows is not None and not self._time_for_starts()):
+            planner = self.best[0] if self.best is not None else planner
+            if planner is None or search.done or (self.rows is not None and not self._time_for_starts()):
                 break
-            self.attempt(order, keen, seed=seed)
+            self.attempt(planner, order, keen, seed=seed)
         if self.rows is None:
             require_capacity(self.problem)
         elif not search.done:
@@ -132,23 +129,23 @@ class _GreedySolver:
 
     def attempt(
         self,
+        planner: Planner,
         order: Ints,
         keen: float,
         *,
         seed: int = 0,
         remake: bool = True,
-        seen: npt.NDArray[np.float64] | None = None,
+        seen: Floats | None = None,
     ) -> bool:
         """Run an order greedily, and offer its plan if it is the best; return whether it is."""
-        game = self.planner.game
-        rows = self.planner.run(order, keen=keen, remake=remake, seed=seed, costs=seen)
-        price = float("inf") if rows is None else self.planner.price(rows)
+        rows = planner.run(order, keen=keen, remake=remake, seed=seed, costs=seen)
+        price = float("inf") if rows is None else planner.price(rows)
         if rows is None or price >= self.price * (1 - 1e-12):
             return False
         self.rows, self.price = rows, price
-        self.best = (order, keen, game.cost if seen is None else seen)
+        self.best = (planner, order, keen, planner.game.cost if seen is None else seen)
         if price < self.search.energy:
-            self.search.offer_plan(self.planner.plan_of(rows))
+            self.search.offer_plan(planner.plan_of(rows))
         return True
 
     def vary(self) -> None:
@@ -160,10 +157,10 @@ class _GreedySolver:
             if search.time_limit is None and idle >= _PATIENCE:
                 return
             began = search.elapsed
-            order, keen, seen = self.best
+            planner, order, keen, seen = self.best
             changed = rng.random(len(seen)) < rng.choice([0.02, 0.1, 0.5])
             factor = np.exp(rng.normal(0.0, _SPREAD, len(seen)) * changed)
             keen = max(0.0, keen + rng.normal(0.0, 0.1))
-            better = self.attempt(order, keen, seed=int(rng.integers(2**31)), seen=seen * factor)
+            better = self.attempt(planner, order, keen, seed=int(rng.integers(2**31)), seen=seen * factor)
             idle = 0 if better else idle + 1
             longest = max(longest, search.elapsed - began)

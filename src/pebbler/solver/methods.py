@@ -27,9 +27,7 @@ _ALL_STATES = 3_000_000
 
 def run(search: Search, tile: str) -> None:
     """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
-    from pebbler.solver.large_caches import is_large_cache
-
-    search.as_it_is = is_large_cache(search.problem) or not can_tile(search.problem, tile)
+    search.as_it_is = not can_tile(search.problem, tile)
     with _interruptible(search):
         if search.problem.machine.management == "explicit":
             _run_explicit(search, tile)
@@ -61,16 +59,20 @@ def _interruptible(search: Search) -> Iterator[None]:
 
 
 def can_tile(problem: Problem, tile: str) -> bool:
-    """Return whether plans may be of the graph in another form: tiled, or with temps fused away.
+    """Return whether plans may be of the graph in another form: tiled, or with temps fused away. Large graphs stay as they are.
 
     >>> from pebbler import machine, workloads
     >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
     True
     """
+    from pebbler.solver.large_caches import is_large_cache
+    from pebbler.solver.large_games import is_large
     from pebbler.solver.tiling.transform_space import TransformSpace
 
+    if tile == "none" or problem.machine.management == "recency" or is_large(problem) or is_large_cache(problem):
+        return False
     space = TransformSpace(problem.graph)
-    return tile != "none" and problem.machine.management != "recency" and bool(space.axes or space.temps)
+    return bool(space.axes or space.temps)
 
 
 def program_order_energy(problem: Problem) -> float | None:
@@ -112,7 +114,7 @@ def _run_explicit(search: Search, tile: str) -> None:
 
     problem = search.problem
     if not can_tile(problem, tile):
-        if not is_large(search):
+        if not is_large(problem):
             require_capacity(problem)
         if not solve_chain_problem(search):
             _run_as_it_is(search)
@@ -126,7 +128,7 @@ def _run_explicit(search: Search, tile: str) -> None:
     whole = search.part(limit, lambda inner: _pass_on(inner, search))
     whole.as_it_is = True
     try:
-        if not is_large(search):
+        if not is_large(problem):
             require_capacity(problem)
         _run_as_it_is(whole)
     except Impossible:
@@ -153,7 +155,7 @@ def _run_as_it_is(search: Search) -> None:
     from pebbler.solver.recompute import solve_recompute
 
     problem = search.problem
-    if is_large(search):
+    if is_large(problem):
         solve_large(search)
         return
     _offer_program_order(search)

@@ -29,19 +29,18 @@ from pebbler.workloads import chain, mlp
 
 __all__ = ["kind_of", "warm_up"]
 
-KINDS = ("lru", "recency", "explicit-any", "explicit-fastest", "explicit-one")
 
-
-def kind_of(machine: Machine) -> str:
-    """Return which kernels a machine's problems need.
+def kind_of(machine: Machine, *, large: bool = False) -> str:
+    """Return which kernels a machine's problems need, or those on graphs of thousands of ops.
 
     >>> from pebbler.game.machine import machine
     >>> kind_of(machine("notes")), kind_of(machine("red-blue"))
     ('lru', 'explicit-fastest')
     """
-    if machine.management != "explicit":
-        return machine.management
-    return "explicit-one" if len(machine.level) == 1 else f"explicit-{machine.operands}"
+    kind = machine.management if machine.management != "explicit" else f"explicit-{machine.operands}"
+    if machine.management == "explicit" and len(machine.level) == 1:
+        kind = "explicit-one"
+    return f"{kind}-large" if large else kind
 
 
 def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
@@ -102,7 +101,7 @@ def _key() -> str:
 
 
 def _machine(kind: str) -> Machine:
-    management, _, operands = kind.partition("-")
+    management, _, operands = kind.removesuffix("-large").partition("-")
     levels = [Level("fast", 1, 1, capacity=64), Level("middle", 2, 2, capacity=256), Level("slow", 9, 9)]
     if operands == "one":
         levels, operands = levels[:1], "fastest"
@@ -163,24 +162,36 @@ def _rerun(kind: str) -> None:
     offer_reruns(search, lambda: max(0.0, 1.0 - search.elapsed))
 
 
+def _play_large(kind: str) -> None:
+    from pebbler.solver.large_games import solve_large
+
+    _judge(kind)
+    solve_large(Search(_problem(kind), 1.0))
+
+
 def _pebbles(kind: str, length: int = 2) -> Graph:
     graph = chain(length)
     return Graph(graph.name, "float32", graph.tensors, graph.ops)
 
 
 _TASKS: dict[str, dict[str, Callable[[str], None]]] = {
-    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders, "rerun": _rerun},
-    "recency": {"judge": _judge, "orders": _search_orders, "rerun": _rerun},
+    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders},
+    "recency": {"judge": _judge, "orders": _search_orders},
     "explicit-any": {"judge": _search_states, "improve": _improve},
     "explicit-fastest": {"judge": _search_states, "improve": _improve, "recompute": _recompute},
     "explicit-one": {"judge": _judge, "recompute": _recompute},
+    "lru-large": {"judge": _judge, "rerun": _rerun},
+    "recency-large": {"judge": _judge, "rerun": _rerun},
+    "explicit-any-large": {"play": _play_large},
+    "explicit-fastest-large": {"play": _play_large},
+    "explicit-one-large": {"play": _play_large},
 }
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run one task of a kind, as `warm_up` asks for it; without arguments, compile for every kind."""
     if not arguments:
-        for kind in KINDS:
+        for kind in _TASKS:
             warm_up(kind)
         return
     threading.Thread(target=_end_with_parent, daemon=True).start()
