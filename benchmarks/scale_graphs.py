@@ -15,9 +15,10 @@ from pebbler.game.machine import Level, Machine
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
 
-__all__ = ["KINDS", "make_graph", "one_level", "program_peak", "two_levels"]
+__all__ = ["KINDS", "MACHINES", "make_graph", "make_machine", "one_level", "program_peak", "two_levels"]
 
 KINDS = ("transformer", "unet", "layered")
+MACHINES = ("two-0.3", "one-0.8", "one-0.5", "any-0.3", "lru-0.3", "recency-0.3")
 
 
 class _Training:
@@ -156,3 +157,23 @@ def two_levels(graph: Graph, share: float) -> Machine:
     """Return a red-blue machine whose fast level holds a share of program order's peak."""
     levels = (Level("fast", 0, 0, capacity=int(share * program_peak(graph))), Level("slow", 100, 100))
     return Machine(f"two-{share}", graph.unit, levels)
+
+
+def make_machine(name: str, graph: Graph) -> Machine:
+    """Return one of `MACHINES` for a graph; the number is the share of program order's peak that is fast.
+
+    `one` and `two` have so many levels, all operands in the fastest; `any`, `lru` and `recency` have a twentieth of the share in
+    a level above, prices 1, 10 and 100, operands anywhere, or caches.
+    """
+    kind, share = name.split("-")
+    if kind in ("one", "two"):
+        return (one_level if kind == "one" else two_levels)(graph, float(share))
+    room = int(float(share) * program_peak(graph))
+    levels = (
+        Level("l1", 1, 1, capacity=max(1, room // 20)),
+        Level("l2", 10, 10, capacity=room),
+        Level("far", 100, 100),
+    )
+    if kind == "any":
+        return Machine(name, graph.unit, levels, operands="any")
+    return Machine(name, graph.unit, levels, management="lru" if kind == "lru" else "recency")

@@ -81,3 +81,10 @@ def test_a_graph_of_one_op_is_no_matter() -> None:
     search = Search(Problem.of(graph, machine("notes")))
     solve_large_cache(search)
     assert search.bound <= search.energy < float("inf")
+
+
+def test_graphs_that_are_not_large_get_reruns_too() -> None:
+    graph = training(12)
+    plan = solve(graph, caches(graph, 120), time_limit=None, quick=True)
+    assert len(plan.moves) > len(graph.ops)
+    assert plan.energy < 0.8 * check(plan.in_order(graph, plan.machine, steady=plan.steady)).energy

@@ -16,9 +16,10 @@ from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.rerun_orders import RerunPlanner, RerunSetting
 
-__all__ = ["LARGE_CACHE", "is_large_cache", "offer_reruns", "solve_large_cache"]
+__all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "reruns_pay", "solve_large_cache"]
 
 LARGE_CACHE = 1_000  # ops from which on tilings and single moves take too long
+_FEW = 40
 _SHARES = (
     1.0,
     0.7,
@@ -28,13 +29,18 @@ _SHARES = (
 _KEEN = (0.5, 1.0, 0.0)
 _CARE = (0.0, 1.0)
 _STARTS = 0.3  # of the time, for orders from the start
-_PATIENCE = 60  # variations that bring nothing before a search without a time limit ends
+_PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
 
 def is_large_cache(problem: Problem) -> bool:
     """Return whether a problem is one for `solve_large_cache`: then its graph is taken as it is."""
     return problem.machine.management != "explicit" and len(problem.graph.ops) > LARGE_CACHE
+
+
+def reruns_pay(problem: Problem, *, as_it_is: bool) -> bool:
+    """Return whether orders with reruns are worth a look: the graph is not cut, and too large for all its orders to be tried."""
+    return as_it_is and problem.machine.management != "explicit" and len(problem.graph.ops) > _FEW
 
 
 def solve_large_cache(search: Search) -> None:
@@ -47,22 +53,22 @@ def solve_large_cache(search: Search) -> None:
     >>> search.bound < search.energy <= 3575  # program order
     True
     """
-    for bound in cache_bounds(search.problem, lambda: 0.3 * search.remaining):
-        search.raise_bound(bound.value, bound.proof)
-    offer_reruns(search, lambda: search.remaining)
+    raise_and_rerun(search, lambda: search.remaining, patient=search.time_limit is not None)
     search.cut_off |= search.remaining <= 0 and not search.done
 
 
-def offer_reruns(search: Search, seconds_left: Callable[[], float]) -> None:
-    """Offer orders with reruns, from simple ones to variations of the best."""
-    _RerunSearch(search, seconds_left).run()
+def raise_and_rerun(search: Search, seconds_left: Callable[[], float], *, patient: bool = False) -> None:
+    """Raise bounds of a graph as it is, then offer orders with reruns; if not `patient`, end after some that brought nothing."""
+    for bound in cache_bounds(search.problem, lambda: 0.3 * seconds_left()):
+        search.raise_bound(bound.value, bound.proof)
+    _RerunSearch(search, seconds_left, patient).run()
 
 
 class _RerunSearch:
     """One run of the search: the best order so far, and the setting that led to it."""
 
-    def __init__(self, search: Search, seconds_left: Callable[[], float]) -> None:
-        self.search, self.problem, self.seconds_left = search, search.problem, seconds_left
+    def __init__(self, search: Search, seconds_left: Callable[[], float], patient: bool) -> None:
+        self.search, self.problem, self.seconds_left, self.patient = search, search.problem, seconds_left, patient
         problem = search.problem
         self.game = cache_game(problem.graph, problem.machine, steady=problem.steady)
         boundaries = range(len(problem.machine.level) - 1)
@@ -119,7 +125,7 @@ class _RerunSearch:
             began = self.search.elapsed
             if self.seconds_left() <= 1.5 * longest + 2 * self.offering:
                 return
-            if self.search.time_limit is None and idle >= _PATIENCE:
+            if idle >= _PATIENCE and not self.patient:
                 return
             planner, order, old = self.best
             if rng.random() < 0.1:

@@ -93,7 +93,7 @@ def program_order_energy(problem: Problem) -> float | None:
 
 
 def _run_cache(search: Search, tile: str) -> None:
-    from pebbler.solver.large_caches import is_large_cache, solve_large_cache
+    from pebbler.solver.large_caches import is_large_cache, raise_and_rerun, reruns_pay, solve_large_cache
     from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
@@ -104,6 +104,9 @@ def _run_cache(search: Search, tile: str) -> None:
     elif is_large_cache(problem):
         solve_large_cache(search)
     else:  # however short the time, the bound comes first
+        if reruns_pay(problem, as_it_is=search.as_it_is):
+            end = search.elapsed + 0.3 * search.remaining
+            raise_and_rerun(search, lambda: min(search.remaining, end - search.elapsed))
         solve_tiled(search, tile="none" if tile == "none" else "auto")
 
 

@@ -156,10 +156,10 @@ def _recompute(kind: str) -> None:
 
 
 def _rerun(kind: str) -> None:
-    from pebbler.solver.large_caches import offer_reruns
+    from pebbler.solver.large_caches import raise_and_rerun
 
     search = Search(_problem(kind))
-    offer_reruns(search, lambda: max(0.0, 1.0 - search.elapsed))
+    raise_and_rerun(search, lambda: max(0.0, 1.0 - search.elapsed))
 
 
 def _play_large(kind: str) -> None:

@@ -66,7 +66,7 @@ def page_exactly(
     """
     if seconds <= 0.05 or count_arcs(search.arrays, paged.accesses) > MOST_ARCS:
         return None, 0.0
-    return _ResidencyModel(search.arrays, paged).solve(seconds, search.problem.threads, search.problem.seed, effort)
+    return _ResidencyModel(search.arrays, paged).solve(seconds, search.problem.seed, effort)
 
 
 @dataclass
@@ -205,7 +205,7 @@ class _ResidencyModel:
 
     # Solving ----------------------------------------------------------------------------------------------------------
 
-    def solve(self, seconds: float, threads: int, seed: int, effort: float) -> tuple[PagedSequence | None, float]:
+    def solve(self, seconds: float, seed: int, effort: float) -> tuple[PagedSequence | None, float]:
         fixed = float(self.arrays.op_cost[self.paged.sequence].sum())
         scale, slack = _scale([price for _, price in self.prices])
         self.model.minimize(sum(var * round(price * scale) for var, price in self.prices))
@@ -213,11 +213,10 @@ class _ResidencyModel:
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.max_deterministic_time = effort
-        solver.parameters.num_workers = max(1, threads)
+        solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads, and on luck
         solver.parameters.random_seed = seed % 2**31
         solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
-        if threads <= 1:
-            solver.parameters.interleave_search = False
+        solver.parameters.interleave_search = False
         status = solver.solve(self.model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None, 0.0
