@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+from pebbler.solver.recompute.checkpointing import checkpointings
 from pebbler.solver.recompute.least_capacity import require_room
 from pebbler.solver.recompute.milestone_relaxation import RelaxationResult
 from pebbler.solver.recompute.milestone_search import MilestoneSearch, RelaxationJob
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
-from pebbler.solver.recompute.start_sequences import fit, low_memory_order
+from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_memory_order
 
 __all__ = ["solve_recompute"]
 
@@ -53,6 +54,8 @@ def solve_recompute(search: Search) -> None:
     for order in solver.orders():
         if not search.done:
             solver.offer(order)
+            for sequence in checkpointings(problem, order):
+                solver.offer(sequence)  # soon there, seldom the best
             solver.offer(fit(problem, order, ends=solver.ends))
     if not search.done:
         with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
@@ -76,6 +79,10 @@ class _RecomputeSolver:
         yield self.branches[0]
         self.branches.append(low_memory_order(self.problem))
         yield self.branches[1]
+        early = early_ends_order(self.problem)
+        if self.problem.measure(early).over < self.problem.measure(self.problem.program).over:
+            self.branches.append(early)
+            yield early
 
     def offer(self, sequence: Ints) -> bool:
         """Take a sequence if it is the best so far: nearest to fitting, then cheapest."""

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
-from pebbler.game.ready_list import ReadyList
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["fit", "low_memory_order"]
+__all__ = ["early_ends_order", "fit", "low_memory_order"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -26,6 +26,7 @@ _LARGE = 2000  # runs from which on several values are taken per peak
 _DEPTHS = (1, 4, 16, 64)  # how many makers deep a value is made again from
 _FAILURES = 40  # peaks in a row that nothing lowers
 _SCANNED = 64  # ready ops compared per step
+_FEW = 64  # ops after one that is near an end
 
 
 def fit(problem: RecomputeProblem, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -> Ints:
@@ -146,6 +147,41 @@ class _Fitting:
             chosen |= fresh
             layer = sorted(fresh)
         return sorted(chosen)
+
+
+def early_ends_order(problem: RecomputeProblem) -> Ints:
+    """Return every op once, in program order, but ops that few others come after as soon as they can run.
+
+    So a parameter is updated as soon as nothing reads it any more, and its gradient does not wait for all the others.
+
+    >>> from pebbler.game.graph import Graph
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.solver.problem import Problem
+    >>> g = Graph("two").tensor("A", 1, kind="param").tensor("B", 1, kind="param").tensor("dA", 1).tensor("dB", 1)
+    >>> _ = g.op("grad A", ["A"], ["dA"]), g.op("grad B", ["B"], ["dB"])
+    >>> _ = g.op("step A", ["A", "dA"], ["A"]), g.op("step B", ["B", "dB"], ["B"])
+    >>> problem = RecomputeProblem.of(Problem.of(g, Machine("one", "float", (Level("fast", 0, 0, capacity=4),))))
+    >>> early_ends_order(problem).tolist()
+    [0, 2, 1, 3]
+    """
+    flow = problem.flow
+    after = flow.after.lists()
+    ends: list[set[int] | None] = [None] * len(after)  # what comes after an op, None for too many
+    for op in reversed(range(len(after))):
+        found: set[int] | None = set(after[op])
+        for other in after[op]:
+            beyond = ends[other]
+            found = None if found is None or beyond is None else found | beyond
+            if found is None or len(found) > _FEW:
+                found = None
+                break
+        ends[op] = found
+
+    def key(op: int) -> tuple[int, int]:
+        beyond = ends[op]
+        return (_FEW + 1 if beyond is None else len(beyond)), op
+
+    return np.array(schedule_by_key(ReadyList.of(flow), key), np.int64)
 
 
 def low_memory_order(problem: RecomputeProblem) -> Ints:

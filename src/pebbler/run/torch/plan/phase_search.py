@@ -21,9 +21,10 @@ from pebbler.solver import finish
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+from pebbler.solver.recompute.checkpointing import checkpointings
 from pebbler.solver.recompute.least_capacity import LeastCapacity, least_capacity
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
-from pebbler.solver.recompute.start_sequences import fit, low_memory_order
+from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_memory_order
 
 __all__ = ["least_units", "solve_phases"]
 
@@ -41,32 +42,49 @@ def least_units(graph: Graph, seconds: float, *, offload: bool = False) -> tuple
         least_with_host = _offload(graph, 1, _FREE, 0).least[0]
         return least_with_host, least_with_host
     least = _least(Problem.of(graph, _machine(_MOST)), seconds)
-    return least.lower, least.upper
+    return max(least.lower, _offload(graph, 1, _FREE, 0).least[0]), least.upper
 
 
 def _least(problem: Problem, seconds: float) -> LeastCapacity:
-    """Return the least capacity found by halving: on graphs of hundreds of ops that gets further than trying the bound first."""
+    """Return the least capacity found: on graphs of hundreds of ops halving gets further than trying the bound first."""
     ends = time.monotonic() + seconds
     least = least_capacity(problem, 0.0)
     endless = RecomputeProblem.of(problem)
-    best, upper, failed = endless.program, least.upper, least.lower - 1
+
+    def peak(sequence: Ints) -> int:
+        return int(endless.measure(sequence).memory.max(initial=1))
+
+    orders = [endless.program, early_ends_order(endless), low_memory_order(endless)]
+    starts = (sequence for order in orders for sequence in (order, *checkpointings(endless, order)))
+    best = min((sequence for sequence in starts if endless.measure(sequence).legal), key=peak)
+    upper, failed = min(least.upper, peak(best)), least.lower - 1
+    share = 0.25  # of what is left to gain; more as long as that works
     while failed + max(1, upper // 200) < upper and time.monotonic() < ends:
-        middle = (failed + upper) // 2
-        game = RecomputeProblem.of(problem, middle)
-        for start in (best, endless.program):
-            found = fit(game, start)
-            for number in range(3):
-                if game.measure(found).fits:
-                    break
-                found = improve(game, found, AnnealingSettings.of(number, problem.seed))
-            if game.measure(found).fits:
-                best, upper = found, int(endless.measure(found).memory.max())
+        aim = upper - max(1, int(share * (upper - failed)))
+        game = RecomputeProblem.of(problem, aim)
+        for start in (best, *orders):
+            found = _brought_down(game, start, ends)
+            if peak(found) < upper:
+                best, upper = found, peak(found)
+            if upper <= aim:
                 break
+        if upper <= aim:
+            share = min(0.5, 1.5 * share)
         else:
-            failed = middle
+            failed, share = max(failed, aim), 0.5
     if upper < least.upper:
         return replace(least, upper=upper, plan=problem.plan(endless.moves(best)))
     return least
+
+
+def _brought_down(game: RecomputeProblem, start: Ints, ends: float) -> Ints:
+    """Return a sequence with values made again until it fits, or as near to that as a short search brings it."""
+    found = fit(game, start, ends=ends)
+    for number in range(3):
+        if game.measure(found).fits or time.monotonic() > ends:
+            break
+        found = improve(game, found, AnnealingSettings.of(number, game.original.seed))
+    return found
 
 
 class _Enough(Exception):
