@@ -28,6 +28,7 @@ __all__ = [
     "cheapest_placement",
     "orders",
     "random_levels",
+    "random_products",
     "random_step",
     "random_tilable",
     "tile_by_tile",
@@ -79,6 +80,46 @@ def random_tilable(rng: random.Random, *, most_ops: int = 6, most_extent: int = 
     return graph
 
 
+def random_products(rng: random.Random) -> Graph:
+    """Return products of tensors with two axes each, with biases, pointwise ops and rows that stay whole, and updates."""
+    axes = {name: rng.choice([2, 3, 4, rng.randint(5, 12)]) for name in "ijkm"[: rng.randint(2, 4)]}
+    graph = Graph("products", unit="pebble")
+    shape: dict[str, tuple[str, ...]] = {}
+
+    def tensor(name: str, cut: tuple[str, ...], kind: str) -> None:
+        shape[name] = cut
+        sizes = [(axis, axes[axis]) for axis in cut]
+        graph.tensor(name, int(np.prod([extent for _, extent in sizes], dtype=np.int64)), kind, axes=sizes)  # type: ignore[arg-type]
+
+    for number in range(rng.randint(2, 4)):
+        tensor(f"p{number}", tuple(sorted(rng.sample(list(axes), 2))), rng.choice(["param", "param", "input"]))
+    params = [name for name in shape if graph.tensor_named(name).kind == "param"]
+    count = rng.randint(2, 7)
+    for number in range(count):
+        last, result = number == count - 1, f"t{number}"
+        left, right = rng.choice(list(shape)), rng.choice(list(shape)[-3:])
+        seen = sorted({*shape[left], *shape[right]})
+        kind = "output" if last else "temp"
+        if rng.random() < 0.3:
+            other = [name for name in shape if name != left and set(shape[name]) <= set(shape[left])]
+            tensor(result, shape[left], kind)
+            whole = [axis for axis in shape[left] if rng.random() < 0.15]
+            reads = [left, *rng.sample(other, min(len(other), 1))]
+            graph.op(f"o{number}", reads, [result], pointwise=not whole and rng.random() < 0.9, whole=whole)
+            continue
+        kept = tuple(rng.sample(seen, rng.randint(max(0, len(seen) - 2), min(2, len(seen)))))
+        tensor(result, kept, kind)
+        bias = [name for name in params if set(shape[name]) <= set(kept) and name not in (left, right)]
+        added = bias[:1] if rng.random() < 0.5 else []
+        meta = {"adds": added} if added else {}
+        graph.op(f"o{number}", [*dict.fromkeys([left, right, *added])], [result], meta=meta, cost=rng.choice([0, 0, 1]))
+    for name in params:
+        like = [other for other in shape if other not in params and set(shape[other]) == set(shape[name])]
+        if rng.random() < 0.7:
+            graph.op(f"u{name}", [name, *like[-1:]], [name], pointwise=bool(like) and shape[like[-1]] == shape[name])
+    return graph
+
+
 def random_step(rng: random.Random) -> Graph:
     """Return a training step of a small network on a mini-batch: activations per sample, gradients summed over all of them."""
     return mlp(n=rng.randint(1, 30), hidden=rng.randint(1, 4), batch=rng.choice([4, 9, 16, 25]))
@@ -102,22 +143,26 @@ def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     return Machine("attack", graph.unit, tuple(levels), management, operands, allocator, line)  # type: ignore[arg-type]
 
 
-def transforms(rng: random.Random, graph: Graph, count: int) -> Iterator[Graph]:
-    """Yield the graph, and random fused and tiled forms of it."""
-    yield graph
+def transforms(rng: random.Random, graph: Graph, count: int) -> Iterator[tuple[Graph, dict[str, int]]]:
+    """Yield the graph, and random fused and tiled forms of it, with their tile sizes."""
+    yield graph, {}
     axes = {axis: extent for tensor in graph.tensors for axis, extent in tensor.axes or () if extent > 1}
     for _ in range(count):
         cut = rng.sample(list(axes), 1 if rng.random() < 0.6 else len(axes)) if axes else []
+        sizes = {
+            axis: rng.choice([1, 2, rng.randint(1, max(1, axes[axis] // 2)), rng.randint(1, axes[axis])])
+            for axis in cut
+        }
         try:
             made = _fused(rng, graph, rng.choice([0.0, 0.5, 1.0, 1.0]))
             for axis in cut:
                 backwards = [op.name for op in made.ops if rng.random() < 0.3] if rng.random() < 0.3 else []
-                made = tile(made, axis, rng.choice([1, 2, rng.randint(1, max(1, axes[axis] // 2))]), reverse=backwards)
+                made = tile(made, axis, sizes[axis], reverse=backwards)
             _ = made.dataflow
         except InputError:
             continue
         if 1 < len(made.ops) <= 200:
-            yield made
+            yield made, sizes
 
 
 def _fused(rng: random.Random, graph: Graph, share: float) -> Graph:

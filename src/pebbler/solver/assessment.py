@@ -152,7 +152,7 @@ def _bound_tilings(search: Search, plan: Plan) -> None:
     if plan.source is not None and form_of(plan.graph, plan.source):
         problem = replace(problem, graph=plan.source, start=_start_of_source(plan))
     if len(problem.graph.ops) <= _MOST_OPS:
-        found = tiled_bound(problem)
+        found = tiled_bound(problem, seconds_left=lambda: search.remaining - 0.5 * SECONDS)
         search.raise_bound(found.energy, found.proof)
 
 

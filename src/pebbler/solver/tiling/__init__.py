@@ -12,7 +12,7 @@ from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
-from pebbler.solver.tiling.tiling_bound import tiled_bound
+from pebbler.solver.tiling.tiling_bound import WORK, tiled_bound
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 
@@ -21,6 +21,8 @@ __all__ = ["TransformSearch", "solve_orders", "solve_tiled"]
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
+_BOUND_SHARE = 0.2  # of the time, for telling tilings apart in the bound
+_QUICK_WORK = 5_000
 _MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
@@ -40,8 +42,10 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     problem = search.problem
     space = TransformSpace(problem.graph)
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
-    bound = tiled_bound(problem)
+    until = search.elapsed + _BOUND_SHARE * search.remaining
+    bound = tiled_bound(problem, _QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
     search.raise_bound(bound.energy, bound.proof)
+    search.cut_off |= search.elapsed > until
     if problem.machine.management != "explicit":
         search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:

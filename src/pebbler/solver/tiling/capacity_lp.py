@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ __all__ = ["CapacityLP", "ElementClass"]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 _BITS = 40  # of a room price, below the largest price
-_SAFETY = 1 - Fraction(1, 10**12)  # sums of a few dozen doubles
+_KEPT = 3  # prices of room per barrier that are tried in other cases
+_MOST_KEPT = 20_000
+_ONE = 1 << _BITS
+_SAFETY = 10**12  # where sums of doubles are not exact: what is taken off, as a part of all prices together
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class ElementClass:
     pair: bool = False  # touched on both sides of the barrier in every step, and written on one
     early: int = 0  # how often it is read before the barrier, at times unknown included, and after
     late: int = 0
+    read: float = 0.0  # the least price of a read, at which all of them but the first on each side are counted
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,24 @@ class _Limit:
         return np.repeat((columns & one.takes_barrier)[None, :], shape[0], axis=0)
 
 
+@dataclass(frozen=True)
+class _Ways:
+    """The ways that the elements of a class may go: what each costs, and which limits it counts against."""
+
+    prices: Floats
+    marks: Bools
+    exact: bool  # whether prices are whole, so that sums with room prices are exact
+
+    def cheapest(self, room_prices: Floats) -> float:
+        """Return the price of the cheapest way, room included."""
+        return float((self.prices + self.marks @ room_prices).min())
+
+
 class CapacityLP:
     """The linear program of elements that share the levels of a machine."""
 
     def __init__(self, machine: Machine, *, steady: bool) -> None:
-        self.steady = steady
+        self.machine, self.steady = machine, steady
         self.caches = machine.management != "explicit"
         self.read = pricing.prices(machine, "read")
         prices = np.concatenate([self.read, pricing.prices(machine, "write")])
@@ -84,6 +102,8 @@ class CapacityLP:
         levels = np.arange(len(room))
         self.reach = np.cumsum(room[:-1]) // machine.line * machine.line
         self.limits: list[_Limit] = []
+        self.known: dict[str, list[Floats]] = {}
+        self._kept_ways: dict[object, _Ways] = {}
         if self.caches:
             # Where an element is found is no higher than where it was, so only sums from the top are limited.
             for level, units in enumerate(self.reach.tolist()):
@@ -95,10 +115,26 @@ class CapacityLP:
                     holds = (sets >> level & 1).astype(np.bool_)
                     self.limits += [_Limit(units, end=holds), _Limit(units, barrier=holds)]
 
-    def least(self, classes: Sequence[ElementClass]) -> Fraction:
-        """Return a price that the classes together cannot fall below."""
+    @cached_property
+    def found_within(self) -> tuple[list[float], list[int]]:
+        """Return prices of reads in rising order, and how many units of what one op reads can be found for no more than each."""
+        if self.machine.management != "explicit":
+            below = np.minimum.accumulate(self.read[::-1])[::-1].tolist()
+            return below, self.reach.tolist()
+        if self.machine.operands == "fastest":
+            return [], []
+        room = pricing.capacities(self.machine)
+        prices = sorted(set(self.read.tolist()))
+        within = [int(min(pricing.UNBOUNDED, room[self.read <= price].astype(object).sum())) for price in prices]
+        return prices, within
+
+    def least(self, classes: Sequence[ElementClass], name: str = "", *, solve: bool = True) -> Fraction:
+        """Return a price that the classes together cannot fall below.
+
+        Prices of room that linear programs give are kept by `name`; without `solve` only those are used.
+        """
         classes = [one for one in classes if one.count]
-        best = self._bound(classes, self.limits)
+        best = self._bound(classes, self.limits, name, solve=solve)
         pairs = [one for one in classes if one.pair]
         total = sum(one.count for one in pairs)
         if not (self.caches and self.steady and pairs):
@@ -107,9 +143,11 @@ class CapacityLP:
             if level == 0 or reach >= total:
                 continue
             # Elements that are near both times either are few, or are touched twice in each phase (docs/tiling.md).
-            few = self._bound(classes, [*self.limits, _Limit(max(0, 2 * reach - total), pairs=level)])
+            limits = [*self.limits, _Limit(max(0, 2 * reach - total), pairs=level)]
+            few = self._bound(classes, limits, f"{name} few {level}", solve=solve)
+            if few <= best:
+                continue
             below = float(self.read[1:].min())
-            cheapest = float(self.read.min())
             raised = []
             for one in classes:
                 if one.pair:
@@ -118,32 +156,83 @@ class CapacityLP:
                     one = replace(one, prices=prices)
                 raised.append(one)
             covered = 2 * Fraction(below) * int(self.reach[0])
-            covered += Fraction(cheapest) * sum(one.count * ((one.early > 1) + (one.late > 1)) for one in pairs)
-            best = max(best, min(few, self._bound(raised, self.limits) - covered))
+            for one in pairs:
+                covered += Fraction(min(one.read, below)) * one.count * ((one.early > 1) + (one.late > 1))
+            best = max(
+                best, min(few, self._bound(raised, self.limits, f"{name} raised {level}", solve=solve) - covered)
+            )
         return best
 
-    def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit]) -> Fraction:
-        members = [[limit.members(one) for one in classes] for limit in limits]
-        room_prices = [self._rounded(price) for price in self._room_prices(classes, limits, members)]
-        total = -sum(
-            (Fraction(price) * limit.units for price, limit in zip(room_prices, limits, strict=True)), Fraction()
+    def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit], name: str, *, solve: bool) -> Fraction:
+        ways = [self._ways(one, limits) for one in classes]
+        counts = np.array([one.count for one in classes], np.float64)
+        units = np.array([limit.units for limit in limits], np.float64)
+        known = self.known.setdefault(name, [])
+        if solve and any(way.marks.any() for way in ways):
+            prices = np.array([self._rounded(price) for price in self._room_prices(classes, limits, ways)])
+            known[:] = [prices, *(other for other in known if not np.array_equal(other, prices))][:_KEPT]
+            tried = [prices]
+        else:
+            tried = [*known, np.zeros(len(limits))]
+        found = [np.array([way.cheapest(prices) for way in ways]) for prices in tried]
+        best = max(
+            range(len(tried)), key=lambda k: float(counts @ found[k] - units @ tried[k]) if len(classes) else 0.0
         )
-        for k, one in enumerate(classes):
-            table = one.prices.copy()
-            for price, marks in zip(room_prices, members, strict=True):
-                mark = marks[k]
-                if price > 0 and mark is not None:
-                    table += price * mark
-            total += one.count * Fraction(float(table.min()))
-        return max(Fraction(), total if self.whole_prices else total * _SAFETY)
+        # Scaling by a power of two is exact, and room prices are whole after it: the rest is whole numbers.
+        total = sum(one.count * int(price * _ONE) for one, price in zip(classes, found[best].tolist(), strict=True))
+        total -= sum(limit.units * int(price * _ONE) for limit, price in zip(limits, tried[best].tolist(), strict=True))
+        if not all(way.exact for way in ways):
+            gross = sum(one.count * int(price * _ONE) for one, price in zip(classes, found[best].tolist(), strict=True))
+            total -= gross // _SAFETY + 1
+        return max(Fraction(), Fraction(total, _ONE))
+
+    def _ways(self, one: ElementClass, limits: Sequence[_Limit]) -> _Ways:
+        """Return the ways an element of a class may go, less those that another beats at every price of room."""
+        takes = None if one.takes_barrier is None else one.takes_barrier.tobytes()
+        key = (
+            one.prices.tobytes(),
+            one.prices.shape,
+            one.takes_end,
+            takes,
+            one.pair,
+            len(limits),
+            limits[-1].pairs if limits else None,
+        )
+        if key not in self._kept_ways:
+            members = [limit.members(one) for limit in limits]
+            marks = np.array(
+                [np.zeros(one.prices.size, np.bool_) if m is None else m.ravel() for m in members], np.bool_
+            )
+            marks = marks.reshape(len(limits), -1).T
+            prices = one.prices.ravel()
+            possible = np.flatnonzero(np.isfinite(prices))
+            prices, marks = prices[possible], marks[possible]
+            order = np.lexsort((marks.sum(axis=1), prices))
+            prices, marks = prices[order], marks[order]
+            kept: list[int] = []
+            for k in range(len(prices)):
+                if not any((marks[k] >= marks[other]).all() for other in kept):
+                    kept.append(k)
+            few_bits = bool((prices % 1 == 0).all() and (prices < 2.0 ** (52 - _BITS + max(0, self.scale))).all())
+            exact = self.whole_prices and few_bits
+            # What fits nowhere is not counted: then no plan has this tiling, and any bound holds.
+            found = (
+                _Ways(prices[kept], marks[kept], exact)
+                if kept
+                else _Ways(np.zeros(1), np.zeros((1, len(limits)), np.bool_), exact)
+            )
+            if len(self._kept_ways) > _MOST_KEPT:
+                self._kept_ways.clear()
+            self._kept_ways[key] = found
+        return self._kept_ways[key]
 
     def _rounded(self, price: float) -> float:
         """Return a room price of few bits, so that adding it to whole prices is exact."""
-        grain = 2.0 ** (self.scale - _BITS)
+        grain = 2.0 ** (max(0, self.scale) - _BITS)
         return math.floor(price / grain) * grain if math.isfinite(price) else 0.0
 
     def _room_prices(
-        self, classes: Sequence[ElementClass], limits: Sequence[_Limit], members: Sequence[Sequence[Bools | None]]
+        self, classes: Sequence[ElementClass], limits: Sequence[_Limit], ways: Sequence[_Ways]
     ) -> list[float]:
         """Return a price of room per limit from the linear program, all 0 where it has no solution."""
         from ortools.linear_solver import pywraplp
@@ -151,19 +240,16 @@ class CapacityLP:
         solver = pywraplp.Solver.CreateSolver("GLOP")
         rows: list[Any] = [solver.Constraint(-solver.infinity(), float(limit.units)) for limit in limits]
         goal = solver.Objective()
-        for k, one in enumerate(classes):
-            if all(marks[k] is None for marks in members):
+        for one, way in zip(classes, ways, strict=True):
+            if not way.marks.any():
                 continue
             count = solver.Constraint(float(one.count), float(one.count))
-            for i, j in np.ndindex(*one.prices.shape):
-                if not np.isfinite(one.prices[i, j]):
-                    continue
+            for price, marks in zip(way.prices.tolist(), way.marks.tolist(), strict=True):
                 amount = solver.NumVar(0.0, solver.infinity(), "")
-                goal.SetCoefficient(amount, float(one.prices[i, j]))
+                goal.SetCoefficient(amount, price)
                 count.SetCoefficient(amount, 1.0)
-                for row, marks in zip(rows, members, strict=True):
-                    mark = marks[k]
-                    if mark is not None and mark[i, j]:
+                for row, mark in zip(rows, marks, strict=True):
+                    if mark:
                         row.SetCoefficient(amount, 1.0)
         goal.SetMinimization()
         if solver.Solve() != pywraplp.Solver.OPTIMAL:

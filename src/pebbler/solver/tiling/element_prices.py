@@ -7,6 +7,8 @@ level.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -16,25 +18,53 @@ from pebbler.game.machine import Machine
 from pebbler.referee import pricing
 from pebbler.solver.problem import Problem
 
-__all__ = ["CachePrices", "ElementPrices", "ExplicitPrices"]
+__all__ = ["CachePrices", "ElementPrices", "ExplicitPrices", "Reads"]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Reads of an element: how many there are at each price that is the least they are counted at."""
+
+    counts: tuple[tuple[int, float], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def at(self, price: float) -> float:
+        """Return what all of them cost where one read costs `price`."""
+        return math.fsum(count * max(price, least) for count, least in self.counts)
+
+    def one_more(self, price: float, higher: float) -> float:
+        """Return what it costs more at the least if one of them costs `higher` and not `price`."""
+        return min((max(higher, least) - max(price, least) for _, least in self.counts), default=0.0)
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return sum(count for count, _ in self.counts)
 
 
 class ElementPrices(Protocol):
-    """ElementPrices per element, from below."""
+    """ElementPrices per element of a tile of some size, from below."""
 
     ends_priced: bool  # whether what is where at the end matters without being steady
     cheapest_read: float
 
+    def of_tile(self, units: int) -> ElementPrices:
+        """Return the prices for elements of tiles of at least so many units: they are moved and touched whole."""
+
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Return the state in which a value that does not wrap around starts."""
 
-    def passing(self, reads: int, *, made: bool) -> float:
-        """Return the least that making an element (or not) and reading it `reads` times costs."""
+    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
+        """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
 
-    def across(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
         """Return the price of an element made before the barrier, by its state there: one row."""
 
-    def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
+    def lasting(
+        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+    ) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier.
 
         `start` is the state it comes from, None where that is its state at the end (steady).
@@ -44,48 +74,65 @@ class ElementPrices(Protocol):
 class CachePrices:
     """LRU: a state is the level where the next touch finds an element, no higher than where it was at the barrier.
 
-    What was written pays for every level that it sinks into.
+    What was written pays for every level that it sinks into. A tile is touched whole and in order, so that an element of it is
+    never found above `floor`, the level that holds the tile.
     """
 
     ends_priced = True
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, floor: int = 0) -> None:
+        self.machine, self.floor = machine, floor
         self.read, self.store = pricing.prices(machine, "read"), pricing.prices(machine, "write")
         self.levels = len(self.read)
-        self.cheapest_read = float(self.read.min())
-        self.below = np.minimum.accumulate(self.read[::-1])[::-1]  # the cheapest read from a level or deeper
+        deep = np.maximum(np.arange(self.levels), floor)
+        self.below = np.minimum.accumulate(self.read[::-1])[::-1][deep]  # the cheapest read from a level or deeper
+        self.cheapest_read = float(self.below[0])
         self.sunk = np.concatenate([[0.0], np.cumsum(self.store[1:])])
+        self.sunk_again = self.sunk[deep]  # when it is touched again
+        self._reach = np.cumsum(pricing.capacities(machine)[:-1]) // machine.line
+        self._known = {floor: self}
+
+    def of_tile(self, units: int) -> CachePrices:
+        """Return the prices for elements of tiles of at least so many units."""
+        floor = int(np.searchsorted(self._reach, -(-units // self.machine.line), "left"))
+        if floor not in self._known:
+            self._known[floor] = CachePrices(self.machine, floor)
+            self._known[floor]._known = self._known
+        return self._known[floor]
 
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Nothing has been touched: the last level."""
         return self.levels - 1
 
-    def passing(self, reads: int, *, made: bool) -> float:
-        """Return the least that making an element (or not) and reading it `reads` times costs."""
-        return reads * self.cheapest_read + (float(self.store[0]) if made else 0.0)
+    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
+        """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
+        touches = writes * float(self.store[0]) + reads.at(self.cheapest_read) + adding.at(self.cheapest_read)
+        return touches + max(0, writes - (not reads)) * float(self.sunk_again[0])
 
-    def across(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
         """Return the price of an element made before the barrier, by its level there."""
-        touches = float(self.store[0]) + (early + other + late - 1) * self.cheapest_read
-        row: Floats = touches + self.below + self.sunk
+        touches = writes * float(self.store[0]) + sum(
+            reads.at(self.cheapest_read) for reads in (early, late, other, adding)
+        )
+        first = np.array([late.one_more(self.cheapest_read, price) for price in self.below.tolist()])
+        row: Floats = touches + (writes - 1) * float(self.sunk_again[0]) + first + self.sunk_again
         return row[None, :]
 
-    def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
+    def lasting(
+        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+    ) -> Floats:
         """Return the price of an element that lasts, by its level at the end of the step and at the barrier."""
-        table = np.zeros((self.levels, self.levels))
+        table, cheapest = np.zeros((self.levels, self.levels)), self.cheapest_read
         for i, j in np.ndindex(*table.shape):
             came_from = i if start is None else start
-            total = (max(0, early - 1) + max(0, late - 1) + afterwards) * self.cheapest_read
-            if early:
-                total += float(self.below[came_from])
-            if late:
-                # Untouched since the last step, it has only sunk.
-                total += float(self.below[j if early or other else max(came_from, j)])
-            if other:
-                total += (other - 1) * self.cheapest_read
-                total += self.cheapest_read if early or late else float(self.below[came_from])
+            total = sum(reads.at(cheapest) for reads in (early, late, other, afterwards))
+            total += early.one_more(cheapest, float(self.below[came_from]))
+            # Untouched since the last step, it has only sunk.
+            total += late.one_more(cheapest, float(self.below[j if early or other else max(came_from, j)]))
+            if not early and not late:
+                total += other.one_more(cheapest, float(self.below[came_from]))
             if updated:
-                total += float(self.store[0] + self.sunk[i if start is not None else max(i, j)])
+                total += float(self.store[0] + (self.sunk[i] if start is not None else self.sunk_again[max(i, j)]))
             table[i, j] = total
         return table
 
@@ -93,46 +140,64 @@ class CachePrices:
 class ExplicitPrices:
     """ExplicitCandidate: an element is in a set of levels, is read where that is cheapest, and copied or dropped at will.
 
-    States are the non-empty sets of levels: state s is the set whose bits are s + 1.
+    States are the non-empty sets of levels: state s is the set whose bits are s + 1. A tile is in levels only that hold all of it.
     """
 
     ends_priced = False
 
-    def __init__(self, machine: Machine) -> None:
-        self.fastest = machine.operands == "fastest"
+    def __init__(self, machine: Machine, units: int = 1) -> None:
+        self.machine, self.fastest = machine, machine.operands == "fastest"
         read, self.write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
         self.levels = len(read)
+        self.fits = tuple(bool(room >= units) for room in pricing.capacities(machine).tolist())
+        self._known = {self.fits: self}
+        self._stays: dict[Reads, Floats] = {}
         sets = [[at for at in range(self.levels) if mask >> at & 1] for mask in range(1, 1 << self.levels)]
         self.held = np.array([[at in held for at in range(self.levels)] for held in sets])
         source = np.array([min(read[at] for at in held) for held in sets])
-        self.cheapest_read = 0.0 if self.fastest else float(read.min())
+        where = [at for at in range(self.levels) if self.fits[at]]
+        self.cheapest_read = 0.0 if self.fastest else min((float(read[at]) for at in where), default=0.0)
+        self.cheapest_write = 0.0 if self.fastest else min((float(self.write[at]) for at in where), default=0.0)
         self.reading = np.where(self.held[:, 0], 0.0, np.inf) if self.fastest else source
         # Copies add a level, from the cheapest level held; drops are free; then all ways from set to set.
+        legal = np.array([all(self.fits[at] for at in held) for held in sets])
         self.path = np.full((len(sets), len(sets)), np.inf)
-        for s in range(len(sets)):
+        for s in np.flatnonzero(legal).tolist():
             for at in range(self.levels):
+                if not self.fits[at]:
+                    continue
                 self.path[s, (s + 1 | 1 << at) - 1] = 0.0 if self.held[s, at] else source[s] + self.write[at]
                 if self.held[s, at] and (s + 1) & ~(1 << at):
                     self.path[s, ((s + 1) & ~(1 << at)) - 1] = 0.0
         for via in range(len(sets)):
             self.path = np.minimum(self.path, self.path[:, via, None] + self.path[None, via, :])
 
+    def of_tile(self, units: int) -> ExplicitPrices:
+        """Return the prices for elements of tiles of at least so many units."""
+        fits = tuple(bool(room >= units) for room in pricing.capacities(self.machine).tolist())
+        if fits not in self._known:
+            self._known[fits] = ExplicitPrices(self.machine, units)
+            self._known[fits]._known = self._known
+        return self._known[fits]
+
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Return the set of levels that a value starts in."""
         return sum(1 << level for level in problem.plan([]).start_levels()[tensor]) - 1
 
-    def passing(self, reads: int, *, made: bool) -> float:
-        """Return the least that making an element (or not) and reading it `reads` times costs."""
-        if not made:
-            return reads * self.cheapest_read
-        return float((self._made()[:, None] + self._stay(reads)).min())
+    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
+        """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
+        if not writes:
+            return reads.at(self.cheapest_read)
+        return float((self._made()[:, None] + self._stay(reads)).min()) + self._adding(writes, adding)
 
-    def across(self, early: int, late: int, other: int) -> Floats:
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
         """Return the price of an element made before the barrier, by its state there."""
         row: Floats = (self._made()[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
-        return row[None, :] + other * self.cheapest_read
+        return row[None, :] + other.at(self.cheapest_read) + self._adding(writes, adding)
 
-    def lasting(self, early: int, late: int, other: int, updated: bool, afterwards: int, start: int | None) -> Floats:
+    def lasting(
+        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+    ) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier."""
         before = (
             self._stay(early) if start is None else np.repeat(self._stay(early)[start, None], len(self.path), axis=0)
@@ -142,21 +207,28 @@ class ExplicitPrices:
         else:
             made = (self._made()[:, None] + self._stay(afterwards)).min(axis=0)
             back = self._stay(late).min(axis=1)[None, :] + (made[:, None] if start is None else made.min())
-        table: Floats = before + back + other * self.cheapest_read
+        table: Floats = before + back + other.at(self.cheapest_read)
         return table
+
+    def _adding(self, writes: int, adding: Reads) -> float:
+        """Return the least price of reading and writing a sum again for every piece but the first."""
+        return max(0, writes - 1) * self.cheapest_write + adding.at(self.cheapest_read)
 
     def _made(self) -> Floats:
         """Return the price of making an element, by the state that it is then in: one level."""
         price = np.full(len(self.path), np.inf)
         for at in range(1 if self.fastest else self.levels):
-            price[(1 << at) - 1] = 0.0 if self.fastest else self.write[at]
+            if self.fits[at]:
+                price[(1 << at) - 1] = 0.0 if self.fastest else self.write[at]
         return price
 
-    def _stay(self, reads: int) -> Floats:
+    def _stay(self, reads: Reads) -> Floats:
         """Return the least price of `reads` reads on the way from one state to another; all at the cheapest state of the way."""
-        if reads == 0:
+        if not reads:
             return self.path
-        through = self.path + (0.0 if self.fastest else reads) * np.where(np.isfinite(self.reading), self.reading, 0.0)
-        through = np.where(np.isfinite(self.reading)[None, :], through, np.inf)
+        if reads in self._stays:
+            return self._stays[reads]
+        through = self.path + np.array([reads.at(price) for price in self.reading.tolist()])
         table: Floats = (through[:, :, None] + self.path[None, :, :]).min(axis=1)
+        self._stays[reads] = table
         return table

@@ -2,31 +2,45 @@
 
 A barrier is the moment right after the move that makes the last element of some value for the first time. An op comes *before* it
 when its result goes into that value: then every piece of it has run. It comes *after* it when every piece of it, however small,
-needs every element of the value: then no piece of it has. `docs/tiling.md` has the proof.
+needs every element of the value: then no piece of it has. Some axes may be known to be cut, others to be whole (`tile_cases`).
+`docs/tiling.md` has the proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph, Tensor
 
-__all__ = ["Elements", "Liveness"]
+__all__ = ["Axes", "Elements", "Liveness", "Readers"]
 
 Axes = frozenset[str]
+Readers = dict[
+    int, set[Axes]
+]  # per group of ops that might be one: of each reader the axes that cut it and not the value
 _MOST_WAYS = 8  # ways kept per value; fewer only means that less is known to wait
 
 
 class Elements:
-    """The element-wise dependences of a graph, and what fusion may do to it."""
+    """The element-wise dependences of a graph of which some axes may be cut and some certainly are; what fusion may do to it."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.flow = graph, graph.dataflow
-        self.axes = [frozenset(axis for axis, _ in tensor.axes or ()) for tensor in graph.tensors]
+    def __init__(self, graph: Graph, may_cut: Axes | None = None, cut: Axes = frozenset()) -> None:
+        self.graph, self.flow, self.cut = graph, graph.dataflow, cut
+        self.axes: list[Axes] = [frozenset(axis for axis, _ in tensor.axes or ()) for tensor in graph.tensors]
+        self.may_cut: Axes = frozenset().union(*self.axes) if may_cut is None else may_cut
         self.whole = [frozenset(op.whole) for op in graph.ops]
+        self.op_axes: list[Axes] = [
+            frozenset(axis for name in (*op.reads, *op.writes) for axis in self.axes[graph.tensor_index(name)])
+            for op in graph.ops
+        ]
+        flow = self.flow
+        self.op_reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
+        self.op_writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
+        self.readers = [flow.value_readers.row(value).tolist() for value in range(flow.values)]
 
     def tensor(self, value: int) -> Tensor:
         """Return the tensor of a value."""
@@ -34,37 +48,57 @@ class Elements:
 
     def ancestors(self, value: int) -> set[int]:
         """Return the ops that have to do with making `value`: every piece of each goes into some element of it."""
-        flow = self.flow
         needed, found = {value}, set()
-        for op in range(int(flow.value_maker[value]), -1, -1):
-            if needed.intersection(flow.op_writes.row(op).tolist()):
+        for op in range(int(self.flow.value_maker[value]), -1, -1):
+            if needed.intersection(self.op_writes[op]):
                 found.add(op)
-                needed.update(flow.op_reads.row(op).tolist())
+                needed.update(self.op_reads[op])
         return found
 
     def waiting(self, value: int) -> set[int]:
         """Return the ops of which no piece, however small, can do without any element of `value`.
 
-        An axis of the value *runs through* to another one when every tensor on the way between them has it and no op on the way
-        needs it whole: then an index there needs that index only. A piece of an op that reads such a tensor waits for its own
-        indices, also where the op sums over the axis: its pieces add up one by one.
+        An axis of the value *runs through* to another one when it may be cut, every tensor on the way between them has it and no op
+        on the way needs it whole: then an index there needs that index only. A piece of an op that reads such a tensor waits for
+        its own indices, also where the op sums over the axis: its pieces add up one by one.
         """
         flow, axes = self.flow, self.axes
-        running: dict[int, set[Axes]] = {value: {axes[flow.value_tensor[value]]}}  # per value: for each way, the axes
+        # Per value: for each way, the axes. A piece has all indices of an axis that is not cut.
+        running: dict[int, set[Axes]] = {value: {axes[flow.value_tensor[value]] & self.may_cut}}
         found = set()
         for op in range(int(flow.value_maker[value]) + 1, flow.ops):
-            ways = {way - self.whole[op] for read in flow.op_reads.row(op).tolist() for way in running.get(read, ())}
+            ways = {way - self.whole[op] for read in self.op_reads[op] for way in running.get(read, ())}
             if frozenset() in ways:
                 found.add(op)
-            for made in flow.op_writes.row(op).tolist() if ways else ():
+            for made in self.op_writes[op] if ways else ():
                 kept = {way & axes[flow.value_tensor[made]] for way in ways}
                 least = {way for way in kept if not any(other < way for other in kept)}
                 running[made] = set(sorted(least, key=lambda way: (len(way), sorted(way)))[:_MOST_WAYS])
         return found
 
     @cached_property
+    def loose_group(self) -> list[int]:
+        """Per op: the group of ops that fusion could make one op of in any tiling, named by its first op."""
+        return self._groups(lambda value: False)
+
+    @cached_property
     def group(self) -> list[int]:
-        """Per op: the group of ops that fusion could make one op of, named by its first op."""
+        """Per op: the group of ops that fusion could make one op of when these axes are cut."""
+        return self._groups(self.adds_up) if self.cut else self.loose_group
+
+    @cached_property
+    def kept_whole(self) -> list[Axes]:
+        """Per op: the axes along which it may stay in one piece because it, or what could be fused with it, needs them whole."""
+        wholes: dict[int, Axes] = {}
+        for op, leader in enumerate(self.loose_group):
+            wholes[leader] = wholes.get(leader, frozenset()) | self.whole[op]
+        return [wholes[leader] for leader in self.loose_group]
+
+    def adds_up(self, value: int) -> bool:
+        """Whether several pieces certainly add a value up; then it is written several times and cannot be fused away."""
+        return bool(self.summed(value) & self.cut)
+
+    def _groups(self, stays: Callable[[int], bool]) -> list[int]:
         flow = self.flow
         leader = list(range(flow.ops))
 
@@ -73,62 +107,91 @@ class Elements:
                 op = leader[op]
             return op
 
+        fusible = [value for value in range(flow.values) if self._may_fuse(value) and not stays(value)]
         changed = True
         while changed:
             changed = False
-            for value in range(flow.values):
-                if not self._may_vanish(value, find):
-                    continue
-                ends = sorted({find(int(flow.value_maker[value])), find(int(flow.value_readers.row(value)[0]))})
-                if len(ends) == 2:
+            for value in fusible:
+                readers = {find(reader) for reader in self.readers[value]}
+                ends = sorted({find(int(flow.value_maker[value])), *readers})
+                if len(readers) == 1 and len(ends) == 2:
                     leader[ends[1]] = ends[0]
                     changed = True
         return [find(op) for op in range(flow.ops)]
 
-    def _may_vanish(self, value: int, find: Callable[[int], int]) -> bool:
-        flow, tensor = self.flow, self.tensor(value)
-        readers = flow.value_readers.row(value).tolist()
-        return (
-            tensor.kind == "temp"
-            and tensor.axes is not None
-            and flow.value_maker[value] != NONE
-            and len({find(reader) for reader in readers}) == 1
-            and all(self.graph.ops[reader].pointwise for reader in readers)
-        )
+    def _may_fuse(self, value: int) -> bool:
+        """Whether a value is a temp all of whose readers are pointwise."""
+        tensor, readers = self.tensor(value), self.readers[value]
+        made = tensor.kind == "temp" and tensor.axes is not None and self.flow.value_maker[value] != NONE
+        return bool(made and readers) and all(self.graph.ops[reader].pointwise for reader in readers)
 
     @cached_property
     def vanishing(self) -> set[int]:
         """Temps that fusion may do away with, so that nothing of them need be stored or priced."""
-        group = self.group
-        return {value for value in range(self.flow.values) if self._may_vanish(value, group.__getitem__)}
+        return {
+            value
+            for value in range(self.flow.values)
+            if self._may_fuse(value)
+            and not self.adds_up(value)
+            and len({self.group[reader] for reader in self.readers[value]}) == 1
+        }
 
-    def reader_groups(self, value: int) -> set[int]:
-        """Return the groups of ops that read a value; each reads all its elements at least once."""
-        return {self.group[reader] for reader in self.flow.value_readers.row(value).tolist()}
+    def summed(self, value: int) -> Axes:
+        """Return the axes that cut the op that makes a value into pieces that all write it, one after the other."""
+        maker = int(self.flow.value_maker[value])
+        if maker == NONE:
+            return frozenset()
+        own = self.axes[int(self.flow.value_tensor[value])]
+        return self.op_axes[maker] - own - self.kept_whole[maker]
+
+    def shared(self, op: int, value: int) -> Axes:
+        """Return the axes that cut an op into pieces that all read the same elements of a value."""
+        flow = self.flow
+        tensor = int(flow.value_tensor[value])
+        written = [int(flow.value_tensor[made]) for made in self.op_writes[op]]
+        if flow.storage[tensor] in {flow.storage[other] for other in written}:
+            return frozenset()  # what it updates in place: later pieces go on from what the first has made of it
+        shared = self.op_axes[op] - self.axes[tensor] - self.kept_whole[op]
+        if self.graph.tensor_names[tensor] in self.graph.ops[op].meta.get("adds", ()):
+            # Added once to a sum, by its first piece.
+            shared -= {axis for axis in shared if any(axis not in self.axes[other] for other in written)}
+        return shared
+
+    def reads(self, value: int, ops: Iterable[int] | None = None) -> Readers:
+        """Return by which groups of ops a value is read, by all its readers or by some of them."""
+        found: Readers = {}
+        for reader in self.readers[value] if ops is None else ops:
+            found.setdefault(self.group[reader], set()).add(self.shared(reader, value))
+        return found
+
+    def cutting(self, group: int) -> tuple[int, Axes]:
+        """Return how many ops a group has, and the axes that may cut them."""
+        ops = [op for op, leader in enumerate(self.group) if leader == group]
+        axes = frozenset(axis for op in ops for axis in self.op_axes[op])
+        return len(ops), axes - self.whole[ops[0]] if len(ops) == 1 else axes
 
     def writes_alone(self, op: int) -> bool:
         """Whether an op writes one tensor only, whatever is fused into it."""
-        flow = self.flow
-        written = {
-            value
-            for other in range(flow.ops)
-            if self.group[other] == self.group[op]
-            for value in flow.op_writes.row(other).tolist()
-        }
+        others = [other for other in range(self.flow.ops) if self.group[other] == self.group[op]]
+        written = {value for other in others for value in self.op_writes[other]}
         return len(written - self.vanishing) == 1
 
-    def recomputing(self, value: int) -> list[tuple[int, float]]:
-        """Return what recomputing a value reads, in elements per element of the value, however its op is cut."""
+    def can_rerun(self, op: int) -> bool:
+        """Whether an op of which every piece has run could run again; pieces that add up change their result in place."""
+        return bool(self.flow.op_can_rerun[op]) and not any(self.adds_up(value) for value in self.op_writes[op])
+
+    def recomputing(self, value: int) -> list[tuple[int, Fraction, Axes]]:
+        """Return what recomputing a value reads, in elements per element of the value, and the axes whose indices share them."""
         tensor, maker = self.tensor(value), int(self.flow.value_maker[value])
-        results = len(
-            self.flow.op_writes.row(maker)
-        )  # one run makes all of them again, so each has a share of its reads
+        results = len(self.op_writes[maker])  # one run makes all of them again, so each has a share of its reads
         reads = []
-        for read in dict.fromkeys(self.flow.op_reads.row(maker).tolist()):
+        for read in dict.fromkeys(self.op_reads[maker]):
             other = self.tensor(read)
-            known = other.axes is not None and tensor.axes is not None and read not in self.vanishing
-            # Axes of both: the same index. Axes of the operand alone: all of it. Axes of the value alone: shared at best.
-            reads.append((read, other.size / tensor.size / results if known and tensor.size else 0.0))
+            if other.axes is None or tensor.axes is None or read in self.vanishing or not tensor.size:
+                continue
+            # Axes of both: the same index. Of the operand alone: all of it. Of the value alone: shared by a piece at best.
+            own = self.axes[self.flow.value_tensor[value]] - self.axes[self.flow.value_tensor[read]]
+            reads.append((read, Fraction(other.size, tensor.size * results), own - self.kept_whole[maker]))
         return reads
 
 
@@ -154,14 +217,24 @@ class Liveness:
         together = group[int(self.elements.flow.value_maker[self.value])]
         return {op for op in self.elements.waiting(self.value) if group[op] != together}
 
-    def readers(self, value: int) -> tuple[int, int, int]:
-        """Return by how many groups a value is read at least before, after, and at a time unknown."""
-        elements = self.elements
-        early: set[int] = set()
-        late: set[int] = set()
-        any_time: set[int] = set()
-        for reader in elements.flow.value_readers.row(value).tolist():
-            group = elements.group[reader]
-            (early if reader in self.before else late if reader in self.after else any_time).add(group)
-        # A fused op runs at one time, so what reads before and what reads after are never one; the rest may be part of either.
-        return len(early), len(late), len(any_time - early - late)
+    @cached_property
+    def readers(self) -> list[tuple[Readers, Readers, Readers]]:
+        """Per value: by whom it is read before, after, and at a time unknown."""
+        elements, found = self.elements, []
+        for value, readers in enumerate(elements.readers):
+            early = [reader for reader in readers if reader in self.before]
+            late = [reader for reader in readers if reader in self.after and reader not in self.before]
+            known = {elements.group[reader] for reader in (*early, *late)}
+            # A fused op runs at one time, so what reads before and what reads after are never one; the rest may be part of either.
+            other = [reader for reader in readers if elements.group[reader] not in known]
+            found.append((elements.reads(value, early), elements.reads(value, late), elements.reads(value, other)))
+        return found
+
+    @cached_property
+    def alive(self) -> int:
+        """How many elements live across the barrier, roughly: those that are read on both sides count twice."""
+        flow, total = self.elements.flow, 0
+        for value, (early, late, _) in enumerate(self.readers):
+            if late and (flow.value_maker[value] == NONE or int(flow.value_maker[value]) in self.before):
+                total += int(flow.value_size[value]) * (1 + bool(early))
+        return total

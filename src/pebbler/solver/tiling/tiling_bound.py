@@ -1,30 +1,30 @@
 """Lower bounds that hold for every order, tiling, fusion and recomputation of a graph.
 
 At a barrier (`liveness`) some elements must be alive: each is in some level, and levels have room for so many. What an element
-costs between barriers depends on where it is at each of them. The least total over all ways of sharing the room out is a small
-linear program; its dual prices are turned into a bound by exact arithmetic, so no solver's tolerance is trusted.
+costs between barriers depends on where it is at each of them, on how often it is read and on the tile that it is part of. The
+least total over all ways of sharing the room out is a small linear program; its dual prices are turned into a bound by exact
+arithmetic, so no solver's tolerance is trusted. Tilings are told apart by cases (`tile_cases`): the weakest case is split again
+and again.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
-import numpy as np
-
-from pebbler.game.dataflow import NONE
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.capacity_lp import CapacityLP, ElementClass
+from pebbler.solver.tiling.capacity_lp import CapacityLP
+from pebbler.solver.tiling.case_bound import CaseBound, CaseFamily
 from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices, ExplicitPrices
-from pebbler.solver.tiling.liveness import Elements, Liveness
+from pebbler.solver.tiling.liveness import Axes, Liveness
+from pebbler.solver.tiling.tile_cases import TileCase
 
 __all__ = ["TiledBound", "tiled_bound"]
 
-_MOST_BARRIERS = 24  # those for which a linear program is solved
-_MOST_OPS = 20_000
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
+WORK = 60_000  # values of all cases looked at
+_TRIED = 3  # barriers that are tried again in every case
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,16 @@ class TiledBound:
     proof: str
 
 
-def tiled_bound(problem: Problem) -> TiledBound:
+def tiled_bound(
+    problem: Problem,
+    work: int = WORK,
+    seconds_left: Callable[[], float] = lambda: 1.0,
+    sizes: Mapping[str, int] | None = None,
+) -> TiledBound:
     """Return the best bound over all barriers; it holds for the graph and for every tiled or fused form of it.
+
+    The search over cases ends when its work is done or no seconds are left; without work there is one case, that of all tilings.
+    With `sizes` it is one for tiles of these sizes only, of axes not named whole.
 
     >>> from pebbler import machine, workloads
     >>> bound = tiled_bound(Problem.of(workloads.mlp(), machine("notes")))
@@ -46,111 +54,103 @@ def tiled_bound(problem: Problem) -> TiledBound:
     graph = problem.graph
     if problem.machine.management == "recency" or not graph.ops or len(problem.machine.level) > _MOST_LEVELS:
         return TiledBound(0.0, "no energy is negative")
-    elements = Elements(graph)
-    prices: ElementPrices = (ExplicitPrices if problem.machine.management == "explicit" else CachePrices)(
-        problem.machine
-    )
-    program = CapacityLP(problem.machine, steady=problem.steady)
-    floor = [_temp_class(elements, None, prices, value) for value in range(elements.flow.values)]
-    costs = math.fsum(elements.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
-    whole = program.whole_prices and costs == 0  # pieces of an op cost fractions of it
-    best = TiledBound(
-        _stated(program.least(floor), costs, whole),
-        "every tiling: the touches that no element can avoid, at the best price",
-    )
-    for value in _candidates(elements):
-        energy = _stated(program.least(list(_classes(problem, Liveness(elements, value), prices))), costs, whole)
-        if energy > best.energy:
-            name = graph.tensors[elements.flow.value_tensor[value]].name
-            proof = f"every tiling: room for what must be alive when all of {name} has been made"
-            best = TiledBound(energy, proof + (", and between steps" if problem.steady else ""))
-    return best
+    case = TileCase.all_of(graph) if sizes is None else TileCase.of_sizes(graph, sizes)
+    return _CaseSearch(problem).run(case, work, seconds_left)
 
 
-def _candidates(elements: Elements) -> list[int]:
-    """Return the barriers across which most must live, by size."""
-    flow = elements.flow
-    made = [value for value in range(flow.values) if flow.value_maker[value] != NONE]
-    if flow.ops > _MOST_OPS:
-        return []
-    step = max(1, len(made) * flow.ops // 2_000_000)
-    sized = []
-    for value in made[::step]:
-        liveness = Liveness(elements, value)
-        if not liveness.after:
-            continue
-        alive = 0
-        for other in range(flow.values):
-            early, late, _ = liveness.readers(other)
-            born = flow.value_maker[other] == NONE or int(flow.value_maker[other]) in liveness.before
-            if late and born:
-                alive += int(flow.value_size[other]) * (1 + (early > 0))
-        sized.append((-alive, value))
-    return [value for _, value in sorted(sized)[:_MOST_BARRIERS]]
+@dataclass(frozen=True)
+class _OpenCase:
+    """A case with the best bound so far; `solved` once linear programs of its own have been solved for it."""
+
+    bound: TiledBound
+    number: int
+    case: TileCase
+    solved: bool
+
+    def __lt__(self, other: _OpenCase) -> bool:
+        return (self.bound.energy, self.number) < (other.bound.energy, other.number)
 
 
-def _classes(problem: Problem, liveness: Liveness, prices: ElementPrices) -> Iterator[ElementClass]:
-    """Yield what every element must cost, by where it is at the barrier and at the end of the step."""
-    elements, flow = liveness.elements, liveness.elements.flow
-    covered: set[int] = set()
-    for tensor in np.flatnonzero(flow.start_value != NONE).tolist():
-        first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
-        update = int(flow.value_destroyer[first])
-        if update != NONE and (update not in liveness.after or last not in flow.op_writes.row(update).tolist()):
-            continue  # which of its values is alive at the barrier is not known
-        covered |= {first, last}
-        yield _lasting_class(problem, liveness, prices, tensor)
-    for value in range(flow.values):
-        if value not in covered:
-            yield _temp_class(elements, liveness, prices, value)
+class _CaseSearch:
+    """Splits the weakest case until the work is done."""
 
+    def __init__(self, problem: Problem) -> None:
+        machine = problem.machine
+        self.problem, self.work, self.number = problem, 0, 0
+        self.prices: ElementPrices = (ExplicitPrices if machine.management == "explicit" else CachePrices)(machine)
+        self.program = CapacityLP(machine, steady=problem.steady)
+        self.families: dict[tuple[Axes, Axes], CaseFamily] = {}
+        self.useful: dict[int, float] = {}  # barriers by the best bound they have given
 
-def _stated(least: Fraction, costs: float, whole: bool) -> float:
-    """Return a bound as a number no larger than it; the next whole number where every plan costs one."""
-    return float(math.ceil(least)) if whole else math.nextafter(float(least) + costs, 0.0) if least or costs else 0.0
+    def run(self, case: TileCase, work: int, seconds_left: Callable[[], float]) -> TiledBound:
+        """Return the bound of the weakest case."""
+        start = self._solve(self._look_at(case, None), barriers=None)
+        open_cases = [start]
+        while self.work < work and seconds_left() > 0:
+            weakest = open_cases[0]
+            if not weakest.solved:
+                heapq.heapreplace(open_cases, self._solve(weakest, barriers=_TRIED))
+                continue
+            halves = self._split(weakest)
+            if not halves:
+                break
+            heapq.heappop(open_cases)
+            for half in halves:
+                heapq.heappush(open_cases, half)
+        return open_cases[0].bound
 
+    def _split(self, weakest: _OpenCase) -> list[_OpenCase]:
+        """Return the two halves of a case along the axis where that helps most, none if it cannot be split."""
+        best: list[_OpenCase] = []
+        merit = (-1.0, -1.0)
+        for halves in weakest.case.splits():
+            found = [self._look_at(half, weakest.bound) for half in halves]
+            energies = sorted(one.bound.energy for one in found)
+            if (energies[0], energies[1]) > merit:
+                best, merit = found, (energies[0], energies[1])
+        return best
 
-def _lasting_class(problem: Problem, liveness: Liveness, prices: ElementPrices, tensor: int) -> ElementClass:
-    """Return what an element that exists at the start must cost; the barrier is before its update, if it has one."""
-    elements, flow = liveness.elements, liveness.elements.flow
-    first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
-    update = int(flow.value_destroyer[first])
-    kind = problem.graph.tensors[tensor].kind
-    early, late, other = liveness.readers(first)
-    afterwards = len(elements.reader_groups(last)) if last != first else 0
-    wraps = problem.steady and (kind == "param" or problem.machine.management != "explicit")
-    start = None if wraps else prices.start_state(problem, tensor)
-    table = prices.lasting(early, late, other, update != NONE, afterwards, start)
-    takes_end = wraps or (prices.ends_priced and update != NONE)
-    if not takes_end:
-        table = table.min(axis=0, keepdims=True)
-    alive = late > 0 or (update == NONE and kind == "param")
-    if not alive:
-        table = table.min(axis=1, keepdims=True)
-    # The update must read what it overwrites, and nothing else may be written with it: else a write could stand for a read.
-    alone = update != NONE and first in flow.op_reads.row(update).tolist() and elements.writes_alone(update)
-    pair = wraps and alive and takes_end and alone and early > 0 and afterwards == 0
-    size = int(min(flow.value_size[first], flow.value_size[last]))
-    room = np.ones(table.shape[1], np.bool_) if alive else None
-    return ElementClass(size, table, takes_end, room, pair, early + other, late + other)
+    def _family(self, case: TileCase) -> CaseFamily:
+        key = (case.open, case.cut)
+        if key not in self.families:
+            family = CaseFamily(self.problem, self.prices, self.program, *key)
+            if self.useful:
+                family.tried = sorted(self.useful, key=lambda value: -self.useful[value])[: 2 * _TRIED]
+            self.families[key] = family
+        return self.families[key]
 
+    def _barriers(self, family: CaseFamily, count: int | None) -> list[Liveness]:
+        """Return the barriers that have been most useful, or all."""
+        found = sorted(family.barriers, key=lambda one: -self.useful.get(one.value, 0.0))
+        return found[:count]
 
-def _temp_class(elements: Elements, liveness: Liveness | None, prices: ElementPrices, value: int) -> ElementClass:
-    """Return what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""
-    flow, size = elements.flow, int(elements.flow.value_size[value])
-    maker, groups = int(flow.value_maker[value]), len(elements.reader_groups(value))
-    if value in elements.vanishing:
-        return ElementClass(size, np.zeros((1, 1)))
-    if maker == NONE or liveness is None or maker not in liveness.before:
-        return ElementClass(size, np.array([[prices.passing(groups, made=maker != NONE)]]))
-    early, late, other = liveness.readers(value)
-    if late == 0:
-        return ElementClass(size, np.array([[prices.passing(groups, made=True)]]))
-    table = prices.across(early, late, other)
-    takes = np.ones(table.shape[1], np.bool_)
-    if flow.op_can_rerun[maker]:
-        recomputed = prices.passing(early, made=True) + prices.passing(late, made=True) + other * prices.cheapest_read
-        recomputed += sum(share for _, share in elements.recomputing(value)) * prices.cheapest_read
-        table = np.concatenate([table, [[recomputed]]], axis=1)
-        takes = np.append(takes, False)
-    return ElementClass(size, table, False, takes)
+    def _look_at(self, case: TileCase, known: TiledBound | None) -> _OpenCase:
+        """Return a case with a bound that is quickly found; what holds for a case that it is part of holds for it."""
+        family = self._family(case)
+        bounded = CaseBound(family, case)
+        self.number += 1
+        self.work += len(bounded.values)
+        best = TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
+        if known is not None:
+            for barrier in self._barriers(family, 1):
+                best = self._better(best, bounded.at(barrier, solve=False), barrier)
+            best = max(best, known, key=lambda one: one.energy)
+        return _OpenCase(best, self.number, case, solved=False)
+
+    def _solve(self, one: _OpenCase, barriers: int | None) -> _OpenCase:
+        """Return a case with the bounds of its own linear programs."""
+        family = self._family(one.case)
+        bounded, best = CaseBound(family, one.case), one.bound
+        for barrier in self._barriers(family, barriers):
+            self.work += 4 * len(bounded.values)
+            energy = bounded.at(barrier, solve=True)
+            self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
+            best = self._better(best, energy, barrier)
+        return _OpenCase(best, one.number, one.case, solved=True)
+
+    def _better(self, best: TiledBound, energy: float, barrier: Liveness) -> TiledBound:
+        if energy <= best.energy:
+            return best
+        name = self.problem.graph.tensors[barrier.elements.flow.value_tensor[barrier.value]].name
+        proof = f"every tiling: room for what must be alive when all of {name} has been made"
+        return TiledBound(energy, proof + (", and between steps" if self.problem.steady else ""))

@@ -1,0 +1,199 @@
+"""How far plans may be from the optimum: energy, lower bound and gap of every built-in workload on every built-in machine.
+
+Run `python -m benchmarks.gaps [--seconds 30] [--quick] [NAME ...]`. Every problem runs in a process of its own, so that its peak
+memory is its own too; names choose the problems whose name contains one. `--quick` gives each 5 s and leaves the largest out.
+Beside the built-in ones stand the problems whose gaps were found too large in 0.1.0, with the gap they had then ("before").
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.recompute_graphs import layered
+from pebbler import machine, solve, workloads
+from pebbler.errors import InputError, PebblerError
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.solver.capacity import op_requirement
+from pebbler.solver.problem import Problem
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+
+__all__ = ["Case", "cases", "main", "matmul"]
+
+WORKLOADS = [
+    "note-mlp",
+    "mlp",
+    "mlp:batch=32",
+    "deep-mlp",
+    "attention",
+    "attention:tokens=1024,width=1024,heads=16",
+    "chain",
+]
+MACHINES = ["notes", "notes-explicit", "notes-recency", "horowitz-45nm", "laptop", "cortex-m", "h200", "red-blue"]
+# Gaps of 0.1.0, in percent.
+BEFORE = {
+    "mlp:batch=32 on notes": "208",
+    "attention on notes": "533",
+    "attention on notes-explicit": "162",
+    "attention:tokens=1024,width=1024,heads=16 on h200": "35",
+    "matmul of elements": "120",
+    "paging of 8 layers": "70-143",
+    "free recomputation with paging": "4-90",
+    "layered 500 at 0.7": "187",
+    "layered 1000 at 0.7": "525",
+}
+HEADER = f"{'problem':<62} {'energy':>18} {'bound':>18} {'gap %':>7} {'before':>7} {'s':>6} {'MiB':>6}  status"
+LARGE = ("deep-mlp", "tokens=1024", "layered 1000")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem by name: what is solved on what, and whether it may be tiled."""
+
+    name: str
+    make: Callable[[], tuple[Graph, Machine]]
+    tile: str = "auto"
+
+
+def main() -> None:
+    """Print the table, or one line of it as JSON."""
+    parser = argparse.ArgumentParser(description="Gaps between plans and bounds.")
+    parser.add_argument("names", nargs="*", help="only problems whose name contains one of these")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time limit per problem")
+    parser.add_argument("--quick", action="store_true", help="5 s per problem, without the largest")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(next(case for case in cases() if case.name == options.one), options.seconds)))
+        return
+    seconds = 5.0 if options.quick else options.seconds
+    print(HEADER)
+    for case in cases():
+        wanted = not options.names or any(name in case.name for name in options.names)
+        if not wanted or (options.quick and any(word in case.name for word in LARGE)):
+            continue
+        command = [sys.executable, "-m", "benchmarks.gaps", "--one", case.name, "--seconds", str(seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        print(_line(case.name, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr), flush=True)
+
+
+def cases() -> list[Case]:
+    """Return all problems."""
+    found = []
+    for workload in WORKLOADS:
+        for name in MACHINES:
+            if (name == "red-blue") == (workload == "chain"):  # a game of pebbles, the others are of floats
+                found.append(Case(f"{workload} on {name}", lambda w=workload, m=name: _built_in(w, m)))  # type: ignore[misc]
+    found.append(Case("matmul of elements, 4 x 4 x 4, 10 pebbles", lambda: (matmul(4), _red_blue(10))))
+    for batch in (4, 32):
+        found.append(Case(f"paging of 8 layers, batch {batch}", lambda b=batch: _paged_layers(b), "none"))  # type: ignore[misc]
+    for size in (20, 60):
+        found.append(Case(f"free recomputation with paging, {size} nodes", lambda s=size: _free_layers(s)))  # type: ignore[misc]
+    for ops in (500, 1000):
+        found.append(Case(f"layered {ops} at 0.7", lambda o=ops: _one_level(layered(o, 1), 0.7)))  # type: ignore[misc]
+    return found
+
+
+def matmul(n: int) -> Graph:
+    """Return the product of two n x n matrices with an op for every multiplication and every addition.
+
+    >>> len(matmul(2).ops)
+    12
+    """
+    graph = Graph(f"matmul {n}", unit="pebble")
+    for name in "AB":
+        for i in range(n * n):
+            graph.tensor(f"{name}{i}", 1, "input")
+    for i in range(n):
+        for j in range(n):
+            total = ""
+            for k in range(n):
+                term = f"t{i}.{j}.{k}"
+                graph.tensor(term, 1, "temp" if n > 1 else "output")
+                graph.op(f"times{i}.{j}.{k}", [f"A{i * n + k}", f"B{k * n + j}"], [term])
+                if total:
+                    name = f"c{i}.{j}.{k}"
+                    graph.tensor(name, 1, "output" if k == n - 1 else "temp")
+                    graph.op(f"plus{i}.{j}.{k}", [total, term], [name])
+                    term = name
+                total = term
+    return graph
+
+
+def measure(case: Case, seconds: float) -> dict[str, object]:
+    """Return what solving a problem gives."""
+    try:
+        graph, levels = case.make()
+        began = time.monotonic()
+        plan = solve(graph, levels, tile=case.tile, time_limit=seconds)  # type: ignore[arg-type]
+    except (InputError, PebblerError) as error:
+        return {"error": str(error)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures = {"energy": plan.energy, "bound": plan.bound, "status": plan.status}
+    return {**figures, "seconds": time.monotonic() - began, "mib": peak}
+
+
+def _line(name: str, found: dict[str, object] | None, stderr: str) -> str:
+    if found is None or "error" in found:
+        return f"{name:<62} {(found or {}).get('error', stderr.strip()[-60:])}"
+    energy, bound = float(found["energy"]), float(found["bound"])  # type: ignore[arg-type]
+    gap = f"{100 * (energy / bound - 1):.1f}" if bound else "-"
+    before = next((text for key, text in BEFORE.items() if name == key or name.startswith((f"{key},", f"{key} "))), "")
+    took = f"{found['seconds']:>6.1f} {found['mib']:>6.0f}"
+    return f"{name:<62} {energy:>18,.0f} {bound:>18,.0f} {gap:>7} {before:>7} {took}  {found['status']}"
+
+
+def _built_in(workload: str, name: str) -> tuple[Graph, Machine]:
+    return workloads.load(workload), machine(name)
+
+
+def _red_blue(pebbles: int) -> Machine:
+    return Machine(
+        "red-blue", "pebble", (Level("fast", 0, 0, capacity=pebbles), Level("slow", 1, 1)), "explicit", "fastest"
+    )
+
+
+def _paged_layers(batch: int) -> tuple[Graph, Machine]:
+    """Return an 8-layer training step that pages: the fast level holds one and a half times what its largest op needs."""
+    graph = workloads.get(f"deep-mlp:n=20,hidden=100,layers=8,batch={batch}")
+    return graph, _tight(graph, 1.5)
+
+
+def _free_layers(nodes: int) -> tuple[Graph, Machine]:
+    """Return a layered graph whose ops cost nothing, so that making a value again competes with loading it."""
+    graph = layered(nodes, 1)
+    free = Graph(graph.name, graph.unit, graph.tensors, [])
+    free.tensor("x", 1, "input")
+    for op in graph.ops:
+        free.op(op.name, op.reads or ["x"], op.writes)
+    return free, _tight(free, 1.5)
+
+
+def _tight(graph: Graph, factor: float) -> Machine:
+    """Return two levels of which the fast one holds `factor` times what the largest op needs."""
+    need = op_requirement(Problem.of(graph, Machine("two", graph.unit, _levels(1), "explicit", "fastest")))
+    assert need is not None
+    return Machine("two", graph.unit, _levels(int(need.units * factor)), "explicit", "fastest")
+
+
+def _levels(room: int) -> tuple[Level, Level]:
+    return Level("fast", 0, 0, capacity=room), Level("slow", 1, 1)
+
+
+def _one_level(graph: Graph, fraction: float) -> tuple[Graph, Machine]:
+    """Return a graph with the given part of what program order needs."""
+    unbounded = Machine("memory", graph.unit, (Level("memory", 0, 0, capacity=2**50),))
+    game = RecomputeProblem.of(Problem.of(graph, unbounded))
+    peak = int(game.measure(game.program).memory.max())
+    return graph, Machine("memory", graph.unit, (Level("memory", 0, 0, capacity=int(fraction * peak)),))
+
+
+if __name__ == "__main__":
+    main()
