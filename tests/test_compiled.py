@@ -158,3 +158,32 @@ def test_a_kernel_without_a_file_is_compiled_all_the_same() -> None:
     names: dict[str, object] = {"kernel": kernel}
     exec("@kernel\ndef three(x):\n    return 3 * x\n", names)
     assert names["three"](2) == 6  # type: ignore[operator]
+
+
+def test_a_kernel_for_kernels_is_not_called_from_python() -> None:
+    # Without a way in from Python numba would jump to address 0.
+    @kernel
+    def _inner(x):  # type: ignore[no-untyped-def]
+        return x + 1
+
+    @kernel
+    def outer(x):  # type: ignore[no-untyped-def]
+        return _inner(x)
+
+    assert outer(1) == 2
+    with pytest.raises(TypeError, match="_inner is called by kernels only"):
+        _inner(1)
+    assert _inner.py_func(1) == 2
+
+
+def test_constants_do_not_compile_a_kernel_anew() -> None:
+    @kernel
+    def _scaled(x, factor, negated=False):  # type: ignore[no-untyped-def]
+        return -factor * x if negated else factor * x
+
+    @kernel
+    def outer(x):  # type: ignore[no-untyped-def]
+        return _scaled(x, 2) + _scaled(x, 3) + _scaled(x, x, negated=True)
+
+    assert outer(5) == 10 + 15 - 25
+    assert len(_scaled.signatures) <= 2  # with and without the default

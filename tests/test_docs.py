@@ -93,9 +93,10 @@ def exists(words: list[str]) -> None:
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         assert set(words[1:]) <= set(targets), words
     elif words[:2] == ["python", "-m"]:
-        assert (ROOT / (words[2].replace(".", "/") + ".py")).is_file() or (ROOT / words[2] / "__main__.py").is_file(), (
-            words
-        )
+        module = words[2].replace(".", "/")
+        assert any(
+            (ROOT / place).is_file() for place in (f"{module}.py", f"src/{module}.py", f"{module}/__main__.py")
+        ), words
     elif words[0] == "python":
         assert (ROOT / words[1]).is_file(), words
     else:

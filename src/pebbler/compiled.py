@@ -21,6 +21,8 @@ from typing import Any
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core.registry import CPUDispatcher
+from numba.core.types.misc import unliteral
 
 __all__ = ["cache_folder", "inner_kernel", "kernel", "source_key"]
 
@@ -43,20 +45,24 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda function: kernel(function, **options)
-    dispatcher = njit(**({"nogil": True} | options))(function)
+    # A way in from Python is compiled only where it is used, and one from C nowhere: that is a third of the time.
+    inner = function.__name__.startswith("_")
+    options = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True} | options
+    dispatcher = njit(**options)(function)
+    dispatcher.__class__ = _InnerKernel if options["no_cpython_wrapper"] else _TypedKernel
     if _source_file(function.__module__) is None:
         return dispatcher  # not of this package: there is no source to make a key from
     dispatcher._cache = _KernelCache(function)
     return dispatcher
 
 
-def inner_kernel(function: Callable[..., Any]) -> Any:
+def inner_kernel(function: Callable[..., Any] | None = None, *, forceinline: bool = True) -> Any:
     """Compile a kernel that other kernels call in their loops, and that makes no arrays.
 
     Then nobody has to count the references to the arrays that it is given, which numba does at every call and at every
     look into a record, and which would take longer than the work itself.
     """
-    return kernel(function, _nrt=False, forceinline=True)
+    return kernel(function, _nrt=False, forceinline=forceinline, no_cpython_wrapper=True)
 
 
 @cache
@@ -130,6 +136,22 @@ def _usable(folder: Path) -> bool:
         return False
     ours = not hasattr(os, "getuid") or about.st_uid == os.getuid()
     return ours and not about.st_mode & stat.S_IWOTH
+
+
+class _TypedKernel(CPUDispatcher):  # type: ignore[misc]
+    """A kernel that is compiled once for ints, not anew for every constant that some kernel calls it with."""
+
+    def get_call_template(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        return super().get_call_template(
+            tuple(unliteral(kind) for kind in args), {name: unliteral(kind) for name, kind in kws.items()}
+        )
+
+
+class _InnerKernel(_TypedKernel):
+    """A kernel for other kernels: it has no way in from Python, and numba would jump to address 0."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        raise TypeError(f"{self.__name__} is called by kernels only; `{self.__name__}.py_func` runs in Python")
 
 
 class _SourceLocator(_CacheLocator):  # type: ignore[misc]

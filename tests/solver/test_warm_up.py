@@ -1,48 +1,50 @@
-"""Kernels are compiled before the clock starts, once."""
+"""Kernels are compiled before the clock starts, once, and all that the search then calls."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
 import pebbler as pb
 from pebbler.game.machine import builtin_machines
 from pebbler.solver import problem, solve_search, warm_up
+from pebbler.solver.problem import Problem
+from pebbler.workloads import chain, mlp
+
+PARTS = dict(warm_up.PARTS)
 
 
 @pytest.fixture
 def cold(tmp_path, monkeypatch):
-    """A machine on which nothing has been compiled yet, and tasks that only say that they ran."""
-    ran: list[tuple[str, str]] = []
-    tasks = {
-        kind: {task: lambda kind, task=task: ran.append((kind, task)) for task in found}
-        for kind, found in TASKS.items()
-    }
+    """A machine on which nothing has been compiled yet, and parts that only say that they ran."""
+    ran: list[str] = []
+    parts = {part: (seconds, lambda part=part: ran.append(part)) for part, (seconds, _) in PARTS.items()}
     monkeypatch.setattr(warm_up, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(warm_up, "_TASKS", tasks)
-    monkeypatch.setattr(warm_up.sys, "executable", "/bin/false")  # processes fail, so that the tasks run here
+    monkeypatch.setattr(warm_up, "PARTS", parts)
+    monkeypatch.setattr(warm_up.sys, "executable", "/bin/false")  # processes fail, so that the parts are compiled here
     return ran
 
 
-TASKS = dict(warm_up._TASKS)
-
-
 def test_it_is_said_and_done_once(cold, capsys):
-    assert warm_up.warm_up("lru")
-    assert [task for _, task in cold] == list(TASKS["lru"])
+    assert warm_up.warm_up(["lru", "play"])
+    assert cold == ["lru", "play"]
     assert "compiling kernels, once" in capsys.readouterr().err
-    assert not warm_up.warm_up("lru")
-    assert len(cold) == len(TASKS["lru"])
+    assert not warm_up.warm_up(["lru", "play"])
+    assert cold == ["lru", "play"]
     assert capsys.readouterr().err == ""
-    assert warm_up.warm_up("recency")
+    assert warm_up.warm_up(["exact", "play"])
+    assert cold == ["lru", "play", "exact"]
 
 
 def test_the_clock_starts_when_the_kernels_are_ready(cold, monkeypatch):
     began = []
     monkeypatch.setattr(
         problem.time, "monotonic", lambda: float(len(cold))
-    )  # time passes while tasks run, and only then
+    )  # time passes while parts are compiled, and only then
     search = solve_search("note-mlp", "notes-recency", report=lambda search: began.append(search.elapsed))
-    assert len(cold) == len(TASKS["recency"])
+    assert cold == ["recency", "play", "recency-orders"]
     assert began
     assert set(began) == {0.0}
     assert search.best is not None
@@ -53,12 +55,74 @@ def test_program_order_needs_no_kernels_of_the_search(cold):
     assert cold == []
 
 
-@pytest.mark.parametrize("kind", sorted(TASKS))
-def test_every_task_runs(kind):
-    for task in TASKS[kind].values():
-        task(kind)
+@pytest.mark.parametrize("parts", [["lru"], list(PARTS), ["pages", "exact", "sequences", "play", "prices"]])
+@pytest.mark.parametrize("cores", [1, 2, 3, 64])
+def test_every_part_is_dealt_out_once(parts, cores):
+    shares = warm_up._shares(parts, cores)
+    assert sorted(part for share in shares for part in share) == sorted(parts)
+    assert len(shares) <= cores
+    assert all(shares)
 
 
 @pytest.mark.parametrize("name", builtin_machines())
-def test_every_machine_has_a_kind(name):
-    assert warm_up.kind_of(pb.machine(name)) in TASKS
+def test_every_machine_has_its_parts(name):
+    machine = pb.machine(name)
+    graph = chain(5) if machine.unit == "pebble" else mlp(n=2, hidden=4)
+    assert "play" in warm_up.needed(Problem.of(graph, machine))
+
+
+# Small problems that between them go through every method; each is solved in a process that has compiled, or taken from disk,
+# what `needed` says and nothing else.
+CALLS = """
+import sys
+from numba.core.dispatcher import Dispatcher
+from pebbler.game.machine import Level, Machine
+from pebbler.solver import new_search, warm_up
+from pebbler.solver.methods import run
+from pebbler.solver.problem import Problem
+from pebbler.workloads import chain, deep_mlp, mlp, note_mlp
+
+ONE = Machine("one", "pebble", (Level("fast", 0, 0, capacity=6),))
+TWO = Machine("two", "float32", (Level("fast", 1, 1, capacity=200), Level("slow", 9, 9)), operands="fastest")
+ANY = Machine("any", "pebble", (Level("fast", 1, 1, capacity=40), Level("slow", 9, 9)), operands="any")
+CASES = [
+    (mlp(n=2, hidden=8), "notes", "auto"),
+    (mlp(n=2, hidden=8), "notes", "none"),
+    (note_mlp(), "notes-recency", "auto"),
+    (mlp(n=2, hidden=8), "notes-explicit", "auto"),
+    (note_mlp(), "notes-explicit", "none"),
+    (deep_mlp(n=2, hidden=4, layers=4), TWO, "none"),
+    (chain(30), ONE, "auto"),
+    (chain(30), "red-blue", "auto"),
+    (chain(3_000), ONE, "auto"),
+    (deep_mlp(n=2, hidden=4, layers=8), "notes", "none"),
+    (chain(1_200), ANY, "auto"),
+]
+
+
+def kernels():
+    found = {}
+    for module in [module for name, module in sys.modules.items() if name.startswith("pebbler.")]:
+        for thing in vars(module).values():
+            if isinstance(thing, Dispatcher):
+                found[thing.__module__ + "." + thing.__name__] = set(thing.signatures)
+    return found
+
+
+graph, machine, tile = CASES[int(sys.argv[1])]
+problem = Problem.of(graph, machine)
+for part in warm_up.needed(problem, tile):
+    warm_up.PARTS[part][1]()
+before = kernels()
+search = new_search(graph, machine, time_limit=1.5, tile=tile)
+run(search, tile)
+assert search.best is not None
+print({name: signatures for name, signatures in kernels().items() if signatures - before.get(name, set())} or "")
+"""
+
+
+@pytest.mark.parametrize("case", range(11))
+def test_a_search_calls_no_kernel_that_was_not_compiled_before_its_clock(case):
+    done = subprocess.run([sys.executable, "-c", CALLS, str(case)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""

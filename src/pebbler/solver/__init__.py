@@ -94,11 +94,8 @@ def new_search(
     quick: bool = False,
 ) -> Search:
     """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
-    from pebbler.solver.large_caches import is_large_cache, reruns_pay
-    from pebbler.solver.large_games import is_large
-    from pebbler.solver.methods import can_tile
     from pebbler.solver.problem import Problem, Search
-    from pebbler.solver.warm_up import kind_of, warm_up
+    from pebbler.solver.warm_up import needed, warm_up
 
     if tile not in ("auto", "none"):
         raise InputError(f"tile must be auto or none, got {quoted(tile)}")
@@ -107,10 +104,7 @@ def new_search(
         raise InputError(f"threads must be at least 1, got {threads}")
     problem = Problem.of(graph, machine, steady=steady, start=start, seed=seed, threads=threads)
     if time_limit != 0:
-        large = is_large(problem) or is_large_cache(problem)
-        warm_up(kind_of(problem.machine, large=large))
-        if not large and reruns_pay(problem, as_it_is=not can_tile(problem, tile)):
-            warm_up(kind_of(problem.machine, large=True))
+        warm_up(needed(problem, tile))
     search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
     search.quick = quick
     return search

@@ -1,72 +1,95 @@
-"""Compiling the kernels that a kind of problem needs, on all cores, before its clock starts.
+"""Compiling the kernels that a problem needs, on all cores, before its clock starts.
 
-Compiled kernels are kept on disk, so this happens once per machine and version of the package. Machine code in the wheel would save
-even that, but a wheel per processor is more than the wait is worth. `python -m pebbler.solver.warm_up` compiles for every kind of
-problem, for images and shared machines.
+Compiled kernels are kept on disk, so this happens once per machine and version of the package. docs/explanation/kernels.md says why
+they are compiled there and not shipped. `python -m pebbler.solver.warm_up` compiles all of them, for images and shared machines.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from functools import cache
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from pathlib import Path
 
 from pebbler.compiled import cache_folder, source_key
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
-from pebbler.game.transform import tile
+from pebbler.game.transform import tile as cut
 from pebbler.referee.judgement import check
-from pebbler.solver.problem import Problem, Search
+from pebbler.solver.problem import Problem
 from pebbler.workloads import chain, mlp
 
-__all__ = ["kind_of", "warm_up"]
+__all__ = ["PARTS", "needed", "warm_up"]
 
 
-def kind_of(machine: Machine, *, large: bool = False) -> str:
-    """Return which kernels a machine's problems need, or those on graphs of thousands of ops.
+def needed(problem: Problem, tile: str = "auto") -> list[str]:
+    """Return the parts whose kernels a search may call.
 
-    >>> from pebbler.game.machine import machine
-    >>> kind_of(machine("notes")), kind_of(machine("red-blue"))
-    ('lru', 'explicit-fastest')
+    >>> from pebbler import workloads
+    >>> needed(Problem.of(workloads.mlp(), "notes")), needed(Problem.of(workloads.chain(9), "red-blue"))
+    (['lru', 'play'], ['play', 'chain'])
     """
-    kind = machine.management if machine.management != "explicit" else f"explicit-{machine.operands}"
-    if machine.management == "explicit" and len(machine.level) == 1:
-        kind = "explicit-one"
-    return f"{kind}-large" if large else kind
+    from pebbler.solver.chain import as_chain
+    from pebbler.solver.exact import fits_exact
+    from pebbler.solver.large_caches import is_large_cache, reruns_pay
+    from pebbler.solver.large_games import is_large
+    from pebbler.solver.methods import can_tile
+    from pebbler.solver.tiling import MOST_EXACT
+
+    machine, ops, kind = problem.machine, len(problem.graph.ops), problem.machine.management
+    tiled, alone = can_tile(problem, tile), len(machine.level) == 1
+    if kind != "explicit":
+        parts = {"play"} if is_large_cache(problem) else {"play", kind}
+        parts |= {f"{kind}-orders"} if not tiled and ops <= MOST_EXACT else set()
+        return _known(parts | ({f"{kind}-reruns"} if reruns_pay(problem, as_it_is=not tiled) else set()))
+    found = None if tiled or problem.steady else as_chain(problem.graph, machine, problem.start)
+    if found is not None and found[0].is_uniform:
+        return _known({"chain", "play"})
+    parts = {"play"} | ({"chain"} if found is not None else set())
+    if is_large(problem):
+        return _known(parts | {"large" if alone or machine.operands == "fastest" else "large-any"})
+    parts |= {"exact"} if fits_exact(problem) else set()
+    if not alone:
+        parts |= {"pages", "sequences", "prices"}
+    if alone or (machine.operands == "fastest" and not problem.steady):
+        parts |= {"recompute"}
+    return _known(parts)
 
 
-def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
-    """Compile what a kind of problem needs, unless that was done before; return whether there was anything to do.
+def _known(parts: set[str]) -> list[str]:
+    return [part for part in PARTS if part in parts]
 
-    Tasks run side by side in processes of their own and leave the compiled code on disk.
+
+def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> bool:
+    """Compile some parts, unless that was done before; return whether there was anything to do.
+
+    Processes of their own compile them side by side and leave the machine code on disk.
     """
-    stamp = cache_folder() / f"ready-{kind}-{_key()}"
-    if stamp.exists():
+    missing = [part for part in parts if not _stamp(part).exists()]
+    if not missing:
         return False
     (tell or _tell)("compiling kernels, once")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-m", "pebbler.solver.warm_up", kind]
     running = [
         # A session of its own, so that Ctrl-C is for this process alone; the pipe ends them when it ends.
         subprocess.Popen(
-            [*command, task],
+            [sys.executable, "-m", "pebbler.solver.warm_up", *share],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        for task in _TASKS[kind]
+        for share in _shares(missing, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
     ]
     try:
-        failed = sum(process.wait() != 0 for process in running)  # waits for all of them
+        for process in running:
+            process.wait()
     except BaseException:
         for process in running:
             process.kill()
@@ -75,16 +98,35 @@ def warm_up(kind: str, tell: Callable[[str], None] | None = None) -> bool:
         for process in running:
             assert process.stdin is not None
             process.stdin.close()
-    if failed:  # where no process can be started, the work is done here
-        for task in _TASKS[kind]:
-            _TASKS[kind][task](kind)
-    stamp.touch()
+    _compile(part for part in missing if not _stamp(part).exists())  # here, where no process can be started
     return True
+
+
+def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:
+    """Deal parts out to processes, each to the one that will be ready first.
+
+    >>> _shares(["pages", "exact", "sequences", "play", "prices"], 2)
+    [['pages', 'sequences'], ['exact', 'play', 'prices']]
+    """
+    shares: list[list[str]] = [[] for _ in range(min(cores, len(parts)))]
+    for part in parts:
+        min(shares, key=lambda share: sum(PARTS[one][0] for one in share)).append(part)
+    return shares
+
+
+def _compile(parts: Iterable[str]) -> None:
+    for part in parts:
+        PARTS[part][1]()
+        _stamp(part).touch()
 
 
 def _tell(text: str) -> None:
     sys.stderr.write(f"pebbler: {text}\n")
     sys.stderr.flush()
+
+
+def _stamp(part: str) -> Path:
+    return cache_folder() / f"ready-{part}-{_key()}"
 
 
 @cache
@@ -97,106 +139,150 @@ def _key() -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:20]
 
 
-# Tasks: each runs kernels on a problem so small that compiling them is all that takes time ----------------------------
+# Parts: each runs kernels on a problem so small that compiling them is all that takes time ----------------------------
+
+_LEVELS = (Level("fast", 1, 1, capacity=64), Level("middle", 2, 2, capacity=256), Level("slow", 9, 9))
 
 
-def _machine(kind: str) -> Machine:
-    management, _, operands = kind.removesuffix("-large").partition("-")
-    levels = [Level("fast", 1, 1, capacity=64), Level("middle", 2, 2, capacity=256), Level("slow", 9, 9)]
-    if operands == "one":
-        levels, operands = levels[:1], "fastest"
-    return Machine(kind, "float32", tuple(levels), management, operands or "any")  # type: ignore[arg-type]
+def _problem(management: str = "explicit", graph: Graph | None = None) -> Problem:
+    machine = Machine(management, "float32", _LEVELS, management, "any")  # type: ignore[arg-type]
+    return Problem.of(cut(mlp(n=2, hidden=4), "hidden", 2) if graph is None else graph, machine)
 
 
-def _problem(kind: str, graph: Graph | None = None) -> Problem:
-    return Problem.of(tile(mlp(n=2, hidden=4), "hidden", 2) if graph is None else graph, _machine(kind))
+def _one_level(capacity: int = 5) -> Problem:
+    return Problem.of(chain(9), Machine("one", "pebble", (Level("fast", 0, 0, capacity=capacity),)))
 
 
-def _judge(kind: str) -> None:
-    problem = _problem(kind)
-    check(
-        Plan(
-            problem.graph,
-            problem.machine,
-            Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))),
-        )
-    )
+def _play(management: str = "explicit") -> None:
+    problem = _problem(management)
+    check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady))
 
 
-def _improve(kind: str) -> None:
+def _cache(management: str) -> None:
     from pebbler.solver.tiling.candidates import candidate_of
     from pebbler.solver.tiling.node_graph import NodeGraph
 
-    problem = _problem(kind)
+    problem = _problem(management)
     nodes = NodeGraph.of(problem.graph)
     candidate = None if nodes is None else candidate_of(problem, nodes)
     if candidate is not None:
         candidate.improve(lambda: 1.0, 20)
+    _play(management)
 
 
-def _search_orders(kind: str) -> None:
+def _orders(management: str) -> None:
     from pebbler.solver.tiling.cache_order import best_order
 
-    best_order(_problem(kind, mlp(n=2, hidden=2)), limit=2_500)
+    best_order(_problem(management, mlp(n=2, hidden=2)), limit=2_500)
 
 
-def _search_states(kind: str) -> None:
+def _pages(*, sequences: bool = False, prices: bool = False) -> None:
+    import numpy as np
+
+    from pebbler.solver.paging.sequence_search import PagingSearch
+    from pebbler.solver.paging.start_orders import start_orders
+    from pebbler.solver.tiling.list_order import nearest_first
+    from pebbler.solver.tiling.node_graph import NodeGraph
+
+    problem = _problem()
+    paging = PagingSearch(problem, lambda: 1.0)
+    nodes = NodeGraph.of(problem.graph)
+    assert nodes is not None
+    paged = paging.page(np.arange(len(problem.graph.ops)))
+    assert paged is not None
+    if sequences:
+        paging.anneal(paging.try_reruns(paged), 2, 0.1, reruns=True)
+    elif prices:
+        paging.price_capacity(paged, 20)
+        nodes.order(nearest_first(nodes, problem.machine, by_price=True))
+        start_orders(problem.graph)
+    else:
+        paging.improve(paged, 1)
+
+
+def _exact() -> None:
     from pebbler.solver.exact import solve_exact
+    from pebbler.solver.problem import Search
 
-    _judge(kind)
-    solve_exact(Search(_problem(kind, _pebbles(kind))), 100)
-
-
-def _recompute(kind: str) -> None:
-    from pebbler.solver.recompute import solve_recompute
-
-    level = msgspec.structs.replace(_machine(kind).level[0], capacity=5)
-    machine = msgspec.structs.replace(_machine(kind), level=(level,))
-    solve_recompute(Search(Problem.of(_pebbles(kind, 9), machine), 1.0))
+    graph = chain(2)
+    solve_exact(Search(_problem(graph=Graph(graph.name, "float32", graph.tensors, graph.ops))), 100)
 
 
-def _rerun(kind: str) -> None:
+def _recompute() -> None:
+    from pebbler.solver.capacity import require_capacity
+    from pebbler.solver.recompute.annealing import AnnealingSettings, improve
+    from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+    from pebbler.solver.recompute.start_sequences import fit
+
+    require_capacity(_one_level())
+    game = RecomputeProblem.of(_one_level())
+    game.moves(improve(game, fit(game, game.program), AnnealingSettings(0.1, 1.0, 0.5, 0.5, 0.0, 1)))
+
+
+def _reruns(management: str) -> None:
     from pebbler.solver.large_caches import raise_and_rerun
+    from pebbler.solver.paging.start_orders import start_orders
+    from pebbler.solver.problem import Search
 
-    search = Search(_problem(kind))
-    raise_and_rerun(search, lambda: max(0.0, 1.0 - search.elapsed))
+    search = Search(_problem(management))
+    start_orders(search.problem.graph)  # not asked for when the search is done before
+    raise_and_rerun(search, lambda: 1e9)  # it ends by itself, and compiling takes its time
+    _play(management)
 
 
-def _play_large(kind: str) -> None:
+def _large() -> None:
     from pebbler.solver.large_games import solve_large
+    from pebbler.solver.problem import Search
 
-    _judge(kind)
-    solve_large(Search(_problem(kind), 1.0))
-
-
-def _pebbles(kind: str, length: int = 2) -> Graph:
-    graph = chain(length)
-    return Graph(graph.name, "float32", graph.tensors, graph.ops)
+    fastest = Machine("fastest", "float32", _LEVELS, operands="fastest")
+    for problem in (_one_level(), Problem.of(_problem().graph, fastest)):
+        solve_large(Search(problem))
 
 
-_TASKS: dict[str, dict[str, Callable[[str], None]]] = {
-    "lru": {"judge": _judge, "improve": _improve, "orders": _search_orders},
-    "recency": {"judge": _judge, "orders": _search_orders},
-    "explicit-any": {"judge": _search_states, "improve": _improve},
-    "explicit-fastest": {"judge": _search_states, "improve": _improve, "recompute": _recompute},
-    "explicit-one": {"judge": _judge, "recompute": _recompute},
-    "lru-large": {"judge": _judge, "rerun": _rerun},
-    "recency-large": {"judge": _judge, "rerun": _rerun},
-    "explicit-any-large": {"play": _play_large},
-    "explicit-fastest-large": {"play": _play_large},
-    "explicit-one-large": {"play": _play_large},
+def _large_any() -> None:
+    from pebbler.solver.large_games import solve_large
+    from pebbler.solver.problem import Search
+
+    solve_large(Search(_problem()))
+
+
+def _chain() -> None:
+    from pebbler.solver.capacity import require_capacity
+    from pebbler.solver.chain import solve_chain
+
+    require_capacity(_one_level())
+    solve_chain(20, red=4)
+    solve_chain(20, red=4, io=2)
+
+
+# The seconds that each takes on a core of 2024, and what compiles it; those that others build on come first.
+PARTS: dict[str, tuple[float, Callable[[], None]]] = {
+    "lru": (9.0, partial(_cache, "lru")),
+    "recency": (6.0, partial(_cache, "recency")),
+    "pages": (8.0, _pages),
+    "exact": (8.0, _exact),
+    "sequences": (7.0, partial(_pages, sequences=True)),
+    "play": (4.0, _play),
+    "large": (13.0, _large),
+    "large-any": (13.0, _large_any),
+    "lru-reruns": (9.0, partial(_reruns, "lru")),
+    "recency-reruns": (9.0, partial(_reruns, "recency")),
+    "lru-orders": (6.0, partial(_orders, "lru")),
+    "recency-orders": (5.0, partial(_orders, "recency")),
+    "recompute": (4.0, _recompute),
+    "chain": (3.0, _chain),
+    "prices": (2.0, partial(_pages, prices=True)),
 }
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run one task of a kind, as `warm_up` asks for it; without arguments, compile for every kind."""
+    """Compile some parts, as `warm_up` asks for it; without arguments, all of them."""
     if not arguments:
-        for kind in _TASKS:
-            warm_up(kind)
+        warm_up(PARTS)
         return
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    kind, task = arguments
-    _TASKS[kind][task](kind)
+    gc.disable()  # the compiler leaves little garbage behind and a lot to look through: this saves a tenth of the time
+    _compile(arguments)
 
 
 def _end_with_parent() -> None:

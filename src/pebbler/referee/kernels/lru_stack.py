@@ -53,10 +53,11 @@ def cut_runs(where, lines, units, write, line):  # type: ignore[no-untyped-def]
             edges[bounds] = edges[i]
             bounds += 1
     edges = edges[:bounds]
-    low = np.searchsorted(edges, where)
+    low = np.empty(count, np.int64)
     pieces = 0
     for i in range(count):
-        j = low[i]
+        j = _index(edges, where[i])
+        low[i] = j
         while edges[j] < where[i] + lines[i]:
             j += 1
         pieces += j - low[i]
@@ -77,6 +78,19 @@ def cut_runs(where, lines, units, write, line):  # type: ignore[no-untyped-def]
     return Runs(item, wrote, length, priced, bounds, line), touch, edges
 
 
+@inner_kernel
+def _index(numbers, number):  # type: ignore[no-untyped-def]
+    """Return where a number is in an array that rises and has it."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @kernel
 def window(runs, reach, steady, detail):  # type: ignore[no-untyped-def]
     """Return the charges of a window that starts cold, or of one repetition of an endless loop (`steady`).
@@ -95,10 +109,10 @@ def window(runs, reach, steady, detail):  # type: ignore[no-untyped-def]
     path = np.empty(n + runs.items, np.int64)
     length = np.empty(n + runs.items, np.int64)
     seen = np.zeros(runs.items, np.bool_)
-    path[:n] = item
-    length[:n] = lines
     end = n
     for i in range(n):
+        path[i] = item[i]
+        length[i] = lines[i]
         if not seen[item[i]]:
             seen[item[i]] = True
             path[end] = item[i]

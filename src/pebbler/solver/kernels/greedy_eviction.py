@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel
 from pebbler.solver.kernels.greedy_state import (
     COUNT,
     NOW,
@@ -29,7 +29,7 @@ _NO_WAY, _REMAKE, _KEPT_BELOW = -2, -1, 0  # ways to be without a value; else th
 Ints = npt.NDArray[np.int64]
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def remake_cost(g: GreedyGame, s: GreedyState, v: int) -> Any:
     """Return about what it costs to make a value again."""
     op = g.maker[v]
@@ -47,7 +47,7 @@ def remake_cost(g: GreedyGame, s: GreedyState, v: int) -> Any:
     return cost
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _dependents_cost(g: GreedyGame, s: GreedyState, v: int) -> float:
     """Return what promises that build on a value would cost; without it they cost more."""
     cost = 0.0
@@ -60,7 +60,7 @@ def _dependents_cost(g: GreedyGame, s: GreedyState, v: int) -> float:
     return cost
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _way_out(g: GreedyGame, s: GreedyState, v: int, remake: bool) -> tuple[float, int]:
     """Return the least that being without a value costs, and how."""
     best, way = np.inf, _NO_WAY
@@ -79,7 +79,7 @@ def _way_out(g: GreedyGame, s: GreedyState, v: int, remake: bool) -> tuple[float
     return best, way
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _drop_for_now(g: GreedyGame, s: GreedyState, v: int, way: int, stack: Ints) -> None:
     """Evict a value in one of the ways."""
     if way > 0:
@@ -99,7 +99,7 @@ def _drop_for_now(g: GreedyGame, s: GreedyState, v: int, way: int, stack: Ints) 
     leave(g, s, v, True)
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _evict(g: GreedyGame, s: GreedyState, keen: float, remake: bool, stack: Ints) -> bool:
     """Drop the candidate that is cheapest to be without, of a sample; of all where the sample has none."""
     count = s.numbers[COUNT]
@@ -130,7 +130,7 @@ def _evict(g: GreedyGame, s: GreedyState, keen: float, remake: bool, stack: Ints
     return False
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def make_room(g: GreedyGame, s: GreedyState, units: int, keen: float, remake: bool, stack: Ints) -> bool:
     """Evict values until so many more units fit; return whether that worked."""
     while s.used[0] + units > g.capacity[0]:

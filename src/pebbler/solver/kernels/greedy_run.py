@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
 from pebbler.solver.kernels.greedy_eviction import make_room, remake_cost
 from pebbler.solver.kernels.greedy_state import (
     GOAL,
@@ -34,7 +34,7 @@ _COMPUTE, _COPY = 0, 1  # as in `game.moves`
 Ints = npt.NDArray[np.int64]
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _run(g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, stack: Ints) -> bool:
     """Run an op whose reads are all there and locked, with room made for its results; return whether that worked."""
     need = np.int64(0)
@@ -77,7 +77,7 @@ def _run(g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, stac
     return True
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stack: Ints) -> bool:
     """Copy a value from the cheapest level below to the fastest."""
     s.locks[v] += 1
@@ -96,7 +96,7 @@ def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stac
     return True
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def make(g: GreedyGame, s: GreedyState, goal: int, keen: float, remake: bool, pending: Ints, stack: Ints) -> bool:
     """Run an op, after all that must be loaded or made again for it; return whether that worked."""
     depth = 1
@@ -123,7 +123,7 @@ def make(g: GreedyGame, s: GreedyState, goal: int, keen: float, remake: bool, pe
     return True
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _keep_promises(
     g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, pending: Ints, stack: Ints, kept: Ints
 ) -> int:
@@ -152,7 +152,7 @@ def _keep_promises(
     return count
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def _end(g: GreedyGame, s: GreedyState, keen: float, remake: bool, pending: Ints, stack: Ints) -> bool:
     """Have everything where it must be at the end."""
     for v in range(len(g.size)):

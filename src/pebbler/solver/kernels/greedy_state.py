@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import inner_kernel, kernel
+from pebbler.compiled import inner_kernel
 
 __all__ = [
     "COUNT", "GOAL", "LENGTH", "NOW", "RANDOM", "GreedyGame", "GreedyState", "available", "emit", "enter", "leave", "leave_below",
@@ -90,7 +90,7 @@ def emit(s: GreedyState, kind: int, subject: int, level: int, to: int) -> None:
     s.numbers[LENGTH] = at + 1
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def enter(g: GreedyGame, s: GreedyState, v: int) -> None:
     """Count a value as there, in the fastest level."""
     s.here[v] = True
@@ -101,7 +101,7 @@ def enter(g: GreedyGame, s: GreedyState, v: int) -> None:
         s.numbers[COUNT] += 1
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def leave(g: GreedyGame, s: GreedyState, v: int, by_move: bool) -> None:
     """Count a value as no longer in the fastest level, because of a drop or because it was overwritten."""
     s.here[v] = False
@@ -117,7 +117,7 @@ def leave(g: GreedyGame, s: GreedyState, v: int, by_move: bool) -> None:
         emit(s, DROP, v, 0, 0)
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def leave_below(g: GreedyGame, s: GreedyState, v: int, by_move: bool, everywhere: bool) -> None:
     """Give up the copies of a value in the other levels: all of them, or only those in levels where room is short."""
     for at in range(1, len(g.capacity)):
@@ -128,7 +128,7 @@ def leave_below(g: GreedyGame, s: GreedyState, v: int, by_move: bool, everywhere
                 emit(s, DROP, v, at, 0)
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def settle(g: GreedyGame, s: GreedyState, v: int) -> None:
     """Drop a value that nobody needs any more."""
     if s.locks[v] == 0 and s.holds[v] == 0 and not wanted(s, g.survive, v):
@@ -138,7 +138,7 @@ def settle(g: GreedyGame, s: GreedyState, v: int) -> None:
             leave_below(g, s, v, True, False)
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def release(g: GreedyGame, s: GreedyState, v: int, stack: Ints) -> None:
     """Take back the promise of a value, and with it all that nobody else needs."""
     depth = 1
@@ -158,7 +158,7 @@ def release(g: GreedyGame, s: GreedyState, v: int, stack: Ints) -> None:
                 settle(g, s, r)
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def can_run_again(g: GreedyGame, s: GreedyState, op: int) -> bool:
     """Whether an op may run again: nothing that it reads or writes is overwritten, or just about to be."""
     if op < 0 or not g.again[op]:
@@ -174,7 +174,7 @@ def can_run_again(g: GreedyGame, s: GreedyState, op: int) -> bool:
     return True
 
 
-@kernel(_nrt=False)
+@inner_kernel(forceinline=False)
 def promise(g: GreedyGame, s: GreedyState, v: int, stack: Ints) -> int:
     """Fill `stack` with a value and all that is gone and must be promised with it; return how many, 0 if it cannot be."""
     if not can_run_again(g, s, g.maker[v]):

@@ -23,7 +23,7 @@ _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _BOUND_SHARE = 0.2  # of the time, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
-_MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
+MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
 def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> None:
@@ -75,7 +75,7 @@ def solve_orders(search: Search) -> None:
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)
     search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read")
-    if len(graph.ops) > _MOST_EXACT:
+    if len(graph.ops) > MOST_EXACT:
         return
     best = best_order(problem, enough=bound, seconds_left=lambda: 0.5 * search.remaining)
     search.offer(Moves.computes(graph, problem.machine, best.order))

@@ -23,8 +23,8 @@ PLACING = 63
 # Columns of the table of ops. The first three are values; then the ops that its first run must wait for because it overwrites,
 # the ops that overwrite what it makes, and whether it may run again at all. One table, because numba compiles by the array.
 READS, WRITES, DESTROYS, BEFORE_FIRST, STALE_AFTER, RERUN = 0, 1, 2, 3, 4, 5
-# Only called by other kernels: leaving out the ways in from Python halves the time to compile them.
-inner = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Only called by other kernels: leaving out the way in from Python halves the time to compile them.
+inner = kernel(no_cpython_wrapper=True)
 
 
 class ExactGame(NamedTuple):

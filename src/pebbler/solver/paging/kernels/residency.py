@@ -33,7 +33,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 INFINITE = 1e300
 BOUNDED = 2**61  # capacities above this are no limit
-INNER = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # called from kernels only: half the compile time
+INNER = kernel(no_cpython_wrapper=True)  # called from kernels only: half the compile time
 # Becomes part of its caller: numba compiles a function together with all that it calls, so every further layer costs as much again.
 PART = kernel(inline="always")
 

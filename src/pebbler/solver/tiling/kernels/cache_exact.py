@@ -18,6 +18,7 @@ from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, levels
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
+from pebbler.solver.tiling.kernels.node_anneal import assign
 
 __all__ = ["DONE", "LIMIT", "all_orders"]
 
@@ -178,7 +179,8 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, limit,
         if nodes > limit:
             return best_energy, LIMIT, nodes
         ran[op] = True
-        full[: depth + 1] = prefix[: depth + 1]
+        for i in range(depth + 1):
+            full[i] = prefix[i]
         place = depth + 1
         for other in range(n):
             if not ran[other]:
@@ -189,7 +191,7 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, limit,
             energy = price(game, full)
             if energy < best_energy:
                 best_energy = energy
-                best[:] = full
+                assign(best, full)
             keep = False
         else:
             key[0], key[1] = np.uint64(depth), np.uint64(7)

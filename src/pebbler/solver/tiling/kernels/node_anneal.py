@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pebbler.arrays import Array
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
 from pebbler.referee.kernels.cache_price import price
 
-__all__ = ["Nodes", "anneal", "legal", "spread"]
+__all__ = ["Nodes", "anneal", "assign", "legal", "spread"]
 
 
 class Nodes(NamedTuple):
@@ -61,7 +61,15 @@ def shift(sequence, first, count, to):  # type: ignore[no-untyped-def]
     else:
         for i in range(first + count - 1, to + count - 1, -1):
             sequence[i] = sequence[i - count]
-    sequence[to : to + count] = block
+    for i in range(count):
+        sequence[to + i] = block[i]
+
+
+@inner_kernel
+def assign(target, values):  # type: ignore[no-untyped-def]
+    """Copy an array over another one: `target[:] = values` compiles for a second, because its error has a message."""
+    for i in range(len(values)):
+        target[i] = values[i]
 
 
 @kernel
@@ -92,7 +100,7 @@ def anneal(game, nodes, sequence, energy, rounds, hot, cold, random):  # type: i
         if draws[1] > 0.5:
             count = min(n - first, 1 + int(2.0 ** (draws[2] * 6.0)))
         turn = draws[1] > 0.85
-        trial[:] = here
+        assign(trial, here)
         if turn:
             if count < 2:
                 continue
@@ -128,10 +136,10 @@ def anneal(game, nodes, sequence, energy, rounds, hot, cold, random):  # type: i
                 better = chance < np.exp((now - cost) / heat)
             if better:
                 now = cost
-                here[:] = trial
+                assign(here, trial)
                 if now < best_price:
                     best_price = now
-                    best[:] = here
+                    assign(best, here)
                 continue
         for i in range(low, high):
             place[here[i]] = i
