@@ -54,7 +54,7 @@ def random_tilable(rng: random.Random, *, most_ops: int = 6, most_extent: int = 
         graph.tensor(name, size(shape[name]), rng.choice(["param", "param", "input"]), axes=shape[name])
     current = list(shape)
     updated: set[str] = set()
-    count = rng.randint(2, most_ops)
+    count = rng.choice([1, 2, rng.randint(2, most_ops)])
     for number in range(count):
         reads = rng.sample(current, min(len(current), rng.randint(1, 3)))
         seen = list(dict.fromkeys(axis for name in reads for axis, _ in shape[name]))
@@ -94,7 +94,7 @@ def random_products(rng: random.Random) -> Graph:
     for number in range(rng.randint(2, 4)):
         tensor(f"p{number}", tuple(sorted(rng.sample(list(axes), 2))), rng.choice(["param", "param", "input"]))
     params = [name for name in shape if graph.tensor_named(name).kind == "param"]
-    count = rng.randint(2, 7)
+    count = rng.choice([1, 1, 2, rng.randint(3, 7)])
     for number in range(count):
         last, result = number == count - 1, f"t{number}"
         left, right = rng.choice(list(shape)), rng.choice(list(shape)[-3:])
@@ -134,7 +134,10 @@ def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     levels = []
     for number in range(rng.choice([1, 1, 2])):
         near = max(1, int(slices * rng.uniform(0.5, 3)))
-        capacity = rng.choice([1, near, near, near, rng.randint(1, max(2, total))])
+        exact = sum(
+            rng.choice(graph.tensors).size for _ in range(rng.choice([1, 1, 2]))
+        )  # just enough for some of them
+        capacity = rng.choice([1, near, near, max(1, exact), max(1, exact), rng.randint(1, max(2, total))])
         levels.append(Level(f"l{number}", rng.choice([0, 1, 1, 5]), rng.choice([0, 1, 1, 5]), capacity=capacity))
     levels.append(Level("far", rng.choice([0, 1, 10, 10, 100]), rng.choice([0, 1, 10, 10, 100])))
     line = rng.choice([1, 1, 1, 2, 4]) if management == "lru" else 1

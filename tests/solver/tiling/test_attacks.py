@@ -23,6 +23,7 @@ from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse, tile
 from pebbler.referee.judgement import check
 from pebbler.solver.bounds import bounds
+from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.tiling_bound import tiled_bound
@@ -61,7 +62,8 @@ def attack_explicit(seed: int, make: Callable[[random.Random], Graph]) -> None:
         assert energy >= EXACT * bound.energy, f"seed {seed}: {energy} is below {bound} in {len(form.ops)} ops"
         of_sizes = tiled_bound(Problem.of(graph, levels, steady=steady), sizes=sizes)
         assert energy >= EXACT * of_sizes.energy, f"seed {seed}: {energy} is below {of_sizes} of tiles {sizes}"
-        for own in bounds(Problem.of(form, levels, steady=steady)):
+        own_problem = Problem.of(form, levels, steady=steady)
+        for own in (*bounds(own_problem), *large_bounds(own_problem, lambda: 1.0)):
             assert energy >= EXACT * own.value, f"seed {seed}: {energy} is below {own} for its own graph"
 
 
