@@ -14,10 +14,16 @@ from pebbler.solver.kernels.greedy_run import run_greedily
 from pebbler.solver.kernels.greedy_state import GreedyGame
 from pebbler.solver.problem import Problem, Start
 
-__all__ = ["GreedyPlanner"]
+__all__ = ["GreedyPlanner", "greedy_pays"]
 
 Ints = npt.NDArray[np.int64]
 _MOST_MOVES = 60  # per op
+_FEW = 60  # ops up to which other methods do without greedy runs
+
+
+def greedy_pays(problem: Problem) -> bool:
+    """Return whether greedy runs are worth a look before other methods of explicit machines."""
+    return problem.machine.management == "explicit" and len(problem.graph.ops) > _FEW
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ class _RerunSearch:
         while self.best is not None and not self.search.done:
             began = self.search.elapsed
             if self.seconds_left() <= 1.5 * longest + 2 * self.offering:
+                self.search.cut_off = True
                 return
             if idle >= _PATIENCE and not self.patient:
                 return

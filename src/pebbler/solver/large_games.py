@@ -6,7 +6,7 @@ next use is; then op costs are made to look a little different each time, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import numpy as np
@@ -23,13 +23,14 @@ from pebbler.solver.problem import Problem, Search
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["LARGE", "is_large", "solve_large"]
+__all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
 
 Planner = GreedyPlanner | PlacedPlanner
 LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
 _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next use counts
+_TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
-_PATIENCE = 60  # variations that bring nothing before a search without a time limit ends
+_PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
 
@@ -49,7 +50,14 @@ def solve_large(search: Search) -> None:
     >>> search.energy < 4 * search.bound
     True
     """
-    _GreedySolver(search).run()
+    _GreedySolver(search, lambda: search.remaining, patient=search.time_limit is not None).run()
+
+
+def offer_greedy(search: Search, seconds_left: Callable[[], float]) -> None:
+    """Offer greedy runs, and variations of the best until some have brought nothing."""
+    solver = _GreedySolver(search, seconds_left, patient=False)
+    solver.explore()
+    solver.vary()
 
 
 def _planners(problem: Problem) -> Iterator[Planner]:
@@ -73,23 +81,41 @@ def _raise_bounds(search: Search) -> None:
 class _GreedySolver:
     """One run of the solver: the best moves so far, and the settings that led to them."""
 
-    def __init__(self, search: Search) -> None:
-        self.search, self.problem = search, search.problem
+    def __init__(self, search: Search, seconds_left: Callable[[], float], *, patient: bool) -> None:
+        self.search, self.problem, self.seconds_left, self.patient = search, search.problem, seconds_left, patient
+        self.ends = search.elapsed + _SHARE * seconds_left()  # of orders from the start
         self.price = float("inf")
         self.rows: Ints | None = None
         self.best: tuple[Planner, Ints, float, Floats] | None = None  # planner, order, keenness, costs as seen
 
-    def run(self) -> None:
-        """Offer a first plan at once, then bounds, simple plans, orders and variations."""
-        search, program = self.search, np.arange(len(self.problem.graph.ops))
+    def begin(self) -> Planner | None:
+        """Offer program order by every planner; return the best planner, or the last where none finds a plan."""
+        program = np.arange(len(self.problem.graph.ops))
         planner: Planner | None = None
         for planner in _planners(self.problem):
             self.attempt(planner, program, _KEEN[0])
             if self.rows is None:
                 # Without reruns nothing gets stuck that has room for every op.
                 self.attempt(planner, program, 1.0, remake=False)
-            if self.rows is not None and search.remaining <= 0:
+            if self.rows is not None and self.seconds_left() <= 0:
                 break
+        return self.best[0] if self.best is not None else planner
+
+    def explore(self) -> None:
+        """Offer program order, then other orders with other weights; give up early where no plan is found."""
+        planner = self.begin()
+        for number, (order, keen, seed) in enumerate(self._starts()):
+            planner = self.best[0] if self.best is not None else planner
+            if planner is None or self.search.done or not self._time_for_starts():
+                return
+            if self.rows is None and number >= _TRIES:
+                return
+            self.attempt(planner, order, keen, seed=seed)
+
+    def run(self) -> None:
+        """Offer a first plan at once, then bounds, simple plans, orders and variations."""
+        search, program = self.search, np.arange(len(self.problem.graph.ops))
+        planner = self.begin()
         search.raise_bound(float(self.problem.graph.dataflow.op_cost.sum()), "every op runs at least once")
         if search.time_limit == 0:
             search.cut_off = True
@@ -119,8 +145,7 @@ class _GreedySolver:
         self.vary()
 
     def _time_for_starts(self) -> bool:
-        search = self.search
-        return search.remaining > 0 and (search.time_limit is None or search.elapsed < _SHARE * search.time_limit)
+        return self.seconds_left() > 0 and self.search.elapsed < self.ends
 
     def _starts(self) -> Iterator[tuple[Ints, float, int]]:
         orders = start_orders(self.problem.graph)
@@ -153,8 +178,11 @@ class _GreedySolver:
         search, idle = self.search, 0
         rng = np.random.default_rng(self.problem.seed)
         longest = 0.0
-        while self.best is not None and not search.done and search.remaining > 1.5 * longest:
-            if search.time_limit is None and idle >= _PATIENCE:
+        while self.best is not None and not search.done:
+            if self.seconds_left() <= 1.5 * longest:
+                search.cut_off = True
+                return
+            if idle >= _PATIENCE and not self.patient:
                 return
             began = search.elapsed
             planner, order, keen, seen = self.best

@@ -153,7 +153,8 @@ def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
     from pebbler.solver.bounds import CUTS, bounds
     from pebbler.solver.exact import fits_exact, solve_exact
-    from pebbler.solver.large_games import is_large, solve_large
+    from pebbler.solver.greedy_plans import greedy_pays
+    from pebbler.solver.large_games import is_large, offer_greedy, solve_large
     from pebbler.solver.paging import solve_paging
     from pebbler.solver.recompute import solve_recompute
 
@@ -179,6 +180,11 @@ def _run_as_it_is(search: Search) -> None:
         solve_exact(search, _QUICK_STATES)
     if search.done:
         return
+    if greedy_pays(problem):
+        end = search.elapsed + 0.2 * search.remaining
+        offer_greedy(search, lambda: min(search.remaining, end - search.elapsed))
+        if search.done:
+            return
     if len(problem.machine.level) == 1:
         solve_recompute(search)
     else:

@@ -37,6 +37,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     """
     from pebbler.solver.chain import as_chain
     from pebbler.solver.exact import fits_exact
+    from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_caches import is_large_cache, reruns_pay
     from pebbler.solver.large_games import is_large
     from pebbler.solver.methods import can_tile
@@ -52,8 +53,10 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     if found is not None and found[0].is_uniform:
         return _known({"chain", "play"})
     parts = {"play"} | ({"chain"} if found is not None else set())
+    if is_large(problem) or greedy_pays(problem):
+        parts |= {"large" if alone or machine.operands == "fastest" else "large-any"}
     if is_large(problem):
-        return _known(parts | {"large" if alone or machine.operands == "fastest" else "large-any"})
+        return _known(parts)
     parts |= {"exact"} if fits_exact(problem) else set()
     if not alone:
         parts |= {"pages", "sequences", "prices"}

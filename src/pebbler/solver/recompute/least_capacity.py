@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from pebbler.game.bit_sets import bit_set, members
 from pebbler.game.dataflow import NONE
+from pebbler.game.moves import COMPUTE
 from pebbler.game.plan import Plan
 from pebbler.solver.capacity import shortage, single_level_requirement
+from pebbler.solver.greedy_plans import GreedyPlanner, greedy_pays
+from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Impossible, Problem
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.recompute_problem import ENDLESS, RecomputeProblem
@@ -23,6 +26,7 @@ __all__ = ["LeastCapacity", "least_capacity", "require_room"]
 
 Ints = npt.NDArray[np.int64]
 _SMALL = 12  # ops up to which every state of the game is looked at
+_KEEN = (0.5, 1.0, 0.0)
 _STATES = 200_000
 _ROUNDS = 4  # of annealing per capacity tried
 _HASTE = 2.0  # seconds spent on what would do when something is impossible
@@ -57,6 +61,7 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
         exact = _least_of_all_states(endless)
         if exact is not None:
             best, lower, reason = exact, _peak(endless, exact), "every way to play with less was looked at"
+    best = _least_greedy(problem, endless, best, lower, ends)
     upper, failed = _peak(endless, best), lower - 1
     while upper > lower and failed + 1 < upper and time.monotonic() < ends:
         # A failure proves nothing, so `failed` only steers.
@@ -94,10 +99,29 @@ def _peak(problem: RecomputeProblem, sequence: Ints) -> int:
     return max(held, int(problem.arrays.size[problem.at_start].sum()), 1)
 
 
+def _least_greedy(problem: Problem, endless: RecomputeProblem, best: Ints, lower: int, ends: float) -> Ints:
+    """Return a sequence of greedy runs that needs little, by halving what is left between a success and a failure."""
+    upper, failed = _peak(endless, best), lower - 1
+    planner = GreedyPlanner.of(problem) if greedy_pays(problem) else None
+    while planner is not None and failed + 1 < upper and time.monotonic() < ends:
+        tried = lower if failed < lower else (failed + upper) // 2
+        small = replace(planner, game=planner.game._replace(capacity=np.array([tried], np.int64)))
+        runs = (
+            small.run(order, keen=keen, remake=True, seed=0) for keen in _KEEN for order in start_orders(problem.graph)
+        )
+        rows = next((found for found in runs if found is not None), None)
+        if rows is None:
+            failed = tried
+            continue
+        best = np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
+        upper = min(tried, _peak(endless, best))
+    return best
+
+
 def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
     """Return a sequence that fits, if the greedy pass and some annealing find one."""
     for start in (best, problem.program):
-        here = fit(problem, start)
+        here = fit(problem, start, ends=ends)
         for number in range(_ROUNDS):
             if not problem.measure(here).over or time.monotonic() >= ends:
                 break
