@@ -48,7 +48,7 @@ def solve_recompute(search: Search) -> None:
     search.raise_bound(problem.base_cost, "every op runs at least once")
     solver = _RecomputeSolver(search, problem)
     solver.offer(problem.program)
-    if search.best is not None:
+    if search.best is not None and search.best.source is None:
         solver.offer(np.asarray(search.best.moves.order, np.int64))
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
