@@ -160,7 +160,7 @@ def early_ends_order(problem: RecomputeProblem) -> Ints:
     >>> g = Graph("two").tensor("A", 1, kind="param").tensor("B", 1, kind="param").tensor("dA", 1).tensor("dB", 1)
     >>> _ = g.op("grad A", ["A"], ["dA"]), g.op("grad B", ["B"], ["dB"])
     >>> _ = g.op("step A", ["A", "dA"], ["A"]), g.op("step B", ["B", "dB"], ["B"])
-    >>> problem = RecomputeProblem.of(Problem.of(g, Machine("one", "float", (Level("fast", 0, 0, capacity=4),))))
+    >>> problem = RecomputeProblem.of(Problem.of(g, Machine("one", "float32", (Level("fast", 0, 0, capacity=4),))))
     >>> early_ends_order(problem).tolist()
     [0, 2, 1, 3]
     """
