@@ -20,6 +20,7 @@ from pebbler.game.transform import tile
 from pebbler.notes import note_order
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_chain
+from pebbler.solver.problem import Impossible
 from pebbler.workloads import chain, mlp, note_mlp
 
 
@@ -637,3 +638,28 @@ def test_a_terminal_without_micro_gets_u(monkeypatch):
     text = stream.buffer.getvalue().decode()
     assert "10.764 uJ" in text
     assert "in uJ" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ("--time-limit 30", 30),
+        ("--time-limit 30 --report page.html", 27),
+        ("--time-limit 30 --plot steps.png", 29),
+        ("--time-limit 30 --report page.html --plot steps.png", 26),
+        ("--time-limit 30 --compare", 15),
+        ("--time-limit 30 --compare --report page.html", 13.5),
+        ("--time-limit 2 --report page.html", 1),
+        ("--time-limit 0 --report page.html", 0),
+    ],
+)
+def test_the_time_limit_is_for_pages_and_plots_too(cli, monkeypatch, options, seconds):
+    given = []
+
+    def stop(*_: object, time_limit: float, **__: object) -> None:
+        given.append(time_limit)
+        raise Impossible("enough")
+
+    monkeypatch.setattr("pebbler.solver.new_search", stop)
+    assert cli("solve", "note-mlp", *options.split())[0] == 1
+    assert given == [seconds]

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pebbler as pb
@@ -182,3 +183,15 @@ def test_solve_while_its_kernels_are_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
     ended = interrupt(tmp_path, "solve", LONG, when="compiling kernels")
     assert (ended.out, NOTHING in ended.err) == ("", True)
+
+
+def test_cache_and_demo_leave_nothing_behind_when_they_have_found_nothing(tmp_path):
+    np.save(tmp_path / "trace.npy", np.random.default_rng(0).integers(0, 1_000_000, 6_000_000))
+    for arguments, when in (
+        (["cache", "trace.npy", "--plot", "misses.png"], "reading"),
+        (["demo", "--out", "demo"], "planning"),
+    ):
+        ended = interrupt(tmp_path, *arguments, when=when)
+        assert (ended.out, NOTHING in ended.err) == ("", True)
+    assert not (tmp_path / "misses.png").exists()
+    assert not list(tmp_path.glob("demo/*.html"))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["solve"]
 
 _SOLVING_SHARE = 0.5  # of the time, when the rest is for what the plan is compared with
+_PAGE, _PLOT = 3.0, 1.0  # seconds that are kept for a page and for a plot, of half of the time at the most
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def solve(
     if least_capacity:
         _show_least_capacity(graph, options, json)
         return
-    work = _Solving(graph, options, compare)
+    kept = min(0.5 * options.time_limit, _PAGE * (report is not None) + _PLOT * (plot is not None))
+    work = _Solving(graph, options, compare, options.time_limit - kept)
     files = WrittenFiles()
 
     def keep() -> bool:
@@ -121,8 +123,8 @@ def _show_least_capacity(graph: str, options: SolveOptions, json: bool) -> None:
 class _Solving:
     """A search and what is compared with it, as far as they have come."""
 
-    def __init__(self, graph: str, options: SolveOptions, compare: bool) -> None:
-        self.graph, self.options, self.compare = graph, options, compare
+    def __init__(self, graph: str, options: SolveOptions, compare: bool, seconds: float) -> None:
+        self.graph, self.options, self.compare, self.seconds = graph, options, compare, seconds
         self.search: Search | None = None
         self.rows: list[AblationRow] = []
         self.interrupted = False
@@ -149,8 +151,7 @@ class _Solving:
                 update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
 
             arguments = asdict(self.options)
-            if self.compare:
-                arguments["time_limit"] *= _SOLVING_SHARE
+            arguments["time_limit"] = self.seconds * (_SOLVING_SHARE if self.compare else 1.0)
             try:
                 self.search = new_search(self.graph, **arguments, report=show)
                 run(self.search, self.options.tile)
@@ -169,7 +170,7 @@ class _Solving:
         from pebbler.notes.reference_orders import compared_orders
         from pebbler.solver.ablation import compare
 
-        left = max(0.0, self.options.time_limit - search.elapsed)
+        left = max(0.0, self.seconds - search.elapsed)
         with progress("comparing") as update:
             self.rows = compare(
                 search, self.options.tile, compared_orders(), lambda name: update(f"comparing: {name}", None), left

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from pebbler.game.graph import Graph
@@ -65,7 +67,7 @@ def demonstrate(out: str | Path, progress: Callable[[str, float], None] | None =
     folder = Path(out)
     step, caches = mlp(n=20, hidden=1000), machine("notes")
     # On a new machine both sides compile kernels first, which is most of the time, so a second process plans meanwhile.
-    with get_context("spawn").Pool(1, _leave_interrupts_to_the_parent) as pool:
+    with get_context("spawn").Pool(1, _end_with_the_parent) as pool:
         planning = pool.apply_async(plan_quickly, (step, caches))
 
         def known(graph: Graph, levels: Machine) -> Plan | None:
@@ -88,6 +90,14 @@ def demonstrate(out: str | Path, progress: Callable[[str, float], None] | None =
     return Demonstration(plan, before, require_legal(plan), verify(plan), found, folder / PLAN, page)
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ignore Ctrl-C, which a terminal sends to both: the parent ends this process."""
+def _end_with_the_parent() -> None:
+    """Ignore Ctrl-C, which a terminal sends to both, and end when the parent has ended, however that was."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
