@@ -180,7 +180,7 @@ def _run_as_it_is(search: Search) -> None:
         solve_exact(search, _QUICK_STATES)
     if search.done:
         return
-    if greedy_pays(problem):
+    if greedy_pays(problem) and len(problem.machine.level) > 1:
         end = search.elapsed + 0.2 * search.remaining
         offer_greedy(search, lambda: min(search.remaining, end - search.elapsed))
         if search.done:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dense_training import training
 from pebbler import solve
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
-from pebbler.solver import find_least_capacity
+from pebbler.solver import find_least_capacity, large_games
 from pebbler.solver.large_games import offer_greedy
 from pebbler.solver.problem import Problem, Search
+from pebbler.solver.recompute import solve_recompute
 
 
 def one(capacity: int) -> Machine:
@@ -34,3 +37,12 @@ def test_greedy_runs_come_before_other_methods() -> None:
     again = Search(problem)
     offer_greedy(again, lambda: again.remaining)
     assert again.energy == search.energy
+
+
+def test_thousands_of_ops_are_left_to_the_greedy_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_games, "LARGE", {1: 100, 2: 100})
+    search = Search(Problem.of(training(20), one(330), steady=False))
+    solve_recompute(search)
+    assert search.best is not None
+    assert check(search.best).legal
+    assert search.bound <= search.energy < 1.5 * search.bound

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.solver.greedy_plans import greedy_pays
 from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.checkpointing import checkpointings
@@ -43,11 +44,19 @@ def solve_recompute(search: Search) -> None:
     >>> search.energy, search.done
     (16, True)
     """
+    from pebbler.solver.large_games import is_large, offer_greedy, solve_large
+
+    if is_large(search.problem):
+        solve_large(search)
+        return
     problem = RecomputeProblem.of(search.problem)
     require_room(problem)
     search.raise_bound(problem.base_cost, "every op runs at least once")
     solver = _RecomputeSolver(search, problem)
     solver.offer(problem.program)
+    if greedy_pays(search.problem) and not search.done and search.remaining > 0:
+        end = search.elapsed + 0.2 * search.remaining
+        offer_greedy(search, lambda: min(search.remaining, end - search.elapsed))
     if search.best is not None and search.best.source is None:
         solver.offer(np.asarray(search.best.moves.order, np.int64))
     if search.done or (search.time_limit is not None and search.remaining <= 0):
