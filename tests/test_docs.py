@@ -104,14 +104,11 @@ def exists(words: list[str]) -> None:
 
 
 def run_console(block: str, rest: str, names: dict[str, object], cli: Callable[[list[str]], str]) -> None:
-    """Run the commands of a block; each line shown below one must be among those it prints."""
-    printed: list[str] = []
+    """Run the commands of a block. What stands below one is what it prints, from the first line to the last."""
     assert block.startswith("$ "), f"a console block begins with a command: {block}"
-    for line in block.splitlines():
-        if not line.startswith("$ "):
-            assert plain(line) in printed, f"not printed: {line}"
-            continue
-        words, printed = shlex.split(line[2:], comments=True), []
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, shown = part.partition("\n")
+        words = shlex.split(line, comments=True)
         if words[0] != "pebbler":
             exists(words)
             continue
@@ -119,7 +116,18 @@ def run_console(block: str, rest: str, names: dict[str, object], cli: Callable[[
         if words[1] == "solve":
             words += QUICK_SOLVE if "--time-limit" not in words else []
         if shlex.join(words) not in PARSED_ONLY:
-            printed = [plain(one) for one in cli(words).splitlines()]
+            require_shown(shown, cli(words))
+
+
+def require_shown(shown: str, printed: str) -> None:
+    """Fail unless a page shows all that a command prints; a line of `…` stands for any number of lines.
+
+    Nothing shown is as good as everything left out. Empty lines and the rules of tables do not count, nor do spaces.
+    """
+    lines = [plain(line) for line in printed.splitlines() if line.strip(" ─")]
+    wanted = [plain(line) for line in shown.splitlines() if line.strip(" ─")] or ["…"]
+    pattern = "".join("(?:.*\n)*?" if line == "…" else re.escape(line) + "\n" for line in wanted)
+    assert re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)), f"shown:\n{shown}\nprinted:\n{printed}"
 
 
 def run_python(block: str, rest: str, names: dict[str, object], cli: object) -> None:
@@ -282,6 +290,15 @@ def test_links_between_pages_lead_somewhere():
 def test_every_page_is_in_the_navigation():
     named = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
     assert named == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_what_a_page_shows_is_held_to_what_is_printed():
+    printed = "a\n\n ───\n b   c \nd\ne\n"
+    for shown in ("a\nb c\nd\ne", "…", "", "a\n…", "…\nd\ne", "a\n…\ne", "a\n…\nb c\nd\ne\n…"):
+        require_shown(shown, printed)
+    for shown in ("a", "b c\n…", "a\nd\n…", "…\nx\n…", "d\n…\na", "a\nb c\nd\n"):
+        with pytest.raises(AssertionError):
+            require_shown(shown, printed)
 
 
 def test_search_needs_no_server_and_no_network():
