@@ -5,10 +5,7 @@ Which tensors share memory is read off the storages of the fake tensors, what is
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Storage, TensorInfo, TensorRef
 from pebbler.run.torch.capture.operators import (
+    COLLECTIVES,
     FILLED_LIKE,
     RESIZING,
     is_random,
@@ -35,14 +33,20 @@ from pebbler.run.torch.capture.operators import (
     tensors_read,
     tensors_written,
 )
+from pebbler.run.torch.capture.questions import certain_answer, question_about
+from pebbler.run.torch.capture.random_state import RecordedGenerator
 from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 
 __all__ = ["CallRecorder", "ItemReader", "call_item"]
 
 aten = torch.ops.aten
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
-_OURS = (_TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # torch, and all stages of this package
+_QUESTIONS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero",
+                 "equal", "numpy", "__array__", "__format__", "__repr__")
+) | {torch.is_nonzero, torch.equal}  # fmt: skip
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def call_item(tensor: torch.Tensor) -> float:
@@ -53,11 +57,18 @@ def call_item(tensor: torch.Tensor) -> float:
 class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
     """Records the operators that run inside it."""
 
-    def __init__(self, fakes: FakeTensorMode, scalars: Scalars, locate: Callable[[torch.Tensor], Place]) -> None:
+    def __init__(
+        self,
+        fakes: FakeTensorMode,
+        scalars: Scalars,
+        locate: Callable[[torch.Tensor], Place],
+        resolve: Callable[[Place], Any],
+    ) -> None:
         super().__init__()
-        self.fakes, self.scalars, self.locate = fakes, scalars, locate
+        self.fakes, self.scalars, self.locate, self.resolve = fakes, scalars, locate, resolve
         self.record = Record()
         self.items = 0
+        self.calling = False  # whether an operator was called, not a question such as bool(tensor)
         self._ids: dict[int, int] = {}
         self._storages: dict[int, int] = {}
         self._kept: list[Any] = []  # keeps ids of objects from being used again
@@ -82,6 +93,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         fake = self._fake_of.get(id(tensor))
         if fake is None and isinstance(tensor, FakeTensor):
             fake = tensor
+        _require_plain(tensor)
         if fake is None:
             fake = self.fakes.from_tensor(tensor.detach())
             self._fake_of[id(tensor)] = fake
@@ -93,6 +105,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
     def enter_apart(self, tensor: torch.Tensor) -> None:
         """Note an argument of the step, as memory of its own: the next one may be a slice of something else."""
         if id(tensor) not in self._fake_of:
+            _require_plain(tensor)
             with self.fakes:
                 fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
             self._fake_of[id(tensor)] = fake
@@ -101,7 +114,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _new(self, fake: torch.Tensor, maker: int | None, place: Place | None = None) -> int:
         if fake.is_conj() or fake.is_neg():
-            raise InputError(f"{_user_line()}: lazily conjugated or negated tensors are not supported")
+            raise InputError(f"{user_line()}: lazily conjugated or negated tensors are not supported")
         storage = len(self.record.storages)
         size = fake.untyped_storage().nbytes()
         self.record.storages.append(Storage(size, str(fake.device), len(self.record.tensors), maker, place))
@@ -113,7 +126,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         number = len(self.record.tensors)
         info = TensorInfo(storage, tuple(fake.shape), fake.stride(), int(fake.storage_offset()), fake.dtype)
         if number != known.root and self.record.tensors[known.root].dtype != fake.dtype:
-            raise InputError(f"{_user_line()}: viewing a tensor as another dtype ({fake.dtype}) is not supported")
+            raise InputError(f"{user_line()}: viewing a tensor as another dtype ({fake.dtype}) is not supported")
         self.record.tensors.append(info)
         self._ids[id(fake)] = number
         self._kept.append(fake)
@@ -127,28 +140,35 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default and not isinstance(args[0], FakeTensor):
             return self._constant(args[0])
+        if func.namespace in COLLECTIVES:
+            raise InputError(
+                f"{user_line()}: {func} talks to other processes, which no plan can order yet; train without a plan, or plan the "
+                "part of the step before it"
+            )
         name = func._schema.name.split("::")[-1]
-        if func is aten._local_scalar_dense.default and args[0].dim() == 0 and _in_optimizer():
-            return float(self.item(args[0]))
-        if name in RESIZING or func is aten._local_scalar_dense.default:
-            raise InputError(_refusal(name))
+        if func is aten._local_scalar_dense.default and args[0].dim() == 0 and self.calling and in_optimizer():
+            return float(self.item(args[0]))  # a tensor among the operands of an operator that takes a number
+        if func is aten._local_scalar_dense.default:
+            return self._answer(args[0])
+        if name in RESIZING:
+            raise InputError(f"{user_line()}: {name} changes how much memory a tensor has; a plan needs fixed sizes")
         args, kwargs = tree_map(lambda x: self.enter(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
         # The cache of fake results forgets which of several results share memory; for one result it is right, and fast.
         self.fakes.cache_enabled = not returns_several(func)
         try:
             with self.fakes:
                 result = func(*args, **kwargs)
-        except DataDependentOutputException as error:
-            raise InputError(_refusal(str(error.func))) from None
+        except DataDependentOutputException:
+            raise InputError(_refusal()) from None
         except DynamicOutputShapeException as error:
             raise InputError(
-                f"{_user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
+                f"{user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
             ) from None
         except RuntimeError as error:
             if not isinstance(error, UnsupportedOperatorException) and "fake impl" not in str(error):
                 raise
             raise InputError(
-                f"{_user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
+                f"{user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
                 "register one to plan it"
             ) from None
         result = self._corrected(name, args, result)
@@ -170,6 +190,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         position = len(self.record.calls)
 
         def refer(x: Any) -> Any:
+            if isinstance(x, torch.Generator):
+                return self._generator(x)
             return TensorRef(self.number_of(x)) if isinstance(x, torch.Tensor) else x  # type: ignore[arg-type]
 
         ref_args, ref_kwargs = tree_map(refer, (args, kwargs))
@@ -182,6 +204,10 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 self._new(out, position)
         makes = tuple(range(before, len(self.record.storages)))
         if not makes and not mutated:
+            if func.namespace not in ("aten", "prims") and not tree_flatten(result)[0]:
+                raise InputError(
+                    f"{user_line()}: {func} returns nothing and says of nothing that it changes it; no plan can keep it"
+                )
             return  # a view: it takes no memory, and is taken again wherever it is needed
         outputs = tree_map(refer, result)
         if name in FILLED_LIKE:  # recorded without its operand, so that nothing is kept alive for it
@@ -190,7 +216,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         reads = tuple(self.record.storages_of(tensors_read(name, ref_args, ref_kwargs)))
         self.record.calls.append(
             Call(func, ref_args, ref_kwargs, outputs, reads, makes, mutated, is_random(func, name, args, kwargs), statistics,
-                 where=_user_line(), backward=torch._C._current_autograd_node() is not None,
+                 where=user_line(), backward=torch._C._current_autograd_node() is not None,
                  grad=torch.is_grad_enabled())
         )  # fmt: skip
 
@@ -216,9 +242,58 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         made = self._new(fake, len(self.record.calls))
         storage = self.record.tensors[made].storage
         self.record.calls.append(
-            Call(aten.clone.default, (Constant(number),), {}, TensorRef(made), (), (storage,), (), where=_user_line())
+            Call(aten.clone.default, (Constant(number),), {}, TensorRef(made), (), (storage,), (), where=user_line())
         )
         return fake
+
+    def _generator(self, generator: torch.Generator) -> Constant:
+        """Return a random generator among the operands as a constant: it is the same object in every step, or refused."""
+        for i, known in enumerate(self.record.constants):
+            if known is generator:
+                return Constant(i)
+        self.record.constants.append(generator)
+        return Constant(len(self.record.constants) - 1)
+
+    # The state of random generators ---------------------------------------------------------------------------------------
+
+    def get_state(self, device: str, size: int) -> torch.Tensor:
+        """Record that the state of a default generator is read; return a tensor that stands for it."""
+        with self.fakes:
+            fake = torch.empty(size, dtype=torch.uint8)
+        storage = self.record.tensors[self._new(fake, len(self.record.calls))].storage
+        self._call_on_state(
+            torch.ops.pebbler.get_rng_state.default, (device,), TensorRef(len(self.record.tensors) - 1), (storage,)
+        )
+        return fake
+
+    def call_on_state(self, func: Any, *args: Any) -> None:
+        """Record that the state of a default generator is set."""
+        refs = tuple(TensorRef(self._ids[id(self.enter(x))]) if isinstance(x, torch.Tensor) else x for x in args)
+        self._call_on_state(func, refs, None, ())
+
+    def _call_on_state(self, func: Any, args: tuple[Any, ...], outputs: Any, makes: tuple[int, ...]) -> None:
+        reads = tuple(self.record.storages_of(x.number for x in args if isinstance(x, TensorRef)))
+        self.record.calls.append(Call(func, args, {}, outputs, reads, makes, (), random=True, where=user_line()))
+
+    def _answer(self, tensor: torch.Tensor) -> Any:
+        """Return the value of a tensor that the step asks for, where it can be known before every step."""
+        fake = self.enter(tensor)
+        number = self.number_of(fake)
+        assert number is not None
+        if tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
+            certain = certain_answer(self.record, number)
+            if certain is not None:
+                return certain
+            question = question_about(self.record, number, self.resolve, user_line())
+            # Whole numbers from arguments are lengths and the like, other ones in every batch.
+            if question is not None and (
+                tensor.dtype == torch.bool or all(place[0] != "arg" for _, place in question.places)
+            ):
+                self.record.questions += (
+                    [question] if question.places else []
+                )  # from constants alone it is always the same
+                return question.answer
+        raise InputError(_refusal())
 
     def item(self, tensor: torch.Tensor) -> Any:
         """Record that the step reads a number out of a tensor; return a traced number in its place."""
@@ -229,7 +304,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.items += 1
         storage = self.record.tensors[number].storage
         self.record.calls.append(
-            Call(call_item, (TensorRef(number),), {}, None, (storage,), (), (), scalar=name, where=_user_line())
+            Call(call_item, (TensorRef(number),), {}, None, (storage,), (), (), scalar=name, where=user_line())
         )
         return self.scalars.number(name, 2.0, 9.0)
 
@@ -242,41 +317,33 @@ class ItemReader(TorchFunctionMode):  # type: ignore[misc]
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.item and args[0].dim() == 0 and _in_optimizer():
+        if func is torch.Tensor.item and args[0].dim() == 0 and in_optimizer():
             return self.recorder.item(args[0])
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if isinstance(kwargs.get("generator"), RecordedGenerator):
+            kwargs = {**kwargs, "generator": None}  # torch's own, which draws come from anyway
+        before, self.recorder.calling = self.recorder.calling, func not in _QUESTIONS
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.recorder.calling = before
+
+
+def _require_plain(tensor: torch.Tensor) -> None:
+    if type(tensor) not in _PLAIN_TENSORS:
+        raise InputError(
+            f"{user_line()}: tensors of the subclass {type(tensor).__name__} cannot be planned; only torch.Tensor and Parameter can"
+        )
 
 
 def _key(tensor: torch.Tensor) -> int:
     if tensor.layout != torch.strided:
-        raise InputError(f"{_user_line()}: only plain strided tensors are supported, got layout {tensor.layout}")
+        raise InputError(f"{user_line()}: only plain strided tensors are supported, got layout {tensor.layout}")
     return int(tensor.untyped_storage()._cdata)
 
 
-def _refusal(operator: str) -> str:
-    if operator in RESIZING:
-        return f"{_user_line()}: {operator} changes how much memory a tensor has; a plan needs fixed sizes"
+def _refusal() -> str:
     return (
-        f"{_user_line()}: the step looks at the value of a tensor (item, bool, a branch on data): a plan needs the same "
+        f"{user_line()}: the step looks at the value of a tensor (item, bool, a branch on data): a plan needs the same "
         "operators in every step; return the tensor and look at it outside"
     )
-
-
-def _frames() -> Iterator[FrameType]:
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def _in_optimizer() -> bool:
-    return any(frame.f_code.co_filename.startswith(_OPTIMIZERS) for frame in _frames())
-
-
-def _user_line() -> str:
-    """Return where in the user's code we are: the innermost frame outside torch and pebbler."""
-    for frame in _frames():
-        file = frame.f_code.co_filename
-        if not file.startswith(_OURS) and not file.startswith("<"):
-            return f"{os.path.basename(file)}:{frame.f_lineno}"
-    return "step"

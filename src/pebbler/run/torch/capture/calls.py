@@ -110,6 +110,7 @@ class Record:
     result: Any = None  # what the step returns, `TensorRef` in place of tensors
     binds: dict[Place, int] = field(default_factory=dict)  # tensors that must be found in these places afterwards
     guards: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+    questions: list[Any] = field(default_factory=list)  # about values, asked again before every step
 
     def root(self, storage: int) -> TensorInfo:
         """Return the tensor that a storage was first seen as."""

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten
 from pebbler.run.torch.capture.calls import unique_refs
 
 __all__ = [
+    "COLLECTIVES",
     "FILLED_LIKE",
     "RESIZING",
     "is_random",
@@ -38,6 +39,7 @@ _NORMS = {
 # Made from the shape of their operand alone, and what they are filled with.
 FILLED_LIKE = {"empty_like": None, "zeros_like": 0, "ones_like": 1, "full_like": "value", "new_empty": None, "new_zeros": 0,
                "new_ones": 1, "new_full": "value", "new_empty_strided": None}  # fmt: skip
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor")
 RESIZING = {"set_", "resize_", "resize_as_", "resize_output_"}
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.call_groups import CallGroup, group_calls
 from pebbler.run.torch.capture.call_rewrites import rewrite_calls
-from pebbler.run.torch.capture.calls import Call, Place, Record, shown
+from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, shown
 from pebbler.run.torch.capture.dead_buffers import reuse_dead_operands
+from pebbler.run.torch.capture.random_state import is_state_call
 
 __all__ = ["Phase", "assemble", "build_phase"]
 
@@ -55,6 +56,13 @@ def assemble(
     text += [f"{t.name} {t.size} {t.kind}" for t in graph.tensors]
     digest = hashlib.sha256("\n".join(text).encode()).hexdigest()
     return Phase(record, groups, graph, entry, binds, names, digest, device)
+
+
+def _draws_once(call: Call) -> bool:
+    """Whether a call must not run again: it sets a generator, or draws from one whose state is not kept."""
+    if is_state_call(call.func):
+        return not call.makes
+    return call.random and any(isinstance(leaf, Constant) for leaf in (*call.args, *call.kwargs.values()))
 
 
 def _protect_statistics(calls: list[Call]) -> list[Call]:
@@ -106,7 +114,7 @@ def _build_graph(
             token = f"{name}.drawn"
             graph.tensor(token, 0)
             writes.append(token)
-        once = any(c.random and c.kwargs.get("generator") is not None for c in group.calls)
+        once = any(_draws_once(c) for c in group.calls)
         meta = {"calls": [c.name for c in group.calls], "where": call.where}
         graph.op(name, reads=reads, writes=writes, once=once, meta=meta)
     return graph, names

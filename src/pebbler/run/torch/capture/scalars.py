@@ -13,6 +13,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pebbler.errors import InputError
+from pebbler.run.torch.capture.source_lines import user_line
+
 __all__ = ["Expression", "Scalars", "TracedFloat", "evaluate", "inputs_of"]
 
 # ("input", name) | ("constant", value) | (operator name, operand, ...)
@@ -84,12 +87,22 @@ class TracedFloat(float):
     def __bool__(self) -> bool:
         return bool(self._apply("ne", self, 0.0))
 
+    def __int__(self, *others: Any) -> int:
+        raise InputError(
+            f"{user_line()}: the optimizer makes a whole number of a setting or of its step counter; no plan can follow that"
+        )
+
     def _apply(self, name: str, *operands: Any) -> Any:
         if not all(isinstance(operand, int | float) for operand in operands):
             return NotImplemented
         value = _OPERATORS[name](*(float(operand) for operand in operands))
         expression = (name, *(_expression(operand) for operand in operands))
         if isinstance(value, bool):
+            if any(name.startswith("item_") for name in inputs_of(expression)):
+                raise InputError(
+                    f"{user_line()}: the optimizer branches on a number that it reads from a tensor, such as its step counter; "
+                    "no plan can follow that"
+                )
             self.scalars.guards[expression] = value
             return value
         return self.scalars.traced(value, expression)
@@ -107,6 +120,8 @@ def _reflected(name: str) -> Callable[[TracedFloat, Any], Any]:
     return lambda self, other: self._apply(name, other, self)
 
 
+for _name in ("index", "trunc", "floor", "ceil", "round", "mod", "rmod", "floordiv", "rfloordiv", "divmod", "rdivmod"):
+    setattr(TracedFloat, f"__{_name}__", TracedFloat.__int__)
 for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(TracedFloat, f"__{_name}__", _binary(_name))
     setattr(TracedFloat, f"__r{_name}__", _reflected(_name))

@@ -5,19 +5,25 @@ The optimizers that a step uses announce themselves through torch's hooks around
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
+from pebbler.run.torch.capture.arguments import fields_of, flatten_arguments
 from pebbler.run.torch.capture.call_recorder import CallRecorder, ItemReader
 from pebbler.run.torch.capture.calls import Place, Record, TensorRef
+from pebbler.run.torch.capture.eager_answers import eager_answers
+from pebbler.run.torch.capture.python_state import same_value, shown_value
+from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.source_lines import line_of
 
 __all__ = ["StepState", "is_data", "settings"]
 
@@ -25,16 +31,31 @@ __all__ = ["StepState", "is_data", "settings"]
 class StepState:
     """Everything that a step touches and that outlives it: arguments, parameters, optimizer state, gradients."""
 
-    def __init__(self, step: Callable[..., Any], args: Sequence[Any]) -> None:
-        self.step, self.args = step, tuple(args)
-        self.leaves, self.spec = tree_flatten(self.args)
+    def __init__(
+        self, step: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any] | None = None
+    ) -> None:
+        self.step, self.args, self.keywords = step, tuple(args), dict(keywords or {})
+        self.leaves, self.spec = flatten_arguments((self.args, self.keywords))
+        for i, leaf in enumerate(self.leaves):
+            if isinstance(leaf, np.ndarray):
+                raise InputError(
+                    f"argument {i} is an array; pass a tensor (torch.from_numpy), so that the next one may differ"
+                )
         self.optimizers: list[Optimizer] = []
         self.tensors: list[torch.Tensor] = []  # whatever else the step refers to
+        self.generators: list[torch.Generator] = []  # that it draws from, besides torch's own
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
         self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
         # A parameter among the arguments is always the same one; other tensors are new in every step.
-        self._args = {id(leaf): ("arg", i) for i, leaf in enumerate(self.leaves) if is_data(leaf)}
+        self._args: dict[int, Place] = {}
+        self.twins: dict[int, int] = {}  # arguments that are the same tensor as an earlier one
+        for i, leaf in enumerate(self.leaves):
+            if is_data(leaf):
+                _, first = self._args.setdefault(id(leaf), ("arg", i))
+                if first != i:
+                    self.twins[i] = first
+        self._owners: dict[int, list[torch.Tensor]] = {}  # storage -> tensors that Python shows
         self._tensor_index: dict[int, int] = {}
         self._found: dict[int, Place] = {}  # optimizer state at the beginning of a recording
         self._grads: dict[int, Any] = {}
@@ -58,10 +79,22 @@ class StepState:
                 "the step uses a tensor that an earlier step made and left somewhere pebbler does not look; "
                 "keep it in a buffer and change that in place"
             )
+        if not isinstance(tensor, FakeTensor):
+            # An alias such as `param.data` is another object each time; the tensor that Python shows stands for both.
+            known = [*self._owners.get(tensor.untyped_storage()._cdata, []), *self.tensors]
+            owner = next((other for other in known if _same_memory(other, tensor)), None)
+            if owner is not None and owner is not tensor:
+                return self.locate(owner)
         self.tensors.append(tensor)
         if tensor.is_leaf and tensor.requires_grad:
             self._grads[len(self.tensors) - 1] = tensor.grad
         return ("tensor", len(self.tensors) - 1)
+
+    def know_tensors(self, found: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Note the tensors that can be reached from the step."""
+        for _, tensor in found:
+            if tensor.layout == torch.strided and not isinstance(tensor, FakeTensor) and id(tensor) not in self._args:
+                self._owners.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
 
     def resolve(self, place: Place, leaves: Sequence[Any]) -> Any:
         """Return what is found at a place, None for nothing; `leaves` are the arguments of the step, flat."""
@@ -105,15 +138,18 @@ class StepState:
     def record(self, seed: int) -> tuple[Record, Scalars]:
         """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
         scalars = Scalars(seed)
-        recorder = CallRecorder(self.fakes, scalars, self.locate)
+        recorder = CallRecorder(self.fakes, scalars, self.locate, lambda place: self.resolve(place, self.leaves))
         for leaf in self.leaves:
             if is_data(leaf):
                 recorder.enter_apart(leaf)
         self._found = {}
         for number, optimizer in enumerate(self.optimizers):
             self._find_state(number, optimizer)
-        with self._hooks(scalars), ItemReader(recorder), recorder:
-            result = self.step(*self.args)
+        numbers = self._state_numbers()
+        with self._hooks(scalars), eager_answers(), recorded_generators(recorder), ItemReader(recorder), recorder:
+            torch.clear_autocast_cache()  # of weights cast before, real ones or those of an earlier recording
+            result = self.step(*self.args, **self.keywords)
+        self._refuse_numbers(numbers)
         record = recorder.record
         self._made.append(recorder)
 
@@ -121,12 +157,41 @@ class StepState:
             if not isinstance(value, torch.Tensor):
                 return value
             number = recorder.number_of(value)
+            if number is None and isinstance(value, FakeTensor):
+                raise InputError("the step returns a tensor that an earlier step made")
             return value if number is None else TensorRef(number)
 
+        for leaf in tree_flatten(result)[0]:
+            if fields_of(leaf) is not None:
+                raise InputError(
+                    f"{line_of(self.step)}: the step returns a {type(leaf).__name__} with tensors in it; return tensors, tuples, "
+                    "lists or dicts"
+                )
         record.result = tree_map(refer, result)
         record.guards = dict(scalars.guards)
         self._bind(recorder)
+        self.generators = [constant for constant in record.constants if isinstance(constant, torch.Generator)]
         return record, scalars
+
+    def _state_numbers(self) -> dict[tuple[int, int, int, str], Any]:
+        """Return what optimizers keep in their state besides tensors."""
+        return {
+            (number, g, i, key): value
+            for number, optimizer in enumerate(self.optimizers)
+            for g, i, param in self.params(optimizer)
+            for key, value in optimizer.state.get(param, {}).items()
+            if not isinstance(value, torch.Tensor) and value is not None
+        }
+
+    def _refuse_numbers(self, before: Mapping[Any, Any]) -> None:
+        for where, value in self._state_numbers().items():
+            if not same_value(before.get(where), value):
+                number, key = where[0], where[-1]
+                kind = type(self.optimizers[number]).__name__
+                raise InputError(
+                    f"{line_of(type(self.optimizers[number]).step)}: {kind} keeps {shown_value(value)} under {key!r} in its state "
+                    "and changes it in every step; a plan can only follow tensors there"
+                )
 
     def _bind(self, recorder: CallRecorder) -> None:
         record = recorder.record
@@ -190,6 +255,7 @@ class StepState:
 
     def restore(self) -> None:
         """Put gradients and optimizer state back as they were before the first recording."""
+        torch.clear_autocast_cache()
         for i, grad in self._grads.items():
             self.tensors[i].grad = grad
         for number, states in self._states.items():
@@ -201,6 +267,13 @@ class StepState:
 def is_data(leaf: Any) -> bool:
     """Whether an argument of a step is a tensor that may be another one in the next step."""
     return isinstance(leaf, torch.Tensor) and not leaf.requires_grad
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if isinstance(one, FakeTensor) or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    looks = [(t.shape, t.stride(), t.storage_offset(), t.dtype) for t in (one, other)]
+    return looks[0] == looks[1]
 
 
 def settings(group: dict[str, Any]) -> dict[str, Any]:

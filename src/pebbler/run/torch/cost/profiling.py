@@ -13,6 +13,7 @@ from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.capture.random_state import is_state_call
 from pebbler.run.torch.cost.costs import Cost, Costs, Link, estimate, find_link, nearest_device
 from pebbler.run.torch.cost.peak_memory import foreign_bytes, measure_peak
 from pebbler.run.torch.fuse.fusion import kernels_of
@@ -97,7 +98,7 @@ def _likeness(record: Record, group: CallGroup) -> str:
 
 
 def _measure(phase: Phase, group: CallGroup, kernels: Kernels | None, device: str, repeats: int) -> Cost:
-    if all(call.scalar is not None for call in group.calls):
+    if all(call.scalar is not None or is_state_call(call.func) for call in group.calls):
         return Cost(1e-6, 0.0, 0)
     record = phase.record
     roots = sample_operands(phase, sorted(KernelInterface(record, group).reads))

@@ -62,7 +62,7 @@ def fuse(captured: Captured, kernels: Kernels | None = None) -> CapturedWithKern
     if isinstance(captured, CapturedWithKernels):
         return captured
     phases = [_fuse_phase(phase) for phase in captured.phases]
-    return CapturedWithKernels(captured.state, phases, captured.device, kernels or Kernels())
+    return CapturedWithKernels(captured.state, phases, captured.device, captured.guards, kernels or Kernels())
 
 
 def mark_fusable(captured: Captured) -> CapturedWithKernels:
@@ -71,7 +71,7 @@ def mark_fusable(captured: Captured) -> CapturedWithKernels:
         replace(phase, groups=[replace(g, fused=is_fusable(phase.record, g, phase.device)) for g in phase.groups])
         for phase in captured.phases
     ]
-    return CapturedWithKernels(captured.state, phases, captured.device, Kernels())
+    return CapturedWithKernels(captured.state, phases, captured.device, captured.guards, Kernels())
 
 
 def inner_bytes(record: Record, group: CallGroup) -> int:

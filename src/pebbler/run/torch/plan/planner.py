@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ def plan(
     step: Callable[..., Any],
     args: Sequence[Any],
     *,
+    keywords: Mapping[str, Any] | None = None,
     budget: str | int | None = None,
     device: str | Device | None = None,
     objective: Objective = "time",
@@ -50,7 +51,7 @@ def plan(
     from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those
     kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described GPUs, not
     on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible` with the
-    least budget that works when this one does not.
+    least budget that works when this one does not. `keywords` are keyword arguments of the step.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -67,7 +68,7 @@ def plan(
     """
     if kernels not in ("exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
-    captured = capture(step, *args)
+    captured = capture(step, *args, keywords=keywords)
     if kernels == "compiled":
         captured = fuse(captured)
     fake = any(isinstance(x, FakeTensor) for x in (*captured.state.leaves, *captured.state.tensors))

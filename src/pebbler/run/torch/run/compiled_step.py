@@ -41,18 +41,18 @@ class CompiledStep:
         self._calls = 0
         self._runner = None if captured is None else self._make(captured)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
         if self._runner is None:
-            self._runner = self._make(capture(self.step, *args))
+            self._runner = self._make(capture(self.step, *args, keywords=keywords))
         runner, number = self._runner, self._calls
         self._calls += 1
         if not self._unverified and (isinstance(self.verify, str) or number % self.verify):
-            return runner(*args)
+            return runner(*args, **keywords)
         phase = runner.phase().fingerprint
         if isinstance(self.verify, str) and phase not in self._unverified:
-            return runner(*args)
-        result = verified_call(runner, self._exact, self.plan.budget, args)
+            return runner(*args, **keywords)
+        result = verified_call(runner, self._exact, self.plan.budget, args, keywords)
         self._unverified.discard(phase)
         return result
 

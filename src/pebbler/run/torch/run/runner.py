@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,9 +10,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pebbler.errors import InputError
 from pebbler.game.moves import Move
+from pebbler.run.torch.capture.arguments import flatten_arguments
 from pebbler.run.torch.capture.calls import TensorInfo, TensorRef, shown
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.capture.python_state import same_value
 from pebbler.run.torch.capture.scalars import evaluate
 from pebbler.run.torch.capture.step_state import is_data, settings
 from pebbler.run.torch.fuse.group_execution import compile_kernels
@@ -59,17 +61,32 @@ class Runner:
             for storage in phase.record.storages
             if storage.place is not None and storage.place[0] == "arg"
         }
+        changed = {
+            phase.record.storages[s].place
+            for phase in captured.phases
+            for group in phase.groups
+            for call in group.calls
+            for s in (*call.mutates, *call.statistics)
+        }
+        self._changed_places = sorted(place for place in changed if place is not None)
+        self._changed_args = [place[1] for place in self._changed_places if place[0] == "arg"]
         read = {place for phase in captured.phases for place in phase.entry if place[0] == "grad"}
         made = {place for phase in captured.phases for place in phase.record.binds if place[0] == "grad"}
         self._transient = [self.state.tensors[place[1]] for place in sorted(made - read)]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
-        leaves = self.check(args)
-        self.forget_gradients()
+        leaves = self.check(args, keywords)
         phase, program = self._phase()
         rates = {name: self._rate(name) for name in program.rates}
         self._check_guards(phase, rates)
+        for question in phase.record.questions:
+            if question.ask(lambda place: self.state.resolve(place, leaves)) != question.answer:
+                raise InputError(
+                    f"{question.where}: the step branches on a value here, and would now take another branch than the one that was "
+                    "captured; plan again for it (after a first step, if the branch is only about that)"
+                )
+        self.forget_gradients()
         inputs = [self.state.resolve(place, leaves) for place in program.places]
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
         self.running = True
@@ -97,16 +114,24 @@ class Runner:
         """Return the phase that the next call runs."""
         return self._phase()[0]
 
-    def check(self, args: tuple[Any, ...]) -> list[Any]:
+    def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
         """Return the arguments as a flat list; refuse whatever differs from the step that was captured."""
-        leaves, spec = tree_flatten(args)
+        leaves, spec = flatten_arguments((args, dict(keywords)))
         if spec != self.state.spec:
             raise InputError(f"the plan is for arguments of the structure {self.state.spec}, got {spec}")
         for i, (leaf, known) in enumerate(zip(leaves, self.state.leaves, strict=True)):
-            if is_data(known):
-                _check_tensor(i, leaf, self._shapes[i], known.device)
-            elif leaf is not known and (isinstance(known, torch.Tensor) or leaf != known):
+            twin = self.state.twins.get(i)
+            if twin is not None:
+                if leaf is not leaves[twin]:
+                    raise InputError(
+                        f"argument {i} was the same tensor as argument {twin} when the step was captured; plan again"
+                    )
+            elif is_data(known):
+                _check_tensor(i, leaf, self._shapes.get(i), known)
+            elif not same_value(leaf, known):
                 raise InputError(f"argument {i}: the plan is for {known!r}; plan again for another value")
+        self.captured.guards.check()
+        self._check_memory(leaves)
         for number, optimizer in enumerate(self.state.optimizers):
             now, before = [settings(group) for group in optimizer.param_groups], self.state.hyper[number]
             if now != before:
@@ -117,6 +142,20 @@ class Runner:
                     f"optimizer {number}: {what} changed since the step was captured; plan and compile it again"
                 )
         return list(leaves)
+
+    def _check_memory(self, leaves: Sequence[Any]) -> None:
+        """Refuse arguments in memory that the step changes: the plan takes arguments for memory of their own."""
+        held = {tensor.untyped_storage()._cdata for tensor in self._changed(leaves)}
+        for i, leaf in enumerate(leaves):
+            if i in self._shapes and i not in self._changed_args and leaf.untyped_storage()._cdata in held:
+                raise InputError(f"argument {i} shares memory with a tensor that the step changes; pass a copy")
+        own = [leaves[i].untyped_storage()._cdata for i in self._changed_args]
+        if len(set(own)) != len(own):
+            raise InputError("two arguments that the step changes share memory; pass copies")
+
+    def _changed(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
+        found = [self.state.resolve(place, leaves) for place in self._changed_places]
+        return [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
 
     def _phase(self) -> tuple[Phase, Program]:
         """Return the phase that fits what exists now: the one that reads the most of it."""
@@ -154,10 +193,17 @@ class Runner:
                 )
 
 
-def _check_tensor(i: int, leaf: Any, info: TensorInfo, device: torch.device) -> None:
+def _check_tensor(i: int, leaf: Any, info: TensorInfo | None, known: torch.Tensor) -> None:
     """Refuse an argument that does not look as the one that was captured."""
+    if info is None:
+        return
+    device = known.device
     if not isinstance(leaf, torch.Tensor):
         raise InputError(f"argument {i} must be a tensor {shown(info)}, got {type(leaf).__name__}")
+    if leaf.requires_grad or type(leaf) is not type(known):
+        raise InputError(
+            f"argument {i}: the plan is for a plain tensor that does not require gradients; plan again for this one"
+        )
     if (tuple(leaf.shape), leaf.dtype, leaf.device) != (info.shape, info.dtype, device):
         got = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)} on {leaf.device}"
         raise InputError(

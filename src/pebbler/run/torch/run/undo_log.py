@@ -68,6 +68,7 @@ class StepBindings:
         self.grads = [(tensor, tensor.grad) for tensor in leaves.values()]
         self.states = [{p: dict(values) for p, values in o.state.items()} for o in state.optimizers]
         self.random = random_state(device)
+        self.generators = [(generator, generator.get_state()) for generator in state.generators]
 
     def restore(self) -> None:
         """Put all of it back."""
@@ -77,6 +78,8 @@ class StepBindings:
             optimizer.state.clear()
             optimizer.state.update({param: dict(values) for param, values in states.items()})
         set_random_state(self.random, self.device)
+        for generator, drawn in self.generators:
+            generator.set_state(drawn)
 
 
 def random_state(device: str) -> Sequence[torch.Tensor]:

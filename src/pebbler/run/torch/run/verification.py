@@ -9,7 +9,7 @@ their plan is first run call by call, which must give the same bits, and then co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import PebblerError
+from pebbler.run.torch.capture.arguments import flatten_arguments
 from pebbler.run.torch.capture.calls import Place
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
@@ -37,14 +38,16 @@ class PlanDiffers(PebblerError):
     """A planned step does not do what the step itself does, or holds more than its budget; nothing was changed."""
 
 
-def verified_call(runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...]) -> Any:
+def verified_call(
+    runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> Any:
     """Run a step and its plan from the same state and return what the plan returns; raise `PlanDiffers` if they disagree.
 
     `exact` runs the same plan call by call where `runner` has compiled kernels; the peak of `runner` is held against `budget`.
     """
-    runner.check(args)  # what can be refused is, before anything runs
+    runner.check(args, keywords)  # what can be refused is, before anything runs
     runner.forget_gradients()
-    return _Verification(runner, exact, budget, args).result()
+    return _Verification(runner, exact, budget, args, keywords).result()
 
 
 @dataclass
@@ -56,10 +59,17 @@ class _Outcome:
 
 
 class _Verification:
-    def __init__(self, runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...]) -> None:
-        self.runner, self.exact, self.budget, self.args = runner, exact, budget, args
+    def __init__(
+        self,
+        runner: Runner,
+        exact: Runner | None,
+        budget: int | None,
+        args: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+    ) -> None:
+        self.runner, self.exact, self.budget, self.args, self.keywords = runner, exact, budget, args, keywords
         self.state, self.device = runner.state, runner.captured.device
-        self.leaves = tree_flatten(args)[0]
+        self.leaves = flatten_arguments((args, dict(keywords)))[0]
         self.phase = runner.phase()
         calls = [call for group in self.phase.groups for call in group.calls]
         changed = {s for call in calls for s in (*call.mutates, *call.statistics)}
@@ -74,12 +84,12 @@ class _Verification:
         """Return what the plan returns."""
         try:
             with self.log:
-                self.returned = self.state.step(*self.args)
+                self.returned = self.state.step(*self.args, **self.keywords)
             eager = self._outcome(self.returned)
         except torch.OutOfMemoryError:
             self._undo()
             warnings.warn("the step itself does not fit into memory; its plan runs without comparison", stacklevel=4)
-            return self.runner(*self.args)
+            return self.runner(*self.args, **self.keywords)
         except BaseException:
             self._undo()
             raise
@@ -96,7 +106,7 @@ class _Verification:
         self._require_known_changes()
         if self.exact is not None:
             self._undo()
-            self._require_same(eager, self._run(partial(self.exact, *self.args)))
+            self._require_same(eager, self._run(partial(self.exact, *self.args, **self.keywords)))
         self._undo()
         planned = self._run_in_budget()
         if self.exact is None:
@@ -112,13 +122,13 @@ class _Verification:
 
     def _run_in_budget(self) -> _Outcome:
         if self.budget is None or torch.autograd._profiler_enabled():
-            return self._run(partial(self.runner, *self.args))
+            return self._run(partial(self.runner, *self.args, **self.keywords))
         storages = self.phase.record.storages
         there = sum(s.bytes for s in storages if s.place is not None and s.device == self.device)
         held = 0
         for _ in range(2):  # the first run of a program goes through an interpreter, which may hold a little more
             self._undo()
-            self.returned, above = measure_peak(partial(self.runner, *self.args), device=self.device)
+            self.returned, above = measure_peak(partial(self.runner, *self.args, **self.keywords), device=self.device)
             held = there + above
             if held <= self.budget:
                 return self._outcome(self.returned)
@@ -168,7 +178,7 @@ class _Verification:
         if difference is None:
             return
         self._undo()
-        again = self._run(partial(self.state.step, *self.args))
+        again = self._run(partial(self.state.step, *self.args, **self.keywords))
         if _difference(eager, again) is None:
             raise PlanDiffers(
                 f"the planned step does not do what the step does: {difference}; nothing was changed. Something the step "
@@ -177,7 +187,7 @@ class _Verification:
         # The step does not repeat its own bits (kernels that add up in no fixed order), so near is all that can be asked.
         self._require_near(eager, planned)
         self._undo()
-        self._run(partial(self.runner, *self.args))
+        self._run(partial(self.runner, *self.args, **self.keywords))
 
     def _require_near(self, eager: _Outcome, planned: _Outcome) -> None:
         if eager.tensors.keys() != planned.tensors.keys() or eager.others != planned.others:

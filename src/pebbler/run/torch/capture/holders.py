@@ -1,0 +1,310 @@
+"""Objects that hold others: how to read what they hold, how to put it back, and what a person calls it.
+
+What shows no contents to Python (iterators, random generators, arrays) is held to its state instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pebbler.run.torch.capture.executed_code import is_library, package_of
+
+__all__ = ["ABSENT", "PLAIN", "Holder", "Token", "kinds_of"]
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size,
+         torch.memory_format, range, types.EllipsisType)  # fmt: skip
+_SKIPPED = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType, torch.Generator,
+            torch.UntypedStorage, property, staticmethod, classmethod, functools.cached_property)  # fmt: skip
+_STDLIB_OBJECTS = ("collections", "types", "functools", "dataclasses", "argparse", "enum", "contextlib", "abc")
+# Their optimizer state is looked at by itself; the others only say that a method was called.
+_HIDDEN_IN_OPTIMIZERS = ("state", "_opt_called", "_step_count")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "not there"
+
+
+ABSENT = _Absent()
+
+
+class Token:
+    """The state of something whose contents Python does not show; equal where the text is."""
+
+    def __init__(self, text: Any, raw: Any = None) -> None:
+        self.text, self.raw = text, raw
+
+
+class Holder:
+    """One object that holds others, with what it held: `read` returns its contents now, by key."""
+
+    __slots__ = ("before", "kind", "owner", "path")
+
+    def __init__(self, path: str, owner: Any, kind: str) -> None:
+        self.path, self.owner, self.kind = path, owner, kind
+        self.before: dict[Any, Any] = self.read()
+
+    def read(self) -> dict[Any, Any]:
+        """Return its contents now."""
+        return _READ[self.kind](self.owner)
+
+    def restore(self) -> None:
+        """Put its contents back."""
+        now = self.read()
+        if len(now) == len(self.before) and all(now.get(key, self) is value for key, value in self.before.items()):
+            return
+        if self.kind in _RESTORE:
+            _RESTORE[self.kind](self.owner, self.before)
+
+    def name(self, key: Any) -> str:
+        """Return what a person calls one of its contents."""
+        if self.kind in ("attributes", "slots", "class"):
+            return f"{self.path}.{key}"
+        if self.kind == "function":
+            return str(key)
+        if self.kind == "method":
+            return "self" if key == "__self__" else self.path
+        return self.path if self.kind in ("cell", "state", "global", "type") else f"{self.path}[{key!r}]"
+
+
+def kinds_of(value: Any) -> list[str]:
+    """Return the ways in which an object holds others."""
+    if isinstance(value, torch.Tensor):  # attributes that people give to parameters
+        return ["attributes"] if getattr(value, "__dict__", None) else []
+    if isinstance(value, type):
+        return ["class"] if _is_own(value) else []
+    if isinstance(value, types.FunctionType):
+        return ["function"] if not is_library(package_of(value.__code__.co_filename)) or value.__closure__ else []
+    if isinstance(value, types.MethodType):
+        return ["method"]
+    if isinstance(value, types.CellType):
+        return ["cell"]
+    if isinstance(value, functools.partial):
+        return ["partial"]
+    if isinstance(value, np.ndarray):
+        return ["state"]
+    if isinstance(value, (random.Random, np.random.Generator, np.random.RandomState, types.GeneratorType)):
+        return ["state"]
+    if isinstance(value, _SKIPPED):
+        return []
+    kinds = []
+    if isinstance(value, dict):
+        kinds.append("dict")
+    elif isinstance(value, list | tuple | deque):
+        kinds.append("list")
+    elif isinstance(value, set | frozenset):
+        kinds.append("set")
+    elif hasattr(type(value), "__next__"):
+        kinds.append("state")
+    module = type(value).__module__ or ""
+    if hasattr(value, "__dict__") and _is_followed(module, value):
+        kinds.append("attributes")
+        if module.split(".")[0] != "torch":
+            kinds.append("type")
+    if _slots_of(value) and _is_followed(module, value):
+        kinds.append("slots")
+    return kinds
+
+
+def _is_followed(module: str, value: Any) -> bool:
+    top = module.split(".")[0]
+    if module == "pebbler.run.torch.run.planned_step":
+        return True  # the step inside
+    if top in ("torch", "pebbler"):
+        return isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or module.startswith(
+            ("torch.amp", "torch.optim", "torch.cuda.amp", "torch.nn", "torch.utils.data")
+        )
+    if top in ("logging", "threading", "multiprocessing", "asyncio", "concurrent", "weakref", "warnings", "re"):
+        return False
+    return top in _STDLIB_OBJECTS or not _is_stdlib(top)
+
+
+@functools.cache
+def _is_stdlib(top: str) -> bool:
+    return top in sys.stdlib_module_names or is_library(top)
+
+
+@functools.cache
+def _is_own(value: Any) -> bool:
+    """Whether a class may have attributes that a step counts in: the user's, or an installed package's."""
+    top = (value.__module__ or "").split(".")[0]
+    return top not in ("torch", "pebbler", "builtins") and (top == "__main__" or not _is_stdlib(top))
+
+
+@functools.cache
+def _slots(kind: Any) -> tuple[str, ...]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else list(slots)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _slots_of(value: Any) -> tuple[str, ...]:
+    kind: Any = type(value)
+    return _slots(kind)
+
+
+def _token(value: Any) -> Token | None:
+    """Return what tells an iterator or a generator from itself a step later."""
+    if isinstance(value, np.ndarray):
+        return Token(value.tobytes() if value.dtype != object else repr(value))
+    if isinstance(value, random.Random):
+        state = value.getstate()
+        return Token(state, state)
+    if isinstance(value, np.random.Generator):
+        return Token(repr(value.bit_generator.state), value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return Token(repr(value.get_state(legacy=False)), value.get_state(legacy=False))
+    if isinstance(value, types.GeneratorType):
+        frame = value.gi_frame
+        if frame is None:
+            return Token("finished")
+        return Token((frame.f_lasti, repr({k: v for k, v in frame.f_locals.items() if isinstance(v, PLAIN)})))
+    if isinstance(value, itertools.count):
+        return Token(repr(value))
+    try:
+        return Token(value.__length_hint__())
+    except (AttributeError, TypeError):
+        pass
+    try:
+        return Token(repr(value.__reduce__())) if type(value).__module__ == "itertools" else None
+    except TypeError:
+        return None
+
+
+def _attributes(value: Any) -> dict[Any, Any]:
+    if isinstance(value, torch.optim.Optimizer):
+        return {key: item for key, item in vars(value).items() if key not in _HIDDEN_IN_OPTIMIZERS}
+    return dict(vars(value))
+
+
+def _function(value: types.FunctionType) -> dict[Any, Any]:
+    parts: dict[Any, Any] = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
+    code, defaults = value.__code__, value.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
+    parts.update({f"{value.__name__}({name}=)": item for name, item in zip(names, defaults, strict=True)})
+    parts.update({f"{value.__name__}({name}=)": item for name, item in (value.__kwdefaults__ or {}).items()})
+    parts.update({f"{value.__name__}.{name}": item for name, item in value.__dict__.items()})
+    return parts
+
+
+def _cell(value: types.CellType) -> dict[Any, Any]:
+    try:
+        return {"contents": value.cell_contents}
+    except ValueError:
+        return {}
+
+
+def _class(value: type) -> dict[Any, Any]:
+    hidden = (
+        types.FunctionType,
+        property,
+        staticmethod,
+        classmethod,
+        types.MemberDescriptorType,
+        types.GetSetDescriptorType,
+    )
+    return {
+        k: v for base in reversed(value.__mro__) if _is_own(base) for k, v in vars(base).items()
+        if not (k.startswith("__") or isinstance(v, hidden) or k in ("_abc_impl", "_abc_registry", "_abc_cache"))
+    }  # fmt: skip
+
+
+_READ: dict[str, Callable[[Any], dict[Any, Any]]] = {
+    "dict": lambda value: dict(value.items()) if type(value) is not dict else dict(value),
+    "list": lambda value: dict(enumerate(value)),
+    "set": lambda value: dict.fromkeys(value),
+    "attributes": lambda value: _attributes(value),
+    "slots": lambda value: {name: getattr(value, name) for name in _slots_of(value) if hasattr(value, name)},
+    "type": lambda value: {"__class__": type(value)},
+    "class": _class,
+    "cell": _cell,
+    "method": lambda value: {"__self__": value.__self__, "__func__": value.__func__},
+    "partial": lambda value: {"func": value.func, "args": value.args, "keywords": value.keywords},
+    "function": _function,
+    "state": lambda value: {} if (token := _token(value)) is None else {"state": token},
+    "global": lambda value: {value[1]: value[0][value[1]]} if value[1] in value[0] else {},
+}
+
+
+def _restore_dict(value: Any, before: dict[Any, Any]) -> None:
+    for key in [key for key in value if key not in before]:
+        del value[key]
+    value.update(before)
+
+
+def _restore_list(value: Any, before: dict[Any, Any]) -> None:
+    if isinstance(value, list):
+        value[:] = before.values()
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(before.values())
+
+
+def _restore_attributes(value: Any, before: dict[Any, Any]) -> None:
+    for key in _attributes(value):
+        if key not in before:
+            del vars(value)[key]
+    vars(value).update(before)
+
+
+def _restore_set(value: Any, before: dict[Any, Any]) -> None:
+    if isinstance(value, set):
+        value.clear()
+        value.update(before)
+
+
+def _restore_each(value: Any, before: dict[Any, Any]) -> None:
+    for key, item in before.items():
+        if getattr(value, key, ABSENT) is not item:
+            setattr(value, key, item)
+
+
+def _restore_cell(value: Any, before: dict[Any, Any]) -> None:
+    if before:
+        value.cell_contents = before["contents"]
+
+
+def _restore_global(value: Any, before: dict[Any, Any]) -> None:
+    value[0].update(before)
+
+
+def _restore_function(value: Any, before: dict[Any, Any]) -> None:
+    own = {name: before[f"{value.__name__}.{name}"] for name in value.__dict__ if f"{value.__name__}.{name}" in before}
+    value.__dict__.clear()
+    value.__dict__.update(own)
+
+
+def _restore_state(value: Any, before: dict[Any, Any]) -> None:
+    raw: Any = before["state"].raw if before else None
+    if isinstance(value, random.Random):
+        value.setstate(raw)
+    elif isinstance(value, np.random.Generator):
+        value.bit_generator.state = raw
+    elif isinstance(value, np.random.RandomState):
+        value.set_state(raw)
+
+
+_RESTORE: dict[str, Callable[[Any, dict[Any, Any]], None]] = {
+    "dict": _restore_dict,
+    "list": _restore_list,
+    "set": _restore_set,
+    "attributes": _restore_attributes,
+    "slots": _restore_each,
+    "class": _restore_each,
+    "function": _restore_function,
+    "cell": _restore_cell,
+    "global": _restore_global,
+    "state": _restore_state,
+}

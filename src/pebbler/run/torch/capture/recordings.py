@@ -1,0 +1,166 @@
+"""Recording a step often enough to know what it does every time, and to see what it depends on.
+
+The step runs until it repeats, then the phases that happen once are recorded a second time. Numbers that optimizers read have
+other values each time, random generators another state. What then differs between two recordings of a phase, and what a recording
+changes in Python, cannot be promised by a plan and is refused by name.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pebbler.errors import InputError, PebblerError
+from pebbler.run.torch.capture.calls import Place, Record
+from pebbler.run.torch.capture.comparison import find_scalars
+from pebbler.run.torch.capture.executed_code import ExecutedCode
+from pebbler.run.torch.capture.guards import Guards
+from pebbler.run.torch.capture.python_state import PythonState
+from pebbler.run.torch.capture.random_state import untouched_generators
+from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.source_lines import line_of, line_of_error
+from pebbler.run.torch.capture.step_state import StepState
+
+__all__ = ["Recording", "record_phases"]
+
+_MOST_PHASES = 4
+
+
+class Recording(NamedTuple):
+    """One run of the step on tensors without memory."""
+
+    record: Record
+    scalars: Scalars
+    entry: frozenset[Place]  # optimizer state and gradients that it reads
+
+
+def record_phases(state: StepState) -> tuple[list[Recording], Guards]:
+    """Return one recording of every phase, the last one of which repeats, and what must not change between steps.
+
+    Everything that recording changes is put back, also where the step is refused.
+    """
+    session = _Session(state)
+    try:
+        recordings = session.until_it_repeats()
+        compared = [_compared(recordings[-2], recordings[-1])]
+        for number, first in enumerate(recordings[:-2]):
+            if number == 0:
+                session.put_back()
+            again = session.take()
+            compared.insert(number, _compared(first, again))
+    finally:
+        session.put_back()
+    return compared, Guards(state, session.code, _roots(state))
+
+
+def _compared(recording: Recording, again: Recording) -> Recording:
+    if recording.entry != again.entry:
+        raise InputError("the step reads other optimizer state or gradients each time; a plan needs the same")
+    record = find_scalars(recording.record, recording.scalars, again.record, again.scalars)
+    return recording._replace(record=record)
+
+
+class _Session:
+    """Runs of a step, and the Python state around them."""
+
+    def __init__(self, state: StepState) -> None:
+        self.state, self.code = state, ExecutedCode()
+        self.python = [PythonState(_roots(state))]
+        self.runs = 0
+        state.know_tensors(self.python[0].tensors)
+        refuse_wrappers(self.python[0])
+
+    def until_it_repeats(self) -> list[Recording]:
+        """Record until two recordings read the same optimizer state and gradients."""
+        recordings = [self.take()]
+        # Now it is known which code runs, and what that can reach.
+        functions = [(f.__qualname__, f) for f in self.code.functions()]
+        self.python.append(PythonState([*_roots(self.state), *functions], self.code.globals()))
+        for _ in range(_MOST_PHASES):
+            recordings.append(self.take())
+            if recordings[-2].entry == recordings[-1].entry:
+                return recordings
+        raise InputError(
+            f"the step still makes new state after {_MOST_PHASES} steps; only state of a fixed number can be planned"
+        )
+
+    def take(self) -> Recording:
+        """Record once more; refuse what changes Python state."""
+        self.runs += 1
+        generators = {id(g): g for python in self.python for g in python.generators}
+        with ExitStack() as stack:
+            stack.enter_context(untouched_generators(list(generators.values())))
+            stack.enter_context(_no_collection())
+            stack.enter_context(self.code.watch())
+            try:
+                record, scalars = self.state.record(self.runs)
+            except PebblerError:
+                raise
+            except Exception as error:
+                raise InputError(
+                    f"{line_of_error(error)}: while the step was recorded on tensors without numbers it raised "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        for python in self.python:
+            changes = python.changes()
+            if changes:
+                self._refuse(changes)
+        places = [storage.place for storage in record.storages if storage.place is not None]
+        return Recording(record, scalars, frozenset(place for place in places if place[0] in ("state", "grad")))
+
+    def put_back(self) -> None:
+        """Take everything back to where it was before the first recording."""
+        self.state.restore()
+        for python in reversed(self.python):
+            python.restore()
+
+    def _refuse(self, changes: list[tuple[str, str]]) -> None:
+        name, text = changes[0]
+        more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+        where = self.code.line_that_stores(name) or line_of(self.state.step)
+        raise InputError(
+            f"{where}: the step changes something besides tensors, which a plan would not do: {text}{more}; do that outside of the "
+            "step, or run one step before planning if it happens only once"
+        )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep other people's code from running in the middle: finalizers, and whoever counts collections."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _roots(state: StepState) -> list[tuple[str, Any]]:
+    """Return where to look for what a step depends on."""
+    module: types.ModuleType = torch.nn.modules.module
+    hooks = [(f"torch's {name[1:]}", value) for name, value in vars(module).items() if name.startswith("_global_")]
+    numpy_random: Any = np.random.mtrand._rand
+    arguments = [(f"argument {i}", leaf) for i, leaf in enumerate(state.leaves)]
+    python_random: Any = random._inst
+    generators = [("Python's random generator", python_random), ("numpy's random generator", numpy_random)]
+    return [("step", state.step), *arguments, *generators, *hooks]
+
+
+def refuse_wrappers(python: PythonState) -> None:
+    """Refuse modules that split training over processes: what they do is not all visible."""
+    for holder in python.holders:
+        name = type(holder.owner).__name__
+        module = type(holder.owner).__module__
+        if module.startswith(("torch.nn.parallel", "torch.distributed")) and isinstance(holder.owner, torch.nn.Module):
+            raise InputError(
+                f"{holder.path} is a {name}: training split over processes cannot be planned; train without "
+                "a plan, or plan the step of the module inside it"
+            )

@@ -1,0 +1,61 @@
+"""Where in the user's code we are, for messages."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+__all__ = ["in_optimizer", "line_of", "line_of_error", "user_line"]
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
+_OURS = (_TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # torch, and all stages of this package
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def in_optimizer() -> bool:
+    """Whether one of torch's optimizers is running."""
+    return any(frame.f_code.co_filename.startswith(_OPTIMIZERS) for frame in _frames())
+
+
+def user_line() -> str:
+    """Return where in the user's code we are: the innermost frame outside torch and pebbler."""
+    for frame in _frames():
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and not file.startswith("<"):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+    return "step"
+
+
+def line_of(function: Any) -> str:
+    """Return where a function is written.
+
+    >>> line_of(line_of).split(":")[0]
+    'source_lines.py'
+    """
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(function, "__code__", None)
+    return "step" if code is None else f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+def line_of_error(error: BaseException) -> str:
+    """Return the innermost line of the user's code that an error came through."""
+    found = "step"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and not file.startswith("<"):
+            found = f"{os.path.basename(file)}:{line}"
+    return found

@@ -1,0 +1,114 @@
+"""No plan trains silently wrong: every kind of loop trains as the step itself does, or is refused by name."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+import pebbler.torch as pt  # noqa: E402
+from pebbler.errors import InputError  # noqa: E402
+from torch_loops import REFUSED, RIGHT  # noqa: E402
+
+# Iterators cannot be wound back, and numbers from the operating system never come again.
+NOT_RESTORED = ("a counter in a module, iterator", "a_counter_in_a_generator", "a_numpy_generator_made_inside")
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    loop = make()
+    torch.manual_seed(1)
+    return loop
+
+
+def flat(value):
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return [
+        leaf.detach().clone().as_subclass(torch.Tensor) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+    ]
+
+
+def same(ours, theirs):
+    if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
+        alike = ours.shape == theirs.shape and ours.dtype == theirs.dtype
+        return alike and torch.equal(torch.nan_to_num(ours, 7.7), torch.nan_to_num(theirs, 7.7))
+    return type(ours) is type(theirs) and ours == theirs
+
+
+def run(loop, step):
+    """Run the loop; return what is known after every step: results, tensors, the random state."""
+    seen, number = [], 0
+    try:
+        for number, batch in enumerate(loop.batches):
+            loop.between(number)
+            result = step(*batch, **(loop.keywords[number] if loop.keywords else {}))
+            seen.append([*flat(result), *flat(loop.tensors()), torch.get_rng_state()])
+    finally:
+        for later in range(number + 1, len(loop.batches) + 1):
+            loop.between(later)  # leaves what it entered
+        torch.set_default_dtype(torch.float32)
+    return seen
+
+
+def planned(loop, budget=None):
+    keywords = {} if not loop.keywords else {"keywords": loop.keywords[0]}
+    plan = pt.plan(loop.step, loop.batches[0], device="cpu", budget=budget, time_limit=0.5, **keywords)
+    return pt.compile(plan, loop.step, verify="never"), plan
+
+
+def difference(ours, theirs):
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        assert len(one) == len(other), f"step {number}: {len(one)} and {len(other)} tensors"
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            if not same(a, b):
+                return f"step {number}, tensor {i}: {a} is not {b}"
+    return None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_trains_as_the_step_does(name):
+    make = RIGHT[name]
+    loop = seeded(make)
+    eager = run(loop, loop.step)
+    loop = seeded(make)
+    step, plan = planned(loop)
+    assert difference(run(loop, step), eager) is None
+    # As little memory as possible: values are made again, random ones too.
+    least = pt.least_budget(plan.captured, pt.roofline(plan.captured, "cpu"), time_limit=0.3)[1]
+    if least < plan.peak:
+        loop = seeded(make)
+        step, _ = planned(loop, least)
+        assert difference(run(loop, step), eager) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_by_name_and_nothing_has_changed(name):
+    make, message = REFUSED[name]
+    loop = seeded(make)
+    eager = run(loop, loop.step)
+    loop = seeded(make)
+    calls = []
+
+    def train():
+        step, _ = planned(loop)
+
+        def counted(*args, **keywords):
+            calls.append(args)
+            return step(*args, **keywords)
+
+        run(loop, counted)
+
+    with pytest.raises(InputError) as refusal:
+        train()
+    assert re.search(message, str(refusal.value)), str(refusal.value)
+    if not calls and name not in NOT_RESTORED:
+        # Refused while it was captured: the loop goes on without a plan as if nothing had happened.
+        assert difference(run(loop, loop.step), eager) is None

@@ -1,0 +1,1003 @@
+"""Training loops of every kind that people write: each returns a `Loop`, made anew from the same seed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ["REFUSED", "RIGHT", "Loop"]
+
+RIGHT: dict[str, Callable[[], Loop]] = {}
+REFUSED: dict[str, tuple[Callable[[], Loop], str]] = {}
+
+
+@dataclass
+class Loop:
+    """A step, the arguments of five calls, what happens between them, and the tensors that training changes."""
+
+    step: Callable[..., Any]
+    batches: list[Any]
+    tensors: Callable[[], list[Any]]
+    between: Callable[[int], None] = field(default=lambda number: None)
+    keywords: list[dict[str, Any]] | None = None
+
+
+def right(make: Callable[[], Loop]) -> Callable[[], Loop]:
+    RIGHT[make.__name__] = make
+    return make
+
+
+def refused(message: str) -> Callable[[Callable[[], Loop]], Callable[[], Loop]]:
+    def note(make: Callable[[], Loop]) -> Callable[[], Loop]:
+        REFUSED[make.__name__] = (make, message)
+        return make
+
+    return note
+
+
+def state_of(model: nn.Module, optimizer: Any = None) -> list[Any]:
+    state = [] if optimizer is None else [value for values in optimizer.state.values() for value in values.values()]
+    return [*model.parameters(), *model.buffers(), *state]
+
+
+def batches(*shapes: tuple[int, ...]) -> list[Any]:
+    generator = torch.Generator().manual_seed(3)
+    return [tuple(torch.randn(shape, generator=generator) for shape in shapes) for _ in range(5)]
+
+
+def mlp(*extra: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), *extra, nn.Linear(8, 4))
+
+
+def simple(
+    model: nn.Module | None = None,
+    rule: Callable[..., Any] = torch.optim.AdamW,
+    inside: Callable[[], None] = lambda: None,
+    between: Callable[..., None] = lambda number, model, optimizer: None,
+    loss: Callable[..., Any] = lambda out: out.square().mean(),
+    **options: Any,
+) -> Loop:
+    model = mlp() if model is None else model
+    optimizer = rule(model.parameters(), **{"lr": 0.01, **options})
+
+    def step(x):
+        optimizer.zero_grad()
+        value = loss(model(x))
+        value.backward()
+        inside()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), lambda n: between(n, model, optimizer))
+
+
+# Ordinary steps -------------------------------------------------------------------------------------------------------
+
+
+@right
+def sgd():
+    return simple(rule=torch.optim.SGD)
+
+
+@right
+def sgd_with_momentum():
+    return simple(rule=torch.optim.SGD, momentum=0.9)
+
+
+@right
+def adamw_foreach():
+    return simple(foreach=True)
+
+
+@right
+def adam_fused():
+    return simple(rule=torch.optim.Adam, fused=True)
+
+
+@right
+def adam_with_a_rate_in_a_tensor():
+    return simple(rule=torch.optim.Adam, lr=torch.tensor(0.01))
+
+
+for name in ("Adagrad", "Adamax", "NAdam", "RMSprop", "Rprop", "Adadelta"):
+    RIGHT[f"{name} foreach"] = lambda name=name: simple(rule=getattr(torch.optim, name), foreach=True)
+    RIGHT[f"{name} one by one"] = lambda name=name: simple(rule=getattr(torch.optim, name), foreach=False)
+
+
+@right
+def batch_norm_and_dropout():
+    return simple(mlp(nn.BatchNorm1d(8), nn.Dropout(0.3)))
+
+
+@right
+def a_rate_that_changes():
+    def between(number, model, optimizer):
+        optimizer.param_groups[0]["lr"] *= 0.5
+
+    return simple(between=between)
+
+
+@right
+def a_scheduler_outside():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), lambda number: scheduler.step())
+
+
+@right
+def a_trainer_that_counts_outside():
+    class Trainer:
+        def __init__(self):
+            self.model, self.epoch, self.seen, self.losses = mlp(), 0, 0, []
+            self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+        def step(self, x):
+            self.optimizer.zero_grad()
+            loss = self.model(x).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            return loss
+
+        def between(self, number):
+            self.epoch += 1
+            self.seen += 5
+            self.losses.append(number)
+
+    trainer = Trainer()
+    return Loop(trainer.step, batches((5, 6)), lambda: state_of(trainer.model, trainer.optimizer), trainer.between)
+
+
+@right
+def clipped_gradients():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad(set_to_none=False)
+        value = model(x).square().mean()
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return value, norm
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+@right
+def tied_weights():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(6, 6), nn.Linear(6, 6)
+            self.down.weight = self.up.weight
+
+        def forward(self, x):
+            return self.down(self.up(x).relu())
+
+    return simple(Tied())
+
+
+@right
+def parametrized_weight_norm():
+    return simple(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.Tanh()))
+
+
+@right
+def parametrized_spectral_norm():
+    return simple(nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), nn.Tanh()))
+
+
+@right
+def a_moving_average_of_weights():
+    model, average = mlp(), mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for old, new in zip(average.parameters(), model.parameters(), strict=True):
+                old.lerp_(new, 0.1)
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), *average.parameters()])
+
+
+@right
+def a_hook_on_a_module():
+    model = mlp()
+    model[0].register_forward_hook(lambda module, args, out: out * 2)
+    model[2].register_full_backward_hook(lambda module, grads, outs: (grads[0] * 0.5,))
+    return simple(model)
+
+
+@right
+def a_hook_on_a_parameter():
+    model = mlp()
+    model[0].weight.register_hook(lambda grad: grad * 0.5)
+    return simple(model)
+
+
+@right
+def an_input_changed_in_place():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        x.mul_(0.5)
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    rows = batches((5, 6))
+    return Loop(step, rows, lambda: [*state_of(model, optimizer), *(row[0] for row in rows)])
+
+
+@right
+def a_literal_nan():
+    weight = torch.ones(4, requires_grad=True)
+
+    def step(x):
+        value = torch.where(x > 9, torch.full((4,), float("nan")), x * weight).sum()
+        masked = (x * weight).masked_fill(x > 9, float("nan")).sum()
+        (value + masked).backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=0.1)
+        weight.grad = None
+        return value
+
+    return Loop(step, batches((4,)), lambda: [weight])
+
+
+@right
+def a_penalty_on_gradients():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        grads = torch.autograd.grad(value, list(model.parameters()), create_graph=True)
+        total = value + sum(grad.square().sum() for grad in grads)
+        total.backward()
+        optimizer.step()
+        return total
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+@right
+def a_function_of_its_own():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * 2 + 0 * x
+
+    return simple(loss=lambda out: Double.apply(out).square().mean())
+
+
+@right
+def a_frozen_layer():
+    model = mlp()
+    model[0].requires_grad_(False)
+    return simple(model)
+
+
+@right
+def a_plain_seed_outside():
+    return simple(mlp(nn.Dropout(0.5)), between=lambda number, model, optimizer: torch.manual_seed(number))
+
+
+# Random numbers -------------------------------------------------------------------------------------------------------
+
+
+@right
+def checkpointed_dropout():
+    weight = torch.ones(8, requires_grad=True)
+
+    def step(x):
+        y = checkpoint(lambda z: functional.dropout(z * weight, 0.5), x, use_reentrant=False)
+        value = (y * y).sum()
+        value.backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=0.01)
+        weight.grad = None
+        return value
+
+    return Loop(step, batches((8,)), lambda: [weight])
+
+
+@right
+def checkpointed_layers_with_dropout():
+    model = nn.ModuleList([mlp(nn.Dropout(0.5)), nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2))])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        for part in model:
+            x = checkpoint(part, x, use_reentrant=False)
+        value = x.square().mean() + functional.dropout(x, 0.5).mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+@right
+def reentrant_checkpoint_with_dropout():
+    model = mlp(nn.Dropout(0.5))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        hidden = model[0](x)
+        value = checkpoint(model[1:], hidden, use_reentrant=True).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+@right
+def a_seed_inside_the_step():
+    def loss(out):
+        first = functional.dropout(out, 0.5)
+        torch.manual_seed(11)
+        return (first * functional.dropout(out, 0.5)).mean()
+
+    return simple(mlp(nn.Dropout(0.5)), loss=loss)
+
+
+@right
+def random_state_saved_and_set_inside():
+    def loss(out):
+        state = torch.get_rng_state()
+        first = torch.rand_like(out)
+        torch.set_rng_state(state)
+        second = torch.rand_like(out)
+        with torch.random.fork_rng(devices=[]):
+            third = torch.randn_like(out)
+        return (out * (first - second + third)).square().mean()
+
+    return simple(loss=loss)
+
+
+@right
+def a_generator_of_its_own():
+    generator = torch.Generator().manual_seed(5)
+
+    def loss(out):
+        noise = torch.randn(out.shape, generator=generator) + torch.rand(out.shape, generator=generator)
+        return (out + noise + torch.randn_like(out)).square().mean()
+
+    loop = simple(loss=loss)
+    tensors = loop.tensors
+    loop.tensors = lambda: [*tensors(), generator.get_state()]
+    return loop
+
+
+@refused("generator")
+def a_generator_made_inside():
+    def loss(out):
+        generator = torch.Generator().manual_seed(5)
+        return (out + torch.randn(out.shape, generator=generator)).square().mean()
+
+    return simple(loss=loss)
+
+
+@refused(r"random")
+def a_numpy_mask():
+    return simple(loss=lambda out: (out * torch.tensor(np.random.rand(4) > 0.5)).square().mean())
+
+
+@refused(r"random")
+def a_slice_by_python_random():
+    return simple(loss=lambda out: out[:, random.randrange(4) :].square().mean())
+
+
+@refused(r"generator")
+def a_numpy_generator():
+    generator = np.random.default_rng(0)
+    return simple(loss=lambda out: (out * float(generator.random())).square().mean())
+
+
+@refused(r"values that are others")
+def a_numpy_generator_made_inside():
+    return simple(loss=lambda out: (out * torch.tensor(np.random.default_rng().random(4))).square().mean())
+
+
+# Counters and other Python state ---------------------------------------------------------------------------------------
+
+
+@refused(r"count")
+def an_optimizer_that_runs_every_other_step():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    count = 0
+
+    def step(x):
+        nonlocal count
+        count += 1
+        value = model(x).square().mean()
+        value.backward()
+        if count % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+COUNT = 0
+
+
+@refused(r"COUNT")
+def a_global_counter():
+    global COUNT
+    COUNT = 0
+
+    def loss(out):
+        global COUNT
+        COUNT += 1
+        return (out * (1.0 if COUNT < 4 else 2.0)).square().mean()
+
+    return simple(loss=loss)
+
+
+class Counting(nn.Module):
+    total = 0
+
+    def __init__(self, where="self"):
+        super().__init__()
+        self.inner, self.count, self.where, self.tables = mlp(), 0, where, [torch.ones(4), torch.zeros(4)]
+        self.numbers, self.ticks = {"count": 0}, itertools.count()
+        Counting.total = 0
+
+    def forward(self, x):
+        match self.where:
+            case "self":
+                self.count += 1
+                return self.inner(x) * self.tables[self.count % 2]
+            case "class":
+                Counting.total += 1
+                return self.inner(x) * torch.tensor(float(Counting.total))
+            case "dict":
+                self.numbers["count"] += 1
+                return self.inner(x) * (self.numbers["count"] > 3)
+            case "iterator":
+                return self.inner(x) * (2 if next(self.ticks) > 3 else 1)
+            case "attribute":
+                self.last = x
+        return self.inner(x)
+
+
+for name in ("self", "class", "dict", "iterator", "attribute"):
+    REFUSED[f"a counter in a module, {name}"] = (lambda name=name: simple(Counting(name)), "count|total|ticks|last")
+
+
+@refused(r"tick")
+def a_counter_in_a_default():
+    def tick(counts=[0]):  # noqa: B006
+        counts[0] += 1
+        return counts[0]
+
+    return simple(loss=lambda out: (out * (2 if tick() > 3 else 1)).mean())
+
+
+@refused(r"calls")
+def a_counter_on_a_function():
+    def loss(out):
+        loss.calls += 1
+        return (out * (2 if loss.calls > 3 else 1)).mean()
+
+    loss.calls = 0
+    return simple(loss=loss)
+
+
+@refused(r"state")
+def a_counter_in_a_generator():
+    def forever():
+        number = 0
+        while True:
+            number += 1
+            yield number
+
+    numbers = forever()
+    return simple(loss=lambda out: (out * (2 if next(numbers) > 3 else 1)).mean())
+
+
+@refused(r"losses")
+def losses_gathered_inside():
+    losses = []
+
+    def loss(out):
+        losses.append(out.detach().mean())
+        return out.square().mean()
+
+    return simple(loss=loss)
+
+
+@refused(r"last_epoch|lr")
+def a_scheduler_inside():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        scheduler.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+# What changes between steps --------------------------------------------------------------------------------------------
+
+
+def third(change):
+    """Change something before the third step."""
+    return lambda number, model, optimizer: change(model, optimizer) if number == 2 else None
+
+
+@refused(r"training")
+def evaluation_mode():
+    return simple(mlp(nn.Dropout(0.5)), between=third(lambda model, optimizer: model.eval()))
+
+
+@refused(r"requires_grad|requires gradients")
+def a_layer_frozen_later():
+    return simple(between=third(lambda model, optimizer: model[0].requires_grad_(False)))
+
+
+@refused(r"weight")
+def a_parameter_replaced():
+    return simple(between=third(lambda model, optimizer: setattr(model[0], "weight", nn.Parameter(torch.ones(8, 6)))))
+
+
+@refused(r"weight|bias")
+def a_state_assigned():
+    def assign(model, optimizer):
+        model.load_state_dict({key: value.clone() for key, value in model.state_dict().items()}, assign=True)
+
+    return simple(between=third(assign))
+
+
+@right
+def a_state_loaded():
+    def load(model, optimizer):
+        model.load_state_dict({key: value * 0.5 for key, value in model.state_dict().items()})
+
+    return simple(between=third(load))
+
+
+@right
+def other_data_of_a_parameter():
+    return simple(between=third(lambda model, optimizer: setattr(model[0].weight, "data", torch.ones(8, 6))))
+
+
+@refused(r"strides")
+def other_strides_of_a_parameter():
+    return simple(between=third(lambda model, optimizer: setattr(model[0].weight, "data", torch.randn(6, 8).t())))
+
+
+@refused(r"dtype")
+def another_dtype():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x):
+            return self.inner(x.to(self.inner[0].weight.dtype))
+
+    return simple(Cast(), rule=torch.optim.SGD, between=third(lambda model, optimizer: model.double()))
+
+
+@refused(r"momentum|betas|weight_decay|eps")
+def another_setting():
+    return simple(between=third(lambda model, optimizer: optimizer.param_groups[0].update(eps=0.1)))
+
+
+@refused(r"params|param_groups")
+def a_parameter_group_more():
+    return simple(between=third(lambda model, optimizer: optimizer.add_param_group({"params": [torch.ones(3)]})))
+
+
+@refused(r"hook")
+def a_hook_added_later():
+    return simple(between=third(lambda model, optimizer: model[0].register_forward_hook(lambda m, a, o: o * 2)))
+
+
+@refused(r"hook")
+def a_hook_on_a_parameter_added_later():
+    return simple(between=third(lambda model, optimizer: model[0].weight.register_hook(lambda grad: grad * 2)))
+
+
+@refused(r"autocast")
+def autocast_entered_outside():
+    context = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    def between(number, model, optimizer):
+        if number == 2:
+            context.__enter__()
+        if number == 4:
+            context.__exit__(None, None, None)
+
+    return simple(between=between)
+
+
+@refused(r"grad mode|gradients are")
+def no_gradients_outside():
+    context = torch.no_grad()
+
+    def between(number, model, optimizer):
+        if number == 2:
+            context.__enter__()
+        if number == 3:
+            context.__exit__(None, None, None)
+
+    return simple(loss=lambda out: out.square().mean().requires_grad_(), between=between)
+
+
+@refused(r"default dtype")
+def another_default_dtype():
+    def between(number, model, optimizer):
+        torch.set_default_dtype(torch.float64 if number == 2 else torch.float32)
+
+    return simple(loss=lambda out: (out * torch.ones(4)).mean(), between=between)
+
+
+SCALE = 1.0
+
+
+@refused(r"SCALE")
+def a_global_number_changed():
+    def between(number, model, optimizer):
+        global SCALE
+        SCALE = 2.0 if number == 2 else 1.0
+
+    return simple(loss=lambda out: (out * SCALE).mean(), between=between)
+
+
+@refused(r"scale")
+def a_number_in_a_closure_changed():
+    scale = 1.0
+
+    def between(number, model, optimizer):
+        nonlocal scale
+        scale = 2.0 if number == 2 else 1.0
+
+    return simple(loss=lambda out: (out * scale).mean(), between=between)
+
+
+@refused(r"table")
+def a_tensor_in_a_closure_rebound():
+    table = torch.ones(4)
+
+    def between(number, model, optimizer):
+        nonlocal table
+        if number == 2:
+            table = torch.full((4,), 2.0)
+
+    return simple(loss=lambda out: (out * table).mean(), between=between)
+
+
+@right
+def a_tensor_in_a_closure_changed_in_place():
+    table = torch.ones(4)
+    return simple(
+        loss=lambda out: (out * table).mean(), between=lambda number, model, optimizer: table.fill_(number + 1.0)
+    )
+
+
+@dataclass
+class Settings:
+    scale: float = 1.0
+    parts: list[float] = field(default_factory=lambda: [1.0, 2.0])
+
+
+@refused(r"scale")
+def an_attribute_changed():
+    settings = Settings()
+    return simple(
+        loss=lambda out: (out * settings.scale).mean(), between=third(lambda m, o: setattr(settings, "scale", 3.0))
+    )
+
+
+@refused(r"parts")
+def a_list_changed():
+    settings = Settings()
+    return simple(
+        loss=lambda out: (out * settings.parts[1]).mean(), between=third(lambda m, o: settings.parts.append(3.0))
+    )
+
+
+@refused(r"array")
+def an_array_changed_in_place():
+    array = np.ones(4, dtype=np.float32)
+    return simple(loss=lambda out: (out * torch.tensor(array)).mean(), between=third(lambda m, o: array.fill(2.0)))
+
+
+@refused(r"p changed|p was|\.p")
+def another_rate_of_dropout():
+    return simple(mlp(nn.Dropout(0.5)), between=third(lambda model, optimizer: setattr(model[2], "p", 0.1)))
+
+
+@refused(r"settings|scale")
+def an_argument_object_changed():
+    settings = Settings()
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x, settings):
+        optimizer.zero_grad()
+        value = (model(x) * settings.scale).mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    rows = [(row[0], settings) for row in batches((5, 6))]
+    return Loop(
+        step, rows, lambda: state_of(model, optimizer), lambda n: setattr(settings, "scale", 2.0) if n == 2 else None
+    )
+
+
+# Values looked at ------------------------------------------------------------------------------------------------------
+
+
+@refused(r"value of a tensor")
+def a_branch_on_the_loss():
+    return simple(loss=lambda out: out.square().mean() if out.sum() > 0 else out.abs().mean())
+
+
+@refused(r"value of a tensor|branches")
+def an_averaged_model():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    average = torch.optim.swa_utils.AveragedModel(model)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        average.update_parameters(model)
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), *average.parameters()])
+
+
+@refused(r"value of a tensor|closure")
+def lbfgs():
+    model = mlp()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            value = model(x).square().mean()
+            value.backward()
+            return value
+
+        return optimizer.step(closure)
+
+    return Loop(step, batches((5, 6)), lambda: list(model.parameters()))
+
+
+@right
+def sgd_with_a_closure():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x):
+        def closure():
+            optimizer.zero_grad()
+            value = model(x).square().mean()
+            value.backward()
+            return value
+
+        return optimizer.step(closure)
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+class Lookahead(torch.optim.Optimizer):
+    """An optimizer as people write them: a Python counter in its state, and something every k steps."""
+
+    def __init__(self, params, lr=0.1, kind="number"):
+        super().__init__(params, {"lr": lr})
+        self.kind = kind
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for param in group["params"]:
+                state = self.state[param]
+                if not state:
+                    state["step"] = 0 if self.kind == "number" else torch.tensor(0.0)
+                state["step"] += 1
+                param.add_(param.grad, alpha=-group["lr"])
+                if self.kind == "number" and state["step"] % 3 == 0:
+                    param.mul_(0.5)
+                if self.kind != "number" and state["step"] % 3 == 0:
+                    param.mul_(0.5)
+
+
+@refused(r"step")
+def an_optimizer_that_counts_in_python():
+    return simple(rule=Lookahead)
+
+
+@refused(r"value of a tensor")
+def an_optimizer_that_branches_on_a_tensor():
+    return simple(rule=Lookahead, kind="tensor")
+
+
+@refused(r"branches|values that are others|changes")
+def asgd():
+    return simple(rule=torch.optim.ASGD)
+
+
+@refused(r"branches|values that are others|changes")
+def asgd_foreach():
+    return simple(rule=torch.optim.ASGD, foreach=True)
+
+
+@refused(r"branches")
+def radam():
+    return simple(rule=torch.optim.RAdam)
+
+
+@refused(r"branches|value of a tensor")
+def adafactor():
+    return simple(rule=torch.optim.Adafactor)
+
+
+@refused(r"branches|value of a tensor")
+def adafactor_foreach():
+    return simple(rule=torch.optim.Adafactor, foreach=True)
+
+
+# Arguments -------------------------------------------------------------------------------------------------------------
+
+
+@right
+def the_same_tensor_twice():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        value = (model(x) - y[:, :4]).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, [(row[0], row[0]) for row in batches((5, 6))], lambda: state_of(model, optimizer))
+
+
+@refused(r"same")
+def the_same_tensor_twice_and_then_two():
+    loop = the_same_tensor_twice()
+    loop.batches[3:] = [(row[0], row[0] + 1) for row in loop.batches[3:]]
+    return loop
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    y: torch.Tensor
+    name: str = "train"
+
+
+@right
+def a_dataclass_batch():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(batch):
+        optimizer.zero_grad()
+        value = (model(batch.x) - batch.y).square().mean()
+        value.backward()
+        optimizer.step()
+        return {"loss": value}
+
+    return Loop(step, [(Batch(x, y),) for x, y in batches((5, 6), (5, 4))], lambda: state_of(model, optimizer))
+
+
+@refused(r"shares memory|share memory")
+def an_argument_that_is_a_parameter_s_memory():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x, w):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value + w.sum()
+
+    rows = [(row[0], model[0].weight.detach()) for row in batches((5, 6))]
+    return Loop(step, rows, lambda: state_of(model, optimizer))
+
+
+@refused(r"subclass|Marked")
+def a_subclass_of_tensors():
+    class Marked(torch.Tensor):
+        pass
+
+    loop = simple()
+    loop.batches = [(row[0].as_subclass(Marked),) for row in loop.batches]
+    return loop
+
+
+@refused(r"nested|layout|subclass")
+def nested_tensors():
+    weight = torch.ones(3, requires_grad=True)
+
+    def step(x):
+        value = (x * weight).values().sum() if x.is_nested else x.sum()
+        value.backward()
+        return value
+
+    rows = [(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged),) for _ in range(5)]
+    return Loop(step, rows, lambda: [weight])
+
+
+@refused(r"array|tensor")
+def an_array_as_an_argument():
+    model = mlp()
+    return Loop(
+        lambda x: model(torch.as_tensor(x)).sum(), [(np.ones((5, 6), dtype=np.float32),)] * 5, lambda: state_of(model)
+    )
+
+
+@right
+def accumulated_gradients():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        value = model(x).square().mean()
+        value.backward()
+        return value
+
+    def between(number):
+        if number % 2 == 1:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), between)
