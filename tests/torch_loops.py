@@ -505,6 +505,38 @@ for name in ("self", "class", "dict", "iterator", "attribute"):
     REFUSED[f"a counter in a module, {name}"] = (lambda name=name: simple(Counting(name)), "count|total|ticks|last")
 
 
+@right
+def a_setting_found_out_once():
+    class Lazy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.kind, self.options = mlp(), None, {}
+
+        def forward(self, x):
+            if self.kind is None:
+                self.kind = "regression"
+            self.options["width"] = x.shape[1]
+            return self.inner(x) * (2 if self.kind == "regression" else 3)
+
+    return simple(Lazy())
+
+
+@refused(r"warmed|runs")
+def a_first_step_that_does_more():
+    class Warming(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.warmed = mlp(), False
+
+        def forward(self, x):
+            if not self.warmed:
+                self.warmed = True
+                x = x * 2
+            return self.inner(x)
+
+    return simple(Warming())
+
+
 @refused(r"tick")
 def a_counter_in_a_default():
     def tick(counts=[0]):  # noqa: B006
@@ -626,7 +658,7 @@ def another_dtype():
     return simple(Cast(), rule=torch.optim.SGD, between=third(lambda model, optimizer: model.double()))
 
 
-@refused(r"momentum|betas|weight_decay|eps")
+@refused(r"eps")
 def another_setting():
     return simple(between=third(lambda model, optimizer: optimizer.param_groups[0].update(eps=0.1)))
 
@@ -889,6 +921,118 @@ def adafactor():
 @refused(r"branches|value of a tensor")
 def adafactor_foreach():
     return simple(rule=torch.optim.Adafactor, foreach=True)
+
+
+@right
+def one_cycle_of_rate_and_betas():
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=12)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), lambda number: scheduler.step())
+
+
+@right
+def momentum_and_weight_decay_that_change():
+    def between(number, model, optimizer):
+        optimizer.param_groups[0]["momentum"] *= 0.9
+        optimizer.param_groups[0]["weight_decay"] *= 1.5
+
+    return simple(rule=torch.optim.SGD, momentum=0.9, weight_decay=0.1, nesterov=True, between=between)
+
+
+@refused(r"momentum")
+def momentum_that_ends():
+    def between(number, model, optimizer):
+        if number == 2:
+            optimizer.param_groups[0]["momentum"] = 0.0
+
+    return simple(rule=torch.optim.SGD, momentum=0.9, between=between)
+
+
+def scaled(fused=False, clip=False, rule=torch.optim.AdamW):
+    """Mixed precision with a scale so large that some steps overflow."""
+    model = mlp()
+    options = {"fused": True} if fused else {}
+    optimizer = rule(model.parameters(), lr=0.01, **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=2)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = (model(x) * 1000).square().mean()
+        scaler.scale(value).backward()
+        if clip:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        return value
+
+    def tensors():
+        # A scale that was not used yet is the one it begins with.
+        inner = [scaler._scale, scaler._growth_tracker]
+        return [*state_of(model, optimizer), *(value for value in inner if value is not None)]
+
+    rows = [(x * 10.0 ** -(5 * i),) for i, (x,) in enumerate(batches((5, 6)))]
+    return Loop(step, rows, tensors)
+
+
+RIGHT["gradient scaler"] = scaled
+RIGHT["gradient scaler, fused"] = lambda: scaled(fused=True)
+RIGHT["gradient scaler, clipped"] = lambda: scaled(clip=True)
+RIGHT["gradient scaler, momentum"] = lambda: scaled(rule=lambda p, lr: torch.optim.SGD(p, lr, momentum=0.9))
+
+
+@refused(r"update\(\)")
+def a_gradient_scaler_updated_outside():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        return value
+
+    def between(number):
+        if number:
+            scaler.update()
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), between)
+
+
+@right
+def no_layer_is_left_out():
+    def loss(out):
+        return out.square().mean() if torch.rand([]) < 0.0 else functional.dropout(out, 0.5).abs().mean()
+
+    return simple(loss=loss)
+
+
+@refused(r"value of a tensor")
+def layers_left_out_at_random():
+    return simple(loss=lambda out: out.square().mean() if torch.rand([]) < 0.5 else out.abs().mean())
+
+
+@refused(r"branches on a value")
+def a_branch_on_an_argument():
+    model = mlp()
+
+    def step(x):
+        return model(x).sum() if (x[0] > -9).all() else model(x).mean()
+
+    rows = batches((5, 6))
+    rows[3][0].fill_(-10.0)
+    return Loop(step, rows, lambda: state_of(model))
 
 
 # Arguments -------------------------------------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ def test_changed_settings_are_refused_and_a_changed_rate_is_not(planned):
     training.optimizer.param_groups[0]["lr"] = 0.05
     step(*training.batches[0])
     training.optimizer.param_groups[0]["momentum"] = 0.5
-    with pytest.raises(InputError, match="optimizer 0: momentum changed since the step was captured"):
-        step(*training.batches[0])
-    training.optimizer.param_groups[0]["momentum"] = 0.9
+    step(*training.batches[0])
+    for key, value in (("momentum", 0.0), ("dampening", 0.5)):
+        before = training.optimizer.param_groups[0][key]
+        training.optimizer.param_groups[0][key] = value
+        with pytest.raises(InputError, match=f"optimizer 0: {key} changed since the step was captured"):
+            step(*training.batches[0])
+        training.optimizer.param_groups[0][key] = before

@@ -65,7 +65,8 @@ class CallGroup:
 def scalar_names(call: Call) -> set[str]:
     """Return the names of the numbers read from tensors that a call's operands are computed from."""
     scalars = [leaf for leaf in tree_flatten((call.args, call.kwargs))[0] if isinstance(leaf, Scalar)]
-    return {name for scalar in scalars for name in inputs_of(scalar.expression) if name.startswith("item_")}
+    names = {name for scalar in scalars for name in inputs_of(scalar.expression) if name.startswith("item_")}
+    return names if call.unless is None else names | {call.unless}
 
 
 def last_uses(groups: Sequence[CallGroup]) -> dict[int, int]:

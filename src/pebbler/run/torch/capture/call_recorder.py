@@ -5,7 +5,9 @@ Which tensors share memory is read off the storages of the fake tensors, what is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +18,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -34,18 +35,12 @@ from pebbler.run.torch.capture.operators import (
     tensors_written,
 )
 from pebbler.run.torch.capture.questions import certain_answer, question_about
-from pebbler.run.torch.capture.random_state import RecordedGenerator
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 
-__all__ = ["CallRecorder", "ItemReader", "call_item"]
+__all__ = ["CallRecorder", "call_item"]
 
 aten = torch.ops.aten
-_QUESTIONS = frozenset(
-    getattr(torch.Tensor, name)
-    for name in ("__bool__", "__float__", "__int__", "__index__", "__complex__", "__contains__", "item", "tolist", "is_nonzero",
-                 "equal", "numpy", "__array__", "__format__", "__repr__")
-) | {torch.is_nonzero, torch.equal}  # fmt: skip
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
@@ -308,25 +303,15 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         )
         return self.scalars.number(name, 2.0, 9.0)
 
-
-class ItemReader(TorchFunctionMode):  # type: ignore[misc]
-    """Lets optimizers read their step counters as traced numbers; anything else that asks for a value is refused later."""
-
-    def __init__(self, recorder: CallRecorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.item and args[0].dim() == 0 and in_optimizer():
-            return self.recorder.item(args[0])
-        kwargs = kwargs or {}
-        if isinstance(kwargs.get("generator"), RecordedGenerator):
-            kwargs = {**kwargs, "generator": None}  # torch's own, which draws come from anyway
-        before, self.recorder.calling = self.recorder.calling, func not in _QUESTIONS
-        try:
-            return func(*args, **kwargs)
-        finally:
-            self.recorder.calling = before
+    @contextmanager
+    def only_if_zero(self, tensor: torch.Tensor) -> Iterator[None]:
+        """Record that the calls inside run only in steps where a number in a tensor is zero."""
+        fake = self.enter(tensor)
+        self.item(fake)
+        name, start = f"item_{self.items - 1}", len(self.record.calls)
+        yield
+        for i in range(start, len(self.record.calls)):
+            self.record.calls[i] = replace(self.record.calls[i], unless=name)
 
 
 def _require_plain(tensor: torch.Tensor) -> None:

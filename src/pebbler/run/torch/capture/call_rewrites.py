@@ -91,6 +91,8 @@ def _elide_copies(record: Record, calls: list[Call], kept: set[int]) -> list[Cal
         for s in call.reads:
             uses.setdefault(s, []).append(i)
     for i, call in enumerate(calls):
+        if call.unless is not None:
+            continue
         if call.func is not aten.copy_.default or len(call.args) < 2 or not isinstance(call.args[1], TensorRef):
             continue
         target, source = (record.tensors[ref.number] for ref in call.args[:2])

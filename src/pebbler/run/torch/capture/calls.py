@@ -92,6 +92,7 @@ class Call:
     where: str = ""
     backward: bool = False  # whether autograd's backward pass made it
     grad: bool = False  # whether gradients were enabled: a few kernels look
+    unless: str | None = None  # left out in steps where the number of this name is not zero
 
     @property
     def name(self) -> str:

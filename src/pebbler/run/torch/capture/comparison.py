@@ -40,7 +40,7 @@ def find_scalars(record: Record, scalars: Scalars, again: Record, others: Scalar
 
 
 def _compared(record: Record, scalars: Scalars, call: Call, again: Record, others: Scalars, twin: Call) -> Call:
-    if str(call.func) != str(twin.func) or call.grad != twin.grad:
+    if (str(call.func), call.grad, call.unless) != (str(twin.func), twin.grad, twin.unless):
         raise InputError(
             f"{call.where}: the step runs {call.func}, and in the next step {twin.func}; a plan needs the same ones"
         )

@@ -17,7 +17,7 @@ import torch
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.executed_code import ExecutedCode, package_of
 from pebbler.run.torch.capture.holders import Holder
-from pebbler.run.torch.capture.python_state import PythonState, same_value, shown_value
+from pebbler.run.torch.capture.python_state import Change, PythonState, same_value, shown_value
 from pebbler.run.torch.capture.source_lines import line_of
 from pebbler.run.torch.capture.step_state import StepState
 
@@ -40,7 +40,11 @@ class _Watch(NamedTuple):
 class Guards:
     """Checks that a step still depends on what it depended on when it was recorded."""
 
-    def __init__(self, state: StepState, code: ExecutedCode, roots: list[tuple[str, Any]]) -> None:
+    def __init__(
+        self, state: StepState, code: ExecutedCode, roots: list[tuple[str, Any]], settled: Sequence[Change] = ()
+    ) -> None:
+        """Look at everything that `code` may have read; each of `settled` may be as it was or as it is after a step."""
+        self._settled = {change.name: change for change in settled}
         self._where = line_of(state.step)
         functions = [(f.__qualname__, f) for f in code.functions()]
         reads = _Reads(code, state)
@@ -78,10 +82,14 @@ class Guards:
             new = now[i] if i < len(now) else _ABSENT
             if watch.alike(new, old):
                 continue
-            if not same_value(old, new):
+            settled = self._settled.get(watch.name(i))
+            if settled is not None and (same_value(settled.old, new) or same_value(settled.new, new)):
+                watch.expected[i] = new
+            elif not same_value(old, new):
                 change = f" ({shown_value(old)}, now {'gone' if new is _ABSENT else shown_value(new)})"
                 raise InputError(self._message(watch.name(i), change))
-            watch.expected[i] = new
+            else:
+                watch.expected[i] = new
 
     def _explain_tensors(self) -> None:
         for name, tensor, old in zip(self._names, self._tensors, self._looks, strict=True):

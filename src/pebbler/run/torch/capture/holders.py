@@ -186,6 +186,8 @@ def _token(value: Any) -> Token | None:
 def _attributes(value: Any) -> dict[Any, Any]:
     if isinstance(value, torch.optim.Optimizer):
         return {key: item for key, item in vars(value).items() if key not in _HIDDEN_IN_OPTIMIZERS}
+    if isinstance(value, torch.amp.GradScaler):
+        return {key: item for key, item in vars(value).items() if key != "_per_optimizer_states"}
     return dict(vars(value))
 
 

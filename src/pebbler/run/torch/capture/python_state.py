@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,20 @@ import torch
 from pebbler.run.torch.capture.executed_code import is_library, named_globals, package_of
 from pebbler.run.torch.capture.holders import ABSENT, PLAIN, Holder, Token, kinds_of
 
-__all__ = ["PythonState", "same_value", "shown_value"]
+__all__ = ["Change", "PythonState", "same_value", "shown_value"]
 
 _MOST_OBJECTS = 200_000
+
+
+class Change(NamedTuple):
+    """Something that is not what it was."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} was {shown_value(self.old)}, is {shown_value(self.new)}"
 
 
 class PythonState:
@@ -28,8 +39,8 @@ class PythonState:
     >>> counts = {"steps": 3}
     >>> state = PythonState([("counts", counts)])
     >>> counts["steps"] += 1
-    >>> state.changes()
-    [("counts['steps']", "counts['steps'] was 3, is 4")]
+    >>> [str(change) for change in state.changes()]
+    ["counts['steps'] was 3, is 4"]
     >>> state.restore()
     >>> counts
     {'steps': 3}
@@ -86,16 +97,15 @@ class PythonState:
             self._named.add((id(namespace), name))
             self._keep(Holder(path, (namespace, name), "global"))
 
-    def changes(self) -> list[tuple[str, str]]:
-        """Return what differs from what it was: its name, and the difference as text."""
+    def changes(self) -> list[Change]:
+        """Return what differs from what it was."""
         found = []
         for holder in self.holders:
             now = holder.read()
             for key in [*holder.before, *(key for key in now if key not in holder.before)]:
                 old, new = holder.before.get(key, ABSENT), now.get(key, ABSENT)
                 if old is not new and not same_value(old, new):
-                    name = holder.name(key)
-                    found.append((name, f"{name} was {shown_value(old)}, is {shown_value(new)}"))
+                    found.append(Change(holder.name(key), old, new))
         return found
 
     def restore(self) -> None:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Scalar, TensorRef
 
-__all__ = ["Question", "certain_answer", "question_about"]
+__all__ = ["ValueQuestion", "certain_answer", "question_about"]
 
 aten = torch.ops.aten
 _MOST_CALLS = 48
@@ -26,7 +26,7 @@ Resolve = Callable[[Place], Any]
 
 
 @dataclass(frozen=True)
-class Question:
+class ValueQuestion:
     """The calls that lead from what exists before the step to a tensor of one element, and the answer when it was recorded."""
 
     record: Record
@@ -67,7 +67,7 @@ def _view(record: Record, roots: dict[int, torch.Tensor], number: int) -> torch.
     return torch.as_strided(root, info.shape, info.stride, root.storage_offset() + info.offset - first.offset)
 
 
-def question_about(record: Record, number: int, resolve: Resolve, where: str) -> Question | None:
+def question_about(record: Record, number: int, resolve: Resolve, where: str) -> ValueQuestion | None:
     """Return a question with its answer, None where it cannot be asked before the step runs."""
     wanted = {record.tensors[number].storage}
     calls: list[Call] = []
@@ -86,7 +86,7 @@ def question_about(record: Record, number: int, resolve: Resolve, where: str) ->
     if any(storage in changed for storage, _ in places):
         return None  # to ask would be to change it
     snapshot = replace(record, tensors=list(record.tensors), storages=list(record.storages))
-    question = Question(snapshot, tuple(reversed(calls)), number, tuple(places), None, where)
+    question = ValueQuestion(snapshot, tuple(reversed(calls)), number, tuple(places), None, where)
     return replace(question, answer=question.ask(resolve))
 
 

@@ -21,8 +21,10 @@ from pebbler.errors import InputError, PebblerError
 from pebbler.run.torch.capture.calls import Place, Record
 from pebbler.run.torch.capture.comparison import find_scalars
 from pebbler.run.torch.capture.executed_code import ExecutedCode
+from pebbler.run.torch.capture.gradient_scaling import begin_scalers
 from pebbler.run.torch.capture.guards import Guards
-from pebbler.run.torch.capture.python_state import PythonState
+from pebbler.run.torch.capture.holders import PLAIN
+from pebbler.run.torch.capture.python_state import Change, PythonState
 from pebbler.run.torch.capture.random_state import untouched_generators
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.source_lines import line_of, line_of_error
@@ -52,12 +54,12 @@ def record_phases(state: StepState) -> tuple[list[Recording], Guards]:
         compared = [_compared(recordings[-2], recordings[-1])]
         for number, first in enumerate(recordings[:-2]):
             if number == 0:
-                session.put_back()
+                state.restore()
             again = session.take()
             compared.insert(number, _compared(first, again))
     finally:
         session.put_back()
-    return compared, Guards(state, session.code, _roots(state))
+    return compared, Guards(state, session.code, _roots(state), session.settled)
 
 
 def _compared(recording: Recording, again: Recording) -> Recording:
@@ -73,13 +75,26 @@ class _Session:
     def __init__(self, state: StepState) -> None:
         self.state, self.code = state, ExecutedCode()
         self.python = [PythonState(_roots(state))]
+        self.settled: list[Change] = []  # what the first run set for good
         self.runs = 0
+        first = self.python[0]
+        state.scalers = begin_scalers(
+            (holder.owner for holder in first.holders if holder.kind == "attributes"), state.leaves
+        )
+        if state.scalers:
+            self.python[0] = PythonState(_roots(state))  # with their scale
         state.know_tensors(self.python[0].tensors)
         refuse_wrappers(self.python[0])
 
     def until_it_repeats(self) -> list[Recording]:
         """Record until two recordings read the same optimizer state and gradients."""
-        recordings = [self.take()]
+        recordings = [self.take(first=True)]
+        if self.settled:
+            # The same step once more, with what it has set: it must do the same, and set nothing else.
+            self.state.restore()
+            recordings.append(self.take())
+            _compared(*recordings)
+            del recordings[0]
         # Now it is known which code runs, and what that can reach.
         functions = [(f.__qualname__, f) for f in self.code.functions()]
         self.python.append(PythonState([*_roots(self.state), *functions], self.code.globals()))
@@ -91,8 +106,8 @@ class _Session:
             f"the step still makes new state after {_MOST_PHASES} steps; only state of a fixed number can be planned"
         )
 
-    def take(self) -> Recording:
-        """Record once more; refuse what changes Python state."""
+    def take(self, first: bool = False) -> Recording:
+        """Record once more; refuse what changes Python state, but for plain values that the first run sets."""
         self.runs += 1
         generators = {id(g): g for python in self.python for g in python.generators}
         with ExitStack() as stack:
@@ -108,9 +123,12 @@ class _Session:
                     f"{line_of_error(error)}: while the step was recorded on tensors without numbers it raised "
                     f"{type(error).__name__}: {error}"
                 ) from error
-        for python in self.python:
+        for python in self.python[-1:] if self.settled else self.python:
             changes = python.changes()
-            if changes:
+            if first and changes and all(isinstance(change.new, PLAIN) for change in changes):
+                self.settled = changes
+                self.python.append(PythonState(_roots(self.state)))
+            elif changes:
                 self._refuse(changes)
         places = [storage.place for storage in record.storages if storage.place is not None]
         return Recording(record, scalars, frozenset(place for place in places if place[0] in ("state", "grad")))
@@ -121,13 +139,12 @@ class _Session:
         for python in reversed(self.python):
             python.restore()
 
-    def _refuse(self, changes: list[tuple[str, str]]) -> None:
-        name, text = changes[0]
+    def _refuse(self, changes: list[Change]) -> None:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
-        where = self.code.line_that_stores(name) or line_of(self.state.step)
+        where = self.code.line_that_stores(changes[0].name) or line_of(self.state.step)
         raise InputError(
-            f"{where}: the step changes something besides tensors, which a plan would not do: {text}{more}; do that outside of the "
-            "step, or run one step before planning if it happens only once"
+            f"{where}: the step changes something besides tensors, which a plan would not do: {changes[0]}{more}; do that "
+            "outside of the step, or run one step before planning if it happens only once"
         )
 
 

@@ -16,16 +16,19 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
-from pebbler.run.torch.capture.arguments import fields_of, flatten_arguments
-from pebbler.run.torch.capture.call_recorder import CallRecorder, ItemReader
+from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Place, Record, TensorRef
 from pebbler.run.torch.capture.eager_answers import eager_answers
+from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
+from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.python_state import same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of
+from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
 
-__all__ = ["StepState", "is_data", "settings"]
+__all__ = ["StepState", "is_data"]
 
 
 class StepState:
@@ -43,6 +46,7 @@ class StepState:
                 )
         self.optimizers: list[Optimizer] = []
         self.tensors: list[torch.Tensor] = []  # whatever else the step refers to
+        self.scalers: list[torch.amp.GradScaler] = []
         self.generators: list[torch.Generator] = []  # that it draws from, besides torch's own
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
@@ -146,7 +150,15 @@ class StepState:
         for number, optimizer in enumerate(self.optimizers):
             self._find_state(number, optimizer)
         numbers = self._state_numbers()
-        with self._hooks(scalars), eager_answers(), recorded_generators(recorder), ItemReader(recorder), recorder:
+        scaling = recorded_scalers(self.scalers, recorder.only_if_zero)
+        with (
+            self._hooks(scalars),
+            eager_answers(),
+            recorded_generators(recorder),
+            scaling,
+            ItemReader(recorder),
+            recorder,
+        ):
             torch.clear_autocast_cache()  # of weights cast before, real ones or those of an earlier recording
             result = self.step(*self.args, **self.keywords)
         self._refuse_numbers(numbers)
@@ -221,7 +233,7 @@ class StepState:
 
     @contextmanager
     def _hooks(self, scalars: Scalars) -> Any:
-        rates: list[tuple[dict[str, Any], Any]] = []
+        traced: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
         def before(optimizer: Optimizer, *_: Any) -> None:
             if not any(known is optimizer for known in self.optimizers):
@@ -229,21 +241,18 @@ class StepState:
                 number = len(self.optimizers) - 1
                 self._states[number] = {param: dict(state) for param, state in optimizer.state.items()}
                 self._find_state(number, optimizer)
-                self.hyper.append([settings(group) for group in optimizer.param_groups])
+                self.hyper.append([fixed_settings(group) for group in optimizer.param_groups])
             number = next(i for i, known in enumerate(self.optimizers) if known is optimizer)
             for g, group in enumerate(optimizer.param_groups):
-                if settings(group) != self.hyper[number][g]:
+                if fixed_settings(group) != self.hyper[number][g]:
                     raise InputError("the step changes the optimizer's settings; do that between steps")
-                rate = group["lr"]
-                if isinstance(rate, int | float):
-                    rates.append((group, rate))
-                    # Any value does: the step runs on tensors without numbers.
-                    group["lr"] = scalars.number(f"lr_{number}_{g}", 0.001, 0.002)
+            # Any values do: the step runs on tensors without numbers.
+            traced.extend(traced_groups(optimizer, scalars, number))
 
         def after(optimizer: Optimizer, *_: Any) -> None:
-            for group, rate in rates:
-                group["lr"] = rate
-            rates.clear()
+            for group, before in traced:
+                group.update(before)
+            traced.clear()
 
         hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
         try:
@@ -274,10 +283,3 @@ def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     looks = [(t.shape, t.stride(), t.storage_offset(), t.dtype) for t in (one, other)]
     return looks[0] == looks[1]
-
-
-def settings(group: dict[str, Any]) -> dict[str, Any]:
-    """Return what an operator's operands may depend on, besides the learning rate."""
-    plain = {key: value for key, value in group.items() if key not in ("params", "lr", "initial_lr")}
-    settings = {key: value for key, value in plain.items() if not isinstance(value, torch.Tensor)}
-    return settings | {"lr is a tensor": isinstance(group["lr"], torch.Tensor)}

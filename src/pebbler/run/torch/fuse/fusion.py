@@ -107,7 +107,7 @@ def is_fusable(record: Record, group: CallGroup, device: str) -> bool:
 
 
 def _is_plain(record: Record, call: Call, device: str) -> bool:
-    if call.random or call.scalar is not None or call.statistics or not hasattr(call.func, "overloadpacket"):
+    if call.random or call.scalar or call.unless or call.statistics or not hasattr(call.func, "overloadpacket"):
         return False
     if any(isinstance(leaf, Scalar) for leaf in record.leaves(call)):
         return False

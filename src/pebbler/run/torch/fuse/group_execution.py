@@ -14,6 +14,7 @@ from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Constant, Record, Scalar, TensorRef
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.scalars import evaluate
+from pebbler.run.torch.capture.settings import SAMPLES
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 
 __all__ = ["compile_kernels", "own_random_numbers", "run_group", "sample_operands", "take_view"]
@@ -102,4 +103,4 @@ class _AnyNumber(dict[str, float]):
     """Stands for learning rates and step counters where only the time counts."""
 
     def __missing__(self, key: str) -> float:
-        return 0.001 if key.startswith("lr") else 3.0
+        return SAMPLES.get(key.split("_")[0], 3.0)

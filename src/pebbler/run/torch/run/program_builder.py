@@ -6,6 +6,7 @@ FX frees after the last use is what the plan drops.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,21 @@ def restore_generator(device: str, state: torch.Tensor) -> None:
         torch.set_rng_state(state)
 
 
+@functools.cache
+def unless(func: Any) -> Any:
+    """Return a function that takes a number first, and returns None instead of calling `func` where that is not zero.
+
+    >>> unless(len)(0.0, "abc"), unless(len)(1.0, "abc")
+    (3, None)
+    """
+
+    def run(number: float, *args: Any, **kwargs: Any) -> Any:
+        return None if number else func(*args, **kwargs)
+
+    run.__name__ = f"unless_{getattr(func, '__name__', 'call').replace('.', '_')}"
+    return run
+
+
 class ProgramBuilder:
     """Builds the program of a plan for a phase; fused ops run call by call without `kernels`."""
 
@@ -69,6 +85,8 @@ class ProgramBuilder:
         self.states: dict[str, torch.fx.Node] = {}
         self.ran: set[str] = set()
         self.grad = False
+        self.unless: torch.fx.Node | None = None  # the number that the current call depends on
+        self.conditional: dict[int, torch.fx.Node] = {}  # storage -> the number that it depends on whether it is made
         self.storage_of = {name: s for s, name in phase.storage_names.items()}
         self.copies: dict[int, torch.fx.Node] = {}  # storage -> its copy on the host
         self.storing: dict[int, torch.fx.Node] = {}  # the same, while the store may still be under way
@@ -169,8 +187,10 @@ class ProgramBuilder:
             self._set_root(s, root)
 
     def _call(self, call: Call, again: bool) -> None:
+        self.unless = None if call.unless is None else self.numbers[call.unless]
         if call.scalar is not None:
-            self.numbers[call.scalar] = self.graph.call_function(call_item, (self._tensor(call.args[0].number),))
+            self.numbers[call.scalar] = self._node(call_item, (self._tensor(call.args[0].number),))
+            self.unless = None
             return
 
         def operand(leaf: Any) -> Any:
@@ -188,12 +208,21 @@ class ProgramBuilder:
         if call.grad != self.grad:
             self.grad = call.grad
             self.graph.call_function(torch._C._set_grad_enabled, (self.grad,))
-        node = self.graph.call_function(call.func, args, kwargs)
+        node = self._node(call.func, args, kwargs)
         node.meta["changes"] = self._places((*call.mutates, *(() if again else call.statistics)))
         for storage, ref, index in self.record.results(call):
-            root = node if index is None else self.graph.call_function(operator.getitem, (node, index))
+            root = node if index is None else self._node(operator.getitem, (node, index))
             root.meta["made"] = self.record.tensors[ref.number]
             self._set_root(storage, root)
+            if self.unless is not None:
+                self.conditional[storage] = self.unless
+        self.unless = None
+
+    def _node(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> torch.fx.Node:
+        """Return a node that calls a function, unless the number that the current call depends on is not zero."""
+        if self.unless is None:
+            return self.graph.call_function(func, args, kwargs or {})
+        return self.graph.call_function(unless(func), (self.unless, *args), kwargs or {})
 
     def _places(self, storages: Iterable[int]) -> list[Place]:
         """Return where those storages are found that outlive the step."""
@@ -206,7 +235,7 @@ class ProgramBuilder:
             return self.numbers[rest[0]]
         if kind == "constant":
             return rest[0]
-        return self.graph.call_function(getattr(operator, kind), tuple(self._expression(part) for part in rest))
+        return self._node(getattr(operator, kind), tuple(self._expression(part) for part in rest))
 
     # Tensors ----------------------------------------------------------------------------------------------------------
 
@@ -229,7 +258,13 @@ class ProgramBuilder:
             return root
         if number not in views:
             distance = info.offset - first.offset
-            views[number] = self.graph.call_function(take_view, (root, list(info.shape), list(info.stride), distance))
+            view = (root, list(info.shape), list(info.stride), distance)
+            condition = self.conditional.get(info.storage)
+            views[number] = (
+                self.graph.call_function(take_view, view)
+                if condition is None
+                else self.graph.call_function(unless(take_view), (condition, *view))
+            )
         return views[number]
 
     def _drop(self, storage: int, level: str) -> None:
@@ -282,4 +317,4 @@ def _rates(phase: Phase) -> set[str]:
     calls = (call for group in phase.groups for call in group.calls)
     leaves = (leaf for call in calls for leaf in phase.record.leaves(call))
     names = {name for leaf in leaves if isinstance(leaf, Scalar) for name in inputs_of(leaf.expression)}
-    return {name for name in names if name.startswith("lr_")}
+    return {name for name in names if not name.startswith("item_")}

@@ -10,13 +10,14 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pebbler.errors import InputError
 from pebbler.game.moves import Move
-from pebbler.run.torch.capture.arguments import flatten_arguments
 from pebbler.run.torch.capture.calls import TensorInfo, TensorRef, shown
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.python_state import same_value
-from pebbler.run.torch.capture.scalars import evaluate
-from pebbler.run.torch.capture.step_state import is_data, settings
+from pebbler.run.torch.capture.scalars import evaluate, inputs_of
+from pebbler.run.torch.capture.settings import fixed_settings, read_setting
+from pebbler.run.torch.capture.step_arguments import flatten_arguments
+from pebbler.run.torch.capture.step_state import is_data
 from pebbler.run.torch.fuse.group_execution import compile_kernels
 from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
@@ -78,8 +79,8 @@ class Runner:
         """Run one step."""
         leaves = self.check(args, keywords)
         phase, program = self._phase()
-        rates = {name: self._rate(name) for name in program.rates}
-        self._check_guards(phase, rates)
+        rates = {name: read_setting(name, self.state.optimizers) for name in program.rates}
+        self._check_guards(phase)
         for question in phase.record.questions:
             if question.ask(lambda place: self.state.resolve(place, leaves)) != question.answer:
                 raise InputError(
@@ -101,7 +102,8 @@ class Runner:
         count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
         self.running = False
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
-            self.state.bind(place, tensor)
+            if tensor is not None:  # state that an optimizer would have made if it had not been left out
+                self.state.bind(place, tensor)
         tensors = iter(outputs[:count])
         return tree_unflatten([next(tensors) if isinstance(x, TensorRef) else x for x in result[0]], result[1])
 
@@ -133,7 +135,7 @@ class Runner:
         self.captured.guards.check()
         self._check_memory(leaves)
         for number, optimizer in enumerate(self.state.optimizers):
-            now, before = [settings(group) for group in optimizer.param_groups], self.state.hyper[number]
+            now, before = [fixed_settings(group) for group in optimizer.param_groups], self.state.hyper[number]
             if now != before:
                 pairs = zip(before, now, strict=False)
                 changed = sorted(key for old, new in pairs for key in new if old.get(key) != new[key])
@@ -172,24 +174,14 @@ class Runner:
             "only a part of the optimizer state or of the gradients exists; the plan covers all of it or none"
         )
 
-    def _rate(self, name: str) -> float:
-        _, number, group = name.split("_")
-        rate = self.state.optimizers[int(number)].param_groups[int(group)]["lr"]
-        if isinstance(rate, torch.Tensor):
-            raise InputError(
-                "the learning rate was a number when the step was captured and is a tensor now; plan again"
-            )
-        return float(rate)
-
-    def _check_guards(self, phase: Phase, rates: dict[str, float]) -> None:
+    def _check_guards(self, phase: Phase) -> None:
         for expression, result in phase.record.guards.items():
-            try:
-                now = evaluate(expression, rates)
-            except KeyError:
-                continue  # depends on a step counter; two recordings have agreed on it
+            now = evaluate(
+                expression, {name: read_setting(name, self.state.optimizers) for name in inputs_of(expression)}
+            )
             if now != result:
                 raise InputError(
-                    "the step branches on the learning rate, and would now take the other branch; plan again"
+                    "the optimizer branches on a setting such as the learning rate, and would now take the other branch; plan again"
                 )
 
 

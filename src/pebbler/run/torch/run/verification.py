@@ -18,8 +18,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import PebblerError
-from pebbler.run.torch.capture.arguments import flatten_arguments
 from pebbler.run.torch.capture.calls import Place
+from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.runner import Runner
