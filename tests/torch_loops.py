@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["REFUSED", "RIGHT", "Loop"]
+__all__ = ["PARTS", "REFUSED", "RIGHT", "Loop", "put_together"]
 
 RIGHT: dict[str, Callable[[], Loop]] = {}
 REFUSED: dict[str, tuple[Callable[[], Loop], str]] = {}
@@ -1145,3 +1145,103 @@ def accumulated_gradients():
             optimizer.zero_grad()
 
     return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer), between)
+
+
+# Loops put together from parts -----------------------------------------------------------------------------------------
+
+
+def _count(state):
+    state.count += 1
+
+
+def _toggle(state, model, optimizer):
+    model.train(not model.training)
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "rule": {
+        "sgd": lambda params: torch.optim.SGD(params, 0.01),
+        "momentum": lambda params: torch.optim.SGD(params, 0.01, momentum=0.9),
+        "adam": lambda params: torch.optim.Adam(params, 0.01),
+        "adamw": lambda params: torch.optim.AdamW(params, 0.01, foreach=True),
+        "nadam": lambda params: torch.optim.NAdam(params, 0.01),
+        "rprop": lambda params: torch.optim.Rprop(params, 0.01),
+        "radam": lambda params: torch.optim.RAdam(params, 0.01),
+        "adafactor": lambda params: torch.optim.Adafactor(params, 0.01),
+        "asgd": lambda params: torch.optim.ASGD(params, 0.01),
+    },
+    "layer": {
+        "none": nn.Identity,
+        "dropout": lambda: nn.Dropout(0.5),
+        "batch norm": lambda: nn.BatchNorm1d(8),
+        "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)),
+        "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)),
+    },
+    "noise": {
+        "none": lambda out, state: out,
+        "draw": lambda out, state: out + torch.randn_like(out),
+        "generator": lambda out, state: out + torch.randn(out.shape, generator=state.generator),
+        "seed": lambda out, state: (torch.manual_seed(5), functional.dropout(out, 0.3))[1],
+        "numpy": lambda out, state: out * float(np.random.rand()),
+        "python": lambda out, state: out * random.random(),
+        "checkpoint": lambda out, state: checkpoint(lambda x: functional.dropout(x * 2, 0.5), out, use_reentrant=False),
+    },
+    "number": {
+        "none": lambda out, state: out,
+        "scale": lambda out, state: out * state.scale,
+        "tensor": lambda out, state: out * torch.tensor(float(state.count)),
+        "counted": lambda out, state: (_count(state), out * (2 if state.count % 3 == 0 else 1))[1],
+        "table": lambda out, state: out * state.tables[state.count % 2],
+        "mask": lambda out, state: out * 2 if (state.mask > 0).all() else out,
+    },
+    "gradients": {
+        "thrown away": lambda optimizer, state: optimizer.zero_grad(),
+        "set to zero": lambda optimizer, state: optimizer.zero_grad(set_to_none=False),
+        "accumulated": lambda optimizer, state: None,
+        "every other": lambda optimizer, state: optimizer.zero_grad() if state.count % 2 == 0 else None,
+    },
+    "change": {
+        "nothing": lambda state, model, optimizer: None,
+        "training": _toggle,
+        "rate": lambda state, model, optimizer: optimizer.param_groups[0].update(lr=0.1),
+        "frozen": lambda state, model, optimizer: model[0].requires_grad_(False),
+        "scale": lambda state, model, optimizer: setattr(state, "scale", 3.0),
+        "count": lambda state, model, optimizer: _count(state),
+        "mask": lambda state, model, optimizer: state.mask.zero_(),
+        "tables": lambda state, model, optimizer: state.tables.reverse(),
+        "hook": lambda state, model, optimizer: model[0].register_forward_hook(lambda m, a, out: out * 2),
+        "parameter": lambda state, model, optimizer: setattr(model[0], "bias", nn.Parameter(torch.zeros(8))),
+        "data": lambda state, model, optimizer: setattr(model[0].weight, "data", torch.randn(6, 8).t()),
+        "seed": lambda state, model, optimizer: state.generator.manual_seed(9),
+        "loaded": lambda state, model, optimizer: optimizer.load_state_dict(optimizer.state_dict()),
+    },
+}
+
+
+class State:
+    """What a loop keeps between steps."""
+
+    def __init__(self) -> None:
+        self.count, self.scale = 0, 1.0
+        self.tables, self.mask = [torch.ones(4), torch.full((4,), 2.0)], torch.ones(4)
+        self.generator = torch.Generator().manual_seed(3)
+
+
+def put_together(choices: dict[str, str], when: int) -> Loop:
+    """Return the loop of some choices among `PARTS`, one of each; the change happens before step number `when`."""
+    rule, layer, noise, number, gradients, change = (PARTS[name][choices[name]] for name in PARTS)
+    model, state = mlp(layer()), State()
+    optimizer = rule(model.parameters())
+
+    def step(x):
+        gradients(optimizer, state)
+        value = number(noise(model(x), state), state).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    def between(count):
+        if count == when:
+            change(state, model, optimizer)
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), state.generator.get_state()], between)

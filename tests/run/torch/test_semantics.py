@@ -7,15 +7,25 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
-from torch_loops import REFUSED, RIGHT  # noqa: E402
+from torch_loops import PARTS, REFUSED, RIGHT, put_together  # noqa: E402
 
 # Iterators cannot be wound back, and numbers from the operating system never come again.
 NOT_RESTORED = ("a counter in a module, iterator", "a_counter_in_a_generator", "a_numpy_generator_made_inside")
+
+
+TIGHT = (
+    "checkpointed_layers_with_dropout",
+    "random_state_saved_and_set_inside",
+    "batch_norm_and_dropout",
+    "gradient scaler",
+)
 
 
 def seeded(make):
@@ -58,7 +68,7 @@ def run(loop, step):
 
 def planned(loop, budget=None):
     keywords = {} if not loop.keywords else {"keywords": loop.keywords[0]}
-    plan = pt.plan(loop.step, loop.batches[0], device="cpu", budget=budget, time_limit=0.5, **keywords)
+    plan = pt.plan(loop.step, loop.batches[0], device="cpu", budget=budget, time_limit=0.2, **keywords)
     return pt.compile(plan, loop.step, verify="never"), plan
 
 
@@ -80,9 +90,9 @@ def test_it_trains_as_the_step_does(name):
     loop = seeded(make)
     step, plan = planned(loop)
     assert difference(run(loop, step), eager) is None
-    # As little memory as possible: values are made again, random ones too.
-    least = pt.least_budget(plan.captured, pt.roofline(plan.captured, "cpu"), time_limit=0.3)[1]
-    if least < plan.peak:
+    if name in TIGHT:
+        # As little memory as possible: values are made again, random ones too.
+        least = pt.least_budget(plan.captured, pt.roofline(plan.captured, "cpu"), time_limit=0.2)[1]
         loop = seeded(make)
         step, _ = planned(loop, least)
         assert difference(run(loop, step), eager) is None
@@ -112,3 +122,26 @@ def test_it_is_refused_by_name_and_nothing_has_changed(name):
     if not calls and name not in NOT_RESTORED:
         # Refused while it was captured: the loop goes on without a plan as if nothing had happened.
         assert difference(run(loop, loop.step), eager) is None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_generated_loops_train_alike_or_are_refused(data):
+    """Loops put together at random: optimizer, layers, random numbers, counters, and something that changes between steps."""
+    choices = {name: data.draw(st.sampled_from(sorted(parts)), name) for name, parts in PARTS.items()}
+    when = data.draw(st.integers(1, 4), "when")
+
+    def make():
+        return put_together(choices, when)
+
+    loop = seeded(make)
+    eager = run(loop, loop.step)
+    loop = seeded(make)
+    try:
+        step, _ = planned(loop)
+        ours = run(loop, step)
+    except InputError:
+        return
+    assert difference(ours, eager) is None

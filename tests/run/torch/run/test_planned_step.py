@@ -163,8 +163,8 @@ def test_settings_that_change_between_calls_are_planned_for():
     def run(step):
         training.reset()
         losses = []
-        for momentum in (0.9, 0.5, 0.9):
-            training.optimizer.param_groups[0]["momentum"] = momentum
+        for dampening in (0.0, 0.5, 0.0):
+            training.optimizer.param_groups[0]["dampening"] = dampening
             losses += [step(*batch).item() for batch in training.batches[:2]]
         return losses, state_of(training)
 

@@ -78,7 +78,7 @@ class ExecutedCode:
                         libraries.add(code)
                     else:
                         codes[code] = frame.f_globals
-            if before is not None:
+            if callable(before):  # a profiler of the user's in Python; others pause meanwhile
                 before(frame, event, arg)
 
         return note

@@ -46,9 +46,8 @@ class Guards:
         """Look at everything that `code` may have read; each of `settled` may be as it was or as it is after a step."""
         self._settled = {change.name: change for change in settled}
         self._where = line_of(state.step)
-        functions = [(f.__qualname__, f) for f in code.functions()]
         reads = _Reads(code, state)
-        self.python = PythonState([*roots, *functions], code.globals(), reads)
+        self.python = PythonState(roots, code.globals(), reads)
         self._watches = [*_python_watches(self.python.holders), *_optimizer_watches(state), _settings_watch()]
         paths = {id(tensor): path for path, tensor in self.python.tensors}
         names = [paths.get(id(tensor), f"tensor {i}") for i, tensor in enumerate(state.tensors)]

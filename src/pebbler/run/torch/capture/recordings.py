@@ -59,7 +59,7 @@ def record_phases(state: StepState) -> tuple[list[Recording], Guards]:
             compared.insert(number, _compared(first, again))
     finally:
         session.put_back()
-    return compared, Guards(state, session.code, _roots(state), session.settled)
+    return compared, Guards(state, session.code, [*_roots(state), *session.functions], session.settled)
 
 
 def _compared(recording: Recording, again: Recording) -> Recording:
@@ -75,6 +75,7 @@ class _Session:
     def __init__(self, state: StepState) -> None:
         self.state, self.code = state, ExecutedCode()
         self.python = [PythonState(_roots(state))]
+        self.functions: list[tuple[str, Any]] = []  # that the step calls
         self.settled: list[Change] = []  # what the first run set for good
         self.runs = 0
         first = self.python[0]
@@ -96,8 +97,8 @@ class _Session:
             _compared(*recordings)
             del recordings[0]
         # Now it is known which code runs, and what that can reach.
-        functions = [(f.__qualname__, f) for f in self.code.functions()]
-        self.python.append(PythonState([*_roots(self.state), *functions], self.code.globals()))
+        self.functions = [(f.__qualname__, f) for f in self.code.functions()]
+        self.python.append(PythonState([*_roots(self.state), *self.functions], self.code.globals()))
         for _ in range(_MOST_PHASES):
             recordings.append(self.take())
             if recordings[-2].entry == recordings[-1].entry:
