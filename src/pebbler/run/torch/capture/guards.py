@@ -46,7 +46,7 @@ class Guards:
         """Look at everything that `code` may have read; each of `settled` may be as it was or as it is after a step."""
         self._settled = {change.name: change for change in settled}
         self._where = line_of(state.step)
-        reads = _Reads(code, state)
+        reads = _ReadContents(code, state)
         self.python = PythonState(roots, code.globals(), reads)
         self._watches = [*_python_watches(self.python.holders), *_optimizer_watches(state), _settings_watch()]
         paths = {id(tensor): path for path, tensor in self.python.tensors}
@@ -168,7 +168,7 @@ def _optimizer_watches(state: StepState) -> list[_Watch]:
 # Python -----------------------------------------------------------------------------------------------------------------
 
 
-class _Reads:
+class _ReadContents:
     """Which contents of a holder the recorded code may have read."""
 
     def __init__(self, code: ExecutedCode, state: StepState) -> None:
