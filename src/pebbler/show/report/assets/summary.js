@@ -228,7 +228,7 @@ function energyBars(plan, graph, unit) {
     return rest.length
       ? [
           ...all.slice(0, 8),
-          { name: `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true },
+          { name: rest.length === 1 ? "1 other" : `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true },
         ]
       : all;
   };
