@@ -13,7 +13,7 @@ from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling import TransformSearch
 from pebbler.solver.tiling.cache_order import best_order
 from pebbler.solver.tiling.liveness import Elements, Liveness
-from pebbler.solver.tiling.tiling_bound import tiled_bound
+from pebbler.solver.tiling.tiling_bound import CaseSearch, tiled_bound
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 SPECS = ["mlp:n=2,hidden=3", "mlp:n=1,hidden=2,batch=2", "deep-mlp:n=2,hidden=2,layers=2", "mlp:n=3,hidden=8"]
@@ -100,3 +100,13 @@ def test_a_batch_cut_in_two_lets_no_piece_pass_the_barrier() -> None:
     assert {"upd_W1", "upd_W2"} <= after
     # Gradients of a tile are added up before the next tile has been through the forward pass.
     assert not {"bwd_dh", "bwd_dW1", "bwd_dW2"} & after
+
+
+def test_a_search_that_is_asked_again_goes_on_and_nothing_is_said_of_very_many_levels() -> None:
+    search = CaseSearch(Problem.of("mlp:n=20,hidden=100,batch=8", pb.machine("notes")))
+    energies = [search.run(work).energy for work in (0, 1_000, 3_000)]
+    assert 0 < energies[0] < energies[1] < energies[2]
+    assert energies[2] == tiled_bound(search.problem, 3_000).energy
+    levels = tuple(pb.Level(f"L{i}", i + 1, 1, capacity=9) for i in range(30))
+    many = pb.Machine("many", "float32", (*levels, pb.Level("last", 99, 99)), "explicit", "any")
+    assert tiled_bound(Problem.of("mlp:n=2,hidden=4", many)).energy == 0

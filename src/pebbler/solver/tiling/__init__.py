@@ -12,7 +12,7 @@ from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
-from pebbler.solver.tiling.tiling_bound import WORK, tiled_bound
+from pebbler.solver.tiling.tiling_bound import WORK, CaseSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 
@@ -21,7 +21,7 @@ __all__ = ["TransformSearch", "solve_orders", "solve_tiled"]
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
-_BOUND_SHARE = 0.2  # of the time, for telling tilings apart in the bound
+_BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
@@ -42,10 +42,9 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     problem = search.problem
     space = TransformSpace(problem.graph)
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
-    until = search.elapsed + _BOUND_SHARE * search.remaining
-    bound = tiled_bound(problem, _QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
+    cases = CaseSearch(problem)
+    bound = cases.run(0)
     search.raise_bound(bound.energy, bound.proof)
-    search.cut_off |= search.elapsed > until
     if problem.machine.management != "explicit":
         search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:
@@ -54,6 +53,11 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
         return
     transforms = TransformSearch(search, space, 0.4 * search.remaining)
     transforms.explore(whole=whole)
+    if not search.done:
+        until = search.elapsed + _BOUND_SHARE * search.remaining
+        bound = cases.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
+        search.raise_bound(bound.energy, bound.proof)
+        search.cut_off |= search.elapsed > until
     candidates = transforms.ranked()
     rounds = (_QUICK_FINALISTS, _QUICK_EFFORT) if search.quick else (_FINALISTS, _EFFORT)
     for count, effort in zip(*rounds, strict=True):

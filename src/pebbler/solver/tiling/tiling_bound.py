@@ -20,7 +20,7 @@ from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices, Exp
 from pebbler.solver.tiling.liveness import Axes, Liveness
 from pebbler.solver.tiling.tile_cases import TileCase
 
-__all__ = ["TiledBound", "tiled_bound"]
+__all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
 
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
 WORK = 60_000  # values of all cases looked at
@@ -51,11 +51,7 @@ def tiled_bound(
     >>> bound.energy > 3e6
     True
     """
-    graph = problem.graph
-    if problem.machine.management == "recency" or not graph.ops or len(problem.machine.level) > _MOST_LEVELS:
-        return TiledBound(0.0, "no energy is negative")
-    case = TileCase.all_of(graph) if sizes is None else TileCase.of_sizes(graph, sizes)
-    return _CaseSearch(problem).run(case, work, seconds_left)
+    return CaseSearch(problem, sizes).run(work, seconds_left)
 
 
 @dataclass(frozen=True)
@@ -71,33 +67,42 @@ class _OpenCase:
         return (self.bound.energy, self.number) < (other.bound.energy, other.number)
 
 
-class _CaseSearch:
-    """Splits the weakest case until the work is done."""
+class CaseSearch:
+    """Splits the weakest case until the work is done, and goes on from there when it is asked again."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, sizes: Mapping[str, int] | None = None) -> None:
         machine = problem.machine
         self.problem, self.work, self.number = problem, 0, 0
+        self.impossible = machine.management == "recency" or not problem.graph.ops or len(machine.level) > _MOST_LEVELS
+        if self.impossible:
+            return
         self.prices: ElementPrices = (ExplicitPrices if machine.management == "explicit" else CachePrices)(machine)
         self.program = CapacityLP(machine, steady=problem.steady)
         self.families: dict[tuple[Axes, Axes], CaseFamily] = {}
+        self.open: list[_OpenCase] = []
+        self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
 
-    def run(self, case: TileCase, work: int, seconds_left: Callable[[], float]) -> TiledBound:
-        """Return the bound of the weakest case."""
-        start = self._solve(self._look_at(case, None), barriers=None)
-        open_cases = [start]
+    def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
+        """Return the bound of the weakest case once so much work has been done, or no seconds are left."""
+        graph = self.problem.graph
+        if self.impossible:
+            return TiledBound(0.0, "no energy is negative")
+        if not self.open:
+            case = TileCase.all_of(graph) if self.sizes is None else TileCase.of_sizes(graph, self.sizes)
+            self.open = [self._solve(self._look_at(case, None), barriers=None)]
         while self.work < work and seconds_left() > 0:
-            weakest = open_cases[0]
+            weakest = self.open[0]
             if not weakest.solved:
-                heapq.heapreplace(open_cases, self._solve(weakest, barriers=_TRIED))
+                heapq.heapreplace(self.open, self._solve(weakest, barriers=_TRIED))
                 continue
             halves = self._split(weakest)
             if not halves:
                 break
-            heapq.heappop(open_cases)
+            heapq.heappop(self.open)
             for half in halves:
-                heapq.heappush(open_cases, half)
-        return open_cases[0].bound
+                heapq.heappush(self.open, half)
+        return self.open[0].bound
 
     def _split(self, weakest: _OpenCase) -> list[_OpenCase]:
         """Return the two halves of a case along the axis where that helps most, none if it cannot be split."""
