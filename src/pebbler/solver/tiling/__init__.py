@@ -23,6 +23,7 @@ _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
+_CLOSE = 0.01  # a gap that better plans close sooner than better bounds
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
 
@@ -53,7 +54,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
         return
     transforms = TransformSearch(search, space, 0.4 * search.remaining)
     transforms.explore(whole=whole)
-    if not search.done:
+    if search.gap is None or search.gap > _CLOSE:
         until = search.elapsed + _BOUND_SHARE * search.remaining
         bound = cases.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
         search.raise_bound(bound.energy, bound.proof)
