@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -1033,6 +1034,60 @@ def a_branch_on_an_argument():
     rows = batches((5, 6))
     rows[3][0].fill_(-10.0)
     return Loop(step, rows, lambda: state_of(model))
+
+
+@right
+def a_moving_average_by_data():
+    model, average = mlp(), mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        for old, new in zip(average.parameters(), model.parameters(), strict=True):
+            old.data.mul_(0.9).add_(new.data, alpha=0.1)
+        return value
+
+    def between(number):
+        if number == 2:
+            average[0].weight.data = torch.ones(8, 6)
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), *average.parameters()], between)
+
+
+@right
+def an_averaged_model_that_has_begun():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+
+    def step(x):
+        optimizer.zero_grad()
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        average.update_parameters(model)
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), *average.parameters(), average.n_averaged])
+
+
+@refused(r"another dtype")
+def spectra():
+    return simple(loss=lambda out: torch.fft.rfft(out).abs().mean())
+
+
+@refused(r"weight")
+def weight_norm_by_hooks():
+    return simple(nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)), nn.Tanh()))
+
+
+@refused(r"changes from step to step")
+def the_clock():
+    return simple(loss=lambda out: (out * time.time()).mean())
 
 
 # Arguments -------------------------------------------------------------------------------------------------------------

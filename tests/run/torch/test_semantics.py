@@ -28,6 +28,23 @@ TIGHT = (
 )
 
 
+# One of every kind; all of them are run with -m slow.
+QUICK = {
+    "adamw_foreach", "a_trainer_that_counts_outside", "batch_norm_and_dropout", "checkpointed_layers_with_dropout",
+    "a_seed_inside_the_step", "a_generator_of_its_own", "gradient scaler", "one_cycle_of_rate_and_betas", "a_dataclass_batch",
+    "the_same_tensor_twice", "a_setting_found_out_once", "a_moving_average_by_data", "no_layer_is_left_out",
+    "a_numpy_mask", "a_slice_by_python_random", "an_optimizer_that_runs_every_other_step", "a counter in a module, self",
+    "a counter in a module, class", "a_scheduler_inside", "losses_gathered_inside", "evaluation_mode", "a_layer_frozen_later",
+    "a_parameter_replaced", "other_strides_of_a_parameter", "autocast_entered_outside", "a_number_in_a_closure_changed",
+    "an_averaged_model", "lbfgs", "radam", "an_optimizer_that_counts_in_python", "a_branch_on_an_argument", "the_clock",
+    "a_subclass_of_tensors", "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
+}  # fmt: skip
+
+
+def marked(names):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def seeded(make):
     torch.manual_seed(0)
     np.random.seed(0)
@@ -82,7 +99,7 @@ def difference(ours, theirs):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", marked(RIGHT))
 def test_it_trains_as_the_step_does(name):
     make = RIGHT[name]
     loop = seeded(make)
@@ -99,7 +116,7 @@ def test_it_trains_as_the_step_does(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", marked(REFUSED))
 def test_it_is_refused_by_name_and_nothing_has_changed(name):
     make, message = REFUSED[name]
     loop = seeded(make)
@@ -145,3 +162,35 @@ def test_generated_loops_train_alike_or_are_refused(data):
     except InputError:
         return
     assert difference(ours, eager) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_training_over_several_processes_is_refused_by_name():
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("this build of PyTorch has no gloo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = torch.nn.Linear(4, 2)
+
+        def reduced(x):
+            y = model(x)
+            dist.all_reduce(y)
+            return y.sum()
+
+        def gathered(x):
+            parts = [torch.empty(3, 4)]
+            dist.all_gather(parts, x)
+            return parts[0].sum()
+
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        for step, message in (
+            (reduced, r"test_semantics.py:\d+: c10d.allreduce.* talks to other processes"),
+            (gathered, r"test_semantics.py:\d+: c10d.allgather.* talks to other processes"),
+            (lambda x: wrapped(x).sum().backward(), "wrapped is a DistributedDataParallel"),
+        ):
+            with pytest.raises(InputError, match=message):
+                pt.capture(step, torch.ones(3, 4))
+    finally:
+        dist.destroy_process_group()
