@@ -26,7 +26,7 @@ class AxisRange:
     """An axis that is cut into tiles of a size between `least` and `most`; whole where that is all of it.
 
     >>> AxisRange(1000, 300, 400).tiles, AxisRange(1000, 300, 400).full, AxisRange(1000, 300, 320).rest
-    (3, 666, 40)
+    (3, 668, 40)
     """
 
     extent: int
