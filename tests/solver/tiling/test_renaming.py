@@ -123,7 +123,7 @@ def test_transforms_are_made_and_ranked_alike_under_other_names(
     assert found == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(generators, st.data())
 def test_a_tilable_graph_with_other_names_gets_the_same_plan(rng: random.Random, data: st.DataObject) -> None:
     graph = random_tilable_graph(rng)
@@ -133,7 +133,7 @@ def test_a_tilable_graph_with_other_names_gets_the_same_plan(rng: random.Random,
         assert_same(*plans, tensors, ops)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.data(), st.sampled_from(["mlp:n=2,hidden=6", "mlp:n=2,hidden=4,batch=2", "deep-mlp:n=2,hidden=3,layers=2"]))
 def test_a_training_step_with_other_names_gets_the_same_plan(data: st.DataObject, spec: str) -> None:
     graph = pb.workloads.get(spec)

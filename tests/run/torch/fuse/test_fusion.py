@@ -86,7 +86,7 @@ def run(program, wanted, a, b):
     return [values[i].clone() for i in wanted]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(programs(), st.integers(0, 3))
 def test_random_programs_are_the_same_fused(case, seed):
     program, wanted = case
