@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,4 +184,22 @@ def _flops(record: Record, call: Call) -> float:
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
     args, kwargs, out = tree_map(meta, (call.args, call.kwargs, call.outputs))
+    if "scaled_dot_product" in call.name:
+        args = _with_all_heads(args)
     return float(count(*args, **kwargs, out_val=out))
+
+
+def _with_all_heads(args: Sequence[Any]) -> list[Any]:
+    """Return the operands of attention with keys and values for every head: where heads share them, torch's counter gives up.
+
+    >>> query, key = torch.empty(2, 8, 5, 4, device="meta"), torch.empty(2, 2, 5, 4, device="meta")
+    >>> [tuple(x.shape) for x in _with_all_heads([query, key])]
+    [(2, 8, 5, 4), (2, 8, 5, 4)]
+    """
+    heads = max((x.shape[1] for x in args if isinstance(x, torch.Tensor) and x.dim() == 4), default=1)
+
+    def widened(x: Any) -> Any:
+        few = isinstance(x, torch.Tensor) and x.dim() == 4 and x.shape[1] < heads and heads % x.shape[1] == 0
+        return x.repeat_interleave(heads // x.shape[1], 1) if few else x
+
+    return [widened(x) for x in args]
