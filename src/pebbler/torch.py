@@ -15,7 +15,7 @@ from pebbler.run.torch.plan.planner import least_budget, plan, plan_captured
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
 from pebbler.run.torch.run.planned_step import PlannedStep, step
-from pebbler.run.torch.run.verification import PlanDiffers
+from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
 
 __all__ = [
     "Captured",
@@ -27,6 +27,7 @@ __all__ = [
     "Link",
     "MissingTorch",
     "NoCompiler",
+    "OverBudget",
     "Phase",
     "PlanDiffers",
     "PlannedStep",

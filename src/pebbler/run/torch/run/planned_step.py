@@ -22,7 +22,7 @@ from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
 from pebbler.run.torch.run.batch_structure import BatchStructure, take_apart
 from pebbler.run.torch.run.compiled_step import CompiledStep, Verify, compile, require_verify
-from pebbler.run.torch.run.verification import PlanDiffers
+from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
 from pebbler.solver.problem import Impossible
 from pebbler.version import VERSION
 
@@ -157,8 +157,8 @@ class PlannedStep:
 
     def _give_up(self, variant: _Variant, error: PebblerError) -> None:
         """Run the step as it is from now on, and say why."""
-        if self.strict:
-            raise error
+        if self.strict or isinstance(error, OverBudget):
+            raise error  # to run the step as it is would take more still
         variant.fast = None
         warnings.warn(f"the step runs as it is, without a plan: {error}", stacklevel=3)
 

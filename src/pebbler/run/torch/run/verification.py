@@ -25,7 +25,7 @@ from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.runner import Runner
 from pebbler.run.torch.run.undo_log import StepBindings, UndoLog, random_state
 
-__all__ = ["PlanDiffers", "verified_call"]
+__all__ = ["OverBudget", "PlanDiffers", "verified_call"]
 
 # How far compiled kernels may be from the step's own, of the size of what a step changes, over all tensors of a kind. An optimizer
 # that divides by the size of a gradient turns rounding into steps of full size, so half precision says little.
@@ -36,6 +36,10 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 class PlanDiffers(PebblerError):
     """A planned step does not do what the step itself does, or holds more than its budget; nothing was changed."""
+
+
+class OverBudget(PlanDiffers):
+    """A planned step holds more than its budget; nothing was changed."""
 
 
 def verified_call(
@@ -86,6 +90,8 @@ class _Verification:
             with self.log:
                 self.returned = self.state.step(*self.args, **self.keywords)
             eager = self._outcome(self.returned)
+            if self.device.startswith("cuda"):
+                torch._C._cuda_clearCublasWorkspaces()  # those of the thread that ran the step's backward pass
         except torch.OutOfMemoryError:
             self._undo()
             warnings.warn("the step itself does not fit into memory; its plan runs without comparison", stacklevel=4)
@@ -123,19 +129,26 @@ class _Verification:
     def _run_in_budget(self) -> _Outcome:
         if self.budget is None or torch.autograd._profiler_enabled():
             return self._run(partial(self.runner, *self.args, **self.keywords))
-        storages = self.phase.record.storages
-        there = sum(s.bytes for s in storages if s.place is not None and s.device == self.device)
         held = 0
         for _ in range(2):  # the first run of a program goes through an interpreter, which may hold a little more
+            self.returned = None
             self._undo()
+            there = self._bytes_there()
             self.returned, above = measure_peak(partial(self.runner, *self.args, **self.keywords), device=self.device)
             held = there + above
             if held <= self.budget:
                 return self._outcome(self.returned)
-        raise PlanDiffers(
+        raise OverBudget(
             f"the planned step held {shown_bytes(held)}, more than the budget of {shown_bytes(self.budget)}; plan with costs "
             f"that are measured here, or with a headroom that is larger by {shown_bytes(held - self.budget)}"
         )
+
+    def _bytes_there(self) -> int:
+        """Return what counts against the budget before the step: on CUDA all that is there, on a CPU the step's own tensors."""
+        if self.device.startswith("cuda"):
+            return int(torch.cuda.memory_allocated(self.device))
+        storages = self.phase.record.storages
+        return sum(s.bytes for s in storages if s.place is not None and s.device == self.device)
 
     def _undo(self) -> None:
         self.log.undo()
