@@ -199,6 +199,12 @@ class Dataflow:
         """Per op, all ops that must run after it, as the bits of an integer."""
         return _reach(self.after.lists(), range(self.ops - 1, -1, -1))
 
+    def read_by(self, ops: Bools) -> Bools:
+        """Return, per value, whether one of these ops reads it."""
+        rows = self.value_readers
+        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(ops[rows.items])])
+        return np.asarray(count[rows.start[1:]] > count[rows.start[:-1]])
+
     @cached_property
     def op_can_rerun(self) -> Bools:
         """Per op, whether it may run again: it neither overwrites anything nor is marked `once`."""

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pebbler.arrays import Bools, Floats
+from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
 from pebbler.solver.bounds import Bound
+from pebbler.solver.bounds.eviction_cost import cheapest_excess
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.problem import Problem
 
@@ -144,19 +145,8 @@ class _Floor:
         ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
         ran[op] = True
         waiting = mark_reachable(flow.after.start, flow.after.items, op, 1)
-        alive = (extra > 0) & self._any_reader(waiting)
+        alive = (extra > 0) & self.flow.read_by(waiting)
         alive[self.made] &= ran[flow.value_maker[self.made]]
-        alive[~self.made] &= self._any_reader(ran)[~self.made]
+        alive[~self.made] &= self.flow.read_by(ran)[~self.made]
         chosen = np.flatnonzero(alive)
-        size, rate = self.size[chosen], extra[chosen] / self.size[chosen]
-        order = np.argsort(rate, kind="stable")
-        excess = size.sum() - float(self.reach[level] * self.line)
-        size, rate = size[order], rate[order]
-        before = np.cumsum(size) - size
-        return float((np.clip(excess - before, 0.0, size) * rate).sum())
-
-    def _any_reader(self, ops: Bools) -> Bools:
-        """Return, per value, whether one of these ops reads it."""
-        rows = self.flow.value_readers
-        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(ops[rows.items])])
-        return np.asarray(count[rows.start[1:]] > count[rows.start[:-1]])
+        return cheapest_excess(self.size[chosen], extra[chosen], float(self.reach[level] * self.line))

@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 
+from pebbler.arrays import Floats
 from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.problem import Problem
 
-__all__ = ["EvictionCost", "EvictionTerm", "eviction_costs", "eviction_terms"]
+__all__ = ["EvictionCost", "EvictionTerm", "cheapest_excess", "eviction_costs", "eviction_terms"]
 
 
 @dataclass(frozen=True)
@@ -152,3 +153,16 @@ def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple
     slow = min((prices.read[at] for at in prices.fits[value] if at > level), default=math.inf)
     fast = min(prices.read[at] for at in prices.fits[value])
     return min(size * count * (slow - fast), common * (min(prices.read) + min(prices.write)))
+
+
+def cheapest_excess(size: Floats, cost: Floats, room: float) -> float:
+    """Return the least that must be paid when at most `room` units of these values stay in: a knapsack, relaxed to fractions.
+
+    >>> cheapest_excess(np.array([2.0, 2.0]), np.array([6.0, 2.0]), 3)
+    1.0
+    """
+    rate = cost / size
+    order = np.argsort(rate, kind="stable")
+    size, rate = size[order], rate[order]
+    before = np.cumsum(size) - size
+    return float((np.clip(size.sum() - room - before, 0.0, size) * rate).sum())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds import Bound
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
-from pebbler.solver.bounds.eviction_cost import eviction_terms
+from pebbler.solver.bounds.eviction_cost import cheapest_excess, eviction_terms
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.problem import Problem
 
@@ -96,25 +96,11 @@ class _Terms:
         alive = self.cost > 0
         made = flow.value_maker != NONE
         alive[self.since_maker & made] &= ran[flow.value_maker[self.since_maker & made]]
-        alive &= ~self.since_readers | self._any_reader(ran)
-        alive &= ~self.until_readers | self._any_reader(waiting)
+        alive &= ~self.since_readers | self.flow.read_by(ran)
+        alive &= ~self.until_readers | self.flow.read_by(waiting)
         if self.fastest:
             inside = np.union1d(np.setdiff1d(flow.op_reads.row(op), flow.op_destroys.row(op)), flow.op_writes.row(op))
             room -= int(flow.value_size[inside].sum())
             alive[inside] = False
         chosen = np.flatnonzero(alive)
-        size = flow.value_size[chosen].astype(np.float64)
-        rate = self.cost[chosen] / size
-        order = np.argsort(rate, kind="stable")
-        excess = size.sum() - room
-        if excess <= 0:
-            return 0.0
-        size, rate = size[order], rate[order]
-        before = np.cumsum(size) - size
-        return float((np.clip(excess - before, 0.0, size) * rate).sum())
-
-    def _any_reader(self, ops: Bools) -> Bools:
-        """Return, per value, whether one of these ops reads it."""
-        rows = self.flow.value_readers
-        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(ops[rows.items])])
-        return np.asarray(count[rows.start[1:]] > count[rows.start[:-1]])
+        return cheapest_excess(flow.value_size[chosen].astype(np.float64), self.cost[chosen], room)

@@ -64,3 +64,10 @@ def test_capturing_changes_nothing():
     assert all(torch.equal(a, b) for a, b in zip(before, training.tensors(), strict=True))
     assert torch.equal(state, torch.get_rng_state())
     assert training.optimizer.param_groups[0]["lr"] == training.rate
+
+
+def test_more_python_objects_than_can_be_watched_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr("pebbler.run.torch.capture.python_state._MOST_OBJECTS", 600)
+    rows = [[float(i)] for i in range(700)]
+    with pytest.raises(InputError, match=r"can reach more than 600 Python objects, the next at .*rows"):
+        pt.capture(lambda x: x * rows[-1][0], torch.ones(2))

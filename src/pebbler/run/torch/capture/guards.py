@@ -46,7 +46,7 @@ class Guards:
         """Look at everything that `code` may have read; each of `settled` may be as it was or as it is after a step."""
         self._settled = {change.name: change for change in settled}
         self._where = line_of(state.step)
-        reads = _ReadContents(code, state)
+        reads = _ReadContents(code)
         self.python = PythonState(roots, code.globals(), reads)
         self._watches = [*_python_watches(self.python.holders), *_optimizer_watches(state), _settings_watch()]
         paths = {id(tensor): path for path, tensor in self.python.tensors}
@@ -171,7 +171,7 @@ def _optimizer_watches(state: StepState) -> list[_Watch]:
 class _ReadContents:
     """Which contents of a holder the recorded code may have read."""
 
-    def __init__(self, code: ExecutedCode, state: StepState) -> None:
+    def __init__(self, code: ExecutedCode) -> None:
         self.names = code.attribute_names()
 
     def __call__(self, holder: Holder, key: Any) -> bool:
@@ -183,10 +183,10 @@ class _ReadContents:
         kind = owner if isinstance(owner, type) else type(owner)
         if isinstance(owner, torch.nn.Module) and key in _MODULE_KEYS:
             return True
-        if isinstance(owner, torch.optim.Optimizer) and (key in _OPTIMIZER_KEYS or key == "param_groups"):
-            return bool(
-                key != "param_groups"
-            )  # a loaded state brings new ones: the runner compares the settings in them
+        if isinstance(owner, torch.optim.Optimizer) and key == "param_groups":
+            return False  # a loaded state brings new ones: the runner compares the settings in them
+        if isinstance(owner, torch.optim.Optimizer) and key in _OPTIMIZER_KEYS:
+            return True
         package = _package(kind)
         if package == "torch":
             return isinstance(owner, (torch.nn.Module, torch.optim.Optimizer)) or key in (self.names.get("") or ())

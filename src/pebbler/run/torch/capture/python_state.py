@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pebbler.errors import InputError
 from pebbler.run.torch.capture.executed_code import is_library, named_globals, package_of
 from pebbler.run.torch.capture.holders import ABSENT, PLAIN, Holder, Token, kinds_of
 
@@ -62,7 +63,12 @@ class PythonState:
         self._pending: deque[tuple[str, Any]] = deque(roots)
         for named in namespaces:
             self._visit_global(*named)
-        while self._pending and len(self._seen) < _MOST_OBJECTS:
+        while self._pending:
+            if len(self._seen) >= _MOST_OBJECTS:
+                raise InputError(
+                    f"the step can reach more than {_MOST_OBJECTS:,} Python objects, the next at {self._pending[0][0]}: more than "
+                    "can be watched; keep data sets out of what it names, and pass it batches"
+                )
             self._visit(*self._pending.popleft())
 
     def _keep(self, holder: Holder) -> None:

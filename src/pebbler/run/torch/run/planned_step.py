@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -14,13 +14,14 @@ import torch
 
 from pebbler.errors import InputError, PebblerError, quoted
 from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.holders import PLAIN
+from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.costs import Device, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile
 from pebbler.run.torch.fuse.fusion import fuse
 from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
-from pebbler.run.torch.run.batch_structure import BatchStructure, take_apart
 from pebbler.run.torch.run.compiled_step import CompiledStep, Verify, compile, require_verify
 from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
 from pebbler.solver.problem import Impossible
@@ -95,17 +96,6 @@ class _Variant:
     fast: CompiledStep | None
 
 
-class _FlatStep:
-    """A step as a function of its tensors alone."""
-
-    def __init__(self, function: Callable[..., Any], structure: BatchStructure) -> None:
-        self.function, self.structure = function, structure
-
-    def __call__(self, *tensors: torch.Tensor) -> Any:
-        args, kwargs = self.structure.put_together(tensors)
-        return self.function(*args, **kwargs)
-
-
 class PlannedStep:
     """A step that plans itself; see `step`."""
 
@@ -130,25 +120,24 @@ class PlannedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one step."""
-        structure, tensors = take_apart((args, kwargs))
-        variants = self._variants.setdefault(structure.key, [])
+        variants = self._variants.setdefault(_form(args, kwargs), [])
         for variant in variants:
             if variant.fast is None:
                 return self.function(*args, **kwargs)
             try:
-                return variant.fast(*tensors)
+                return variant.fast(*args, **kwargs)
             except PlanDiffers as error:
                 self._give_up(variant, error)
                 return self.function(*args, **kwargs)
             except InputError:
                 if variant.fast.running:
                     raise
-        variant = self._plan(structure, tensors)
+        variant = self._plan(args, kwargs)
         variants.insert(0, variant)
         if variant.fast is None:
             return self.function(*args, **kwargs)
         try:
-            return variant.fast(*tensors)
+            return variant.fast(*args, **kwargs)
         except (PlanDiffers, InputError) as error:
             if variant.fast.running:
                 raise
@@ -162,19 +151,19 @@ class PlannedStep:
         variant.fast = None
         warnings.warn(f"the step runs as it is, without a plan: {error}", stacklevel=3)
 
-    def _plan(self, structure: BatchStructure, tensors: Sequence[torch.Tensor]) -> _Variant:
-        flat, variant = _FlatStep(self.function, structure), _Variant(None)
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Variant:
+        variant = _Variant(None)
         try:
             if len(self.plans) >= _MOST_PLANS:
                 raise InputError(
                     f"{_MOST_PLANS} plans were made, and the arguments differ again; pass numbers that change as tensors, and "
                     "pad batches"
                 )
-            captured = capture(flat, *tensors, keep_grads=self.options.keep_grads)
+            captured = capture(self.function, *args, keywords=kwargs, keep_grads=self.options.keep_grads)
             if self.options.kernels == "compiled":
                 captured = fuse(captured)
             made = self._cached(captured) or self._made(captured)
-            variant.fast = compile(made, flat, verify=self.options.verify)
+            variant.fast = compile(made, self.function, verify=self.options.verify)
         except Impossible:
             raise  # to run as it is would break the budget
         except PebblerError as error:
@@ -213,3 +202,17 @@ class PlannedStep:
         options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first"))
         facts = (captured.phases[-1].fingerprint, device, torch.__version__, VERSION, options)
         return self.cache / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+
+
+def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what two calls must share to run the same plan: structure, what tensors look like, and all other values."""
+    leaves, spec = flatten_arguments((args, kwargs))
+    first: dict[int, int] = {}
+    parts: list[Any] = [repr(spec)]
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            twin = first.setdefault(id(leaf), i)  # the same tensor twice is another step than two tensors
+            parts.append((twin, leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.requires_grad))
+        else:
+            parts.append((type(leaf), repr(leaf) if isinstance(leaf, PLAIN) else id(leaf)))
+    return tuple(parts)
