@@ -15,7 +15,7 @@ import numpy as np
 from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
-from pebbler.solver.bounds import Bound
+from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.eviction_cost import cheapest_excess
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.problem import Problem
@@ -49,7 +49,7 @@ def cache_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
                 best = _safe(
                     found, f"{floor_proof}; what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
                 )
-    return [best]
+    return [max([best, *product_bounds(problem)], key=lambda bound: bound.value)]
 
 
 def _safe(value: float, proof: str) -> Bound:

@@ -1,6 +1,6 @@
 """Lower bounds that hold for every legal schedule of a problem: compulsory traffic, and what cannot all stay in fast memory.
 
-`docs/exact.md` proves them. All allow recomputation, any order and any number of copies.
+`docs/exact.md` and `docs/products.md` prove them. All allow recomputation, any order and any number of copies.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.solver.bounds.eviction_cost import EvictionCost, eviction_costs
+from pebbler.solver.bounds.product_reads import product_bound
 from pebbler.solver.problem import Problem
 
-__all__ = ["Bound", "bounds"]
+__all__ = ["Bound", "bounds", "product_bounds"]
 
 CUTS = 12  # moments that get the full min-cut treatment, the most promising first
 RATES = 6  # prices of room tried per moment
@@ -46,9 +47,16 @@ def bounds(problem: Problem, cuts: int = CUTS) -> list[Bound]:
         base = compulsory_traffic(problem, prices)
         found.append(Bound(base, "every op runs once, and every value is brought to where it is read"))
         found += _wavefronts(problem, prices, base, cuts)
+        found += product_bounds(problem)
     # Sums of rounded prices may be a hair too high; a bound must not be.
     found = [Bound(bound.value * (1 - 1e-12), bound.proof) if bound.value % 1 else bound for bound in found]
     return sorted(found, key=lambda bound: -bound.value)
+
+
+def product_bounds(problem: Problem) -> list[Bound]:
+    """Return the bound of matrix products among the ops, if there are any."""
+    least = product_bound(problem)
+    return [Bound(least, "matrix products: what must be read from outside of each level")] if least > 0 else []
 
 
 @dataclass(frozen=True)

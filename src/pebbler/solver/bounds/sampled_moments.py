@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
-from pebbler.solver.bounds import Bound
+from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.solver.bounds.eviction_cost import cheapest_excess, eviction_terms
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
@@ -48,7 +48,8 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
                 what = f"what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
                 best = Bound(base + gain, f"compulsory traffic, and {what}")
     # Sums of rounded prices may be a hair too high; a bound must not be.
-    return [Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best]
+    best = Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best
+    return sorted([best, *product_bounds(problem)], key=lambda bound: -bound.value)
 
 
 class _Terms:

@@ -1,0 +1,197 @@
+"""How often matrix products must read from outside of so much room, and what that costs on a machine of many levels.
+
+A read that costs `p` costs one `q[1] - q[0]` for every step of prices below `p`: the price of all reads is the sum, over the prices
+`q` of the machine, of the reads from levels that cost more than `q`. Each of these numbers has a bound of its own, by how much fits
+into the other levels. `docs/products.md` has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from pebbler.arrays import Ints
+from pebbler.referee import pricing
+from pebbler.solver.bounds.product_points import ProductPoints
+from pebbler.solver.problem import Problem
+
+__all__ = ["ProductForm", "least_entries", "least_outside_reads", "most_points", "product_bound"]
+
+_LENGTHS = 48  # of a segment, that are tried where there are many
+_ALL_LENGTHS = 400
+_MOST_OPS = 200_000
+
+
+def product_bound(problem: Problem) -> float:
+    """Return a bound for every plan of a graph of single elements with products in it as it is; 0 where there are none.
+
+    >>> from pebbler import machine, workloads
+    >>> product_bound(Problem.of(workloads.chain(6), machine("red-blue")))
+    0.0
+    """
+    flow, machine = problem.graph.dataflow, problem.machine
+    if machine.management == "recency" or machine.line > 1 or not 0 < flow.ops <= _MOST_OPS:
+        return 0.0
+    points = ProductPoints.of(flow)
+    if points is None:
+        return 0.0
+    caches, fastest = machine.management != "explicit", machine.operands == "fastest"
+    write = pricing.prices(machine, "write")
+    written = int(flow.value_size[flow.op_writes.items].sum())
+    total = sum(map(Fraction, flow.op_cost.tolist()), Fraction())
+    if caches:
+        total += Fraction(float(write[0])) * written
+    elif not fastest:
+        total += Fraction(float(write.min())) * written
+    elif len(machine.level) > 1:  # what is there at the end and does not fit has been copied out
+        kept = sum(int(flow.value_size[value]) for value in points.sums.tolist() if _lasts(problem, value))
+        out = float(pricing.prices(machine, "read")[0] + write[1:].min())
+        total += Fraction(out) * max(0, kept - int(pricing.capacities(machine)[0]))
+    for step, inside in _steps(problem):
+        total += Fraction(step) * _outside(problem, points, inside)
+    found = float(total)
+    return found if Fraction(found) <= total else math.nextafter(found, 0.0)
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """A product as the bound sees it: `points` multiplications of elements of two matrices, summed up to elements of a third."""
+
+    points: int
+    left: int  # how many elements the matrices have
+    right: int
+    sums: int
+    spread: int = 2  # entries of one move beyond its first: 2 where operands need not be inside, 0 where they must
+    apart: bool = True  # whether products are made by one op and added by another
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """The numbers of elements."""
+        return self.left, self.right, self.sums
+
+
+def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
+    """Return how many reads of matrix elements and of partial sums are from outside of `room` at least.
+
+    `at_start` elements of the matrices may be inside when it begins.
+
+    >>> least_outside_reads(ProductForm(16**3, 16**2, 16**2, 16**2), 16, 16)
+    1851
+    """
+    return max(0, form.left + form.right - at_start, least_entries(form, room, at_start) - form.sums)
+
+
+def most_points(extents: tuple[int, int, int], elements: Ints) -> Ints:
+    """Return how many points of a product can be made from so many elements of the three kinds, at most (Loomis and Whitney).
+
+    >>> most_points((4, 4, 4), np.array([3, 5, 6, 12, 99])).tolist()
+    [1, 2, 2, 8, 8]
+    """
+    low, middle, high = sorted(extents)
+    first = np.minimum(low, elements // 3)
+    second = np.minimum(middle, (elements - first) // 2)
+    third = np.minimum(high, elements - first - second)
+    return np.array(
+        [math.isqrt(a * b * c) for a, b, c in zip(first.tolist(), second.tolist(), third.tolist(), strict=True)]
+    )
+
+
+def least_entries(form: ProductForm, room: int, at_start: int) -> int:
+    """Return how often elements must come in at least: matrix elements by a read, sums by a read or by being begun."""
+    every = sum(form.extents)
+    most = most_points(form.extents, np.arange(2 * every + 4))
+    inside, begun = min(room, every), min(at_start, room, every)
+    alone = np.flatnonzero(most[begun:] >= form.points)
+    single = int(alone[0]) if len(alone) else None  # in one segment that never ends
+    some = np.arange(1, every + 1) if every <= _ALL_LENGTHS else np.geomspace(1, every, _LENGTHS)
+    lengths = np.concatenate([some, 2 * min(room, every) + np.arange(-3, 4)]).astype(np.int64)
+    best = 0
+    for length in np.unique(lengths[(lengths > 0) & (lengths <= every)]).tolist():
+        whole = np.arange(length, min(length + form.spread, every) + 1)
+        rest = np.arange(length)
+        found = _fewest(form.points, whole, most[inside + whole], most[begun + whole], most[inside + rest])
+        if single is not None and single < length:
+            found = min(found, single)
+        best = max(best, found)
+        if form.apart and inside:
+            ends, rest = np.array([length]), np.arange(length + 1)
+            made, first = most[inside - 1 + ends] + 1, most[begun + ends] + 1
+            found = _fewest(form.points, ends, made, first, most[inside - 1 + rest])
+            if single is not None and single <= length:
+                found = min(found, single)
+            best = max(best, found)
+    return best
+
+
+def _fewest(points: int, entries: Ints, made: Ints, first: Ints, last: Ints) -> int:
+    """Return the fewest entries of a first segment, of some that follow, and of a last one that together make all points.
+
+    Segments have one of `entries` each and make `made` points at most, the first `first`; the last makes `last[y]` with y entries.
+    """
+    pairs = [(y, w) for y, w in zip(entries.tolist(), made.tolist(), strict=True) if w]
+    if not pairs:
+        return 0
+    dearest, of = min(pairs, key=lambda pair: Fraction(*pair))  # entries per point: a fraction of two whole numbers
+    left = np.maximum(0, points - first[:, None] - last)
+    return int((entries[:, None] + np.arange(len(last)) - (-dearest * left // of)).min())
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """The levels that cost no more than some price to read, and how much fits into them."""
+
+    room: int
+    levels: frozenset[int]
+
+
+def _steps(problem: Problem) -> list[tuple[float, _Inside]]:
+    """Return by how much the price of a read rises outside of each set of levels."""
+    machine = problem.machine
+    read, room = pricing.prices(machine, "read"), pricing.capacities(machine)
+    found: list[tuple[float, _Inside]] = []
+    if machine.management != "explicit":
+        below = np.minimum.accumulate(read[::-1])[::-1].tolist()
+        reach = [0, *np.cumsum(room[:-1]).tolist()]
+        for level, (lower, price) in enumerate(pairwise([0.0, *below])):
+            found.append((price - lower, _Inside(min(reach[level], pricing.UNBOUNDED), frozenset(range(level)))))
+    else:
+        fast = {0} if machine.operands == "fastest" else set()
+        for lower, price in pairwise(sorted({0.0, *read.tolist()})):
+            levels = frozenset(np.flatnonzero(read <= lower).tolist()) | fast
+            found.append((price - lower, _Inside(sum(int(room[level]) for level in levels), levels)))
+    return [(step, inside) for step, inside in found if step > 0 and inside.room < pricing.UNBOUNDED]
+
+
+def _outside(problem: Problem, points: ProductPoints, inside: _Inside) -> int:
+    """Return how many units are read from outside of some levels at least, by ops and copies together."""
+    flow, machine = problem.graph.dataflow, problem.machine
+    explicit = machine.management == "explicit"
+    # On a cache part of a value may be inside: there one unit of each stands for it.
+    unit = points.unit if explicit else 1
+    room = inside.room // unit
+    at_start = room if problem.steady else 0
+    if explicit:
+        start = {int(flow.start_value[tensor]): where for tensor, where in problem.start_choices().items()}
+        given = [start.get(value) for value in (*points.left.tolist(), *points.right.tolist())]
+        at_start = sum(where is None or not inside.levels.isdisjoint(where) for where in given)
+    by_copies = explicit and machine.operands == "fastest"
+    sizes = len(points.left), len(points.right), len(points.sums)
+    form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart)
+    found = unit * least_outside_reads(form, room, min(room, at_start))
+    if by_copies:
+        return found
+    # Of what one op reads, no more than the room is inside.
+    pairs = np.unique(np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start)) * flow.values + flow.op_reads.items)
+    units = np.bincount(pairs // flow.values, flow.value_size[pairs % flow.values].astype(np.float64), flow.ops)
+    return max(found, int(np.maximum(0, units - inside.room).sum()))
+
+
+def _lasts(problem: Problem, value: int) -> bool:
+    """Whether a value must be there at the end."""
+    flow = problem.graph.dataflow
+    tensor = int(flow.value_tensor[value])
+    return problem.graph.tensors[tensor].kind != "temp" and flow.final_value[tensor] == value
