@@ -35,6 +35,7 @@ from pebbler.run.torch.capture.operators import (
     tensors_written,
 )
 from pebbler.run.torch.capture.questions import certain_answer, question_about
+from pebbler.run.torch.capture.real_layouts import RealLayouts
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 
@@ -58,9 +59,10 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         scalars: Scalars,
         locate: Callable[[torch.Tensor], Place],
         resolve: Callable[[Place], Any],
+        layouts: RealLayouts,
     ) -> None:
         super().__init__()
-        self.fakes, self.scalars, self.locate, self.resolve = fakes, scalars, locate, resolve
+        self.fakes, self.scalars, self.locate, self.resolve, self.layouts = fakes, scalars, locate, resolve, layouts
         self.record = Record()
         self.items = 0
         self.calling = False  # whether an operator was called, not a question such as bool(tensor)
@@ -166,7 +168,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 f"{user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
                 "register one to plan it"
             ) from None
-        result = self._corrected(name, args, result)
+        result = self.layouts.corrected(self.fakes, func, args, kwargs, self._corrected(name, args, result))
         self._note(func, name, args, kwargs, result)
         return result
 

@@ -2,6 +2,7 @@
 
 - An optimizer's call on lists of tensors becomes several calls on shorter lists, so that gradients can go early.
 - A copy of something that is never used again becomes that thing itself.
+- An update in place of something whose old value is kept in a copy becomes an update apart, and the copy goes.
 - Calls whose results nobody uses are left out.
 """
 
@@ -16,6 +17,7 @@ import torch
 
 from pebbler.run.torch.capture.call_groups import scalar_names
 from pebbler.run.torch.capture.calls import Call, Place, Record, TensorRef, unique_refs
+from pebbler.run.torch.capture.saved_inputs import update_apart
 
 __all__ = ["rewrite_calls"]
 
@@ -29,6 +31,7 @@ def rewrite_calls(record: Record, binds: Mapping[Place, int], chunks: tuple[int,
     """
     calls = [piece for call in record.calls for piece in _split(record, call, chunks)]
     calls = _elide_copies(record, calls, record.kept(binds))
+    calls = update_apart(record, calls, record.kept(binds))
     return _drop_unused(record, calls, record.kept(binds))  # copies that are elided may have changed what is kept
 
 

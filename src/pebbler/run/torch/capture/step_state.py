@@ -23,6 +23,7 @@ from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.python_state import same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
+from pebbler.run.torch.capture.real_layouts import RealLayouts
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of
@@ -51,6 +52,7 @@ class StepState:
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
         self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+        self.layouts = RealLayouts(trying=not modes)  # fakes come from whoever plans what need not fit here
         # A parameter among the arguments is always the same one; other tensors are new in every step.
         self._args: dict[int, Place] = {}
         self.twins: dict[int, int] = {}  # arguments that are the same tensor as an earlier one
@@ -142,7 +144,9 @@ class StepState:
     def record(self, seed: int) -> tuple[Record, Scalars]:
         """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
         scalars = Scalars(seed)
-        recorder = CallRecorder(self.fakes, scalars, self.locate, lambda place: self.resolve(place, self.leaves))
+        recorder = CallRecorder(
+            self.fakes, scalars, self.locate, lambda place: self.resolve(place, self.leaves), self.layouts
+        )
         for leaf in self.leaves:
             if is_data(leaf):
                 recorder.enter_apart(leaf)
