@@ -55,7 +55,9 @@ def _is_in_doubt(func: Any, args: Any, kwargs: Any, operands: list[Any], results
     """Return whether a kernel makes new tensors, may lay them out in another way, and can be tried on zeros."""
     if func.namespace != "aten" or func._schema.is_mutable or torch.Tag.pointwise in func.tags:
         return False
-    if all(x.is_contiguous() for x in (*operands, *results)):
+    if any(x.layout != torch.strided for x in (*operands, *results)) or all(
+        x.is_contiguous() for x in (*operands, *results)
+    ):
         return False
     if is_random(func, func._schema.name.split("::")[-1], args, kwargs):
         return False
