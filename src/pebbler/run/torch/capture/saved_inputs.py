@@ -79,7 +79,7 @@ def _alike(record: Record, a: TensorRef, b: TensorRef) -> bool:
 
 
 def _functional(record: Record, call: Call, source: int) -> Any:
-    """Return the operator that makes a new tensor of what this call makes of its first operand in place, or None."""
+    """Return the operator that makes a new tensor where this call changes its first operand, or None."""
     if call.mutates != (source,) or call.makes or call.statistics or call.random or call.unless is not None:
         return None
     if (
