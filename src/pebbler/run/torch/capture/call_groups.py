@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torch.utils._pytree import tree_flatten
-
 from pebbler.run.torch.capture.calls import Call, Scalar
 from pebbler.run.torch.capture.scalars import inputs_of
 
@@ -64,7 +62,7 @@ class CallGroup:
 
 def scalar_names(call: Call) -> set[str]:
     """Return the names of the numbers read from tensors that a call's operands are computed from."""
-    scalars = [leaf for leaf in tree_flatten((call.args, call.kwargs))[0] if isinstance(leaf, Scalar)]
+    scalars = [leaf for leaf in call.leaves if isinstance(leaf, Scalar)]
     names = {name for scalar in scalars for name in inputs_of(scalar.expression) if name.startswith("item_")}
     return names if call.unless is None else names | {call.unless}
 

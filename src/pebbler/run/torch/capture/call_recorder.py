@@ -19,17 +19,27 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
-from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Storage, TensorInfo, TensorRef
+from pebbler.run.torch.capture.calls import (
+    Call,
+    Constant,
+    Place,
+    Record,
+    TensorRef,
+    operator_name,
+    reference,
+)
+from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
+from pebbler.run.torch.capture.fake_results import FakeResults
+from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
+from pebbler.run.torch.capture.operands import Operands
 from pebbler.run.torch.capture.operators import (
     COLLECTIVES,
     FILLED_LIKE,
     RESIZING,
     is_random,
     norm_dtypes,
-    returns_several,
     statistics_updated,
     tensors_read,
     tensors_written,
@@ -37,12 +47,12 @@ from pebbler.run.torch.capture.operators import (
 from pebbler.run.torch.capture.questions import certain_answer, question_about
 from pebbler.run.torch.capture.real_layouts import RealLayouts
 from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.seen_tensors import SeenTensors
 from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 
 __all__ = ["CallRecorder", "call_item"]
 
 aten = torch.ops.aten
-_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 
 def call_item(tensor: torch.Tensor) -> float:
@@ -55,79 +65,23 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(
         self,
-        fakes: FakeTensorMode,
+        results: FakeResults,
         scalars: Scalars,
         locate: Callable[[torch.Tensor], Place],
         resolve: Callable[[Place], Any],
         layouts: RealLayouts,
     ) -> None:
         super().__init__()
-        self.fakes, self.scalars, self.locate, self.resolve, self.layouts = fakes, scalars, locate, resolve, layouts
+        self.results, self.scalars, self.resolve, self.layouts = results, scalars, resolve, layouts
+        self.fakes: FakeTensorMode = results.fakes
         self.record = Record()
+        self.seen = SeenTensors(self.record, results, locate)
         self.items = 0
         self.calling = False  # whether an operator was called, not a question such as bool(tensor)
-        self._ids: dict[int, int] = {}
-        self._storages: dict[int, int] = {}
-        self._kept: list[Any] = []  # keeps ids of objects from being used again
-        self._fake_of: dict[int, torch.Tensor] = {}
-
-    # Tensors ----------------------------------------------------------------------------------------------------------
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor already seen, or of a view of something already seen."""
-        fake = self._fake_of.get(id(tensor))
-        if fake is not None:
-            return self._ids[id(fake)]
-        if not isinstance(tensor, FakeTensor):
-            return None
-        if id(tensor) in self._ids:
-            return self._ids[id(tensor)]
-        storage = self._storages.get(_key(tensor))
-        return None if storage is None else self._add(tensor, storage)
-
-    def enter(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake of a tensor that exists before the step, and note where it is found."""
-        fake = self._fake_of.get(id(tensor))
-        if fake is None and isinstance(tensor, FakeTensor):
-            fake = tensor
-        _require_plain(tensor)
-        if fake is None:
-            fake = self.fakes.from_tensor(tensor.detach())
-            self._fake_of[id(tensor)] = fake
-            self._kept.append(tensor)
-        if self.number_of(fake) is None:
-            self._new(fake, None, self.locate(tensor))
-        return fake
-
-    def enter_apart(self, tensor: torch.Tensor) -> None:
-        """Note an argument of the step, as memory of its own: the next one may be a slice of something else."""
-        if id(tensor) not in self._fake_of:
-            _require_plain(tensor)
-            with self.fakes:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-            self._fake_of[id(tensor)] = fake
-            self._kept.append(tensor)
-            self._new(fake, None, self.locate(tensor))
-
-    def _new(self, fake: torch.Tensor, maker: int | None, place: Place | None = None) -> int:
-        if fake.is_conj() or fake.is_neg():
-            raise InputError(f"{user_line()}: lazily conjugated or negated tensors are not supported")
-        storage = len(self.record.storages)
-        size = fake.untyped_storage().nbytes()
-        self.record.storages.append(Storage(size, str(fake.device), len(self.record.tensors), maker, place))
-        self._storages[_key(fake)] = storage
-        return self._add(fake, storage)
-
-    def _add(self, fake: torch.Tensor, storage: int) -> int:
-        known = self.record.storages[storage]
-        number = len(self.record.tensors)
-        info = TensorInfo(storage, tuple(fake.shape), fake.stride(), int(fake.storage_offset()), fake.dtype)
-        if number != known.root and self.record.tensors[known.root].dtype != fake.dtype:
-            raise InputError(f"{user_line()}: viewing a tensor as another dtype ({fake.dtype}) is not supported")
-        self.record.tensors.append(info)
-        self._ids[id(fake)] = number
-        self._kept.append(fake)
-        return number
+        return self.seen.number_of(tensor)
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
@@ -142,16 +96,32 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 f"{user_line()}: {func} talks to other processes, which no plan can order yet; train without a plan, or plan the "
                 "part of the step before it"
             )
-        name = func._schema.name.split("::")[-1]
+        name = operator_name(func)
         if func is aten._local_scalar_dense.default and args[0].dim() == 0 and self.calling and in_optimizer():
             return float(self.item(args[0]))  # a tensor among the operands of an operator that takes a number
         if func is aten._local_scalar_dense.default:
             return self._answer(args[0])
         if name in RESIZING:
             raise InputError(f"{user_line()}: {name} changes how much memory a tensor has; a plan needs fixed sizes")
-        args, kwargs = tree_map(lambda x: self.enter(x) if isinstance(x, torch.Tensor) else x, (args, kwargs))
-        # The cache of fake results forgets which of several results share memory; for one result it is right, and fast.
-        self.fakes.cache_enabled = not returns_several(func)
+        paused = pause_watch()
+        try:
+            operands = Operands(func, args, kwargs, self.seen, self._generator)
+            known, result = self.results.get(operands.key, operands.tensors)
+            if not known:
+                resume_watch(paused)  # the shape function of an operator may be the user's own
+                result = self._run(func, name, operands)
+                self.results.keep(operands.key, func, operands.tensors, result)
+                if torch.Tag.inplace_view in func.tags:
+                    self.seen.look_again(args[0])
+            self._note(func, name, operands, result)
+        finally:
+            resume_watch(paused)
+        return result
+
+    def _run(self, func: Any, name: str, operands: Operands) -> Any:
+        """Return the result of a call on tensors without memory, as its kernel makes it."""
+        args, kwargs = operands.fakes
+        self.fakes.cache_enabled = False  # torch's own forgets which of several results share memory
         try:
             with self.fakes:
                 result = func(*args, **kwargs)
@@ -168,9 +138,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 f"{user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
                 "register one to plan it"
             ) from None
-        result = self.layouts.corrected(self.fakes, func, args, kwargs, self._corrected(name, args, result))
-        self._note(func, name, args, kwargs, result)
-        return result
+        return self.layouts.corrected(self.fakes, func, args, kwargs, self._corrected(name, args, result))
 
     def _corrected(self, name: str, args: Any, result: Any) -> Any:
         """Return a fake result as the kernel makes it where torch's shape function is wrong."""
@@ -183,38 +151,38 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 for x, dtype in zip(result, dtypes, strict=True)
             )
 
-    def _note(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
+    def _reference(self, value: Any) -> Any:
+        """Return what stands for a result in the record."""
+        return self.seen.entry(value).reference if isinstance(value, torch.Tensor) else value
+
+    def _note(self, func: Any, name: str, operands: Operands, result: Any) -> None:
         position = len(self.record.calls)
-
-        def refer(x: Any) -> Any:
-            if isinstance(x, torch.Generator):
-                return self._generator(x)
-            return TensorRef(self.number_of(x)) if isinstance(x, torch.Tensor) else x  # type: ignore[arg-type]
-
-        ref_args, ref_kwargs = tree_map(refer, (args, kwargs))
+        ref_args, ref_kwargs = operands.references
         statistics = tuple(self.record.tensors[n].storage for n in statistics_updated(name, ref_args))
         written = self.record.storages_of(tensors_written(func, ref_args, ref_kwargs))
         mutated = tuple(s for s in written if s not in statistics)
         before = len(self.record.storages)
-        for out in tree_flatten(result)[0]:
+        for out in leaves_of(result):
             if isinstance(out, torch.Tensor) and self.number_of(out) is None:
-                self._new(out, position)
+                self.seen.new(out, position)
         makes = tuple(range(before, len(self.record.storages)))
         if not makes and not mutated:
-            if func.namespace not in ("aten", "prims") and not tree_flatten(result)[0]:
+            if func.namespace not in ("aten", "prims") and not leaves_of(result):
                 raise InputError(
                     f"{user_line()}: {func} returns nothing and says of nothing that it changes it; no plan can keep it"
                 )
             return  # a view: it takes no memory, and is taken again wherever it is needed
-        outputs = tree_map(refer, result)
+        outputs = map_leaves(self._reference, result)
         if name in FILLED_LIKE:  # recorded without its operand, so that nothing is kept alive for it
             self._note_shaped(name, ref_args, ref_kwargs, outputs, makes)
             return
         reads = tuple(self.record.storages_of(tensors_read(name, ref_args, ref_kwargs)))
         self.record.calls.append(
-            Call(func, ref_args, ref_kwargs, outputs, reads, makes, mutated, is_random(func, name, args, kwargs), statistics,
-                 where=user_line(), backward=torch._C._current_autograd_node() is not None,
-                 grad=torch.is_grad_enabled())
+            Call(
+                func, ref_args, ref_kwargs, outputs, reads, makes, mutated, is_random(func, name, ref_args, ref_kwargs),
+                statistics, where=user_line(), backward=torch._C._current_autograd_node() is not None,
+                grad=torch.is_grad_enabled(),
+            )
         )  # fmt: skip
 
     def _note_shaped(self, name: str, args: Any, kwargs: Any, outputs: Any, makes: tuple[int, ...]) -> None:
@@ -236,10 +204,10 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         number = len(self.record.constants)
         self.record.constants.append(value.detach().clone())
         fake = self.fakes.from_tensor(value.detach().clone())
-        made = self._new(fake, len(self.record.calls))
+        made = self.seen.new(fake, len(self.record.calls))
         storage = self.record.tensors[made].storage
         self.record.calls.append(
-            Call(aten.clone.default, (Constant(number),), {}, TensorRef(made), (), (storage,), (), where=user_line())
+            Call(aten.clone.default, (Constant(number),), {}, reference(made), (), (storage,), (), where=user_line())
         )
         return fake
 
@@ -257,15 +225,15 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         """Record that the state of a default generator is read; return a tensor that stands for it."""
         with self.fakes:
             fake = torch.empty(size, dtype=torch.uint8)
-        storage = self.record.tensors[self._new(fake, len(self.record.calls))].storage
+        storage = self.record.tensors[self.seen.new(fake, len(self.record.calls))].storage
         self._call_on_state(
-            torch.ops.pebbler.get_rng_state.default, (device,), TensorRef(len(self.record.tensors) - 1), (storage,)
+            torch.ops.pebbler.get_rng_state.default, (device,), reference(len(self.record.tensors) - 1), (storage,)
         )
         return fake
 
     def call_on_state(self, func: Any, *args: Any) -> None:
         """Record that the state of a default generator is set."""
-        refs = tuple(TensorRef(self._ids[id(self.enter(x))]) if isinstance(x, torch.Tensor) else x for x in args)
+        refs = tuple(self.seen.entry(x).reference if isinstance(x, torch.Tensor) else x for x in args)
         self._call_on_state(func, refs, None, ())
 
     def _call_on_state(self, func: Any, args: tuple[Any, ...], outputs: Any, makes: tuple[int, ...]) -> None:
@@ -274,7 +242,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _answer(self, tensor: torch.Tensor) -> Any:
         """Return the value of a tensor that the step asks for, where it can be known before every step."""
-        fake = self.enter(tensor)
+        fake = self.seen.enter(tensor)
         number = self.number_of(fake)
         assert number is not None
         if tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
@@ -294,39 +262,26 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def item(self, tensor: torch.Tensor) -> Any:
         """Record that the step reads a number out of a tensor; return a traced number in its place."""
-        fake = self.enter(tensor)
+        fake = self.seen.enter(tensor)
         number = self.number_of(fake)
         assert number is not None
         name = f"item_{self.items}"
         self.items += 1
         storage = self.record.tensors[number].storage
         self.record.calls.append(
-            Call(call_item, (TensorRef(number),), {}, None, (storage,), (), (), scalar=name, where=user_line())
+            Call(call_item, (reference(number),), {}, None, (storage,), (), (), scalar=name, where=user_line())
         )
         return self.scalars.number(name, 2.0, 9.0)
 
     @contextmanager
     def only_if_zero(self, tensor: torch.Tensor) -> Iterator[None]:
         """Record that the calls inside run only in steps where a number in a tensor is zero."""
-        fake = self.enter(tensor)
+        fake = self.seen.enter(tensor)
         self.item(fake)
         name, start = f"item_{self.items - 1}", len(self.record.calls)
         yield
         for i in range(start, len(self.record.calls)):
             self.record.calls[i] = replace(self.record.calls[i], unless=name)
-
-
-def _require_plain(tensor: torch.Tensor) -> None:
-    if type(tensor) not in _PLAIN_TENSORS:
-        raise InputError(
-            f"{user_line()}: tensors of the subclass {type(tensor).__name__} cannot be planned; only torch.Tensor and Parameter can"
-        )
-
-
-def _key(tensor: torch.Tensor) -> int:
-    if tensor.layout != torch.strided:
-        raise InputError(f"{user_line()}: only plain strided tensors are supported, got layout {tensor.layout}")
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _refusal() -> str:

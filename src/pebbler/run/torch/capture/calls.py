@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten
+
+from pebbler.run.torch.capture.operand_trees import leaves_of
 
 __all__ = [
     "Call",
@@ -18,6 +21,8 @@ __all__ = [
     "Storage",
     "TensorInfo",
     "TensorRef",
+    "operator_name",
+    "reference",
     "shown",
     "unique_refs",
 ]
@@ -32,6 +37,20 @@ class TensorRef:
     """A tensor among the operands of a call, by number."""
 
     number: int
+
+
+_references: list[TensorRef] = []
+
+
+def reference(number: int) -> TensorRef:
+    """Return the one object that stands for the tensor of this number, so that most comparisons are those of identities.
+
+    >>> reference(3) is reference(3)
+    True
+    """
+    while number >= len(_references):
+        _references.append(TensorRef(len(_references)))
+    return _references[number]
 
 
 @dataclass(frozen=True)
@@ -97,7 +116,18 @@ class Call:
     @property
     def name(self) -> str:
         """The operator's name without its overload."""
-        return str(self.func._schema.name).split("::")[-1] if hasattr(self.func, "_schema") else self.func.__name__
+        return operator_name(self.func)
+
+    @functools.cached_property
+    def leaves(self) -> list[Any]:
+        """The operands, structures taken apart."""
+        return leaves_of((self.args, self.kwargs))
+
+
+@functools.cache
+def operator_name(func: Any) -> str:
+    """Return an operator's name without its overload."""
+    return str(func._schema.name).split("::")[-1] if hasattr(func, "_schema") else func.__name__
 
 
 @dataclass
@@ -123,11 +153,8 @@ class Record:
 
     def kept(self, binds: Mapping[Place, int]) -> set[int]:
         """Return the storages that outlive the step: what it returns and what it leaves in the places of `binds`."""
-        return set(self.storages_of((*binds.values(), *unique_refs(self.result))))
-
-    def leaves(self, call: Call) -> Iterator[Any]:
-        """Yield the operands of a call, structures taken apart."""
-        yield from tree_flatten((call.args, call.kwargs))[0]
+        returned = (leaf.number for leaf in tree_flatten(self.result)[0] if isinstance(leaf, TensorRef))
+        return set(self.storages_of((*binds.values(), *returned)))
 
     def results(self, call: Call) -> Iterator[tuple[int, TensorRef, int | None]]:
         """Yield the storages that a call makes, the first tensor on each, and where in the result that is (None: all of it)."""
@@ -142,7 +169,7 @@ class Record:
     def describe(self, call: Call) -> str:
         """Return a call as text that two recordings of the same step share."""
         parts = []
-        for leaf in self.leaves(call):
+        for leaf in call.leaves:
             if isinstance(leaf, TensorRef):
                 info = self.tensors[leaf.number]
                 parts.append(f"{shown(info)}@{info.storage}+{info.offset}{info.stride}")
@@ -158,5 +185,5 @@ def shown(info: TensorInfo) -> str:
 
 
 def unique_refs(tree: Any) -> list[int]:
-    """Return the numbers of the tensors in a structure, each once, in order."""
-    return list(dict.fromkeys(leaf.number for leaf in tree_flatten(tree)[0] if isinstance(leaf, TensorRef)))
+    """Return the numbers of the tensors among some operands, each once, in order."""
+    return list(dict.fromkeys([leaf.number for leaf in leaves_of(tree) if type(leaf) is TensorRef]))

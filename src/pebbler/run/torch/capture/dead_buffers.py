@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from pebbler.run.torch.capture.call_groups import CallGroup, last_uses
 from pebbler.run.torch.capture.calls import Call, Record, TensorInfo, TensorRef
+from pebbler.run.torch.capture.operand_trees import map_leaves
 
 __all__ = ["reuse_dead_operands", "reuse_operands_of_fused"]
 
@@ -155,7 +155,7 @@ def _write_over(record: Record, group: CallGroup, made: int, over: int) -> CallG
 
     calls = []
     for call in group.calls:
-        args, kwargs, outputs = tree_map(rename, (call.args, call.kwargs, call.outputs))
+        args, kwargs, outputs = map_leaves(rename, (call.args, call.kwargs, call.outputs))
         reads, makes, mutates = map(swapped, (call.reads, call.makes, call.mutates))
         calls.append(
             replace(call, args=args, kwargs=kwargs, outputs=outputs, reads=reads, makes=makes, mutates=mutates)

@@ -14,12 +14,15 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import compress, repeat
+from operator import is_
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
-__all__ = ["ExecutedCode", "is_library", "named_globals", "package_of"]
+__all__ = ["ExecutedCode", "is_library", "named_globals", "package_of", "pause_watch", "resume_watch"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -53,8 +56,9 @@ class ExecutedCode:
     """The code that ran while it was watched."""
 
     def __init__(self) -> None:
-        self.codes: dict[CodeType, dict[str, Any]] = {}  # with the globals it ran with
-        self._libraries: set[CodeType] = set()
+        # By identity: code is slow to hash, and the same text may have run with other globals.
+        self.codes: dict[int, tuple[CodeType, dict[str, Any]]] = {}  # with the globals it ran with
+        self._libraries: dict[int, CodeType] = {}
         self._packages: dict[str, str] = {}
 
     @contextmanager
@@ -73,14 +77,20 @@ class ExecutedCode:
         def note(frame: FrameType, event: str, arg: Any) -> None:
             if event == "call":
                 code = frame.f_code
-                if code not in libraries and code not in codes:
+                key = id(code)
+                if key not in libraries and key not in codes:
                     if is_library(self.package(code)):
-                        libraries.add(code)
+                        libraries[key] = code
                     else:
-                        codes[code] = frame.f_globals
-            if callable(before):  # a profiler of the user's in Python; others pause meanwhile
-                before(frame, event, arg)
+                        codes[key] = (code, frame.f_globals)
 
+        def note_both(frame: FrameType, event: str, arg: Any) -> None:
+            note(frame, event, arg)
+            before(frame, event, arg)  # type: ignore[misc]
+
+        if callable(before):  # a profiler of the user's in Python; others pause meanwhile
+            return note_both
+        _pausable.add(note)
         return note
 
     def package(self, code: CodeType) -> str:
@@ -92,12 +102,14 @@ class ExecutedCode:
 
     def functions(self) -> list[FunctionType]:
         """Return the functions that were called, and others made from the same code."""
-        return [f for f in gc.get_objects() if type(f) is FunctionType and f.__code__ in self.codes]
+        objects = gc.get_objects()  # a million or more: looked through without a loop in Python
+        functions = compress(objects, map(is_, map(type, objects), repeat(FunctionType)))
+        return [function for function in functions if id(function.__code__) in self.codes]
 
     def globals(self) -> list[tuple[str, dict[str, Any], str]]:
         """Return the globals that the code names: where, and under which name; modules' attributes where those are named too."""
         found: dict[tuple[int, str], tuple[str, dict[str, Any], str]] = {}
-        for code, namespace in self.codes.items():
+        for code, namespace in self.codes.values():
             for path, holder, name in named_globals(code, namespace):
                 found[id(holder), name] = (path, holder, name)
         return list(found.values())
@@ -105,7 +117,7 @@ class ExecutedCode:
     def line_that_stores(self, name: str) -> str | None:
         """Return where the user's code sets what a person calls by this name: a variable, a global or an attribute."""
         last = name.split("[")[0].split(".")[-1]
-        for code in self.codes:
+        for code, _ in self.codes.values():
             if self.package(code) == "":
                 for instruction in dis.get_instructions(code):
                     if instruction.opname.startswith("STORE") and instruction.argval == last and instruction.positions:
@@ -115,7 +127,7 @@ class ExecutedCode:
     def attribute_names(self) -> dict[str, set[str] | None]:
         """Return, by package, the names of attributes and keys that its code reads; None: any name."""
         names: dict[str, set[str] | None] = {}
-        for code in self.codes:
+        for code, _ in self.codes.values():
             package = self.package(code)
             _, attributes, computed = _names(code)
             known = names.setdefault(package, set())
@@ -125,6 +137,26 @@ class ExecutedCode:
             if computed and package == "":
                 names[package] = None
         return names
+
+
+# Newer versions of Python instrument all code anew whenever a profiler comes or goes.
+_MAY_PAUSE = sys.version_info < (3, 12)
+_pausable: WeakSet[Callable[..., None]] = WeakSet()
+
+
+def pause_watch() -> Callable[..., None] | None:
+    """Stop watching while code of ours runs that calls none of the step's; return what `resume_watch` takes."""
+    hook: Any = sys.getprofile() if _MAY_PAUSE else None
+    if hook is None or type(hook) is not FunctionType or hook not in _pausable:
+        return None
+    sys.setprofile(None)
+    return hook
+
+
+def resume_watch(hook: Callable[..., None] | None) -> None:
+    """Watch again, if `pause_watch` stopped it."""
+    if hook is not None:
+        sys.setprofile(hook)
 
 
 def named_globals(code: CodeType, namespace: dict[str, Any]) -> list[tuple[str, dict[str, Any], str]]:

@@ -162,10 +162,9 @@ def _token(value: Any) -> Token | None:
     if isinstance(value, random.Random):
         state = value.getstate()
         return Token(state, state)
-    if isinstance(value, np.random.Generator):
-        return Token(repr(value.bit_generator.state), value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return Token(repr(value.get_state(legacy=False)), value.get_state(legacy=False))
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        numbers = value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state(legacy=False)
+        return Token(_frozen(numbers), numbers)
     if isinstance(value, types.GeneratorType):
         frame = value.gi_frame
         if frame is None:
@@ -181,6 +180,13 @@ def _token(value: Any) -> Token | None:
         return Token(repr(value.__reduce__())) if type(value).__module__ == "itertools" else None
     except TypeError:
         return None
+
+
+def _frozen(state: Any) -> Any:
+    """Return the state of a random generator, dicts with arrays in them, as something to compare."""
+    if isinstance(state, dict):
+        return tuple((key, _frozen(value)) for key, value in state.items())
+    return state.tobytes() if isinstance(state, np.ndarray) else repr(state)
 
 
 def _attributes(value: Any) -> dict[Any, Any]:

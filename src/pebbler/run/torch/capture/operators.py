@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
 
-from pebbler.run.torch.capture.calls import unique_refs
+from pebbler.run.torch.capture.calls import operator_name, unique_refs
+from pebbler.run.torch.capture.operand_trees import leaves_of
 
 __all__ = [
     "COLLECTIVES",
@@ -16,7 +16,6 @@ __all__ = [
     "RESIZING",
     "is_random",
     "norm_dtypes",
-    "returns_several",
     "statistics_updated",
     "tensors_read",
     "tensors_written",
@@ -43,16 +42,9 @@ COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_fu
 RESIZING = {"set_", "resize_", "resize_as_", "resize_output_"}
 
 
-@functools.cache
-def returns_several(func: Any) -> bool:
-    """Whether an operator returns anything but one tensor."""
-    returns = func._schema.returns
-    return len(returns) != 1 or str(returns[0].type) != "Tensor"
-
-
 def is_random(func: Any, name: str, args: Any, kwargs: Any) -> bool:
     """Whether a call draws random numbers; attention and dropout draw none when nothing is to be left out."""
-    if torch.Tag.nondeterministic_seeded not in func.tags:
+    if not _is_seeded(func):
         return False
     for i, argument in enumerate(func._schema.arguments):
         value = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
@@ -63,13 +55,23 @@ def is_random(func: Any, name: str, args: Any, kwargs: Any) -> bool:
     return True
 
 
+@functools.cache
+def _is_seeded(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+@functools.cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """Return the arguments that an operator changes, by position and name."""
+    arguments = enumerate(func._schema.arguments)
+    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)
+
+
 def tensors_written(func: Any, args: Any, kwargs: Any) -> list[int]:
     """Return the numbers of the tensors that an operator changes in place, by its schema."""
     written = []
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[i] if i < len(args) else kwargs.get(argument.name)
-            written += unique_refs(value)
+    for i, name in _written_arguments(func):
+        written += unique_refs(args[i] if i < len(args) else kwargs.get(name))
     return written
 
 
@@ -80,14 +82,11 @@ def values_written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     >>> [t is x for t in values_written(torch.ops.aten.add_.Tensor, (x, torch.ones(2)), {})]
     [True]
     """
-    written = []
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            written.append(args[i] if i < len(args) else kwargs.get(argument.name))
-    positions = _STATISTICS.get(func._schema.name.split("::")[-1])
+    written = [args[i] if i < len(args) else kwargs.get(name) for i, name in _written_arguments(func)]
+    positions = _STATISTICS.get(operator_name(func))
     if positions is not None and (positions[2] is None or args[positions[2]]):
         written += [args[positions[0]], args[positions[1]]]
-    return [value for value in tree_flatten(written)[0] if isinstance(value, torch.Tensor)]
+    return [value for value in leaves_of(written) if isinstance(value, torch.Tensor)]
 
 
 def statistics_updated(name: str, args: Any) -> list[int]:

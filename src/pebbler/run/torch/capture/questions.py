@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_map
 
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Scalar, TensorRef
+from pebbler.run.torch.capture.operand_trees import map_leaves
 
 __all__ = ["ValueQuestion", "certain_answer", "question_about"]
 
@@ -52,7 +52,7 @@ class ValueQuestion:
             torch._C.DisableTorchFunction(),
         ):
             for call in self.calls:
-                args, kwargs = tree_map(operand, (call.args, call.kwargs))
+                args, kwargs = map_leaves(operand, (call.args, call.kwargs))
                 result = call.func(*args, **kwargs)
                 for storage, _, index in self.record.results(call):
                     roots[storage] = result if index is None else result[index]
@@ -97,8 +97,7 @@ def _may_run(record: Record, calls: Sequence[Call], tensors: Sequence[Any]) -> b
         if call.random or call.backward or call.scalar is not None:
             return False
         if any(
-            isinstance(leaf, Scalar) or (type(leaf) is not float and isinstance(leaf, float))
-            for leaf in record.leaves(call)
+            isinstance(leaf, Scalar) or (type(leaf) is not float and isinstance(leaf, float)) for leaf in call.leaves
         ):
             return False
     real = all(isinstance(tensor, torch.Tensor) and not isinstance(tensor, FakeTensor) for tensor in tensors)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
 import traceback
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -33,11 +34,20 @@ def in_optimizer() -> bool:
 
 def user_line() -> str:
     """Return where in the user's code we are: the innermost frame outside torch and pebbler."""
-    for frame in _frames():
-        file = frame.f_code.co_filename
-        if not file.startswith(_OURS) and not file.startswith("<"):
-            return f"{os.path.basename(file)}:{frame.f_lineno}"
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = _user_file(frame.f_code)
+        if name is not None:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
     return "step"
+
+
+@functools.lru_cache(maxsize=4096)
+def _user_file(code: CodeType) -> str | None:
+    """Return the name of the file of code outside torch and pebbler, None for theirs."""
+    file = code.co_filename
+    return None if file.startswith(_OURS) or file.startswith("<") else os.path.basename(file)
 
 
 def line_of(function: Any) -> str:

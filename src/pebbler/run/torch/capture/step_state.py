@@ -17,8 +17,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
-from pebbler.run.torch.capture.calls import Place, Record, TensorRef
+from pebbler.run.torch.capture.calls import Place, Record, reference
 from pebbler.run.torch.capture.eager_answers import eager_answers
+from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.python_state import same_value, shown_value
@@ -53,6 +54,7 @@ class StepState:
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
         self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
         self.layouts = RealLayouts(trying=not modes)  # fakes come from whoever plans what need not fit here
+        self.results = FakeResults(self.fakes)
         # A parameter among the arguments is always the same one; other tensors are new in every step.
         self._args: dict[int, Place] = {}
         self.twins: dict[int, int] = {}  # arguments that are the same tensor as an earlier one
@@ -145,11 +147,11 @@ class StepState:
         """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
         scalars = Scalars(seed)
         recorder = CallRecorder(
-            self.fakes, scalars, self.locate, lambda place: self.resolve(place, self.leaves), self.layouts
+            self.results, scalars, self.locate, lambda place: self.resolve(place, self.leaves), self.layouts
         )
         for leaf in self.leaves:
             if is_data(leaf):
-                recorder.enter_apart(leaf)
+                recorder.seen.enter_apart(leaf)
         self._found = {}
         for number, optimizer in enumerate(self.optimizers):
             self._find_state(number, optimizer)
@@ -175,7 +177,7 @@ class StepState:
             number = recorder.number_of(value)
             if number is None and isinstance(value, FakeTensor):
                 raise InputError("the step returns a tensor that an earlier step made")
-            return value if number is None else TensorRef(number)
+            return value if number is None else reference(number)
 
         for leaf in tree_flatten(result)[0]:
             if fields_of(leaf) is not None:

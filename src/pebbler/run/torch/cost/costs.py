@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import flop_registry
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Call, Record, TensorInfo, TensorRef, unique_refs
 from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
 
 __all__ = [
@@ -183,7 +183,7 @@ def _flops(record: Record, call: Call) -> float:
         info = record.tensors[leaf.number]
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
-    args, kwargs, out = tree_map(meta, (call.args, call.kwargs, call.outputs))
+    args, kwargs, out = map_leaves(meta, (call.args, call.kwargs, call.outputs))
     if "scaled_dot_product" in call.name:
         args = _with_all_heads(args)
     return float(count(*args, **kwargs, out_val=out))

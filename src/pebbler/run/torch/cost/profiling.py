@@ -86,7 +86,7 @@ def _likeness(record: Record, group: CallGroup) -> str:
     parts = []
     for call in group.calls:
         parts.append(call.name)
-        for leaf in record.leaves(call):
+        for leaf in call.leaves:
             if isinstance(leaf, TensorRef):
                 info = record.tensors[leaf.number]
                 number = order.setdefault(info.storage, len(order))

@@ -109,7 +109,7 @@ def is_fusable(record: Record, group: CallGroup, device: str) -> bool:
 def _is_plain(record: Record, call: Call, device: str) -> bool:
     if call.random or call.scalar or call.unless or call.statistics or not hasattr(call.func, "overloadpacket"):
         return False
-    if any(isinstance(leaf, Scalar) for leaf in record.leaves(call)):
+    if any(isinstance(leaf, Scalar) for leaf in call.leaves):
         return False
     touched = {*call.reads, *call.makes, *call.mutates}
     if any(record.storages[s].device != device for s in touched):

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Constant, Record, Scalar, TensorRef
+from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.scalars import evaluate
 from pebbler.run.torch.capture.settings import SAMPLES
@@ -92,7 +92,7 @@ def run_group(
         if call.scalar is not None:
             continue
         with torch.set_grad_enabled(call.grad), torch._C._AutoDispatchBelowAutograd():
-            args, kwargs = tree_map(operand, (call.args, call.kwargs))
+            args, kwargs = map_leaves(operand, (call.args, call.kwargs))
             result = call.func(*args, **kwargs)
         for storage, _, index in record.results(call):
             made[storage] = result if index is None else result[index]

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import PebblerError
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Constant, Record, TensorInfo, TensorRef
+from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
 
 __all__ = ["Kernel", "KernelInterface", "Kernels", "NoCompiler"]
 
@@ -78,7 +78,7 @@ class KernelInterface:
         parts = []
         for call in group.calls:
             parts.append(str(call.func))
-            for leaf in tree_flatten((call.args, call.kwargs, call.outputs))[0]:
+            for leaf in leaves_of((call.args, call.kwargs, call.outputs)):
                 if isinstance(leaf, TensorRef):
                     info = record.tensors[leaf.number]
                     number = order.setdefault(info.storage, len(order))
@@ -154,7 +154,7 @@ def build_module(record: Record, group: CallGroup, interface: KernelInterface) -
         return constants[leaf.number] if isinstance(leaf, Constant) else leaf
 
     for call in group.calls:
-        args, kwargs = tree_map(operand, (call.args, call.kwargs))
+        args, kwargs = map_leaves(operand, (call.args, call.kwargs))
         node = graph.call_function(call.func, args, kwargs)
         for storage, _, index in record.results(call):
             roots[storage] = node if index is None else graph.call_function(operator.getitem, (node, index))

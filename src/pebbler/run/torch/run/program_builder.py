@@ -14,13 +14,14 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import InputError, quoted
 from pebbler.game.moves import Compute, Copy, Drop, Move
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.call_recorder import call_item
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Scalar, TensorRef
+from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.scalars import inputs_of
 from pebbler.run.torch.fuse.group_execution import take_view
@@ -204,7 +205,7 @@ class ProgramBuilder:
                 return self._expression(leaf.expression)
             return self.constants[leaf.number] if isinstance(leaf, Constant) else leaf
 
-        args, kwargs = tree_map(operand, (call.args, call.kwargs))
+        args, kwargs = map_leaves(operand, (call.args, call.kwargs))
         if call.grad != self.grad:
             self.grad = call.grad
             self.graph.call_function(torch._C._set_grad_enabled, (self.grad,))
@@ -315,6 +316,6 @@ def _result_refs(result: Any) -> list[TensorRef]:
 def _rates(phase: Phase) -> set[str]:
     """Return the names of the learning rates that some operand follows from."""
     calls = (call for group in phase.groups for call in group.calls)
-    leaves = (leaf for call in calls for leaf in phase.record.leaves(call))
+    leaves = (leaf for call in calls for leaf in call.leaves)
     names = {name for leaf in leaves if isinstance(leaf, Scalar) for name in inputs_of(leaf.expression)}
     return {name for name in names if not name.startswith("item_")}
