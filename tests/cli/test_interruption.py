@@ -161,6 +161,39 @@ def test_torch_while_it_plans(tmp_path):
     assert (ended.out, NOTHING in ended.err) == ("", True)
 
 
+# A step whose search never ends by itself soon: uneven layers, and half of the memory that they want.
+UNEVEN = """
+import torch
+def uneven():
+    widths = [16 + 8 * (7 * i % 11) for i in range(40)]
+    model = torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:])))
+    rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    def step(x):
+        rule.zero_grad()
+        loss = model(x).tanh().square().mean()
+        loss.backward()
+        rule.step()
+        return loss
+    return step, (torch.ones(64, widths[0]),)
+"""
+
+
+@pytest.mark.parametrize("presses", [1, 3])
+def test_torch_keeps_the_best_plan_so_far(tmp_path, presses):
+    pt = pytest.importorskip("pebbler.torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+    (tmp_path / "steps.py").write_text(UNEVEN)
+    ended = interrupt(
+        tmp_path, "torch", "steps.py:uneven", "--device", "cpu", "--budget", "600kB", "--time-limit", "300", "-o", "plan.json",
+        "--json", when=": best", presses=presses,
+    )  # fmt: skip
+    answer, plan = json.loads(ended.out), pt.TorchPlan.load(tmp_path / "plan.json")
+    assert answer["cut_off"] is plan.plan.meta["cut_off"] is True
+    assert answer["peak"] == plan.peak <= plan.budget
+    assert pb.check(plan.plan).legal
+    for line in ("interrupted: this is the best plan so far", "wrote plan.json"):
+        assert line in ended.err
+
+
 def test_what_is_held_is_only_kept_when_the_command_has_not_answered_yet():
     """Without Ctrl-C the block ends as any other, in whatever thread it runs."""
     from pebbler.cli.interruption import hold, run_command

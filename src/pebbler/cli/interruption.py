@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
@@ -34,6 +35,7 @@ class _Hands:
         self.news: SimpleQueue[str] = SimpleQueue()  # unlike an event, it may be written to by a signal handler
         self.keep: Callable[[], bool] | None = None
         self.stop: Callable[[], None] | None = None
+        self.grace = _GRACE
         self.printing = False
         self.taken = False
 
@@ -42,15 +44,15 @@ _hands = _Hands()
 
 
 @contextmanager
-def hold(keep: Callable[[], bool], stop: Callable[[], None] | None = None) -> Iterator[None]:
-    """Work with something in hand: Ctrl-C calls `stop`, waits for a moment, and calls `keep`, which prints and saves what there is.
+def hold(keep: Callable[[], bool], stop: Callable[[], None] | None = None, grace: float = _GRACE) -> Iterator[None]:
+    """Work with something in hand: Ctrl-C calls `stop`, waits for `grace`, and calls `keep`, which prints and saves what there is.
 
     `keep` returns False when there is nothing yet; it is called from the main thread, and the work may still be going on. What
     a command does after the block is its answer: Ctrl-C waits for it.
     """
     hands = _hands
     with hands.lock:
-        hands.keep, hands.stop = keep, stop
+        hands.keep, hands.stop, hands.grace = keep, stop, grace
     try:
         yield
     finally:
@@ -103,8 +105,10 @@ def _end(hands: _Hands) -> None:
         exit_at_once()
     if stop is not None:
         stop()
-        with suppress(Empty):
-            hands.news.get(timeout=_GRACE)  # the work has ended, or Ctrl-C was pressed again
+        ends = time.monotonic() + hands.grace
+        with suppress(Empty):  # pressing again makes it no quicker: what is being put together would be lost
+            while hands.news.get(timeout=max(0.0, ends - time.monotonic())) == _PRESSED:
+                pass
     kept = False
     patience = threading.Timer(_PRINTING, exit_at_once)  # for the case that what is kept cannot be printed
     patience.daemon = True

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["torch"]
 
+_GRACE = 2.0  # seconds in which planning may end with what it has: a plan of every phase, judged
+
 
 def torch(
     step: Annotated[
@@ -59,6 +61,7 @@ def torch(
     from pebbler.solver.problem import Search
 
     require_json(output, json)
+    from pebbler.run.torch.plan.torch_plan import SCALE
     from pebbler.torch import load_step, plan
 
     files = WrittenFiles()
@@ -77,11 +80,18 @@ def torch(
     def stop() -> None:
         Search.all_interrupted = True
 
-    with hold(keep, stop), progress(f"planning {step}"):
+    with hold(keep, stop, grace=_GRACE), progress(f"planning {step}") as update:
+
+        def tell(search: Search) -> None:
+            best = (
+                "no plan yet" if search.best is None else f"best {_cost(search.energy / SCALE[objective], objective)}"
+            )
+            update(f"planning {step}: {best}", search.fraction)
+
         function, args = load_step(step)
         found.append(plan(
             function, args, budget=budget, device=device, objective=objective, kernels=kernels, offload=offload,  # type: ignore[arg-type]
-            headroom=headroom, time_limit=time_limit,
+            headroom=headroom, time_limit=time_limit, report=tell,
         ))  # fmt: skip
     show()
     files.name()
@@ -103,17 +113,20 @@ def _print_table(step: str, made: TorchPlan, on_stderr: bool) -> None:
     from pebbler.cli.output import table
     from pebbler.run.torch.plan.byte_sizes import shown_bytes
 
-    unit = "s" if made.objective == "time" else "J"
     table(
-        f"{step}: {made.status}",
+        f"{step}: {made.status}{', cut off' if made.plan.meta.get('cut_off') else ''}",
         ["figure", "value"],
         [
             ["budget", "none" if made.budget is None else shown_bytes(made.budget)],
             ["peak, headroom included", shown_bytes(made.peak)],
-            [f"predicted {made.objective} of one step", f"{made.cost:.4g} {unit}"],
-            ["the same without a limit", f"{made.unplanned:.4g} {unit}"],
+            [f"predicted {made.objective} of one step", _cost(made.cost, made.objective)],
+            ["the same without a limit", _cost(made.unplanned, made.objective)],
             ["ops, and runs again", f"{len(made.plan.graph.ops):,}, {made.recomputed:,}"],
             ["to the host's memory", shown_bytes(made.offloaded)],
         ],
         stderr=on_stderr,
     )
+
+
+def _cost(cost: float, objective: str) -> str:
+    return f"{cost:.4g} {'s' if objective == 'time' else 'J'}"

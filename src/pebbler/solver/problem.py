@@ -22,7 +22,7 @@ from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 from pebbler.workloads import load
 
-__all__ = ["Impossible", "Problem", "Search"]
+__all__ = ["Impossible", "Problem", "Search", "time_is_over"]
 
 Start = Mapping[str, str | Sequence[str]]
 _CLOSE = 1e-9  # sums of prices may be added up in another order
@@ -114,6 +114,15 @@ class Problem:
         whole = {tensor.name: origin(tensor) for tensor in graph.tensors}
         start = {name: self.start[of] for name, of in whole.items() if of in self.start}
         return replace(self, graph=graph, start=start)
+
+
+def time_is_over(ends: float) -> bool:
+    """Whether a method has to come to its end: it is later than `ends` (monotonic time), or all searches were interrupted.
+
+    >>> time_is_over(0.0), time_is_over(float("inf"))
+    (True, False)
+    """
+    return Search.all_interrupted or time.monotonic() >= ends
 
 
 class Search:

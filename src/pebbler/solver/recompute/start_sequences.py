@@ -7,7 +7,6 @@ than it saves on a graph of any size.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.ready_list import ReadyList, schedule_by_key
+from pebbler.solver.problem import time_is_over
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["early_ends_order", "fit", "low_memory_order"]
@@ -46,7 +46,7 @@ def fit(problem: RecomputeProblem, sequence: Sequence[int] | Ints, *, ends: floa
     here = _Fitting(problem, np.ascontiguousarray(sequence, np.int64))
     rng = np.random.default_rng(0)
     failures = 0
-    while here.over > 0 and failures < _FAILURES and time.monotonic() < ends:
+    while here.over > 0 and failures < _FAILURES and not time_is_over(ends):
         above = np.flatnonzero(here.memory > problem.capacity)
         peak = int(np.argmax(here.memory)) if failures == 0 else int(rng.choice(above))
         failures = 0 if here.lower(peak) else failures + 1

@@ -8,7 +8,6 @@ the graph, its costs, the link and the capacity.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from pebbler.game.moves import MoveList
 from pebbler.run.torch.plan.host_link import PricedLink
 from pebbler.run.torch.plan.kernels import copy_schedule as kernel
 from pebbler.run.torch.plan.kernels import idle_spans
+from pebbler.solver.problem import time_is_over
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["OffloadCandidate", "OffloadSearch"]
@@ -186,7 +186,7 @@ class OffloadSearch:
         return None if best is None else self.improve(best, ends)
 
     def _late(self, ends: float) -> bool:
-        late = time.monotonic() >= ends
+        late = time_is_over(ends)
         self.cut_off |= late
         return late
 

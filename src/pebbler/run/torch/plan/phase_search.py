@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY, PricedLink, machine_with_host
 from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
 from pebbler.solver import finish
-from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.problem import Impossible, Problem, Search, time_is_over
 from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.checkpointing import checkpointings
@@ -59,7 +59,7 @@ def _least(problem: Problem, seconds: float) -> LeastCapacity:
     best = min((sequence for sequence in starts if endless.measure(sequence).legal), key=peak)
     upper, failed = min(least.upper, peak(best)), least.lower - 1
     share = 0.25  # of what is left to gain; more as long as that works
-    while failed + max(1, upper // 200) < upper and time.monotonic() < ends:
+    while failed + max(1, upper // 200) < upper and not time_is_over(ends):
         aim = upper - max(1, int(share * (upper - failed)))
         game = RecomputeProblem.of(problem, aim)
         for start in (best, *orders):
@@ -81,10 +81,13 @@ def _brought_down(game: RecomputeProblem, start: Ints, ends: float) -> Ints:
     """Return a sequence with values made again until it fits, or as near to that as a short search brings it."""
     found = fit(game, start, ends=ends)
     for number in range(3):
-        if game.measure(found).fits or time.monotonic() > ends:
+        if game.measure(found).fits or time_is_over(ends):
             break
         found = improve(game, found, AnnealingSettings.of(number, game.original.seed))
     return found
+
+
+Report = Callable[[Search], None]
 
 
 class _Enough(Exception):
@@ -103,12 +106,13 @@ def solve_phases(
     seconds: float,
     seed: int,
     link: PricedLink | None = None,
+    report: Report | None = None,
 ) -> list[Plan]:
     """Return the cheapest plan found of every phase; messages add `headroom` to a capacity (None: no limit).
 
     The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
     link values stay in memory. With one they may go to the host; that plan never costs more than the one without, which gets
-    all of `seconds` for itself before copies replace some of what it makes again.
+    all of `seconds` for itself before copies replace some of what it makes again. `report` hears of every change in that search.
 
     >>> graph = Graph("one", unit="byte")
     >>> _ = graph.tensor("a", 4), graph.tensor("b", 4, kind="output")
@@ -117,7 +121,7 @@ def solve_phases(
     [2]
     """
     if capacity is None:
-        return [_solve(graph, _program_peak(graph), headroom, seconds, seed, first_found=False) for graph in graphs]
+        return [_solve(graph, _program_peak(graph), headroom, seconds, seed, report) for graph in graphs]
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
     if link is not None and capacity < least:
@@ -127,10 +131,13 @@ def solve_phases(
             f"({shown_bytes(works)})"
         )
     if link is not None:
-        return [_solve_with_host(g, capacity, seconds, seed, g is not graphs[-1], link) for g in graphs]
+        return [
+            _solve_with_host(g, capacity, seconds, seed, report if g is graphs[-1] else _stop, link) for g in graphs
+        ]
     try:
         return [
-            _solve(graph, capacity, headroom, seconds, seed, first_found=graph is not graphs[-1]) for graph in graphs
+            _solve(graph, capacity, headroom, seconds, seed, report if graph is graphs[-1] else _stop)
+            for graph in graphs
         ]
     except Impossible as error:
         hint = f"; with offload to the host's memory {least + headroom:,} would do" if least <= capacity else ""
@@ -142,16 +149,17 @@ def _program_peak(graph: Graph) -> int:
     return int(game.measure(game.program).memory.max(initial=1))
 
 
-def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int, first_found: bool) -> Plan:
-    """Return the cheapest plan found without copies; with `first_found`, the first one."""
-    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, _stop if first_found else None)
+def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int, report: Report | None) -> Plan:
+    """Return the cheapest plan found without copies; with `_stop` for a report, the first one."""
+    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, report)
     why = _recompute(search)
     if search.best is not None:
         return finish(search)
     least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
     if least.upper <= capacity:
         plan = replace(least.plan, machine=search.problem.machine)
-        return replace(plan, energy=check(plan).energy, status="heuristic", bound=0)
+        meta = {**plan.meta, "cut_off": True} if search.cut_off else plan.meta
+        return replace(plan, energy=check(plan).energy, status="heuristic", bound=0, meta=meta)
     works, fails = least.upper + headroom, least.lower + headroom
     raise Impossible(
         f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {works:,} "
@@ -171,8 +179,9 @@ def _recompute(search: Search) -> str:
 
 
 def _solve_with_host(
-    graph: Graph, capacity: int, seconds: float, seed: int, first_found: bool, link: PricedLink
+    graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None, link: PricedLink
 ) -> Plan:
+    first_found = report is _stop
     offload = _offload(graph, capacity, link, seed)
     game = offload.game
     ends = time.monotonic() + _BEFORE * seconds

@@ -22,7 +22,7 @@ from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
 from pebbler.run.torch.plan.launch_fusion import Launch, plan_launches
 from pebbler.run.torch.plan.phase_search import least_units, solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
-from pebbler.solver.problem import Impossible
+from pebbler.solver.problem import Impossible, Search
 
 __all__ = ["least_budget", "plan", "plan_captured", "priced_graph"]
 
@@ -44,6 +44,7 @@ def plan(
     headroom: str | int | None = None,
     time_limit: float = 30.0,
     seed: int = 0,
+    report: Callable[[Search], None] | None = None,
 ) -> TorchPlan:
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
 
@@ -51,7 +52,8 @@ def plan(
     from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those
     kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described GPUs, not
     on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible` with the
-    least budget that works when this one does not. `keywords` are keyword arguments of the step.
+    least budget that works when this one does not. `keywords` are keyword arguments of the step; `report` is called with the
+    running search after every change.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -75,7 +77,8 @@ def plan(
     measured = device is None and not fake
     costs = profile(captured) if measured else roofline(captured, device or nearest_device(captured.device))
     return plan_captured(
-        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed
+        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed,
+        report=report,
     )  # fmt: skip
 
 
@@ -89,6 +92,7 @@ def plan_captured(
     headroom: str | int | None = None,
     time_limit: float = 30.0,
     seed: int = 0,
+    report: Callable[[Search], None] | None = None,
 ) -> TorchPlan:
     """Return the cheapest plan found for a captured step with known costs; see `plan`."""
     if objective not in ("time", "energy"):
@@ -100,7 +104,7 @@ def plan_captured(
     if limit is not None and capacity is not None and capacity <= 0:
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(headroom_bytes)}")
     link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
-    phases = solve_phases(graphs, capacity, headroom_bytes, time_limit, seed, link)
+    phases = solve_phases(graphs, capacity, headroom_bytes, time_limit, seed, link, report)
     if objective == "time":
         phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
     launches: list[Launch] = []
