@@ -148,6 +148,111 @@ def test_damaged_files_are_made_again(installed: Path, tmp_path: Path, damage: b
     assert call(installed, **home)[0] == 20
 
 
+SEPARATE = """
+import numpy as np
+from pebbler.compiled import inner_kernel, kernel, separate_kernel
+
+@separate_kernel
+def deepest(x):
+    if x < 0:
+        raise ValueError("below zero")
+    return x + np.arange(3)
+
+@separate_kernel
+def deep(x):
+    return deepest(x).sum() + deepest(x)[0]
+
+@kernel
+def _between(x):
+    return deep(x)
+"""
+CALLERS = """
+from pebbler.compiled import kernel
+from pebbler.probe_inner import _between, deepest
+
+@kernel
+def outer(x):
+    return 2 * _between(x) + deepest(x)[0]
+
+@kernel
+def other(x):
+    return _between(x) + 1
+"""
+CALL_BOTH = """
+from pebbler.probe_outer import {0}, {1}
+print({0}(1), {1}(1), sum(outer.stats.cache_hits.values()), sum(other.stats.cache_hits.values()))
+try:
+    outer(-1)
+except ValueError as error:
+    assert str(error) == "below zero"
+else:
+    raise AssertionError
+"""
+
+
+@pytest.fixture
+def linked(installed: Path) -> Path:
+    """A package whose kernels are linked to separate ones, directly and through one of their own."""
+    (installed / "probe_inner.py").write_text(SEPARATE)
+    (installed / "probe_outer.py").write_text(CALLERS)
+    return installed
+
+
+def forget(folder: Path, *names: str) -> None:
+    """Remove the compiled code of some kernels, and only theirs."""
+    files = [path for path in folder.rglob("*.nb?") if any(f".{name}-" in path.name for name in names)]
+    assert files
+    for path in files:
+        path.unlink()
+
+
+def test_separate_kernels_are_kept_with_those_that_call_them(linked: Path, tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path / "home")}
+    first, second = CALL_BOTH.format("outer", "other"), CALL_BOTH.format("other", "outer")
+    assert call(linked, first, **home) == [15, 8, 0, 0]
+    assert call(linked, first, **home) == [15, 8, 1, 1]
+    assert call(linked, second, **home) == [8, 15, 1, 1]
+    # Whatever is missing on disk: what is there is linked to what it was compiled with, or to what was made again.
+    for names in (("deepest",), ("deep", "_between"), ("outer",), ("other", "deepest"), ("deepest", "deep", "outer")):
+        forget(tmp_path / "home", *names)
+        kept = [int(name not in names) for name in ("outer", "other")]
+        assert call(linked, first, **home) == [15, 8, *kept], names
+        assert call(linked, second, **home) == [8, 15, 1, 1], names
+
+
+def test_separate_kernels_compiled_side_by_side_by_two_processes_fit_together(linked: Path, tmp_path: Path) -> None:
+    # Each writes its own copy of the separate kernels, the other's are gone, and their symbols have other names.
+    one, two, both = tmp_path / "one", tmp_path / "two", tmp_path / "both"
+    more = "from pebbler.compiled import kernel\n@kernel\ndef early(x):\n    return x\nearly(1)\n"
+    assert call(linked, CALL_BOTH.format("outer", "other"), HOME=str(one)) == [15, 8, 0, 0]
+    assert call(linked, more + CALL_BOTH.format("other", "outer"), HOME=str(two)) == [8, 15, 0, 0]
+    shutil.copytree(one, both)
+    forget(both, "other", "deepest", "deep")
+    for path in two.rglob("*.nb?"):
+        if any(f".{name}-" in path.name for name in ("other", "deepest", "deep")):
+            shutil.copy(path, both / path.relative_to(two))
+    assert call(linked, CALL_BOTH.format("outer", "other"), HOME=str(both)) == [15, 8, 1, 1]
+    assert call(linked, CALL_BOTH.format("other", "outer"), HOME=str(both)) == [8, 15, 1, 1]
+
+
+LINKED = """
+from pebbler.probe_inner import deep
+from pebbler.probe_outer import outer
+outer(1)
+(caller,), (called,) = outer.overloads.values(), deep.overloads.values()
+module = caller.library._final_module
+print(int(module.get_function(called.fndesc.mangled_name).is_declaration))
+try:
+    deep(1)
+except TypeError as error:
+    assert "deep is called by kernels only" in str(error)
+"""
+
+
+def test_separate_kernels_are_not_compiled_again_for_their_callers(linked: Path, tmp_path: Path) -> None:
+    assert call(linked, LINKED, HOME=str(tmp_path / "home")) == [1]
+
+
 def test_keys_are_of_the_sources() -> None:
     assert source_key("pebbler.game.graph") == source_key("pebbler.game.graph")
     assert source_key("pebbler.game.graph") != source_key("pebbler.game.machine")

@@ -17,16 +17,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from llvmlite.binding import parse_assembly
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core.compiler import Flags
 from numba.core.registry import CPUDispatcher
 from numba.core.types.misc import unliteral
 
-__all__ = ["cache_folder", "inner_kernel", "kernel", "source_key"]
+__all__ = ["cache_folder", "compare_flags_quickly", "inner_kernel", "kernel", "separate_kernel", "source_key"]
 
 _PACKAGE = __name__.partition(".")[0]
+_FLAGS_OF_THE_KERNEL_ALONE = {"no_cpython_wrapper", "no_cfunc_wrapper", "inline", "release_gil"}
 _IMPORT = re.compile(
     rf"^\s*(?:from\s+({_PACKAGE}[\w.]*)\s+import\s+(\([^)]*\)|[^\n#]*)|import\s+({_PACKAGE}[\w.]*))", re.M
 )
@@ -47,7 +50,8 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return lambda function: kernel(function, **options)
     # A way in from Python is compiled only where it is used, and one from C nowhere: that is a third of the time.
     inner = function.__name__.startswith("_")
-    options = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True} | options
+    # Whether references are counted (`_nrt`) would otherwise be what the first kernel says that calls it.
+    options = {"nogil": True, "_nrt": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True} | options
     dispatcher = njit(**options)(function)
     dispatcher.__class__ = _InnerKernel if options["no_cpython_wrapper"] else _TypedKernel
     if _source_file(function.__module__) is None:
@@ -63,6 +67,35 @@ def inner_kernel(function: Callable[..., Any] | None = None, *, forceinline: boo
     look into a record, and which would take longer than the work itself.
     """
     return kernel(function, _nrt=False, forceinline=forceinline, no_cpython_wrapper=True)
+
+
+def separate_kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a large kernel that several kernels call, once for all of them.
+
+    numba optimizes a kernel anew together with each kernel that calls it, which for a large one takes a second per caller and
+    gains nothing. Here the callers only get its name, and its machine code is kept with theirs.
+    """
+    if function is None:
+        return lambda function: separate_kernel(function, **options)
+    dispatcher = kernel(function, no_cpython_wrapper=True, **options)
+    dispatcher.__class__ = _SeparateKernel
+    return dispatcher
+
+
+def compare_flags_quickly() -> None:
+    """Let numba look up what it has compiled of NumPy by the flags that matter there, in a process that only compiles.
+
+    It gathers and compares all flags for every call of a NumPy function in a kernel, which is a twentieth of the time, and compiles
+    the function anew for kernels that differ only in how they are called themselves.
+    """
+
+    def mattering(flags: Flags) -> dict[str, Any]:
+        return {name: value for name, value in flags._values.items() if name not in _FLAGS_OF_THE_KERNEL_ALONE}
+
+    def same(flags: Flags, other: object) -> bool:
+        return flags is other or (isinstance(other, Flags) and mattering(flags) == mattering(other))
+
+    Flags.__eq__, Flags.__hash__ = same, lambda flags: 0
 
 
 @cache
@@ -154,6 +187,38 @@ class _InnerKernel(_TypedKernel):
         raise TypeError(f"{self.__name__} is called by kernels only; `{self.__name__}.py_func` runs in Python")
 
 
+class _SeparateKernel(_InnerKernel):
+    """A kernel whose callers are linked to its machine code instead of being compiled together with it."""
+
+    loaded: ClassVar[dict[str, Any]] = {}  # what every symbol stands for that callers may be linked to, by its name
+
+    def add_overload(self, result: Any) -> None:
+        super().add_overload(result)
+        self.publish(result)
+
+    @classmethod
+    def publish(cls, result: Any) -> None:
+        """Let kernels be linked to a compiled result; what they link with it is an empty module, so that they find the symbol."""
+        library = result.library
+        library._shared_module = parse_assembly(str(library.codegen._create_empty_module(library.name)))
+        library.separate = result
+        cls.loaded.setdefault(result.fndesc.mangled_name, result)
+
+
+def _separate_results(library: Any) -> dict[str, Any]:
+    """Return the separate kernels that a library calls, directly or not, by the names of their symbols.
+
+    Those that others call come before them: that is the order in which they can be loaded.
+    """
+    found: dict[str, Any] = {}
+    for linked in library._linking_libraries:
+        found |= _separate_results(linked)
+        result = getattr(linked, "separate", None)
+        if result is not None:
+            found[result.fndesc.mangled_name] = result
+    return found
+
+
 class _SourceLocator(_CacheLocator):  # type: ignore[misc]
     """Tells numba where a kernel's compiled code is kept, and when it is out of date."""
 
@@ -178,6 +243,31 @@ class _SourceLocator(_CacheLocator):  # type: ignore[misc]
 
 class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_SourceLocator,)
+
+    def reduce(self, result: Any) -> Any:
+        """Return what is kept on disk: the separate kernels that this one calls, and itself."""
+        called = _separate_results(result.library)
+        return [(name, _state(one)) for name, one in called.items()], _state(result)
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        called, own = payload
+        for name, state in called:
+            if name not in _SeparateKernel.loaded:
+                _SeparateKernel.publish(self._load(target_context, state))
+        result = self._load(target_context, own)
+        # Whoever is compiled together with this kernel calls them too.
+        result.library._linking_libraries += [_SeparateKernel.loaded[name].library for name, _ in called]
+        return result
+
+    def _load(self, target_context: Any, state: Any) -> Any:
+        result = super().rebuild(target_context, state)
+        result.library.state = state
+        return result
+
+
+def _state(result: Any) -> Any:
+    """Return what is kept on disk of a compiled result: what it was loaded from, if it was."""
+    return getattr(result.library, "state", None) or result._reduce()
 
 
 class _KernelFiles(IndexDataCacheFile):  # type: ignore[misc]

@@ -27,6 +27,38 @@ def cold(tmp_path, monkeypatch):
     return ran
 
 
+# A kernel that calls NumPy compiled as the processes that only compile do it, and as everywhere else.
+FLAGS = """
+import numpy as np
+from numba.core.compiler import Flags
+from pebbler.compiled import compare_flags_quickly, inner_kernel, kernel
+
+@kernel
+def _first(n):
+    return np.zeros(n, np.int64).sum() + np.empty(3).size
+
+@inner_kernel
+def third(values):
+    return np.int64(values.sum())
+
+@kernel
+def second(n):
+    return _first(n) + np.zeros(n, np.int64).size + third(np.ones(n, np.int64))
+
+a, b, c = Flags(), Flags(), Flags()
+a.nrt, b.nrt, c.nrt = True, True, False
+b.no_cpython_wrapper = True
+compare_flags_quickly()
+assert a == b and hash(a) == hash(b) and a != c and a != 3
+assert second(4) == 11
+"""
+
+
+def test_flags_that_make_no_difference_are_passed_over():
+    done = subprocess.run([sys.executable, "-c", FLAGS], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_is_said_and_done_once(cold, capsys):
     assert warm_up.warm_up(["lru", "play"])
     assert cold == ["lru", "play"]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from pebbler.compiled import cache_folder, source_key
+from pebbler.compiled import cache_folder, compare_flags_quickly, source_key
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
@@ -108,8 +108,8 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
 def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:
     """Deal parts out to processes, each to the one that will be ready first.
 
-    >>> _shares(["pages", "exact", "sequences", "play", "prices"], 2)
-    [['pages', 'sequences'], ['exact', 'play', 'prices']]
+    >>> _shares(["pages", "play", "exact", "sequences", "prices"], 2)
+    [['pages', 'sequences'], ['play', 'exact', 'prices']]
     """
     shares: list[list[str]] = [[] for _ in range(min(cores, len(parts)))]
     for part in parts:
@@ -263,10 +263,10 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "lru": (9.0, partial(_cache, "lru")),
     "recency": (6.0, partial(_cache, "recency")),
     "pages": (8.0, _pages),
-    "exact": (8.0, _exact),
-    "sequences": (7.0, partial(_pages, sequences=True)),
     "play": (4.0, _play),
-    "large": (13.0, _large),
+    "exact": (6.0, _exact),
+    "sequences": (5.0, partial(_pages, sequences=True)),
+    "large": (11.0, _large),
     "large-any": (13.0, _large_any),
     "lru-reruns": (9.0, partial(_reruns, "lru")),
     "recency-reruns": (9.0, partial(_reruns, "recency")),
@@ -285,6 +285,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.disable()  # the compiler leaves little garbage behind and a lot to look through: this saves a tenth of the time
+    compare_flags_quickly()
     _compile(arguments)
 
 

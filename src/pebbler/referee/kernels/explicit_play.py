@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pebbler.compiled import inner_kernel, kernel
+from pebbler.compiled import inner_kernel, kernel, separate_kernel
 from pebbler.referee.kernels.explicit_game import (
     ALREADY_RAN,
     LEGAL,
@@ -39,7 +39,7 @@ def play(game, moves, books):  # type: ignore[no-untyped-def]
     return _play(game, _set_up(game), moves, books)
 
 
-@inner_kernel
+@separate_kernel(_nrt=False)
 def _play(game, board, moves, books):  # type: ignore[no-untyped-def]
     for at in range(len(game.capacity)):
         books.peak[at] = board.used[at]

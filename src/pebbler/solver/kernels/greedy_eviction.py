@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import inner_kernel
+from pebbler.compiled import inner_kernel, separate_kernel
 from pebbler.solver.kernels.greedy_state import (
     COUNT,
     NOW,
@@ -29,7 +29,7 @@ _NO_WAY, _REMAKE, _KEPT_BELOW = -2, -1, 0  # ways to be without a value; else th
 Ints = npt.NDArray[np.int64]
 
 
-@inner_kernel(forceinline=False)
+@separate_kernel(_nrt=False)
 def remake_cost(g: GreedyGame, s: GreedyState, v: int) -> Any:
     """Return about what it costs to make a value again."""
     op = g.maker[v]
@@ -130,7 +130,7 @@ def _evict(g: GreedyGame, s: GreedyState, keen: float, remake: bool, stack: Ints
     return False
 
 
-@inner_kernel(forceinline=False)
+@separate_kernel(_nrt=False)
 def make_room(g: GreedyGame, s: GreedyState, units: int, keen: float, remake: bool, stack: Ints) -> bool:
     """Evict values until so many more units fit; return whether that worked."""
     while s.used[0] + units > g.capacity[0]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import inner_kernel, kernel
+from pebbler.compiled import inner_kernel, kernel, separate_kernel
 from pebbler.solver.kernels.greedy_eviction import make_room, remake_cost
 from pebbler.solver.kernels.greedy_state import (
     GOAL,
@@ -77,7 +77,7 @@ def _run(g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, stac
     return True
 
 
-@inner_kernel(forceinline=False)
+@separate_kernel(_nrt=False)
 def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stack: Ints) -> bool:
     """Copy a value from the cheapest level below to the fastest."""
     s.locks[v] += 1
@@ -96,7 +96,7 @@ def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stac
     return True
 
 
-@inner_kernel(forceinline=False)
+@separate_kernel(_nrt=False)
 def make(g: GreedyGame, s: GreedyState, goal: int, keen: float, remake: bool, pending: Ints, stack: Ints) -> bool:
     """Run an op, after all that must be loaded or made again for it; return whether that worked."""
     depth = 1

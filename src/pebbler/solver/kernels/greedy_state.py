@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import inner_kernel
+from pebbler.compiled import inner_kernel, separate_kernel
 
 __all__ = [
     "COUNT", "GOAL", "LENGTH", "NOW", "RANDOM", "GreedyGame", "GreedyState", "available", "emit", "enter", "leave", "leave_below",
@@ -138,7 +138,7 @@ def settle(g: GreedyGame, s: GreedyState, v: int) -> None:
             leave_below(g, s, v, True, False)
 
 
-@inner_kernel(forceinline=False)
+@separate_kernel(_nrt=False)
 def release(g: GreedyGame, s: GreedyState, v: int, stack: Ints) -> None:
     """Take back the promise of a value, and with it all that nobody else needs."""
     depth = 1

@@ -10,7 +10,6 @@ from pebbler.game.plan import Plan
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
 from pebbler.solver.paging.paging_arrays import copies_are_direct
-from pebbler.solver.paging.residency_model import count_arcs, page_exactly
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
 from pebbler.solver.paging.start_orders import order_is_forced, start_orders
 from pebbler.solver.problem import Problem, Search
@@ -123,6 +122,8 @@ class PagingSolver:
 
     def refine(self) -> None:
         """Improve the residency of the best sequence, with priced room and, where it is small, exactly; bound it where allowed."""
+        from pebbler.solver.paging.residency_model import count_arcs, page_exactly
+
         assert self.best is not None
         start = self.best
         bound, prices = self.paging.price_capacity(start, 200)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pebbler.arrays import Array
-from pebbler.compiled import kernel
+from pebbler.compiled import kernel, separate_kernel
 from pebbler.solver.exact.kernels.astar_estimate import (
     PLACING,
     ExactGame,
@@ -155,7 +155,7 @@ def _reach(
     _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
 
 
-@inner
+@separate_kernel(_nrt=False)
 def _expand(game: ExactGame, pool: Pool, node: int, row: Array, child: Array, cutoff: float) -> bool:
     """Enter all the states that one move leads to; False when there was not enough room for it."""
     if row[0] >> 32 == PLACING:

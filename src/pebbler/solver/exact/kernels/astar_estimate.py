@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pebbler.arrays import Array
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel, separate_kernel
 
 __all__ = [
     "BEFORE_FIRST", "DESTROYS", "PLACING", "READS", "RERUN", "STALE_AFTER", "WRITES",
@@ -23,8 +23,7 @@ PLACING = 63
 # Columns of the table of ops. The first three are values; then the ops that its first run must wait for because it overwrites,
 # the ops that overwrite what it makes, and whether it may run again at all. One table, because numba compiles by the array.
 READS, WRITES, DESTROYS, BEFORE_FIRST, STALE_AFTER, RERUN = 0, 1, 2, 3, 4, 5
-# Only called by other kernels: leaving out the way in from Python halves the time to compile them.
-inner = kernel(no_cpython_wrapper=True)
+inner = inner_kernel(forceinline=False)
 
 
 class ExactGame(NamedTuple):
@@ -134,7 +133,7 @@ def _add_loads(
     return total
 
 
-@inner
+@kernel
 def _add_accesses(game: ExactGame, row: Array, total: float, unplaced: int, must: int) -> float:
     """Add to `total` what writes, reads and copies cost under `operands = "any"`, value by value."""
     size, maker, rp, wp, cap = game.size, game.maker, game.read_price, game.write_price, game.capacity
@@ -193,7 +192,7 @@ def _add_accesses(game: ExactGame, row: Array, total: float, unplaced: int, must
     return total
 
 
-@inner
+@separate_kernel(_nrt=False)
 def estimate(game: ExactGame, row: Array) -> float:
     """A lower bound on what must still be paid from a state; infinite when something needed is lost."""
     maker, values, ops, levels = game.maker, len(game.size), len(game.cost), len(game.capacity)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pebbler.arrays import Array
+from pebbler.compiled import separate_kernel
 from pebbler.solver.exact.kernels.astar_estimate import (
     BEFORE_FIRST,
     DESTROYS,
@@ -27,7 +28,7 @@ COMPUTE, COPY, MOVE, DROP, PLACE = 0, 1, 2, 3, 4  # MOVE: a copy, and at once th
 # Bits of a move: kind 0-2, op or value 3-10, source 11-16, target 17-22, 1 + the op that it serves 23-31.
 
 
-@inner
+@separate_kernel(_nrt=False)
 def list_moves(game: ExactGame, row: Array, moves: Array) -> int:
     """Fill `moves` with all the moves from a state, room aside; return how many, or -1 when there are too many."""
     levels, ops, values = len(game.capacity), len(game.cost), len(game.size)
@@ -174,7 +175,7 @@ def _droppable(game: ExactGame, row: Array, level: int, op: int) -> int:
     return int(able)
 
 
-@inner
+@separate_kernel
 def drop_sets(game: ExactGame, able: int, need: int, sets: Array) -> int:
     """Fill `sets` with every smallest set of values out of `able` whose sizes add up to `need`; return how many, or -1."""
     if need <= 0:

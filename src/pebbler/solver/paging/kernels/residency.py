@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel, separate_kernel
 
 __all__ = [
     "BOUNDED",
@@ -33,7 +33,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 INFINITE = 1e300
 BOUNDED = 2**61  # capacities above this are no limit
-INNER = kernel(no_cpython_wrapper=True)  # called from kernels only: half the compile time
+INNER = inner_kernel(forceinline=False)
 # Becomes part of its caller: numba compiles a function together with all that it calls, so every further layer costs as much again.
 PART = kernel(inline="always")
 
@@ -150,7 +150,7 @@ def _occupy(masks, capacity, used, state, size, a, b, skip_fastest, sign, as_dif
                     used[at, slot] += sign * size
 
 
-@INNER
+@separate_kernel(_nrt=False)
 def add_occupancy(arrays, accesses, r, used, storage, sign, as_differences):  # type: ignore[no-untyped-def]
     """Add (or with sign -1 take away) the room of one storage to `used`.
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.compiled import separate_kernel
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
     AT_START,
@@ -133,7 +134,7 @@ def _price_result(arrays, room, only, t, size, out):  # type: ignore[no-untyped-
 
 @INNER
 def _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back):  # type: ignore[no-untyped-def]
-    """Run the shortest path from the start states and what they cost; return the cost of every final state."""
+    """Run the shortest path from the start states and what they cost; leave the cost of every final state in `costs[0]`."""
     states = len(arrays.masks)
     lo, hi = accesses.start[storage], accesses.start[storage + 1]
     first = arrays.storage[storage, FIRST]
@@ -161,7 +162,6 @@ def _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back):
                             best, arg = total, q
             now[y] = best + prices.between[i + 1, y] if arg >= 0 else INFINITE
             back[LEFT, i, y] = arg
-    return now
 
 
 @PART
@@ -214,7 +214,8 @@ def _closed_path(arrays, accesses, storage, prices, costs, back):  # type: ignor
     # With the start left open, every final state gets a cost that no closed path beats: only the promising are closed.
     for state in range(1, states):
         start_cost[state] = prices.start[state]
-    open_cost = _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back).copy()
+    _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back)
+    open_cost = costs[0].copy()
     best, begin, last = INFINITE, -1, -1
     while True:
         s = -1
@@ -230,10 +231,10 @@ def _closed_path(arrays, accesses, storage, prices, costs, back):  # type: ignor
         open_cost[s] = INFINITE
         start_cost.fill(INFINITE)
         start_cost[s] = prices.start[s]
-        ends = _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back)
+        _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back)
         last = s
-        if ends[s] < best:
-            best, begin = ends[s], s
+        if costs[0, s] < best:
+            best, begin = costs[0, s], s
     if begin >= 0 and last != begin:
         start_cost.fill(INFINITE)
         start_cost[begin] = prices.start[begin]
@@ -241,7 +242,7 @@ def _closed_path(arrays, accesses, storage, prices, costs, back):  # type: ignor
     return best, begin
 
 
-@INNER
+@separate_kernel
 def cheapest_residency(arrays, accesses, r, used, price_sums, scale, storage):  # type: ignore[no-untyped-def]
     """Give one storage the cheapest residency in the room that `used` leaves; return whether there is one, and its price.
 
@@ -262,10 +263,10 @@ def cheapest_residency(arrays, accesses, r, used, price_sums, scale, storage):  
         begin = arrays.storage[storage, BEGIN]
         start_cost = np.full(states, INFINITE)
         start_cost[begin] = 0.0
-        ends = _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back)
+        _shortest_paths(arrays, accesses, storage, prices, start_cost, costs, back)
         for y in range(1 if arrays.storage[storage, SURVIVES] else 0, states):
-            if ends[y] < best:
-                best, final = ends[y], y
+            if costs[0, y] < best:
+                best, final = costs[0, y], y
     if final < 0:
         return False, INFINITE
     r.storage[storage, AT_START] = begin

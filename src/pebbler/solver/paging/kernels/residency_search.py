@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import kernel, separate_kernel
 from pebbler.solver.paging.kernels.random_draws import draw
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
@@ -88,7 +88,7 @@ def _random_resident(arrays, accesses, r, slot, rng):  # type: ignore[no-untyped
     return draw(rng, storages)
 
 
-@INNER
+@separate_kernel
 def reassign(arrays, accesses, r, chosen, count, price_sums, scale, rng, position, level):  # type: ignore[no-untyped-def]
     """Take a few storages out and put them back in a random order, and keep that unless it costs more.
 
@@ -214,7 +214,7 @@ def page_storages(
     """Give the storages of `order` a residency in turn, return whether all found one, and improve all for some rounds.
 
     `price_sums` are prefix sums over slots of what room is worth to others, counted `scale` times at first and then now more, now
-    less. Both in one kernel, for every kernel compiles its own copy of the shortest paths.
+    less.
     """
     if not _assign_in_turn(arrays, accesses, r, order, price_sums, scale):
         return False

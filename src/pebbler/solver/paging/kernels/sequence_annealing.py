@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import kernel, separate_kernel
 from pebbler.solver.paging.kernels.random_draws import draw
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
@@ -149,7 +149,7 @@ def _remove_overloads(arrays, accesses, r, dirty, count, rng):  # type: ignore[n
     return count
 
 
-@INNER
+@separate_kernel
 def _page_changed(arrays, accesses, r, sequence, where, price_sums, rng, polish):  # type: ignore[no-untyped-def]
     """Return the accesses and residency of a changed sequence, and whether every storage found one."""
     new_accesses = list_accesses(arrays, sequence)
@@ -264,9 +264,6 @@ def search_sequences(
     arrays: PagingArrays, rules: RerunRules, accesses: Accesses, r: Residency, best_accesses: Accesses, best_r: Residency,
     work: SequenceWork, rng: Array,
 ) -> tuple[Accesses, Residency, Accesses, Residency]:  # fmt: skip
-    """Sweep, then anneal; return where the search stands, and the best that annealing has seen.
-
-    Both in one kernel, for every kernel compiles its own copy of the shortest paths.
-    """
+    """Sweep, then anneal; return where the search stands, and the best that annealing has seen."""
     accesses, r = _sweep_reruns(arrays, rules, accesses, r, work, rng)
     return _anneal(arrays, rules, accesses, r, best_accesses, best_r, work, rng)  # type: ignore[no-any-return]

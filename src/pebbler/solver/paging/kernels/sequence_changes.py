@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.compiled import separate_kernel
 from pebbler.solver.paging.kernels.random_draws import draw
 from pebbler.solver.paging.kernels.residency import INNER, MADE, OLD, READS, STORAGE
 
@@ -101,7 +102,7 @@ def splice(sequence, t, picked, count, new, where):  # type: ignore[no-untyped-d
         new[t + i] = picked[i]
 
 
-@INNER
+@separate_kernel
 def insert_reruns(arrays, rules, accesses, first, rng, new, where):  # type: ignore[no-untyped-def]
     """Run an op again just before a reader of its result, perhaps with the ops before it; return the new length, 0 if none."""
     steps = len(accesses.sequence)
