@@ -130,6 +130,6 @@ def test_steps_with_copies_and_updates_train_alike(names: list[str], share: floa
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from(sorted(_PARTS)), min_size=1, max_size=5), st.sampled_from([0.0, 0.3, 0.6, 1.0]))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_many_steps_with_copies_and_updates_train_alike(names: list[str], share: float) -> None:
     _compare(names, share)
