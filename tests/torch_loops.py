@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["PARTS", "REFUSED", "RIGHT", "Loop", "put_together"]
+__all__ = ["BRANCHING", "PARTS", "REFUSED", "RIGHT", "Loop", "put_together"]
 
 RIGHT: dict[str, Callable[[], Loop]] = {}
+BRANCHING: dict[str, Callable[[], Loop]] = {}  # right with a plan for every branch, refused with one
 REFUSED: dict[str, tuple[Callable[[], Loop], str]] = {}
 
 
@@ -37,6 +39,11 @@ def right(make: Callable[[], Loop]) -> Callable[[], Loop]:
     return make
 
 
+def branching(make: Callable[[], Loop]) -> Callable[[], Loop]:
+    BRANCHING[make.__name__] = make
+    return make
+
+
 def refused(message: str) -> Callable[[Callable[[], Loop]], Callable[[], Loop]]:
     def note(make: Callable[[], Loop]) -> Callable[[], Loop]:
         REFUSED[make.__name__] = (make, message)
@@ -50,9 +57,9 @@ def state_of(model: nn.Module, optimizer: Any = None) -> list[Any]:
     return [*model.parameters(), *model.buffers(), *state]
 
 
-def batches(*shapes: tuple[int, ...]) -> list[Any]:
+def batches(*shapes: tuple[int, ...], count: int = 5) -> list[Any]:
     generator = torch.Generator().manual_seed(3)
-    return [tuple(torch.randn(shape, generator=generator) for shape in shapes) for _ in range(5)]
+    return [tuple(torch.randn(shape, generator=generator) for shape in shapes) for _ in range(count)]
 
 
 def mlp(*extra: nn.Module) -> nn.Module:
@@ -816,7 +823,7 @@ def a_branch_on_the_loss():
     return simple(loss=lambda out: out.square().mean() if out.sum() > 0 else out.abs().mean())
 
 
-@refused(r"value of a tensor|branches")
+@branching
 def an_averaged_model():
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -894,32 +901,32 @@ def an_optimizer_that_counts_in_python():
     return simple(rule=Lookahead)
 
 
-@refused(r"value of a tensor")
+@branching
 def an_optimizer_that_branches_on_a_tensor():
     return simple(rule=Lookahead, kind="tensor")
 
 
-@refused(r"branches|values that are others|changes")
+@right
 def asgd():
     return simple(rule=torch.optim.ASGD)
 
 
-@refused(r"branches|values that are others|changes")
+@right
 def asgd_foreach():
     return simple(rule=torch.optim.ASGD, foreach=True)
 
 
-@refused(r"branches")
+@right
 def radam():
     return simple(rule=torch.optim.RAdam)
 
 
-@refused(r"branches|value of a tensor")
+@right
 def adafactor():
     return simple(rule=torch.optim.Adafactor)
 
 
-@refused(r"branches|value of a tensor")
+@right
 def adafactor_foreach():
     return simple(rule=torch.optim.Adafactor, foreach=True)
 
@@ -1019,12 +1026,64 @@ def no_layer_is_left_out():
     return simple(loss=loss)
 
 
-@refused(r"value of a tensor")
+@branching
 def layers_left_out_at_random():
     return simple(loss=lambda out: out.square().mean() if torch.rand([]) < 0.5 else out.abs().mean())
 
 
-@refused(r"branches on a value")
+class Skipping(nn.Module):
+    """Leaves layers out at random, as models of transformers do."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.ReLU()) for _ in range(3)])
+        self.head, self.kind, self.generator = nn.Linear(6, 4), kind, torch.Generator().manual_seed(8)
+
+    def forward(self, x):
+        for layer in self.layers:
+            match self.kind:
+                case "rand":
+                    left_out = torch.rand([]) < 0.4
+                case "generator":
+                    left_out = torch.rand((), generator=self.generator) < 0.4
+                case "uniform":
+                    left_out = torch.empty(1).uniform_(0, 1) > 0.6
+                case "state":
+                    state = torch.get_rng_state()
+                    torch.randn(20)
+                    left_out = torch.bernoulli(torch.tensor(0.4)).bool()
+                    torch.set_rng_state(state)
+                case "seed":
+                    torch.manual_seed(int(left_out) + 3 if layer is not self.layers[0] else 2)
+                    left_out = torch.rand(3).sum() < 1.5
+                case "shuffled":
+                    left_out = torch.randperm(5)[0] < 2
+            if left_out:
+                continue
+            x = x + (checkpoint(layer, x, use_reentrant=False) if self.kind == "state" else layer(x))
+        return self.head(x) * torch.bernoulli(torch.full((5, 1), 0.7))
+
+
+RIGHT["layers left out, seed"] = lambda: simple(Skipping("seed"))  # the same ones in every step
+for name in ("rand", "generator", "uniform", "state", "shuffled"):
+    BRANCHING[f"layers left out, {name}"] = lambda name=name: simple(Skipping(name))
+
+
+def longer(**options):
+    loop = simple(**options)
+    loop.batches = batches((5, 6), count=9)
+    return loop
+
+
+for name, options in {"one by one": {}, "foreach": {"foreach": True}, "decay": {"weight_decay": 0.1}}.items():
+    BRANCHING[f"radam, {name}"] = lambda options=options: longer(rule=torch.optim.RAdam, **options)
+BRANCHING["asgd that begins to average"] = lambda: longer(rule=torch.optim.ASGD, t0=4, foreach=False)
+RIGHT["asgd that averages, foreach"] = lambda: longer(rule=torch.optim.ASGD, t0=4, foreach=True)
+RIGHT["adafactor, clipped"] = lambda: longer(rule=torch.optim.Adafactor, d=1.5, weight_decay=0.1)
+RIGHT["adafactor, foreach"] = lambda: longer(rule=torch.optim.Adafactor, d=1.5, foreach=True, lr=0.9, eps=(1e-3, 5.0))
+
+
+@branching
 def a_branch_on_an_argument():
     model = mlp()
 
@@ -1075,9 +1134,68 @@ def an_averaged_model_that_has_begun():
     return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), *average.parameters(), average.n_averaged])
 
 
-@refused(r"another dtype")
+@right
 def spectra():
     return simple(loss=lambda out: torch.fft.rfft(out).abs().mean())
+
+
+class Complex(nn.Module):
+    """Complex weights, products with conjugates, real and imaginary parts changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6, dtype=torch.complex64))
+        self.register_buffer("rotation", torch.polar(torch.ones(4), torch.arange(4.0)))
+
+    def forward(self, x):
+        y = x.to(torch.complex64) @ self.weight.t()
+        y = y * self.rotation + y.conj() @ torch.diag(self.rotation).conj()
+        parts = torch.view_as_real(y.clone())
+        parts[..., 1].mul_(0.5)
+        z = torch.view_as_complex(parts)
+        return (z * z.conj()).real + z.imag.abs() + z.conj().imag
+
+
+for name, options in {
+    "adam": {},
+    "foreach": {"foreach": True},
+    "sgd": {"rule": torch.optim.SGD, "momentum": 0.9},
+}.items():
+    RIGHT[f"complex weights, {name}"] = lambda options=options: simple(Complex(), **options)
+
+
+@right
+def rotary_positions_as_complex_numbers():
+    rotation = torch.polar(torch.ones(5, 2), torch.rand(5, 2))
+
+    def loss(out):
+        pairs = torch.view_as_complex(out.reshape(5, 2, 2).contiguous())
+        return torch.view_as_real(pairs * rotation).flatten(1).square().sin().mean()
+
+    return simple(loss=loss)
+
+
+@right
+def a_spectral_layer():
+    def loss(out):
+        spectrum = torch.fft.fft2(out)
+        filtered = spectrum * torch.fft.fftshift(torch.rand_like(out)) + spectrum.conj().flip(0)
+        return (
+            torch.fft.ifft2(filtered).real.square().mean()
+            + torch.fft.irfft(torch.fft.rfft(out, dim=0), 5, 0).abs().mean()
+        )
+
+    return simple(loss=loss)
+
+
+@right
+def bits_taken_for_whole_numbers():
+    def loss(out):
+        noisy = (out.detach().view(torch.int32) & -256).view(torch.float32)
+        halves = out.detach().view(torch.float16).nan_to_num(0.0)[:, ::2].clamp(-1, 1)
+        return (out * noisy + halves).square().mean()
+
+    return simple(loss=loss)
 
 
 @refused(r"weight")
@@ -1091,6 +1209,84 @@ def the_clock():
 
 
 # Arguments -------------------------------------------------------------------------------------------------------------
+
+
+def aligned(as_lists=False, longest=(4, 4, 4, 4, 4), **options):
+    """A loss over all alignments of targets, whose lengths come with the batch."""
+    model = nn.Linear(6, 7)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x, targets, input_lengths, target_lengths):
+        optimizer.zero_grad()
+        scores = model(x).log_softmax(-1)
+        value = functional.ctc_loss(scores, targets, input_lengths, target_lengths, **options)
+        value.sum().backward()
+        optimizer.step()
+        return value
+
+    rows = []
+    for (x,), length in zip(batches((9, 3, 6)), longest, strict=True):
+        lengths = [9, 8, 7], [length, 2, 3] if not as_lists else [4, 2, 3]
+        targets = torch.randint(1, 7, (3, 5), generator=torch.Generator().manual_seed(length))
+        rows.append((x, targets, *(lengths if as_lists else map(torch.tensor, lengths))))
+    return Loop(step, rows, lambda: state_of(model, optimizer))
+
+
+RIGHT["ctc"] = aligned
+REFUSED["ctc, lists"] = (lambda: aligned(as_lists=True), r"torch_loops.py:\d+: pass the lengths to ctc_loss as tensors")
+RIGHT["ctc, sum"] = lambda: aligned(reduction="sum", zero_infinity=True)
+BRANCHING["ctc, other lengths"] = lambda: aligned(longest=(4, 5, 3, 5, 4), reduction="none")
+
+
+# Numbers read from tensors, to return them -------------------------------------------------------------------------------
+
+
+def reading(read, **options):
+    """A step that returns numbers, as people log them."""
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
+
+    def step(x):
+        optimizer.zero_grad()
+        out = model(x)
+        value = out.square().mean()
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return read(value, out, norm)
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
+RIGHT["a loss as a number"] = lambda: reading(lambda value, out, norm: value.item())
+RIGHT["numbers in a dict"] = lambda: reading(
+    lambda value, out, norm: {
+        "loss": value.item() * 5 + 1, "norm": norm.item(), "mean": 1 / out.mean().item() ** 2, "right": (out > 0).sum().item(),
+        "all": (out > 9).all().item(), "half": value.detach().half().item() - 0.5, "tensor": value.detach(),
+    }
+)  # fmt: skip
+RIGHT["not a number"] = lambda: reading(lambda value, out, norm: (value / 0 - value / 0).item())
+REFUSED["a branch on the loss as a number"] = (
+    lambda: reading(lambda value, out, norm: value.item() if value.item() < 1 else 1.0), r"torch_loops.py:\d+: .*value of a tensor"
+)  # fmt: skip
+REFUSED["a loss that is no number"] = (
+    lambda: reading(lambda value, out, norm: None if math.isnan(value.item()) else value), r"py:\d+: .*value of a tensor"
+)  # fmt: skip
+REFUSED["a loss printed"] = (
+    lambda: reading(lambda value, out, norm: f"{value.item():.3f}"), r"torch_loops.py:\d+: .*value of a tensor"
+)  # fmt: skip
+REFUSED["a number on a tensor"] = (
+    lambda: reading(lambda value, out, norm: out * value.item()), r"torch_loops.py:\d+: .*use the tensor"
+)  # fmt: skip
+REFUSED["a number filled in"] = (
+    lambda: reading(lambda value, out, norm: torch.full((2,), value.item())), r"torch_loops.py:\d+: .*use the tensor"
+)  # fmt: skip
+REFUSED["a number kept"] = (
+    lambda: simple(loss=lambda out, kept=[]: (kept.append(out.mean().item()), out.mean())[1]), "kept"
+)  # fmt: skip
+BRANCHING["a draw as a number"] = lambda: simple(
+    loss=lambda out: (out if torch.rand(1).item() < 0.5 else 2 * functional.dropout(out, 0.2)).square().mean()
+)
 
 
 @right

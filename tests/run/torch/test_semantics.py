@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
-from torch_loops import PARTS, REFUSED, RIGHT, put_together  # noqa: E402
+from torch_loops import BRANCHING, PARTS, REFUSED, RIGHT, put_together  # noqa: E402
 
 # Iterators cannot be wound back, and numbers from the operating system never come again.
 NOT_RESTORED = ("a counter in a module, iterator", "a_counter_in_a_generator", "a_numpy_generator_made_inside")
@@ -25,6 +25,9 @@ TIGHT = (
     "random_state_saved_and_set_inside",
     "batch_norm_and_dropout",
     "gradient scaler",
+    "complex weights, adam",
+    "a_spectral_layer",
+    "adafactor",
 )
 
 
@@ -34,9 +37,11 @@ QUICK = {
     "a_seed_inside_the_step", "a_generator_of_its_own", "gradient scaler", "one_cycle_of_rate_and_betas", "a_dataclass_batch",
     "the_same_tensor_twice", "a_setting_found_out_once", "a_moving_average_by_data", "no_layer_is_left_out",
     "a_numpy_mask", "a_slice_by_python_random", "an_optimizer_that_runs_every_other_step", "a counter in a module, self",
-    "a counter in a module, class", "a_scheduler_inside", "losses_gathered_inside", "evaluation_mode", "a_layer_frozen_later",
+    "a counter in a module, class", "a_scheduler_inside", "losses_gathered_inside",
+    "numbers in a dict", "a loss that is no number", "evaluation_mode", "a_layer_frozen_later",
     "a_parameter_replaced", "other_strides_of_a_parameter", "autocast_entered_outside", "a_number_in_a_closure_changed",
-    "an_averaged_model", "lbfgs", "radam", "an_optimizer_that_counts_in_python", "a_branch_on_an_argument", "the_clock",
+    "an_averaged_model", "lbfgs", "radam, foreach", "adafactor", "layers left out, rand", "complex weights, adam",
+    "an_optimizer_that_counts_in_python", "a_branch_on_an_argument", "the_clock",
     "a_subclass_of_tensors", "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
 }  # fmt: skip
 
@@ -65,7 +70,7 @@ def same(ours, theirs):
     if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
         alike = ours.shape == theirs.shape and ours.dtype == theirs.dtype
         return alike and torch.equal(torch.nan_to_num(ours, 7.7), torch.nan_to_num(theirs, 7.7))
-    return type(ours) is type(theirs) and ours == theirs
+    return type(ours) is type(theirs) and (ours == theirs or (ours != ours and theirs != theirs))
 
 
 def run(loop, step):
@@ -139,6 +144,21 @@ def test_it_is_refused_by_name_and_nothing_has_changed(name):
     if not calls and name not in NOT_RESTORED:
         # Refused while it was captured: the loop goes on without a plan as if nothing had happened.
         assert difference(run(loop, loop.step), eager) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", marked(BRANCHING))
+def test_it_gets_a_plan_for_every_branch(name):
+    make = BRANCHING[name]
+    loop = seeded(make)
+    eager = run(loop, loop.step)
+    loop = seeded(make)
+    step = pt.step(loop.step, device="cpu", time_limit=0.2, strict=True)
+    assert difference(run(loop, step), eager) is None
+    assert len(step.plans) > 1
+    loop = seeded(make)
+    with pytest.raises(InputError, match=r"(value|number).*pt\.step"):  # one plan serves for one branch
+        run(loop, planned(loop)[0])
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ Which tensors share memory is read off the storages of the fake tensors, what is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pebbler.errors import InputError
+from pebbler.run.torch.capture.answers import Answers, refusal
 from pebbler.run.torch.capture.calls import (
     Call,
     Constant,
@@ -30,6 +32,7 @@ from pebbler.run.torch.capture.calls import (
     operator_name,
     reference,
 )
+from pebbler.run.torch.capture.early_values import apart
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
@@ -44,7 +47,6 @@ from pebbler.run.torch.capture.operators import (
     tensors_read,
     tensors_written,
 )
-from pebbler.run.torch.capture.questions import certain_answer, question_about
 from pebbler.run.torch.capture.real_layouts import RealLayouts
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.seen_tensors import SeenTensors
@@ -68,13 +70,15 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         results: FakeResults,
         scalars: Scalars,
         locate: Callable[[torch.Tensor], Place],
-        resolve: Callable[[Place], Any],
+        find: Callable[[Place], Any],
+        drawn: dict[int, torch.Tensor],
         layouts: RealLayouts,
     ) -> None:
         super().__init__()
-        self.results, self.scalars, self.resolve, self.layouts = results, scalars, resolve, layouts
+        self.results, self.scalars, self.layouts = results, scalars, layouts
         self.fakes: FakeTensorMode = results.fakes
         self.record = Record()
+        self.answers = Answers(self.record, scalars, find, drawn)
         self.seen = SeenTensors(self.record, results, locate)
         self.items = 0
         self.calling = False  # whether an operator was called, not a question such as bool(tensor)
@@ -124,9 +128,9 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.fakes.cache_enabled = False  # torch's own forgets which of several results share memory
         try:
             with self.fakes:
-                result = func(*args, **kwargs)
+                result = self._aligned(args[0], args[3]) if name == "_ctc_loss" else func(*args, **kwargs)
         except DataDependentOutputException:
-            raise InputError(_refusal()) from None
+            raise InputError(refusal()) from None
         except DynamicOutputShapeException as error:
             raise InputError(
                 f"{user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
@@ -139,6 +143,13 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 "register one to plan it"
             ) from None
         return self.layouts.corrected(self.fakes, func, args, kwargs, self._corrected(name, args, result))
+
+    def _aligned(self, scores: torch.Tensor, lengths: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what the CTC loss makes: a loss per sequence, and a table as wide as the longest target."""
+        known = not isinstance(lengths, torch.Tensor)
+        longest = max(lengths, default=0) if known else self.answers.longest(self.seen.entry(lengths).reference.number)
+        batch = scores.shape[1:-1]
+        return scores.new_empty(batch), scores.new_empty((math.prod(batch), scores.shape[0], 2 * longest + 1))
 
     def _corrected(self, name: str, args: Any, result: Any) -> Any:
         """Return a fake result as the kernel makes it where torch's shape function is wrong."""
@@ -242,36 +253,24 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _answer(self, tensor: torch.Tensor) -> Any:
         """Return the value of a tensor that the step asks for, where it can be known before every step."""
-        fake = self.seen.enter(tensor)
-        number = self.number_of(fake)
-        assert number is not None
-        if tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
-            certain = certain_answer(self.record, number)
-            if certain is not None:
-                return certain
-            question = question_about(self.record, number, self.resolve, user_line())
-            # Whole numbers from arguments are lengths and the like, other ones in every batch.
-            if question is not None and (
-                tensor.dtype == torch.bool or all(place[0] != "arg" for _, place in question.places)
-            ):
-                self.record.questions += (
-                    [question] if question.places else []
-                )  # from constants alone it is always the same
-                return question.answer
-        raise InputError(_refusal())
+        return self.answers.look(self.seen.entry(tensor).reference.number, tensor.dtype)
+
+    def next_item(self) -> str:
+        """Return a name for a number that is read from a tensor."""
+        self.items += 1
+        return f"item_{self.items - 1}"
 
     def item(self, tensor: torch.Tensor) -> Any:
         """Record that the step reads a number out of a tensor; return a traced number in its place."""
-        fake = self.seen.enter(tensor)
-        number = self.number_of(fake)
-        assert number is not None
-        name = f"item_{self.items}"
-        self.items += 1
+        with apart():  # this is no operator of the step, so nobody has stopped listening
+            number = self.seen.entry(tensor).reference.number
+        name = self.next_item()
         storage = self.record.tensors[number].storage
+        position = len(self.record.calls)
         self.record.calls.append(
             Call(call_item, (reference(number),), {}, None, (storage,), (), (), scalar=name, where=user_line())
         )
-        return self.scalars.number(name, 2.0, 9.0)
+        return self.scalars.number(name, 2.0, 9.0, lambda: self.answers.number(name, number, position))
 
     @contextmanager
     def only_if_zero(self, tensor: torch.Tensor) -> Iterator[None]:
@@ -282,10 +281,3 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         yield
         for i in range(start, len(self.record.calls)):
             self.record.calls[i] = replace(self.record.calls[i], unless=name)
-
-
-def _refusal() -> str:
-    return (
-        f"{user_line()}: the step looks at the value of a tensor (item, bool, a branch on data): a plan needs the same "
-        "operators in every step; return the tensor and look at it outside"
-    )

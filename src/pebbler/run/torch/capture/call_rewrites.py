@@ -127,7 +127,7 @@ def _elide_copies(record: Record, calls: list[Call], kept: set[int]) -> list[Cal
 def _drop_unused(record: Record, calls: list[Call], kept: set[int]) -> list[Call]:
     """Leave out calls that only make what nobody reads; what draws random numbers stays, for the next draw depends on it."""
     wanted = {s for s, storage in enumerate(record.storages) if storage.place is not None} | set(kept)
-    names: set[str] = set()
+    names = record.numbers
     needed = []
     for call in reversed(calls):
         useful = bool({*call.makes, *call.mutates, *call.statistics} & wanted) or call.random or call.scalar in names

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from pebbler.run.torch.capture.operand_trees import leaves_of
+from pebbler.run.torch.capture.scalars import inputs_of
 
 __all__ = [
     "Call",
@@ -76,11 +77,13 @@ class TensorInfo:
     stride: tuple[int, ...]
     offset: int
     dtype: torch.dtype
+    conjugated: bool = False  # bits of a complex tensor that kernels look at
+    negated: bool = False
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """Which elements of the storage it consists of, and in what order."""
-        return self.shape, self.stride, self.offset
+        """Which elements of the storage it consists of, in what order, and what they are taken for."""
+        return self.shape, self.stride, self.offset, self.dtype, self.conjugated, self.negated
 
 
 @dataclass
@@ -138,10 +141,11 @@ class Record:
     storages: list[Storage] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     constants: list[torch.Tensor] = field(default_factory=list)
-    result: Any = None  # what the step returns, `TensorRef` in place of tensors
+    result: Any = None  # what the step returns, `TensorRef` and `Scalar` in place of tensors and numbers from them
     binds: dict[Place, int] = field(default_factory=dict)  # tensors that must be found in these places afterwards
     guards: dict[tuple[Any, ...], bool] = field(default_factory=dict)
-    questions: list[Any] = field(default_factory=list)  # about values, asked again before every step
+    questions: list[Any] = field(default_factory=list)  # about values, which decided branches
+    early: Any = None  # what answers them before every step
 
     def root(self, storage: int) -> TensorInfo:
         """Return the tensor that a storage was first seen as."""
@@ -155,6 +159,12 @@ class Record:
         """Return the storages that outlive the step: what it returns and what it leaves in the places of `binds`."""
         returned = (leaf.number for leaf in tree_flatten(self.result)[0] if isinstance(leaf, TensorRef))
         return set(self.storages_of((*binds.values(), *returned)))
+
+    @property
+    def numbers(self) -> set[str]:
+        """The names of the numbers from tensors that the step returns something of."""
+        scalars = (leaf for leaf in tree_flatten(self.result)[0] if isinstance(leaf, Scalar))
+        return {name for scalar in scalars for name in inputs_of(scalar.expression)}
 
     def results(self, call: Call) -> Iterator[tuple[int, TensorRef, int | None]]:
         """Yield the storages that a call makes, the first tensor on each, and where in the result that is (None: all of it)."""
@@ -172,7 +182,8 @@ class Record:
         for leaf in call.leaves:
             if isinstance(leaf, TensorRef):
                 info = self.tensors[leaf.number]
-                parts.append(f"{shown(info)}@{info.storage}+{info.offset}{info.stride}")
+                flags = "*" * info.conjugated + "-" * info.negated
+                parts.append(f"{shown(info)}{flags}@{info.storage}+{info.offset}{info.stride}")
             else:
                 parts.append(repr(leaf))
         target = call.name if call.scalar is not None else str(call.func)

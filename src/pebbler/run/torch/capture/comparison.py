@@ -33,7 +33,7 @@ def find_scalars(record: Record, scalars: Scalars, again: Record, others: Scalar
         raise InputError(
             "the step branches on a number, and takes another branch each time; a plan needs the same ones"
         )
-    if [(q.number, q.answer) for q in record.questions] != [(q.number, q.answer) for q in again.questions]:
+    if [q.likeness for q in record.questions] != [q.likeness for q in again.questions]:
         raise InputError("the step branches on values, and takes another branch each time; a plan needs the same ones")
     return replace(record, calls=calls)
 
@@ -139,6 +139,8 @@ class _RecordingPair:
         for leaf, other in zip(leaves, twins, strict=True):
             if isinstance(leaf, TensorRef) and isinstance(other, TensorRef):
                 self._require_same_tensor(end, leaf.number, other.number)
+            elif isinstance(leaf, Scalar) and leaf == other:
+                continue  # read from the same tensor
             elif not same_value(leaf, other):
                 raise InputError(f"the step returns {shown_value(leaf)}, and then {shown_value(other)}; return tensors")
         if record.binds.keys() != again.binds.keys():

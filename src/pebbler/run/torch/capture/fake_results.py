@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
+from pebbler.run.torch.capture.operators import CTC
+
 __all__ = ["FakeResults", "Look", "results_depend_on_numbers"]
 
 aten = torch.ops.aten
@@ -134,7 +136,7 @@ def _storage(tensor: torch.Tensor) -> int:
 @functools.cache
 def _is_known_kind(func: Any) -> bool:
     """Whether an operator's results follow from what its operands look like."""
-    if func.namespace not in ("aten", "prims") or any(tag in func.tags for tag in _UNKNOWN_TAGS):
+    if func.namespace not in ("aten", "prims") or func in CTC or any(tag in func.tags for tag in _UNKNOWN_TAGS):
         return False
     # An index of whole numbers has a fixed shape; with booleans torch raises, and nothing is kept.
     return torch.Tag.dynamic_output_shape not in func.tags or func is aten.index.Tensor

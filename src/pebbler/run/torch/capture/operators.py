@@ -12,6 +12,7 @@ from pebbler.run.torch.capture.operand_trees import leaves_of
 
 __all__ = [
     "COLLECTIVES",
+    "CTC",
     "FILLED_LIKE",
     "RESIZING",
     "is_random",
@@ -39,6 +40,9 @@ _NORMS = {
 FILLED_LIKE = {"empty_like": None, "zeros_like": 0, "ones_like": 1, "full_like": "value", "new_empty": None, "new_zeros": 0,
                "new_ones": 1, "new_full": "value", "new_empty_strided": None}  # fmt: skip
 COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "symm_mem", "_dtensor")
+# The shape of a result follows from lengths, and operands must fit together: they cannot be tried on others.
+_CTC = (torch.ops.aten._ctc_loss, torch.ops.aten._ctc_loss_backward)
+CTC = tuple(getattr(packet, name) for packet in _CTC for name in ("default", "Tensor"))
 RESIZING = {"set_", "resize_", "resize_as_", "resize_output_"}
 
 

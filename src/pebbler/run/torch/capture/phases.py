@@ -85,6 +85,7 @@ def _build_graph(
     """Return the graph of the groups, and the name of every storage in it."""
     graph = Graph("step", unit="byte")
     names: dict[int, str] = {}
+    returned = record.numbers
     block = _CUDA_BLOCK if device.startswith("cuda") else 1
 
     def add(storage: int, name: str, kind: Any) -> None:
@@ -106,7 +107,7 @@ def _build_graph(
         writes = [names[s] for s in sorted(group.makes | group.mutates)]
         for number in group.calls:
             if number.scalar is not None:
-                graph.tensor(number.scalar, 0)
+                graph.tensor(number.scalar, 0, kind="output" if number.scalar in returned else "temp")
                 writes.append(number.scalar)
         if group.random:
             # Draws keep their order: each leaves a token for the next. It takes no room, so a draw can be repeated.

@@ -105,15 +105,15 @@ def recorded_generators(recorder: StateRecorder) -> Iterator[None]:
 
 
 @contextmanager
-def untouched_generators(others: Sequence[torch.Generator]) -> Iterator[None]:
-    """Refuse whatever reaches a generator itself; put the states back as they were in any case."""
+def untouched_generators(others: Sequence[torch.Generator]) -> Iterator[dict[int, torch.Tensor]]:
+    """Refuse whatever reaches a generator itself; put the states back as they were in any case. Yields those, by `_cdata`."""
     generators = [torch._C.default_generator, *torch.cuda.default_generators, *others]
     saved = [generator.get_state() for generator in generators]
     for i, generator in enumerate(generators):
         generator.manual_seed(0x5EED + i)  # a step that seeds it to what it was is seen too
     marks = [generator.get_state() for generator in generators]
     try:
-        yield
+        yield {generator._cdata: state for generator, state in zip(generators, saved, strict=True)}
         for generator, mark in zip(generators, marks, strict=True):
             if not torch.equal(generator.get_state(), mark):
                 raise InputError(

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from pebbler.run.torch.capture.operators import is_random
+from pebbler.run.torch.capture.operators import CTC, is_random
 
 __all__ = ["RealLayouts"]
 
@@ -53,7 +53,7 @@ class RealLayouts:
 
 def _is_in_doubt(func: Any, args: Any, kwargs: Any, operands: list[Any], results: list[Any]) -> bool:
     """Return whether a kernel makes new tensors, may lay them out in another way, and can be tried on zeros."""
-    if func.namespace != "aten" or func._schema.is_mutable or torch.Tag.pointwise in func.tags:
+    if func.namespace != "aten" or func in CTC or func._schema.is_mutable or torch.Tag.pointwise in func.tags:
         return False
     if any(x.layout != torch.strided for x in (*operands, *results)) or all(
         x.is_contiguous() for x in (*operands, *results)

@@ -112,7 +112,7 @@ class _Session:
         self.runs += 1
         generators = {id(g): g for python in self.python for g in python.generators}
         with ExitStack() as stack:
-            stack.enter_context(untouched_generators(list(generators.values())))
+            self.state.drawn = stack.enter_context(untouched_generators(list(generators.values())))
             stack.enter_context(_no_collection())
             stack.enter_context(self.code.watch())
             try:

@@ -8,6 +8,7 @@ operators depend on them, and which expression each of them is.
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from collections.abc import Callable, Mapping
@@ -16,14 +17,25 @@ from typing import Any
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.source_lines import user_line
 
-__all__ = ["Expression", "Scalars", "TracedFloat", "evaluate", "inputs_of"]
+__all__ = [
+    "Branches",
+    "Expression",
+    "Scalars",
+    "TracedFloat",
+    "evaluate",
+    "inputs_of",
+    "largest",
+    "operator_of",
+    "smallest",
+]
 
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # ("input", name) | ("constant", value) | (operator name, operand, ...)
 Expression = tuple[Any, ...]
 _OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name)
-    for name in ("add", "sub", "mul", "truediv", "pow", "neg", "lt", "le", "gt", "ge", "eq", "ne")
-}
+    for name in ("add", "sub", "mul", "truediv", "pow", "mod", "neg", "lt", "le", "gt", "ge", "eq", "ne")
+} | {"max": max, "min": min}
 
 
 def evaluate(expression: Expression, inputs: Mapping[str, float]) -> Any:
@@ -40,6 +52,15 @@ def evaluate(expression: Expression, inputs: Mapping[str, float]) -> Any:
     return _OPERATORS[kind](*(evaluate(part, inputs) for part in rest))
 
 
+def operator_of(name: str) -> Callable[..., Any]:
+    """Return the operator of an expression.
+
+    >>> operator_of("max")(1, 2)
+    2
+    """
+    return _OPERATORS[name]
+
+
 def inputs_of(expression: Expression) -> set[str]:
     """Return the names that an expression is computed from.
 
@@ -52,17 +73,96 @@ def inputs_of(expression: Expression) -> set[str]:
     return set() if kind == "constant" else set().union(*map(inputs_of, rest))
 
 
+class Branches:
+    """Comparisons that decided branches; those that differ in the names of their numbers only are evaluated once."""
+
+    def __init__(self, guards: Mapping[Expression, bool]) -> None:
+        self._rows = [(expression, *_numbered(expression), result) for expression, result in guards.items()]
+
+    def other(self, number: Callable[[str], float]) -> Expression | None:
+        """Return the first comparison that has another result with these numbers, None if there is none.
+
+        >>> Branches({("gt", ("input", "step"), ("constant", 5)): False}).other({"step": 6.0}.__getitem__)
+        ('gt', ('input', 'step'), ('constant', 5))
+        """
+        known: dict[tuple[Any, ...], Any] = {}
+        for expression, form, names, result in self._rows:
+            values = tuple(map(number, names))
+            if (form, values) not in known:
+                inputs = dict(zip(map(str, range(len(names))), values, strict=True))
+                known[form, values] = evaluate(form, inputs)
+            if known[form, values] != result:
+                return expression
+        return None
+
+
+def _numbered(expression: Expression) -> tuple[Expression, list[str]]:
+    """Return an expression with numbers in place of names, and the names."""
+    names: list[str] = []
+
+    def renamed(part: Expression) -> Expression:
+        kind, *rest = part
+        if kind == "constant":
+            return part
+        if kind != "input":
+            return (kind, *map(renamed, rest))
+        if rest[0] not in names:
+            names.append(rest[0])
+        return ("input", str(names.index(rest[0])))
+
+    return renamed(expression), names
+
+
 class Scalars:
     """The traced numbers of one recording: their values, and what was computed from them."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._actual: dict[str, Callable[[], float]] = {}
         self.expressions: dict[float, Expression] = {}
         self.guards: dict[Expression, bool] = {}
 
-    def number(self, name: str, low: float, high: float) -> TracedFloat:
-        """Return a new traced number between `low` and `high`."""
-        return self.traced(self._random.uniform(low, high), ("input", name))
+    def number(self, name: str, low: float, high: float, actual: Callable[[], float]) -> TracedFloat:
+        """Return a new traced number between `low` and `high`; `actual` returns what it would be in the next step."""
+        return self.traced(self._random.uniform(low, high), self.know(name, actual))
+
+    def computed(self, name: str, operands: tuple[Any, ...]) -> Any:
+        """Return the result of an operator: a traced number, or for a comparison the branch that the next step takes."""
+        expression = (name, *(_expression(operand) for operand in operands))
+        if name in _COMPARISONS:
+            return self.branch(expression)
+        # Any value will do that nothing else has: it only tells the operands of operators apart.
+        value: Any = None
+        if name not in ("max", "min", "mod"):
+            try:
+                value = _OPERATORS[name](*(float(operand) for operand in operands))
+            except ArithmeticError:
+                value = None
+        if not isinstance(value, float) or not math.isfinite(value):
+            value = self._random.uniform(0.1, 0.9)
+        return self.traced(value, expression)
+
+    def branch(self, expression: Expression) -> bool:
+        """Return the result of a comparison in the next step; it must be the same in every step of the plan."""
+        self.guards[expression] = bool(self._evaluate(expression))
+        return self.guards[expression]
+
+    def know(self, name: str, actual: Callable[[], float]) -> Expression:
+        """Return a number by name; `actual` returns what it would be in the next step."""
+        self._actual[name] = actual
+        return ("input", name)
+
+    def _evaluate(self, expression: Expression) -> Any:
+        return evaluate(expression, {name: self._actual[name]() for name in sorted(inputs_of(expression))})
+
+    def actual(self, value: float) -> float:
+        """Return what a number that may stand for another will be in the next step."""
+        expression = self.expressions.get(value)
+        return value if expression is None else float(self._evaluate(expression))
+
+    def is_traced(self, value: float) -> bool:
+        """Whether a number is one of the values that stand for others."""
+        return value in self.expressions
 
     def traced(self, value: float, expression: Expression) -> TracedFloat:
         """Return a value that remembers its expression."""
@@ -95,17 +195,7 @@ class TracedFloat(float):
     def _apply(self, name: str, *operands: Any) -> Any:
         if not all(isinstance(operand, int | float) for operand in operands):
             return NotImplemented
-        value = _OPERATORS[name](*(float(operand) for operand in operands))
-        expression = (name, *(_expression(operand) for operand in operands))
-        if isinstance(value, bool):
-            if any(name.startswith("item_") for name in inputs_of(expression)):
-                raise InputError(
-                    f"{user_line()}: the optimizer branches on a number that it reads from a tensor, such as its step counter; "
-                    "no plan can follow that"
-                )
-            self.scalars.guards[expression] = value
-            return value
-        return self.scalars.traced(value, expression)
+        return self.scalars.computed(name, operands)
 
 
 def _expression(operand: Any) -> Expression:
@@ -120,10 +210,36 @@ def _reflected(name: str) -> Callable[[TracedFloat, Any], Any]:
     return lambda self, other: self._apply(name, other, self)
 
 
-for _name in ("index", "trunc", "floor", "ceil", "round", "mod", "rmod", "floordiv", "rfloordiv", "divmod", "rdivmod"):
+for _name in ("index", "trunc", "floor", "ceil", "round", "rmod", "floordiv", "rfloordiv", "divmod", "rdivmod"):
     setattr(TracedFloat, f"__{_name}__", TracedFloat.__int__)
+TracedFloat.__mod__ = _binary("mod")  # type: ignore[method-assign,assignment]
 for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(TracedFloat, f"__{_name}__", _binary(_name))
     setattr(TracedFloat, f"__r{_name}__", _reflected(_name))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+for _name in _COMPARISONS:
     setattr(TracedFloat, f"__{_name}__", _binary(_name))
+
+
+def largest(*numbers: Any, **options: Any) -> Any:
+    """Return what the built-in `max` returns, as an expression where that is not known yet.
+
+    >>> largest(2, 3), largest([2, 3], key=lambda x: -x)
+    (3, 2)
+    """
+    return _choice("max", max, numbers, options)
+
+
+def smallest(*numbers: Any, **options: Any) -> Any:
+    """Return what the built-in `min` returns, as an expression where that is not known yet.
+
+    >>> smallest(2, 3)
+    2
+    """
+    return _choice("min", min, numbers, options)
+
+
+def _choice(name: str, plain: Callable[..., Any], numbers: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    traced = [number for number in numbers if isinstance(number, TracedFloat)]
+    if not traced or options or not all(isinstance(number, int | float) for number in numbers):
+        return plain(*numbers, **options)
+    return traced[0].scalars.computed(name, numbers)

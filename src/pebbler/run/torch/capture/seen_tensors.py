@@ -82,7 +82,9 @@ class SeenTensors:
     def new(self, fake: torch.Tensor, maker: int | None, place: Place | None = None) -> int:
         """Note a tensor on a storage of its own, and return its number."""
         if fake.is_conj() or fake.is_neg():
-            raise InputError(f"{user_line()}: lazily conjugated or negated tensors are not supported")
+            raise InputError(
+                f"{user_line()}: a lazily conjugated tensor from outside cannot be planned; pass x.resolve_conj()"
+            )
         storage = len(self.record.storages)
         size = fake.untyped_storage().nbytes()
         self.record.storages.append(Storage(size, str(fake.device), len(self.record.tensors), maker, place))
@@ -90,11 +92,9 @@ class SeenTensors:
         return self._add(fake, storage)
 
     def _add(self, fake: torch.Tensor, storage: int) -> int:
-        known = self.record.storages[storage]
         number = len(self.record.tensors)
-        info = TensorInfo(storage, tuple(fake.shape), fake.stride(), int(fake.storage_offset()), fake.dtype)
-        if number != known.root and self.record.tensors[known.root].dtype != fake.dtype:
-            raise InputError(f"{user_line()}: viewing a tensor as another dtype ({fake.dtype}) is not supported")
+        offset, flags = int(fake.storage_offset()), (fake.is_conj(), fake.is_neg())
+        info = TensorInfo(storage, tuple(fake.shape), fake.stride(), offset, fake.dtype, *flags)
         self.record.tensors.append(info)
         self._entries[id(fake)] = Entry(fake, reference(number), storage, self.results.look_number(fake))
         self._kept.append(fake)

@@ -7,6 +7,7 @@ it stands for any other: operators get expressions of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def _traced(group: dict[str, Any], scalars: Scalars, number: int, position: int)
     for name, (key, part, low, high) in _TRACED.items():
         value = _part(group.get(key), part)
         if (type(value) is float and value != 0) or (name == "lr" and type(value) in (int, float)):
-            made = scalars.number(f"{name}_{number}_{position}", low, high)
+            made = scalars.number(f"{name}_{number}_{position}", low, high, partial(float, value))
             if part is None:
                 traced[key] = made
             else:

@@ -5,6 +5,7 @@ The optimizers that a step uses announce themselves through torch's hooks around
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,15 +18,16 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
-from pebbler.run.torch.capture.calls import Place, Record, reference
+from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
 from pebbler.run.torch.capture.eager_answers import eager_answers
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.item_reader import ItemReader
+from pebbler.run.torch.capture.late_numbers import LateNumber
 from pebbler.run.torch.capture.python_state import same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.real_layouts import RealLayouts
-from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.scalars import Scalars, largest, smallest
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of
 from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
@@ -69,6 +71,8 @@ class StepState:
         self._grads: dict[int, Any] = {}
         self._states: dict[int, dict[Any, dict[str, Any]]] = {}
         self._made: list[CallRecorder] = []
+        self._early: dict[Place, Any] = {}  # values of what the first recording has made
+        self.drawn: dict[int, torch.Tensor] = {}  # states of the generators, by `_cdata`, when the next step begins
 
     # Places -----------------------------------------------------------------------------------------------------------
 
@@ -119,6 +123,16 @@ class StepState:
         optimizer = self.optimizers[number]
         return optimizer.state.get(optimizer.param_groups[group]["params"][i], {}).get(key)
 
+    def _find(self, place: Place) -> Any:
+        """Return what the step will find at a place; of what only a recording has made, the value as it will be made."""
+        value = self.resolve(place, self.leaves)
+        if not isinstance(value, FakeTensor) or place[0] == "arg":
+            return value
+        if place not in self._early:
+            maker = next((m for m in self._made if m.number_of(value) is not None), None)
+            self._early[place] = None if maker is None else maker.answers.guess(maker.number_of(value) or 0)
+        return self._early[place]
+
     def bind(self, place: Place, tensor: torch.Tensor) -> None:
         """Leave a tensor at a place."""
         if place[0] == "grad":
@@ -146,9 +160,7 @@ class StepState:
     def record(self, seed: int) -> tuple[Record, Scalars]:
         """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
         scalars = Scalars(seed)
-        recorder = CallRecorder(
-            self.results, scalars, self.locate, lambda place: self.resolve(place, self.leaves), self.layouts
-        )
+        recorder = CallRecorder(self.results, scalars, self.locate, self._find, self.drawn, self.layouts)
         for leaf in self.leaves:
             if is_data(leaf):
                 recorder.seen.enter_apart(leaf)
@@ -172,6 +184,8 @@ class StepState:
         self._made.append(recorder)
 
         def refer(value: Any) -> Any:
+            if isinstance(value, LateNumber):
+                return Scalar(value.expression)
             if not isinstance(value, torch.Tensor):
                 return value
             number = recorder.number_of(value)
@@ -187,6 +201,7 @@ class StepState:
                 )
         record.result = tree_map(refer, result)
         record.guards = dict(scalars.guards)
+        recorder.answers.finish()
         self._bind(recorder)
         self.generators = [constant for constant in record.constants if isinstance(constant, torch.Generator)]
         return record, scalars
@@ -240,6 +255,7 @@ class StepState:
     @contextmanager
     def _hooks(self, scalars: Scalars) -> Any:
         traced: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        replaced: list[tuple[dict[str, Any], str]] = []  # functions of Python that would look at numbers
 
         def before(optimizer: Optimizer, *_: Any) -> None:
             if not any(known is optimizer for known in self.optimizers):
@@ -254,11 +270,19 @@ class StepState:
                     raise InputError("the step changes the optimizer's settings; do that between steps")
             # Any values do: the step runs on tensors without numbers.
             traced.extend(traced_groups(optimizer, scalars, number))
+            namespace = getattr(inspect.unwrap(type(optimizer).step), "__globals__", {})
+            for name, function in (("max", largest), ("min", smallest)):
+                if name not in namespace:
+                    namespace[name] = function
+                    replaced.append((namespace, name))
 
         def after(optimizer: Optimizer, *_: Any) -> None:
             for group, before in traced:
                 group.update(before)
+            for namespace, name in replaced:
+                del namespace[name]
             traced.clear()
+            replaced.clear()
 
         hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
         try:

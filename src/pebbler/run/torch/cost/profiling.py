@@ -12,6 +12,7 @@ import torch
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef
 from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.capture.operators import CTC
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.random_state import is_state_call
 from pebbler.run.torch.cost.costs import Cost, Costs, Link, estimate, find_link, nearest_device
@@ -101,6 +102,10 @@ def _measure(phase: Phase, group: CallGroup, kernels: Kernels | None, device: st
     if all(call.scalar is not None or is_state_call(call.func) for call in group.calls):
         return Cost(1e-6, 0.0, 0)
     record = phase.record
+    if any(call.func in CTC for call in group.calls):
+        # Estimated, with as much scratch memory as it reads.
+        scratch = sum(record.storages[s].bytes for s in group.reads if record.storages[s].device == device)
+        return replace(estimate(record, group, nearest_device(device)), scratch=scratch)
     roots = sample_operands(phase, sorted(KernelInterface(record, group).reads))
     kernel = None if kernels is None else kernels.kernel(record, group, roots.__getitem__)
     cost = _run_repeatedly(record, group, roots, kernel, device, repeats)

@@ -16,7 +16,7 @@ import torch
 
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.run.torch.capture.call_groups import CallGroup
-from pebbler.run.torch.capture.calls import Call, Record, Scalar
+from pebbler.run.torch.capture.calls import Call, Record, Scalar, unique_refs
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.dead_buffers import reuse_operands_of_fused
 from pebbler.run.torch.capture.phases import Phase, assemble
@@ -114,7 +114,15 @@ def _is_plain(record: Record, call: Call, device: str) -> bool:
     touched = {*call.reads, *call.makes, *call.mutates}
     if any(record.storages[s].device != device for s in touched):
         return False
+    if any(record.root(s).dtype.is_complex for s in touched) or _looks_otherwise(record, call):
+        return False
     return call.name in _FUSABLE or _is_elementwise(call.func)
+
+
+def _looks_otherwise(record: Record, call: Call) -> bool:
+    """Whether a call takes the memory of a tensor for another dtype, or for negated or conjugated numbers."""
+    infos = (record.tensors[number] for number in unique_refs((call.args, call.kwargs, call.outputs)))
+    return any(info.dtype != record.root(info.storage).dtype or info.conjugated or info.negated for info in infos)
 
 
 def _is_elementwise(func: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -15,18 +15,10 @@ from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.scalars import evaluate
 from pebbler.run.torch.capture.settings import SAMPLES
+from pebbler.run.torch.capture.views import view_of
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 
-__all__ = ["compile_kernels", "own_random_numbers", "run_group", "sample_operands", "take_view"]
-
-
-def take_view(root: torch.Tensor, shape: Sequence[int], stride: Sequence[int], distance: int) -> torch.Tensor:
-    """Return a view that starts `distance` elements after the root does.
-
-    >>> take_view(torch.arange(6), [2], [3], 1).tolist()
-    [1, 4]
-    """
-    return torch.as_strided(root, shape, stride, root.storage_offset() + distance)
+__all__ = ["compile_kernels", "own_random_numbers", "run_group", "sample_operands"]
 
 
 def compile_kernels(kernels: Kernels, groups: Iterable[tuple[Phase, CallGroup]], device: str) -> None:
@@ -80,10 +72,8 @@ def run_group(
     def operand(leaf: Any) -> Any:
         if isinstance(leaf, TensorRef):
             info = record.tensors[leaf.number]
-            root, first = made.get(info.storage, roots.get(info.storage)), record.root(info.storage)
-            if info.layout == first.layout:
-                return root
-            return take_view(root, info.shape, info.stride, info.offset - first.offset)
+            root = made.get(info.storage, roots.get(info.storage))
+            return view_of(record, root, leaf.number)
         if isinstance(leaf, Scalar):
             return evaluate(leaf.expression, _AnyNumber())
         return record.constants[leaf.number] if isinstance(leaf, Constant) else leaf

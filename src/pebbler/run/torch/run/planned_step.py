@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -58,6 +58,7 @@ def step(
 ) -> PlannedStep:
     """Return a drop-in for a training step that plans itself within `budget` bytes, for every shape of batch at its first call.
 
+    A step that branches on what is known before it runs (a draw, a step counter, a mask) gets a plan for every branch it takes.
     Plans are kept in the folder `cache` and found there again. Where a step cannot be planned, it runs as it is and a warning says
     why; with `strict` that is an error. A budget that no plan keeps is always an error. With `keep_grads` gradients are left in
     `.grad` as the step leaves them. Other options are those of `plan` and `compile`: `device`, `objective`, `kernels`, `offload`,
@@ -90,10 +91,11 @@ def step(
 
 
 @dataclass
-class _Variant:
-    """A plan for one structure of arguments, under the conditions that its capture found; without one the step runs as it is."""
+class _Variants:
+    """The plans for one structure of arguments, each under the conditions and for the branches that its capture found."""
 
-    fast: CompiledStep | None
+    plans: list[CompiledStep] = field(default_factory=list)
+    refused: bool = False  # whether the step runs as it is where none of them fits
 
 
 class PlannedStep:
@@ -101,7 +103,7 @@ class PlannedStep:
 
     def __init__(self, function: Callable[..., Any], options: StepOptions, cache: Path | None, strict: bool) -> None:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
-        self._variants: dict[tuple[Any, ...], list[_Variant]] = {}
+        self._variants: dict[tuple[Any, ...], _Variants] = {}
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -111,64 +113,60 @@ class PlannedStep:
     @property
     def plans(self) -> list[TorchPlan]:
         """The plans made so far."""
-        return [
-            variant.fast.plan
-            for variants in self._variants.values()
-            for variant in variants
-            if variant.fast is not None
-        ]
+        return [fast.plan for variants in self._variants.values() for fast in variants.plans]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one step."""
-        variants = self._variants.setdefault(_form(args, kwargs), [])
-        for variant in variants:
-            if variant.fast is None:
-                return self.function(*args, **kwargs)
+        variants = self._variants.setdefault(_form(args, kwargs), _Variants())
+        for fast in variants.plans:
             try:
-                return variant.fast(*args, **kwargs)
+                return fast(*args, **kwargs)
             except PlanDiffers as error:
-                self._give_up(variant, error)
-                return self.function(*args, **kwargs)
+                self._give_up(variants, error)
+                variants.plans.clear()
+                break
             except InputError:
-                if variant.fast.running:
+                if fast.running:
                     raise
-        variant = self._plan(args, kwargs)
-        variants.insert(0, variant)
-        if variant.fast is None:
+        if variants.refused:
             return self.function(*args, **kwargs)
+        made = self._plan(variants, args, kwargs)
+        if made is None:
+            return self.function(*args, **kwargs)
+        variants.plans.insert(0, made)
         try:
-            return variant.fast(*args, **kwargs)
+            return made(*args, **kwargs)
         except (PlanDiffers, InputError) as error:
-            if variant.fast.running:
+            if made.running:
                 raise
-            self._give_up(variant, error)
+            self._give_up(variants, error)
+            variants.plans.remove(made)
             return self.function(*args, **kwargs)
 
-    def _give_up(self, variant: _Variant, error: PebblerError) -> None:
-        """Run the step as it is from now on, and say why."""
+    def _give_up(self, variants: _Variants, error: PebblerError) -> None:
+        """Run the step as it is from now on where no plan fits, and say why."""
         if self.strict or isinstance(error, OverBudget):
             raise error  # to run the step as it is would take more still
-        variant.fast = None
+        variants.refused = True
         warnings.warn(f"the step runs as it is, without a plan: {error}", stacklevel=3)
 
-    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Variant:
-        variant = _Variant(None)
+    def _plan(self, variants: _Variants, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledStep | None:
         try:
             if len(self.plans) >= _MOST_PLANS:
                 raise InputError(
-                    f"{_MOST_PLANS} plans were made, and the arguments differ again; pass numbers that change as tensors, and "
-                    "pad batches"
+                    f"{_MOST_PLANS} plans were made, and the arguments or the branches that the step takes differ again; pass "
+                    "numbers that change as tensors, pad batches, and let fewer things be decided at random"
                 )
             captured = capture(self.function, *args, keywords=kwargs, keep_grads=self.options.keep_grads)
             if self.options.kernels == "compiled":
                 captured = fuse(captured)
             made = self._cached(captured) or self._made(captured)
-            variant.fast = compile(made, self.function, verify=self.options.verify)
+            return compile(made, self.function, verify=self.options.verify)
         except Impossible:
             raise  # to run as it is would break the budget
         except PebblerError as error:
-            self._give_up(variant, error)
-        return variant
+            self._give_up(variants, error)
+        return None
 
     def _made(self, captured: Captured) -> TorchPlan:
         options = self.options

@@ -19,12 +19,11 @@ from torch.utils._pytree import tree_flatten
 from pebbler.errors import InputError, quoted
 from pebbler.game.moves import Compute, Copy, Drop, Move
 from pebbler.run.torch.capture.call_groups import CallGroup
-from pebbler.run.torch.capture.call_recorder import call_item
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Scalar, TensorRef
 from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
-from pebbler.run.torch.capture.scalars import inputs_of
-from pebbler.run.torch.fuse.group_execution import take_view
+from pebbler.run.torch.capture.scalars import inputs_of, operator_of
+from pebbler.run.torch.capture.views import view_call
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 from pebbler.run.torch.plan.host_link import HOST, MEMORY
 from pebbler.run.torch.plan.launch_fusion import launch_group
@@ -119,7 +118,11 @@ class ProgramBuilder:
                         self._copy(move)
         for storage in [*self.storing, *self.loading]:
             self._end_copies(storage)
-        results = [self._tensor(leaf.number) for leaf in _result_refs(self.record.result)]
+        results = [
+            self._tensor(leaf.number) if isinstance(leaf, TensorRef) else self._expression(leaf.expression)
+            for leaf in tree_flatten(self.record.result)[0]
+            if isinstance(leaf, TensorRef | Scalar)
+        ]
         binds = list(self.phase.binds)
         self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
         module = torch.fx.GraphModule(self.modules, self.graph)
@@ -190,7 +193,7 @@ class ProgramBuilder:
     def _call(self, call: Call, again: bool) -> None:
         self.unless = None if call.unless is None else self.numbers[call.unless]
         if call.scalar is not None:
-            self.numbers[call.scalar] = self._node(call_item, (self._tensor(call.args[0].number),))
+            self.numbers[call.scalar] = self._node(call.func, (self._tensor(call.args[0].number),))
             self.unless = None
             return
 
@@ -236,7 +239,7 @@ class ProgramBuilder:
             return self.numbers[rest[0]]
         if kind == "constant":
             return rest[0]
-        return self._node(getattr(operator, kind), tuple(self._expression(part) for part in rest))
+        return self._node(operator_of(kind), tuple(self._expression(part) for part in rest))
 
     # Tensors ----------------------------------------------------------------------------------------------------------
 
@@ -247,7 +250,6 @@ class ProgramBuilder:
 
     def _tensor(self, number: int) -> torch.fx.Node:
         info = self.record.tensors[number]
-        first = self.record.root(info.storage)
         self._end_load(info.storage)
         if info.storage not in self.roots:
             name = self.phase.storage_names[info.storage]
@@ -255,16 +257,16 @@ class ProgramBuilder:
                 f"the plan leaves {quoted(name)} on the host; what a step returns must be in {MEMORY} at the end"
             )
         root, views = self.roots[info.storage], self.views[info.storage]
-        if info.layout == first.layout:
+        view = view_call(self.record, number)
+        if view is None:
             return root
         if number not in views:
-            distance = info.offset - first.offset
-            view = (root, list(info.shape), list(info.stride), distance)
+            take, parts = view
             condition = self.conditional.get(info.storage)
             views[number] = (
-                self.graph.call_function(take_view, view)
+                self.graph.call_function(take, (root, *parts))
                 if condition is None
-                else self.graph.call_function(unless(take_view), (condition, *view))
+                else self.graph.call_function(unless(take), (condition, root, *parts))
             )
         return views[number]
 
@@ -307,10 +309,6 @@ class ProgramBuilder:
         self._end_load(storage)
         if storage in self.storing:
             self.graph.call_function(end_store, (self.storing.pop(storage), self.roots[storage]))
-
-
-def _result_refs(result: Any) -> list[TensorRef]:
-    return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, TensorRef)]
 
 
 def _rates(phase: Phase) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pebbler.errors import InputError
 from pebbler.game.moves import Move
-from pebbler.run.torch.capture.calls import TensorInfo, TensorRef, shown
+from pebbler.run.torch.capture.calls import Scalar, TensorInfo, TensorRef, shown
 from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.capture.early_values import EarlyValues, ValueQuestion
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.python_state import same_value
-from pebbler.run.torch.capture.scalars import evaluate, inputs_of
+from pebbler.run.torch.capture.scalars import Branches, inputs_of
 from pebbler.run.torch.capture.settings import fixed_settings, read_setting
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.capture.step_state import is_data
@@ -52,6 +54,7 @@ class Runner:
             ProgramBuilder(phase, plan, captured.device, kernels, launches if phase is last else ()).build()
             for phase, plan in zip(captured.phases, moves, strict=True)
         ]
+        self._branches = {id(phase): Branches(phase.record.guards) for phase in captured.phases}
         # Phases never run at the same time, so one set of buffers serves all of them.
         with_copies = [program for program in self.programs if program.transfers is not None]
         for program in with_copies:
@@ -77,16 +80,8 @@ class Runner:
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
-        leaves = self.check(args, keywords)
-        phase, program = self._phase()
+        leaves, phase, program = self.check(args, keywords)
         rates = {name: read_setting(name, self.state.optimizers) for name in program.rates}
-        self._check_guards(phase)
-        for question in phase.record.questions:
-            if question.ask(lambda place: self.state.resolve(place, leaves)) != question.answer:
-                raise InputError(
-                    f"{question.where}: the step branches on a value here, and would now take another branch than the one that was "
-                    "captured; plan again for it (after a first step, if the branch is only about that)"
-                )
         self.forget_gradients()
         inputs = [self.state.resolve(place, leaves) for place in program.places]
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
@@ -99,13 +94,15 @@ class Runner:
             set_random_state(drawn, self.captured.device)
             raise
         result = tree_flatten(phase.record.result)
-        count = sum(isinstance(leaf, TensorRef) for leaf in result[0])
+        count = sum(isinstance(leaf, TensorRef | Scalar) for leaf in result[0])
         self.running = False
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
             if tensor is not None:  # state that an optimizer would have made if it had not been left out
                 self.state.bind(place, tensor)
-        tensors = iter(outputs[:count])
-        return tree_unflatten([next(tensors) if isinstance(x, TensorRef) else x for x in result[0]], result[1])
+        returned = iter(outputs[:count])
+        return tree_unflatten(
+            [next(returned) if isinstance(x, TensorRef | Scalar) else x for x in result[0]], result[1]
+        )
 
     def forget_gradients(self) -> None:
         """Forget old gradients: the step throws them away before it makes new ones, and until then they take no room."""
@@ -116,8 +113,8 @@ class Runner:
         """Return the phase that the next call runs."""
         return self._phase()[0]
 
-    def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[Any]:
-        """Return the arguments as a flat list; refuse whatever differs from the step that was captured."""
+    def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[list[Any], Phase, Program]:
+        """Return the arguments as a flat list, and what to run; refuse whatever differs from the step that was captured."""
         leaves, spec = flatten_arguments((args, dict(keywords)))
         if spec != self.state.spec:
             raise InputError(f"the plan is for arguments of the structure {self.state.spec}, got {spec}")
@@ -143,7 +140,9 @@ class Runner:
                 raise InputError(
                     f"optimizer {number}: {what} changed since the step was captured; plan and compile it again"
                 )
-        return list(leaves)
+        phase, program = self._phase()
+        self._check_branches(phase, leaves)
+        return list(leaves), phase, program
 
     def _check_memory(self, leaves: Sequence[Any]) -> None:
         """Refuse arguments in memory that the step changes: the plan takes arguments for memory of their own."""
@@ -174,15 +173,41 @@ class Runner:
             "only a part of the optimizer state or of the gradients exists; the plan covers all of it or none"
         )
 
-    def _check_guards(self, phase: Phase) -> None:
-        for expression, result in phase.record.guards.items():
-            now = evaluate(
-                expression, {name: read_setting(name, self.state.optimizers) for name in inputs_of(expression)}
+    def _check_branches(self, phase: Phase, leaves: Sequence[Any]) -> None:
+        """Refuse where the step would now take another branch than the one that was recorded."""
+        numbers: dict[str, float] = {}
+        with closing(self._answers(phase, leaves)) as answers:  # closed, so that generators are put back
+            for question, answer in answers:
+                if question.name is not None:
+                    numbers[question.name] = answer
+                elif answer != question.answer:
+                    raise InputError(
+                        f"{question.where}: the step branches on a value here, and would now take another branch than the one that "
+                        "was captured; plan again for it (after a first step, if the branch is only about that), or use pt.step, "
+                        "which makes a plan for every branch"
+                    )
+        optimizers = self.state.optimizers
+
+        def number(name: str) -> float:
+            return numbers[name] if name in numbers else read_setting(name, optimizers)
+
+        other = self._branches[id(phase)].other(number)
+        if other is not None:
+            names = inputs_of(other)
+            where = next((f"{question.where}: " for question in phase.record.questions if question.name in names), "")
+            raise InputError(
+                f"{where}the step branches on a number (a setting of the optimizer, its step counter, a draw), and would now take "
+                "the other branch; plan again, or use pt.step, which makes a plan for every branch"
             )
-            if now != result:
-                raise InputError(
-                    "the optimizer branches on a setting such as the learning rate, and would now take the other branch; plan again"
-                )
+
+    def _answers(self, phase: Phase, leaves: Sequence[Any]) -> Generator[tuple[ValueQuestion, Any]]:
+        early: EarlyValues | None = phase.record.early
+        if early is None:
+            return
+        sources = early.sources(lambda place: self.state.resolve(place, leaves))
+        if sources is None:
+            raise InputError("a tensor that the step branches on is gone or requires gradients now; plan again")
+        yield from early.ask(sources)
 
 
 def _check_tensor(i: int, leaf: Any, info: TensorInfo | None, known: torch.Tensor) -> None:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import PebblerError
 from pebbler.run.torch.capture.calls import Place
+from pebbler.run.torch.capture.python_state import same_value
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
@@ -203,7 +204,7 @@ class _Verification:
         self._run(partial(self.runner, *self.args, **self.keywords))
 
     def _require_near(self, eager: _Outcome, planned: _Outcome) -> None:
-        if eager.tensors.keys() != planned.tensors.keys() or eager.others != planned.others:
+        if eager.tensors.keys() != planned.tensors.keys() or not _same_others(eager, planned):
             raise PlanDiffers(f"the planned step leaves other state than the step: {_difference(eager, planned)}")
         sizes: dict[Any, list[float]] = {}
         for place, value in eager.tensors.items():
@@ -231,7 +232,7 @@ def _difference(one: _Outcome, other: _Outcome) -> str | None:
     for place in one.tensors.keys() ^ other.tensors.keys():
         who = "step" if place in one.tensors else "plan"
         return f"only the {who} leaves {_shown(place)}"
-    if one.others != other.others:
+    if not _same_others(one, other):
         return f"{one.others} against {other.others}"
     for place, value in one.tensors.items():
         twin = other.tensors[place]
@@ -243,6 +244,14 @@ def _difference(one: _Outcome, other: _Outcome) -> str | None:
             off = (value.double() - twin.double()).abs().max() if not value.is_complex() else float("nan")
             return f"{_shown(place)} differs by up to {float(off):.3g}"
     return None
+
+
+def _same_others(one: _Outcome, other: _Outcome) -> bool:
+    """Whether what is no tensor is the same; not-a-numbers are."""
+    return one.others.keys() == other.others.keys() and all(
+        value is other.others[place] or same_value(value, other.others[place]) or value == other.others[place]
+        for place, value in one.others.items()
+    )
 
 
 def _shown(place: Place) -> str:
