@@ -1359,17 +1359,22 @@ def a_subclass_of_tensors():
     return loop
 
 
-@refused(r"nested|layout|subclass")
-def nested_tensors():
+def nested(layout):
     weight = torch.ones(3, requires_grad=True)
 
     def step(x):
-        value = (x * weight).values().sum() if x.is_nested else x.sum()
-        value.backward()
-        return value
+        return (x * weight).values().sum() if layout == torch.jagged else (x * 2).to_padded_tensor(0.0).sum()
 
-    rows = [(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged),) for _ in range(5)]
+    rows = [(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout),) for _ in range(5)]
     return Loop(step, rows, lambda: [weight])
+
+
+REFUSED["nested tensors"] = (lambda: nested(torch.jagged), r"argument 0 is a nested tensor; pass it padded")
+REFUSED["nested tensors, strided"] = (lambda: nested(torch.strided), r"argument 0 is a nested tensor; pass it padded")
+REFUSED["nested tensors made inside"] = (
+    lambda: simple(loss=lambda out: torch.nested.as_nested_tensor([out, out[1:]], layout=torch.jagged).values().mean()),
+    r"torch_loops.py:\d+: .*NestedTensor",
+)
 
 
 @refused(r"array|tensor")

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
-from torch_loops import BRANCHING, PARTS, REFUSED, RIGHT, put_together  # noqa: E402
+from torch_loops import BRANCHING, PARTS, REFUSED, RIGHT, Loop, put_together  # noqa: E402
 
 # Iterators cannot be wound back, and numbers from the operating system never come again.
 NOT_RESTORED = ("a counter in a module, iterator", "a_counter_in_a_generator", "a_numpy_generator_made_inside")
@@ -204,13 +204,72 @@ def test_training_over_several_processes_is_refused_by_name():
             dist.all_gather(parts, x)
             return parts[0].sum()
 
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor import Shard, distribute_tensor
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+        mesh = init_device_mesh("cpu", (1,))
+        sharded = fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 2)), mesh=mesh)
+        parallel = parallelize_module(torch.nn.Linear(4, 2), mesh, ColwiseParallel())
+        split = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
+        rule = torch.optim.AdamW(sharded.parameters())
+
+        def shards(x):
+            rule.zero_grad()
+            sharded(x).sum().backward()
+            rule.step()
+
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        before = [param.full_tensor().clone() for param in sharded.parameters()]
         for step, message in (
             (reduced, r"test_semantics.py:\d+: c10d.allreduce.* talks to other processes"),
             (gathered, r"test_semantics.py:\d+: c10d.allgather.* talks to other processes"),
             (lambda x: wrapped(x).sum().backward(), "wrapped is a DistributedDataParallel"),
+            (shards, "sharded is a FSDPSequential: training split over processes"),
+            (lambda x: parallel(x).sum().backward(), r"test_semantics.py:\d+: tensors of the subclass DTensor"),
+            (lambda x: (split * x.sum()).to_local().sum(), r"test_semantics.py:\d+: tensors of the subclass DTensor"),
         ):
             with pytest.raises(InputError, match=message):
                 pt.capture(step, torch.ones(3, 4))
+        assert not rule.state
+        after = [param.full_tensor() for param in sharded.parameters()]
+        assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layerdrop", [0.0, pytest.param(0.4, marks=pytest.mark.slow)])
+def test_a_batch_of_transformers_and_layers_left_out_as_its_models_do(layerdrop):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"vocab_size": 30, "d_model": 8, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    config = transformers.BartConfig(
+        **sizes, **heads, encoder_layerdrop=layerdrop, pad_token_id=1, decoder_start_token_id=3
+    )
+
+    def make():
+        model = transformers.BartForConditionalGeneration(config).train()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+
+        def step(batch):
+            optimizer.zero_grad()
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        ids = torch.randint(4, 30, (5, 2, 6))
+        mask = torch.ones(2, 6, dtype=torch.long)
+        rows = [
+            (transformers.BatchEncoding({"input_ids": x, "attention_mask": mask.clone(), "labels": x}),) for x in ids
+        ]
+        return Loop(step, rows, lambda: list(model.parameters()))
+
+    loop = seeded(make)
+    eager = run(loop, loop.step)
+    loop = seeded(make)
+    step = pt.step(loop.step, device="cpu", time_limit=0.2, strict=True)
+    assert difference(run(loop, step), eager) is None
+    assert (len(step.plans) > 1) == (layerdrop > 0)

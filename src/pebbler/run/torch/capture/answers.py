@@ -18,7 +18,7 @@ from pebbler.run.torch.capture.early_values import (
     largest_in,
 )
 from pebbler.run.torch.capture.scalars import Scalars
-from pebbler.run.torch.capture.source_lines import user_line
+from pebbler.run.torch.capture.source_lines import running_optimizer, user_line
 
 __all__ = ["Answers", "refusal"]
 
@@ -27,9 +27,13 @@ aten = torch.ops.aten
 
 def refusal() -> str:
     """Return why a step that looks at a value here cannot be planned."""
+    optimizer = running_optimizer()
+    advice = "return the tensor and look at it outside"
+    if optimizer is not None:
+        advice = f"{optimizer} does that, so train without a plan, or with an optimizer that does not (AdamW, Adafactor of torch)"
     return (
         f"{user_line()}: the step looks at the value of a tensor (item, bool, a branch on data) that is not known before the step "
-        "runs: a plan needs the same operators in every step; return the tensor and look at it outside"
+        f"runs: a plan needs the same operators in every step; {advice}"
     )
 
 

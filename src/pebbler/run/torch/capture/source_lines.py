@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["in_optimizer", "line_of", "line_of_error", "user_line"]
+__all__ = ["in_optimizer", "line_of", "line_of_error", "running_optimizer", "user_line"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
@@ -48,6 +48,15 @@ def _user_file(code: CodeType) -> str | None:
     """Return the name of the file of code outside torch and pebbler, None for theirs."""
     file = code.co_filename
     return None if file.startswith(_OURS) or file.startswith("<") else os.path.basename(file)
+
+
+def running_optimizer() -> str | None:
+    """Return the name of the optimizer whose code is running, None if there is none."""
+    for frame in _frames():
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            return type(owner).__name__
+    return None
 
 
 def line_of(function: Any) -> str:

@@ -48,6 +48,8 @@ class StepState:
                 raise InputError(
                     f"argument {i} is an array; pass a tensor (torch.from_numpy), so that the next one may differ"
                 )
+            if isinstance(leaf, torch.Tensor) and leaf.is_nested:
+                raise InputError(f"argument {i} is a nested tensor; pass it padded (to_padded_tensor), with a mask")
         self.optimizers: list[Optimizer] = []
         self.tensors: list[torch.Tensor] = []  # whatever else the step refers to
         self.scalers: list[torch.amp.GradScaler] = []
