@@ -9,8 +9,9 @@ import pytest
 import pebbler as pb
 from pebbler.referee.judgement import check
 from pebbler.run.numbers import verify
-from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.candidates import candidate_of
+from pebbler.solver.problem import Problem, Search
+from pebbler.solver.tiling.candidates import ExplicitCandidate, candidate_of
+from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 TRANSFORM = Transform(sizes=(("hidden", 32),), fused=("dW1", "dW2", "db1", "db2", "dh", "loss"), recomputed=(("h", 4),))
@@ -72,3 +73,38 @@ def test_moving_nodes_about_keeps_plans_legal_and_prices_true(seed: int) -> None
     assert verdict.legal
     assert verdict.energy == pytest.approx(candidate.energy, rel=1e-12)
     assert verify(plan).largest_difference <= 1e-12
+
+
+def layers_of_weights() -> Problem:
+    """Weights that pass through every level but the last, in each of three layers."""
+    levels = [
+        pb.Level(f"l{n}", price, price, capacity=room)
+        for n, (price, room) in enumerate([(5, 4), (20, 160), (100, 640)])
+    ]
+    machine = pb.Machine("tight", "float32", (*levels, pb.Level("far", 640, 640)), "explicit", "any")
+    return Problem.of(pb.workloads.deep_mlp(n=4, hidden=24, layers=3), machine)
+
+
+def test_prices_of_room_say_what_should_stay() -> None:
+    problem = layers_of_weights()
+    space = TransformSpace(problem.graph)
+    nodes = space.nodes(Transform(sizes=tuple((f"hidden{layer}", 8) for layer in (1, 2, 3)), fused=("dW2", "dW3")))
+    candidate = candidate_of(problem, nodes)
+    assert isinstance(candidate, ExplicitCandidate)
+    before = candidate.energy
+    assert candidate.price_room() == 1 - candidate.energy / before > 0.1
+    moves, start = candidate.moves()
+    plan = pb.Plan(candidate.graph, problem.machine, moves, start, source=problem.graph)
+    assert check(plan).energy == pytest.approx(candidate.energy, rel=1e-12)
+
+
+def test_axes_of_one_extent_are_cut_together_first_and_room_is_priced() -> None:
+    problem = layers_of_weights()
+    search = TransformSearch(Search(problem), TransformSpace(problem.graph), 1_000.0)
+    together = Transform(sizes=tuple((f"hidden{layer}", 6) for layer in (1, 2, 3)))
+    search.try_all(iter([together]))
+    alone = candidate_of(problem, search.space.nodes(together))
+    assert alone is not None
+    assert search.energy(together) < 0.98 * alone.energy
+    first = next(search._coarse(Transform()))
+    assert dict(first.sizes) == {f"hidden{layer}": 12 for layer in (1, 2, 3)}

@@ -31,6 +31,7 @@ SecondsLeft = Callable[[], float]
 _BATCH = 250  # moves between two looks at the time left
 _STUCK = 8  # batches without a gain before a walk uphill, and such walks before it ends
 _POLISHED = 1_500  # ops; longer sequences are compared by their first placement
+_PRICED = 3_000  # ops; longer ones are compared without prices of room
 
 
 class Candidate(Protocol):
@@ -159,6 +160,20 @@ class ExplicitCandidate:
     def graph(self) -> Graph:
         """The graph that the moves are for."""
         return self.nodes.graph
+
+    def price_room(self) -> float:
+        """Page the sequence once more, with prices of room; return what part of the energy that has saved.
+
+        Where much passes through a level, what should stay in it shows only when its room has a price.
+        """
+        before = self.energy
+        if len(self.paged.sequence) <= _PRICED:
+            paging = PagingSearch(self.problem, lambda: 1.0)
+            _, prices = paging.price_capacity(self.paged, 1)
+            again = paging.page(self.paged.sequence, prices)
+            if again is not None:
+                self._take(paging.improve(again, 1))
+        return 1 - self.energy / before if before else 0.0
 
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
         """Price the room and page again with those prices, then let order and residency change together, and so on."""

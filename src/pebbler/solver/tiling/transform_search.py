@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pebbler.solver.problem import Search
-from pebbler.solver.tiling.candidates import Candidate, candidate_of
+from pebbler.solver.tiling.candidates import Candidate, ExplicitCandidate, candidate_of
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["TransformSearch"]
 
+_ROOM_TRIES, _ROOM_GAIN = 6, 0.03
 _QUICK_OPS = 18_000  # ops of all graphs tried together, when the search is to be quick
 
 
@@ -24,6 +25,7 @@ class TransformSearch:
         self.candidates: dict[Transform, Candidate | None] = {}
         self.best = Transform()
         self.ops = 0
+        self.room_tries = _ROOM_TRIES  # how many more candidates get prices of room if none gains by it
 
     @property
     def over(self) -> bool:
@@ -57,6 +59,8 @@ class TransformSearch:
             candidate = None if nodes is None else candidate_of(self.search.problem, nodes)
             self.candidates[transform] = candidate
             self.ops += 0 if nodes is None else len(nodes.graph.ops)
+            if isinstance(candidate, ExplicitCandidate) and self.room_tries:
+                self.room_tries = _ROOM_TRIES if candidate.price_room() > _ROOM_GAIN else self.room_tries - 1
             if candidate is not None:
                 self.offer(candidate)
         kept = self.candidates[transform]
@@ -106,11 +110,14 @@ class TransformSearch:
         return Transform(fused=fused)
 
     def _coarse(self, fused: Transform) -> Iterator[Transform]:
-        """The same tile on every axis of a group: one axis, axes of one extent, all axes."""
+        """The same tile on every axis of a group: axes of one extent, all axes, one axis.
+
+        Where many axes have one extent, as those of layers do, a single one says little and time may be over after some of them.
+        """
         axes = self.space.axes
-        groups = [[axis] for axis in axes]
-        groups += [[axis for axis in axes if axes[axis] == extent] for extent in sorted(set(axes.values()))]
-        groups.append(list(axes))
+        groups = [[axis for axis in axes if axes[axis] == extent] for extent in sorted(set(axes.values()))]
+        groups.sort(key=lambda group: -len(group))
+        groups += [list(axes), *([axis] for axis in axes)]
         for group in dict.fromkeys(tuple(group) for group in groups if group):
             size = max(axes[axis] for axis in group)
             lowest, worse = float("inf"), 0
