@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -22,12 +23,12 @@ from pebbler.solver.tiling.transform_space import form_of
 def best() -> Plan:
     plan = solve("note-mlp", "notes-recency")
     assert plan.status == "optimal"
-    return plan
+    return replace(plan)  # as if it came from a file: that a search of this program has proven it counts no more
 
 
 def test_what_a_solver_proves_quickly_is_proven_again(best: Plan) -> None:
     explicit = solve("note-mlp", "notes-explicit", tile="none")
-    for plan in (best, explicit, solve_chain(30, red=5)):
+    for plan in (best, replace(explicit), replace(solve_chain(30, red=5))):
         found = assess(plan)
         assert (found.status, found.bound, found.void, found.unverified) == ("optimal", plan.energy, (), ())
         assert found.proof == plan.proof
@@ -111,3 +112,20 @@ def test_a_method_that_bounds_too_high_is_named_and_proves_nothing(best: Plan, m
         found = assess(best)
     assert (found.bound, found.status) == (None, "heuristic")
     assert "status" in found.unverified
+
+
+def test_only_the_very_plan_that_a_search_has_made_is_not_proven_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solve("note-mlp", "notes-recency")
+    proofs = []
+    monkeypatch.setattr(assessment, "_prove", lambda plan, energy: proofs.append(plan) or (0.0, "", None))
+    found = assess(plan)
+    assert (proofs, found.bound, found.status, found.proof) == ([], plan.bound, "optimal", plan.proof)
+    boast = replace(plan, bound=2 * plan.energy)  # whatever was changed, it is another plan
+    assert assess(boast).void
+    changed = replace(plan, energy=None)
+    assert assess(changed).unverified == ("bound", "status")
+    assert proofs == [boast, changed]
+    key = id(plan)
+    del plan, found
+    gc.collect()
+    assert key not in assessment._proven

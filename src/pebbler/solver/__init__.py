@@ -113,6 +113,7 @@ def new_search(
 def finish(search: Search) -> Plan:
     """Return the best plan of a search, with energy, bound, status and proof filled in."""
     from pebbler.files import int_if_whole
+    from pebbler.solver.assessment import remember_proof
     from pebbler.solver.problem import Impossible
 
     best, energy, bound, proof = search.snapshot()
@@ -122,7 +123,7 @@ def finish(search: Search) -> Plan:
     bound = energy if done else bound  # one above the energy was refuted when it was stated
     status: Literal["optimal", "bounded", "heuristic"] = "optimal" if done else "bounded" if bound > 0 else "heuristic"
     meta = {"cut_off": True} if (search.cut_off or search.interrupted) and not done else {}
-    return replace(
+    made = replace(
         best,
         energy=int_if_whole(energy),
         bound=int_if_whole(bound),
@@ -130,6 +131,8 @@ def finish(search: Search) -> Plan:
         proof=proof,
         meta=meta,
     )
+    remember_proof(made)
+    return made
 
 
 def find_least_capacity(

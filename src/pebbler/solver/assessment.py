@@ -7,6 +7,7 @@ confirmed nor refuted, and one that contradicts the referee is void.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,13 +21,22 @@ from pebbler.referee.judgement import Judgement, check
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling.transform_space import form_of
 
-__all__ = ["Assessment", "assess", "contradictions"]
+__all__ = ["Assessment", "assess", "contradictions", "remember_proof"]
 
 SECONDS = 10.0  # after which no further method is begun
 _STATES = 400_000  # of a small game, about a second
 _MOST_OPS = 600  # for methods whose work grows with the square of the graph
 _MOST_CHAIN_OPS = 5_000
 _CLOSE = 1e-9  # sums of prices may be added up in another order
+
+
+_proven: dict[int, weakref.ref[Plan]] = {}  # plans whose bound a search of this program has proven, by identity
+
+
+def remember_proof(plan: Plan) -> None:
+    """Remember that the bound of this very plan was proven here, so that a page about it need not prove it again."""
+    key = id(plan)
+    _proven[key] = weakref.ref(plan, lambda _: _proven.pop(key, None))
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,9 @@ def assess(plan: Plan, judgement: Judgement | None = None) -> Assessment:
     if not judgement.legal:
         return Assessment(plan, judgement, None, "", None, (), tuple(void))
     bound, proof, cheaper = 0.0, "", None
-    if plan.bound is not None or plan.status is not None:  # where nothing is claimed, nothing has to be proven
+    if plan.bound is not None and id(plan) in _proven:
+        bound, proof = plan.bound, plan.proof
+    elif plan.bound is not None or plan.status is not None:  # where nothing is claimed, nothing has to be proven
         bound, proof, cheaper = _prove(plan, judgement.energy)
     unit = plan.energy_unit
     if cheaper is not None and plan.status == "optimal":

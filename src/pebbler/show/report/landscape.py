@@ -139,12 +139,15 @@ def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int6
 
 def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
     """Yield random legal orders: at every step any op that is ready, all alike. Not uniform over orders."""
-    rng = random.Random(seed)
+    bits = random.Random(seed).getrandbits
     while True:
         ready = ReadyList.of(graph.dataflow)
         choices, order = ready.first, list[int]()
         while choices:
-            pick = rng.randrange(len(choices))
+            count = len(choices)
+            pick = bits(count.bit_length())
+            while pick >= count:  # `randrange`, without what it does for other arguments: half of the time of a page went there
+                pick = bits(count.bit_length())
             choices[pick], choices[-1] = choices[-1], choices[pick]
             order.append(choices.pop())
             choices += ready.run(order[-1])
