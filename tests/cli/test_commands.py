@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from pebbler.cli import main
 from pebbler.files import MAX_BYTES, write_bytes, write_json
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
-from pebbler.game.transform import tile
+from pebbler.game.transform import fuse_all, tile
 from pebbler.notes import note_order
 from pebbler.referee.judgement import check
 from pebbler.solver.chain import solve_chain
-from pebbler.solver.problem import Impossible
+from pebbler.solver.paging.demand_paging import program_order_plan
+from pebbler.solver.problem import Impossible, Problem
 from pebbler.workloads import chain, mlp, note_mlp
 
 
@@ -329,6 +332,77 @@ def test_wrong_plan_files(cli, tmp_path, what):
     said = wrong(cli, "check", "p.json")
     assert "p.json" in said
     assert message in said
+
+
+ODD = (None, -1, 0, 2**64, 1e308, "", "x", [], {}, [None], True, 0.5, float("nan"), {"a": 1}, ["compute"])
+
+
+def places(data: object, at: tuple = ()) -> list[tuple]:
+    """Return the ways to every part of a JSON value."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [at, *(place for key, part in items for place in places(part, (*at, key)))]
+
+
+def damaged(text: str, rng: random.Random) -> bytes:
+    """Return a file with something in it taken out, put elsewhere, cut off or written over."""
+    if rng.random() < 0.2:
+        return text.encode()[: rng.randrange(len(text))]
+    if rng.random() < 0.1:
+        noise = bytearray(text.encode())
+        for _ in range(rng.choice((1, 3, 20))):
+            noise[rng.randrange(len(noise))] = rng.randrange(256)
+        return bytes(noise)
+    data = json.loads(text)
+    for _ in range(rng.choice((1, 1, 2))):
+        *way, last = rng.choice(places(data)[1:])
+        inside = data
+        for key in way:
+            inside = inside[key]
+        change = rng.choice(("write", "write", "remove", "double"))
+        if change == "remove":
+            del inside[last]
+        elif change == "double" and isinstance(inside, list):
+            inside.insert(last, inside[last])
+        else:
+            inside[last] = rng.choice(ODD)
+    return json.dumps(data).encode()
+
+
+@pytest.mark.parametrize("cases", [60, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_damaged_plans_are_judged_or_refused(cli, tmp_path, cases):
+    rng = random.Random(cases)
+    plans = [
+        note_plan(tmp_path, "standard"),
+        note_plan(tmp_path, "optimal", "notes"),
+        *(tmp_path / name for name in ("chain.json", "fused-away.json", "explicit.json")),
+    ]
+    solve_chain(6, red=3).save(plans[2])
+    Plan.in_order(tile(fuse_all(mlp(n=2, hidden=4), ["dW1", "dh"]), "hidden", 2), machine("notes")).save(plans[3])
+    program_order_plan(Problem.of(mlp(n=2, hidden=4), machine("notes-explicit"))).save(plans[4])
+    texts, plan = [path.read_text() for path in plans], tmp_path / "plan.json"
+    seen = Counter()
+    for case in range(cases):
+        plan.write_bytes(damaged(rng.choice(texts), rng))
+        command = rng.choice((["check"], ["check", "--json"], ["check", "--execute"], ["report"]))
+        output = ["-o", "page.html"] if command == ["report"] else []
+        status, _, err = cli(*command, plan, *output)
+        assert status in (0, 1, 2), (case, err)
+        assert "Traceback" not in err, (case, err)
+        assert status != 2 or err.startswith("error: "), (case, err)
+        seen[status] += 1
+    assert len(seen) >= 2
+
+
+def test_a_plan_with_a_strange_meta_has_no_numbers(cli, tmp_path):
+    data = json.loads(note_plan(tmp_path, "standard").read_text())
+    for meta in ({"parts": 0.5}, {"parts": [[]]}, {"gather": None}, {"gather": []}, {"parts": [{"meta": []}]}):
+        data["graph"]["ops"][0]["meta"] = meta
+        (tmp_path / "plan.json").write_text(json.dumps(data))
+        status, out, err = cli("check", "plan.json", "--execute")
+        assert (status, "legal" in out, "Traceback" in err) == (0, True, False), (meta, err)
+    data["graph"]["ops"][0]["meta"] = {"kernel": "linear", "parts": [{"meta": {"kernel": "linear"}}], "inner": "x"}
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    assert "its kernel does not fit its tensors" in cli("check", "plan.json", "--execute")[2]
 
 
 @pytest.mark.parametrize("price", ["nan", "inf", "-inf", "-1"])

@@ -106,6 +106,7 @@ def _squared_error_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, A
     return float(meta["scale"]) * (reads[0].along(axes) - reads[1].along(axes))
 
 
+_MALFORMED = (KeyError, TypeError, AttributeError)  # what a graph's `meta`, which may hold anything, can lead to
 Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Floats]
 KERNELS: dict[str, Kernel] = {
     "hinge": _hinge,
@@ -135,8 +136,11 @@ def has_kernels(graph: Graph) -> bool:
 
 def _names_kernel(meta: Mapping[str, Any]) -> bool:
     """Whether an op, and every op that was fused or gathered into it, names a kernel."""
-    inner = [*meta.get("parts", ()), *([meta["gather"]["op"]] if "gather" in meta else [])]
-    return all(_names_kernel(part.get("meta", {})) for part in inner) if inner else "kernel" in meta
+    try:
+        inner = [*meta.get("parts", ()), *([meta["gather"]["op"]] if "gather" in meta else [])]
+        return all(_names_kernel(part.get("meta", {})) for part in inner) if inner else "kernel" in meta
+    except _MALFORMED:
+        return False
 
 
 def run_op(graph: Graph, op: Op, reads: Sequence[Floats]) -> list[Floats]:
@@ -144,7 +148,7 @@ def run_op(graph: Graph, op: Op, reads: Sequence[Floats]) -> list[Floats]:
     axes = {name: tuple(axis for axis, _ in graph.tensor_named(name).axes or ()) for name in (*op.reads, *op.writes)}
     try:
         return _evaluate(op, reads, axes)
-    except (ValueError, IndexError, KeyError, TypeError, msgspec.ValidationError) as error:
+    except (*_MALFORMED, ValueError, IndexError, msgspec.ValidationError) as error:
         raise InputError(f"op {quoted(op.name)}: its kernel does not fit its tensors: {error}") from None
 
 

@@ -146,7 +146,9 @@ def _random_orders(graph: Graph, seed: int) -> Iterator[list[int]]:
         while choices:
             count = len(choices)
             pick = bits(count.bit_length())
-            while pick >= count:  # `randrange`, without what it does for other arguments: half of the time of a page went there
+            while (
+                pick >= count
+            ):  # `randrange`, without what it does for other arguments: half of the time of a page went there
                 pick = bits(count.bit_length())
             choices[pick], choices[-1] = choices[-1], choices[pick]
             order.append(choices.pop())
