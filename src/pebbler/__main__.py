@@ -18,7 +18,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, leave)
     from pebbler.cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # all is said and done, and Python itself would die of it on its way out
 
 
 if __name__ == "__main__":

@@ -194,6 +194,22 @@ def test_torch_keeps_the_best_plan_so_far(tmp_path, presses):
         assert line in ended.err
 
 
+# Presses Ctrl-C when the command has answered and Python is on its way out.
+AFTER_THE_ANSWER = """
+import atexit, os, signal, sys
+from pebbler.__main__ import main
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv[1:] = ["machines"]
+main()
+"""
+
+
+def test_it_is_too_late_when_the_answer_is_there():
+    done = subprocess.run([sys.executable, "-c", AFTER_THE_ANSWER], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "notes-explicit" in done.stdout
+
+
 def test_what_is_held_is_only_kept_when_the_command_has_not_answered_yet():
     """Without Ctrl-C the block ends as any other, in whatever thread it runs."""
     from pebbler.cli.interruption import hold, run_command
@@ -222,9 +238,10 @@ def test_cache_and_demo_leave_nothing_behind_when_they_have_found_nothing(tmp_pa
     np.save(tmp_path / "trace.npy", np.random.default_rng(0).integers(0, 1_000_000, 6_000_000))
     for arguments, when in (
         (["cache", "trace.npy", "--plot", "misses.png"], "reading"),
-        (["demo", "--out", "demo"], "planning"),
+        (["demo", "--out", "demo"], "the notes"),
     ):
         ended = interrupt(tmp_path, *arguments, when=when)
         assert (ended.out, NOTHING in ended.err) == ("", True)
+        assert "resource_tracker" not in ended.err  # nothing but what we say ourselves
     assert not (tmp_path / "misses.png").exists()
     assert not list(tmp_path.glob("demo/*.html"))

@@ -7,7 +7,9 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pebbler.game.graph import Graph
@@ -67,14 +69,13 @@ def demonstrate(out: str | Path, progress: Callable[[str, float], None] | None =
     folder = Path(out)
     step, caches = mlp(n=20, hidden=1000), machine("notes")
     # On a new machine both sides compile kernels first, which is most of the time, so a second process plans meanwhile.
-    with get_context("spawn").Pool(1, _end_with_the_parent) as pool:
-        planning = pool.apply_async(plan_quickly, (step, caches))
+    planned = _plan_meanwhile(step, caches)
 
-        def known(graph: Graph, levels: Machine) -> Plan | None:
-            return planning.get() if graph.name == step.name and levels == caches else None
+    def known(graph: Graph, levels: Machine) -> Plan | None:
+        return planned() if graph.name == step.name and levels == caches else None
 
-        found = reproduce(_ORDER, folder / NOTES, lambda name, done: tell(f"planning; the notes: {name}", done), known)
-        plan = planning.get()
+    found = reproduce(_ORDER, folder / NOTES, lambda name, done: tell(f"planning; the notes: {name}", done), known)
+    plan = planned()
     plan.save(folder / PLAN)
     before = require_legal(Plan.in_order(step, caches, steady=plan.steady))
     tell("the page", 1.0)
@@ -88,6 +89,29 @@ def demonstrate(out: str | Path, progress: Callable[[str, float], None] | None =
         appendix=folded([found[name] for name in EXPERIMENTS], _WHAT_NOTES_ARE, f"{NOTES}/{REPORT}"),
     )
     return Demonstration(plan, before, require_legal(plan), verify(plan), found, folder / PLAN, page)
+
+
+def _plan_meanwhile(step: Graph, caches: Machine) -> Callable[[], Plan]:
+    """Plan in a process of its own; return what waits for the plan. (A pool would leave semaphores behind when Ctrl-C ends us.)"""
+    context = get_context("spawn")
+    answer, its_end = context.Pipe(duplex=False)
+    context.Process(target=_plan_and_send, args=(its_end, step, caches), daemon=True).start()
+    its_end.close()
+
+    @cache
+    def planned() -> Plan:
+        try:
+            plan: Plan = answer.recv()
+        except EOFError:  # it was killed
+            plan = plan_quickly(step, caches)
+        return plan
+
+    return planned
+
+
+def _plan_and_send(answer: Connection, step: Graph, caches: Machine) -> None:
+    _end_with_the_parent()
+    answer.send(plan_quickly(step, caches))
 
 
 def _end_with_the_parent() -> None:
