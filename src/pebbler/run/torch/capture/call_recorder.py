@@ -55,6 +55,7 @@ from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 __all__ = ["CallRecorder", "call_item"]
 
 aten = torch.ops.aten
+_DEVICE = torch.ops.prim.device.default
 
 
 def call_item(tensor: torch.Tensor) -> float:
@@ -91,6 +92,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # every second dispatch is this question
         if func.namespace in ("prim", "profiler"):
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default and not isinstance(args[0], FakeTensor):

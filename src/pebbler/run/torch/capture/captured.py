@@ -15,7 +15,7 @@ from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.calls import Record
 from pebbler.run.torch.capture.guards import Guards
 from pebbler.run.torch.capture.phases import Phase, build_phase
-from pebbler.run.torch.capture.recordings import record_phases
+from pebbler.run.torch.capture.recordings import no_collection, record_phases
 from pebbler.run.torch.capture.step_state import StepState
 
 __all__ = ["Captured", "capture"]
@@ -74,7 +74,11 @@ def capture(
     >>> len(captured.phases), captured.graph.ops[-1].name, captured.device
     (1, 'mean_2', 'cpu')
     """
-    state = StepState(step, args, keywords)
+    with no_collection():
+        return _capture(StepState(step, args, keywords), device, keep_grads)
+
+
+def _capture(state: StepState, device: str | None, keep_grads: bool) -> Captured:
     recordings, guards = record_phases(state)
     device = device or _main_device(recording.record for recording in recordings)
     read_grads = {place for recording in recordings for place in recording.entry if place[0] == "grad"}

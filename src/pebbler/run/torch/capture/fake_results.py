@@ -71,6 +71,22 @@ class FakeResults:
             return None
         return self._looks.setdefault(Look.of(fake), len(self._looks))
 
+    def stand_in(self, tensor: torch.Tensor, base: torch.Tensor | None) -> torch.Tensor | None:
+        """Return a tensor without memory that looks as a real one does, None where torch must make it.
+
+        `base` is the stand-in of another tensor in the same memory, if there is one.
+        """
+        if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.device.type == "meta":
+            return None
+        look = Look.of(tensor)
+        with in_kernel_invocation_manager(self.fakes):
+            if base is None:
+                elem = torch.empty_strided(look.shape, look.stride, dtype=look.dtype, device=_META)
+            else:
+                elem = aten.as_strided.default(base, look.shape, look.stride, look.offset)
+        fake = FakeTensor(self.fakes, elem, look.device)
+        return fake if Look.of(fake) == look else None
+
     def get(self, key: Any, operands: Sequence[torch.Tensor]) -> tuple[bool, Any]:
         """Return whether the result of a call is known, and the result; `operands` are the tensors in it, in order."""
         outputs = None if key is None else self._known.get(key)

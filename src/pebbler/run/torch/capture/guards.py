@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,14 @@ from pebbler.run.torch.capture.holders import Holder
 from pebbler.run.torch.capture.python_state import Change, PythonState, same_value, shown_value
 from pebbler.run.torch.capture.source_lines import line_of
 from pebbler.run.torch.capture.step_state import StepState
+from pebbler.run.torch.capture.tensor_watch import TensorWatch
 
 __all__ = ["Guards"]
 
 _MODULE_KEYS = frozenset(vars(torch.nn.Module()))
 _OPTIMIZER_KEYS = frozenset(("defaults", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
 _ABSENT = object()
+_GONE = (LookupError, ValueError, AttributeError)  # what reading raises where something is not there any more
 
 
 class _Watch(NamedTuple):
@@ -35,6 +38,14 @@ class _Watch(NamedTuple):
     expected: list[Any]
     name: Callable[[int], str]
     alike: Callable[[Any, Any], bool] = operator.is_
+    each: Callable[[], Iterable[Any]] | None = None  # as `read`, with what is gone marked as such
+
+    def now(self) -> list[Any]:
+        """Return the values now, as far as they can be read."""
+        try:
+            return list((self.each or self.read)())
+        except _GONE:
+            return []
 
 
 class Guards:
@@ -51,32 +62,27 @@ class Guards:
         self._watches = [*_python_watches(self.python.holders), *_optimizer_watches(state), _settings_watch()]
         paths = {id(tensor): path for path, tensor in self.python.tensors}
         names = [paths.get(id(tensor), f"tensor {i}") for i, tensor in enumerate(state.tensors)]
-        self._tensors, self._names = state.tensors, names
-        self._looks = [_look(tensor) for tensor in state.tensors]
-        self._sharing = _sharing(state.tensors)
+        self._tensors = TensorWatch(state.tensors, names)
 
-    def check(self) -> None:
-        """Raise `InputError` for the first thing that is not as it was."""
+    def check(self) -> list[int]:
+        """Raise `InputError` for the first thing that is not as it was; return where the tensors of the state are in memory."""
         for watch in self._watches:
             try:
                 if all(map(watch.alike, watch.read(), watch.expected)):
                     continue
-            except (IndexError, ValueError, AttributeError):
-                pass  # something is gone
+            except _GONE:
+                pass
             self._explain(watch)
-        if list(map(_look, self._tensors)) != self._looks:
-            self._explain_tensors()
-        if _sharing(self._tensors) != self._sharing:
-            raise InputError(self._message("which parameters and buffers share memory"))
+        change = self._tensors.change()
+        if change is not None:
+            raise InputError(self._message(*change))
+        return self._tensors.storages
 
     def _message(self, what: str, change: str = "") -> str:
         return f"{self._where}: {what} changed since the step was captured{change}; plan and compile it again"
 
     def _explain(self, watch: _Watch) -> None:
-        try:
-            now = list(watch.read())
-        except (IndexError, ValueError, AttributeError):
-            now = []
+        now = watch.now()
         for i, old in enumerate(watch.expected):
             new = now[i] if i < len(now) else _ABSENT
             if watch.alike(new, old):
@@ -89,33 +95,6 @@ class Guards:
                 raise InputError(self._message(watch.name(i), change))
             else:
                 watch.expected[i] = new
-
-    def _explain_tensors(self) -> None:
-        for name, tensor, old in zip(self._names, self._tensors, self._looks, strict=True):
-            new = _look(tensor)
-            for what, before, after in zip(_LOOKS, old, new, strict=True):
-                if before != after:
-                    raise InputError(self._message(f"{what} of {name}", f" ({before}, now {after})"))
-
-
-# Tensors ----------------------------------------------------------------------------------------------------------------
-
-_LOOKS = ("shape", "strides", "dtype", "device", "requires_grad", "hooks", "hooks after accumulating")
-
-
-def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
-    hooks = tensor._backward_hooks
-    after = tensor._post_accumulate_grad_hooks
-    return (
-        tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, hooks and tuple(hooks),
-        after and tuple(after),
-    )  # fmt: skip
-
-
-def _sharing(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Return for every tensor the first one that is in the same memory."""
-    first: dict[int, int] = {}
-    return [first.setdefault(tensor.untyped_storage()._cdata, i) for i, tensor in enumerate(tensors)]
 
 
 # Torch's settings -------------------------------------------------------------------------------------------------------
@@ -241,12 +220,12 @@ def _python_watches(holders: Iterable[Holder]) -> list[_Watch]:
         owners, keys, values = ([row[i] for row in rows] for i in range(3))
         return _Watch(lambda: map(get, owners, keys), values, lambda i: rows[i][3].name(rows[i][1]))
 
-    sizes = [len(owner) for owner, _ in sized]
-    sized_owners, array_owners = [owner for owner, _ in sized], [owner for owner, _ in arrays]
+    array_owners = [owner for owner, _ in arrays]
     cell_owners = [cell for cell, _, _ in cells]
     return [
-        _Watch(lambda: map(len, sized_owners), sizes, lambda i: f"the length of {sized[i][1].path}", operator.eq),
-        keyed(items, dict.get),
+        *_length_watches(sized),
+        _items_watch([item for item in items if type(item[0]) is dict]),
+        keyed([item for item in items if type(item[0]) is not dict], _raw_item),  # which may make what is not there
         keyed(listed, operator.getitem),
         keyed(attributes, lambda owner, key: getattr(owner, key, _ABSENT)),
         _Watch(lambda: map(contents, cell_owners), [value for _, value, _ in cells], lambda i: cells[i][2].path),
@@ -255,3 +234,45 @@ def _python_watches(holders: Iterable[Holder]) -> list[_Watch]:
             lambda i: f"the array {arrays[i][1].path}", operator.eq,
         ),
     ]  # fmt: skip
+
+
+def _length_watches(sized: list[tuple[Any, Holder]]) -> list[_Watch]:
+    """Return watches of how many things lists, sets and dicts hold; most are the hooks of modules, and hold nothing."""
+    empty = [(owner, holder) for owner, holder in sized if not len(owner)]
+    filled = [(owner, holder) for owner, holder in sized if len(owner)]
+    owners, sizes = [owner for owner, _ in filled], [len(owner) for owner, _ in filled]
+    empties = [owner for owner, _ in empty]
+    return [
+        # One question for all of them; which one it is is asked afterwards.
+        _Watch(
+            lambda: [int(any(map(len, empties)))], [0] * len(empties), lambda i: f"the length of {empty[i][1].path}",
+            operator.eq, each=lambda: map(len, empties),
+        ),
+        _Watch(lambda: map(len, owners), sizes, lambda i: f"the length of {filled[i][1].path}", operator.eq),
+    ]  # fmt: skip
+
+
+def _items_watch(items: list[tuple[Any, Any, Any, Holder]]) -> _Watch:
+    """Return a watch of values in plain dicts, all those of one dict read at once."""
+    rows: dict[int, list[tuple[Any, Any, Any, Holder]]] = {}
+    for item in items:
+        rows.setdefault(id(item[0]), []).append(item)
+    ordered = [item for row in rows.values() for item in row]
+    owners = [row[0][0] for row in rows.values()]
+    getters = [_getter([key for _, key, _, _ in row]) for row in rows.values()]
+    return _Watch(
+        lambda: chain.from_iterable(map(operator.call, getters, owners)),
+        [value for _, _, value, _ in ordered],
+        lambda i: ordered[i][3].name(ordered[i][1]),
+        each=lambda: (owner.get(key, _ABSENT) for owner, key, _, _ in ordered),
+    )
+
+
+def _raw_item(owner: dict[Any, Any], key: Any) -> Any:
+    return dict.get(owner, key, _ABSENT)
+
+
+def _getter(keys: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that reads the values of some keys out of a dict."""
+    get = operator.itemgetter(*keys)
+    return get if len(keys) > 1 else lambda owner: (get(owner),)

@@ -30,7 +30,7 @@ from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.source_lines import line_of, line_of_error
 from pebbler.run.torch.capture.step_state import StepState
 
-__all__ = ["Recording", "record_phases"]
+__all__ = ["Recording", "no_collection", "record_phases"]
 
 _MOST_PHASES = 4
 
@@ -113,7 +113,6 @@ class _Session:
         generators = {id(g): g for python in self.python for g in python.generators}
         with ExitStack() as stack:
             self.state.drawn = stack.enter_context(untouched_generators(list(generators.values())))
-            stack.enter_context(_no_collection())
             stack.enter_context(self.code.watch())
             try:
                 record, scalars = self.state.record(self.runs)
@@ -150,8 +149,11 @@ class _Session:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep other people's code from running in the middle: finalizers, and whoever counts collections."""
+def no_collection() -> Iterator[None]:
+    """Keep other people's code from running in the middle: finalizers, and whoever counts collections.
+
+    Recordings make many objects that stay, and each look for garbage among a program's million others takes longer than they do.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -34,6 +34,7 @@ class SeenTensors:
         self.record, self.results, self.fakes, self.locate = record, results, results.fakes, locate
         self._entries: dict[int, Entry] = {}
         self._storages: dict[int, int] = {}
+        self._bases: dict[int, torch.Tensor | None] = {}  # by the storages of real tensors, a stand-in for all of it
         self._kept: list[Any] = []  # keeps ids of objects from being used again
 
     def entry(self, tensor: torch.Tensor) -> Entry:
@@ -60,10 +61,25 @@ class SeenTensors:
         if entry is not None:
             return entry.fake
         _require_plain(tensor)
-        fake = tensor if isinstance(tensor, FakeTensor) else self.fakes.from_tensor(tensor.detach())
+        fake = tensor if isinstance(tensor, FakeTensor) else self._fake_of(tensor)
         if self.number_of(fake) is None:
             self.new(fake, None, self.locate(tensor))
         self._stand_in(tensor, fake)
+        return fake
+
+    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a stand-in for a real tensor, in the same memory as those of others that share its memory."""
+        memory = _key(tensor)
+        if memory not in self._bases:
+            self._bases[memory] = self.results.stand_in(tensor, None)
+        base = self._bases[memory]
+        if base is None:  # the first one was a part of its memory: torch knows how much that is
+            return self.fakes.from_tensor(tensor.detach())
+        if base.dtype != tensor.dtype:
+            raise InputError(f"{user_line()}: viewing a tensor as another dtype ({tensor.dtype}) is not supported")
+        fake = self.results.stand_in(tensor, base)
+        if fake is None:
+            raise InputError(f"{user_line()}: lazily conjugated or negated tensors are not supported")
         return fake
 
     def enter_apart(self, tensor: torch.Tensor) -> None:

@@ -68,7 +68,7 @@ class StepState:
                 if first != i:
                     self.twins[i] = first
         self._owners: dict[int, list[torch.Tensor]] = {}  # storage -> tensors that Python shows
-        self._tensor_index: dict[int, int] = {}
+        self._tensor_index: dict[int, int] = {}  # where in `tensors` each is
         self._found: dict[int, Place] = {}  # optimizer state at the beginning of a recording
         self._grads: dict[int, Any] = {}
         self._states: dict[int, dict[Any, dict[str, Any]]] = {}
@@ -83,6 +83,9 @@ class StepState:
         place = self._args.get(id(tensor)) or self._found.get(id(tensor))
         if place is not None:
             return place
+        index = self._tensor_index.get(id(tensor))
+        if index is not None and tensor.requires_grad:  # so no gradient
+            return ("tensor", index)
         for i, other in enumerate(self.tensors):
             if other is tensor:
                 return ("tensor", i)
@@ -99,6 +102,7 @@ class StepState:
             owner = next((other for other in known if _same_memory(other, tensor)), None)
             if owner is not None and owner is not tensor:
                 return self.locate(owner)
+        self._tensor_index[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         if tensor.is_leaf and tensor.requires_grad:
             self._grads[len(self.tensors) - 1] = tensor.grad

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -20,14 +20,27 @@ from pebbler.run.torch.capture.scalars import Branches, inputs_of
 from pebbler.run.torch.capture.settings import fixed_settings, read_setting
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.capture.step_state import is_data
+from pebbler.run.torch.capture.tensor_watch import storages_of_tensors
 from pebbler.run.torch.fuse.group_execution import compile_kernels
 from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
+from pebbler.run.torch.run.place_reader import PlaceReader
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
 from pebbler.run.torch.run.undo_log import random_state, set_random_state
 
 __all__ = ["Runner"]
+
+
+class _ReadyPhase(NamedTuple):
+    """A phase with its program, and readers of what exists before a call."""
+
+    phase: Phase
+    program: Program
+    entry: PlaceReader  # what it reads of optimizer state and gradients
+    fresh: PlaceReader  # what other phases read, and it does not
+    inputs: PlaceReader
+    random: bool
 
 
 class Runner:
@@ -74,19 +87,35 @@ class Runner:
         }
         self._changed_places = sorted(place for place in changed if place is not None)
         self._changed_args = [place[1] for place in self._changed_places if place[0] == "arg"]
+        # Where the state's own tensors are in memory is known from the guards; the others are read.
+        self._changed_tensors = [place[1] for place in self._changed_places if place[0] == "tensor"]
+        self._changed_others = PlaceReader(self.state, [p for p in self._changed_places if p[0] != "tensor"])
+        entries = frozenset().union(*(phase.entry for phase in captured.phases))
+        ready = [
+            _ReadyPhase(
+                phase, program, PlaceReader(self.state, sorted(phase.entry)),
+                PlaceReader(self.state, sorted(entries - phase.entry)), PlaceReader(self.state, program.places),
+                any(group.random for group in phase.groups),
+            )
+            for phase, program in zip(captured.phases, self.programs, strict=True)
+        ]  # fmt: skip
+        self._ready = sorted(ready, key=lambda each: -len(each.phase.entry))
+        # Arguments that are plain tensors one after the other need not be taken apart.
+        self._flat = len(self.state.args) == len(self.state.leaves) and all(map(_is_tensor, self.state.args))
         read = {place for phase in captured.phases for place in phase.entry if place[0] == "grad"}
         made = {place for phase in captured.phases for place in phase.record.binds if place[0] == "grad"}
         self._transient = [self.state.tensors[place[1]] for place in sorted(made - read)]
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
-        leaves, phase, program = self.check(args, keywords)
+        leaves, ready = self.check(args, keywords)
+        phase, program = ready.phase, ready.program
         rates = {name: read_setting(name, self.state.optimizers) for name in program.rates}
         self.forget_gradients()
-        inputs = [self.state.resolve(place, leaves) for place in program.places]
+        inputs = ready.inputs.read(leaves)
         # Below autograd nothing is recorded for a backward pass, whatever the gradient mode that the program sets for kernels.
         self.running = True
-        drawn = random_state(self.captured.device) if any(group.random for group in phase.groups) else ()
+        drawn = random_state(self.captured.device) if ready.random else ()
         try:
             with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
                 outputs = program(*inputs, *phase.record.constants, *rates.values())
@@ -111,13 +140,15 @@ class Runner:
 
     def phase(self) -> Phase:
         """Return the phase that the next call runs."""
-        return self._phase()[0]
+        return self._ready_phase().phase
 
-    def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[list[Any], Phase, Program]:
+    def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[list[Any], _ReadyPhase]:
         """Return the arguments as a flat list, and what to run; refuse whatever differs from the step that was captured."""
-        leaves, spec = flatten_arguments((args, dict(keywords)))
-        if spec != self.state.spec:
-            raise InputError(f"the plan is for arguments of the structure {self.state.spec}, got {spec}")
+        leaves: Sequence[Any] = args
+        if keywords or not self._flat or len(args) != len(self.state.args) or not all(map(_is_tensor, args)):
+            leaves, spec = flatten_arguments((args, dict(keywords)))
+            if spec != self.state.spec:
+                raise InputError(f"the plan is for arguments of the structure {self.state.spec}, got {spec}")
         for i, (leaf, known) in enumerate(zip(leaves, self.state.leaves, strict=True)):
             twin = self.state.twins.get(i)
             if twin is not None:
@@ -129,8 +160,7 @@ class Runner:
                 _check_tensor(i, leaf, self._shapes.get(i), known)
             elif not same_value(leaf, known):
                 raise InputError(f"argument {i}: the plan is for {known!r}; plan again for another value")
-        self.captured.guards.check()
-        self._check_memory(leaves)
+        self._check_memory(leaves, self.captured.guards.check())
         for number, optimizer in enumerate(self.state.optimizers):
             now, before = [fixed_settings(group) for group in optimizer.param_groups], self.state.hyper[number]
             if now != before:
@@ -140,13 +170,17 @@ class Runner:
                 raise InputError(
                     f"optimizer {number}: {what} changed since the step was captured; plan and compile it again"
                 )
-        phase, program = self._phase()
-        self._check_branches(phase, leaves)
-        return list(leaves), phase, program
+        ready = self._ready_phase()
+        self._check_branches(ready.phase, leaves)
+        return list(leaves), ready
 
-    def _check_memory(self, leaves: Sequence[Any]) -> None:
-        """Refuse arguments in memory that the step changes: the plan takes arguments for memory of their own."""
-        held = {tensor.untyped_storage()._cdata for tensor in self._changed(leaves)}
+    def _check_memory(self, leaves: Sequence[Any], storages: Sequence[int]) -> None:
+        """Refuse arguments in memory that the step changes: the plan takes arguments for memory of their own.
+
+        `storages` tell where the tensors of the state are.
+        """
+        others = [value for value in self._changed_others.read(leaves) if isinstance(value, torch.Tensor)]
+        held = {*storages_of_tensors(others), *(storages[i] for i in self._changed_tensors)}
         for i, leaf in enumerate(leaves):
             if i in self._shapes and i not in self._changed_args and leaf.untyped_storage()._cdata in held:
                 raise InputError(f"argument {i} shares memory with a tensor that the step changes; pass a copy")
@@ -154,21 +188,13 @@ class Runner:
         if len(set(own)) != len(own):
             raise InputError("two arguments that the step changes share memory; pass copies")
 
-    def _changed(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
-        found = [self.state.resolve(place, leaves) for place in self._changed_places]
-        return [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
-
-    def _phase(self) -> tuple[Phase, Program]:
+    def _ready_phase(self) -> _ReadyPhase:
         """Return the phase that fits what exists now: the one that reads the most of it."""
-        for phase, program in sorted(
-            zip(self.captured.phases, self.programs, strict=True), key=lambda pair: -len(pair[0].entry)
-        ):
-            if all(self.state.resolve(place, ()) is not None for place in phase.entry):
-                fresh = {place for other in self.captured.phases for place in other.entry} - phase.entry
-                stale = [place for place in fresh if self.state.resolve(place, ()) is not None]
-                if stale:
-                    break
-                return phase, program
+        for ready in self._ready:
+            if all(value is not None for value in ready.entry.read()):
+                if all(value is None for value in ready.fresh.read()):
+                    return ready
+                break
         raise InputError(
             "only a part of the optimizer state or of the gradients exists; the plan covers all of it or none"
         )
@@ -208,6 +234,10 @@ class Runner:
         if sources is None:
             raise InputError("a tensor that the step branches on is gone or requires gradients now; plan again")
         yield from early.ask(sources)
+
+
+def _is_tensor(value: Any) -> bool:
+    return type(value) is torch.Tensor
 
 
 def _check_tensor(i: int, leaf: Any, info: TensorInfo | None, known: torch.Tensor) -> None:
