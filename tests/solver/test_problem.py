@@ -9,7 +9,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute
 from pebbler.solver import finish
-from pebbler.solver.problem import Problem, Search
+from pebbler.solver.problem import Impossible, Problem, Search
 
 
 def step() -> Graph:
@@ -68,3 +68,13 @@ def test_a_bound_that_differs_from_the_energy_by_rounding_proves_it() -> None:
     search.raise_bound(search.energy * (1 + 1e-11), "sums in another order")
     plan = finish(search)
     assert (plan.status, plan.bound) == ("optimal", plan.energy)
+
+
+def test_a_proof_that_nothing_is_legal_is_refuted_by_a_legal_plan() -> None:
+    search = Search(one_level())
+    with pytest.raises(Impossible, match="magic"):
+        search.give_up(Impossible("magic"))
+    search.offer([Compute("upd")])
+    with pytest.warns(RefutedBound, match="magic"):
+        search.give_up(Impossible("magic"))
+    assert (search.refuted, finish(search).status) == ("magic", "heuristic")

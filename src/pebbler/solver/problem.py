@@ -247,6 +247,18 @@ class Search:
             self._drop_refuted()
             self._tell()
 
+    def give_up(self, reason: Impossible) -> None:
+        """Take a proof that no plan is legal, and raise it; unless a legal plan is known, which refutes it as it does a bound.
+
+        >>> from pebbler.workloads import chain
+        >>> Search(Problem.of(chain(1))).give_up(Impossible("nothing fits"))
+        Traceback (most recent call last):
+        pebbler.solver.problem.Impossible: nothing fits
+        """
+        if self.best is None:
+            raise reason
+        self.raise_bound(math.inf, str(reason))
+
     def snapshot(self) -> tuple[Plan | None, float, float, str]:
         """Return the best plan with its energy, and the bound with its proof, that belong together at this moment."""
         with self._lock:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from naive_game import RandomGame, TooBig
 from one_level_games import backward_net, one_level, optimum, small_game
+from pebbler.errors import RefutedBound
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
+from pebbler.solver.recompute.milestone_relaxation import Relaxation, RelaxationResult
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 seeds = st.integers(0, 2**32 - 1)
@@ -145,3 +147,34 @@ def test_no_time_and_no_room_for_program_order_gives_nothing() -> None:
     solve_recompute(search)
     assert search.best is None
     assert search.cut_off
+
+
+def test_a_relaxation_that_calls_a_solved_game_impossible_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = backward_net([4] * 9, [1] * 9)
+    problem = Problem.of(graph, one_level(20, unit="byte"))
+
+    def nothing_fits(*_: object, **__: object) -> RelaxationResult:
+        return RelaxationResult(float("inf"), None, True, impossible=True)
+
+    monkeypatch.setattr(Relaxation, "solve", nothing_fits)
+    search = Search(problem, time_limit=2)
+    with pytest.warns(RefutedBound, match="no plan is legal"):
+        solve_recompute(search)
+    assert search.best is not None
+    assert (search.bound, search.done) == (0, False)
+
+
+def test_a_shortage_that_a_known_plan_refutes_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.of(backward_net([4] * 9, [1] * 9), one_level(20, unit="byte"))
+    known = Search(problem, time_limit=2)
+    solve_recompute(known)
+
+    def too_small(_: RecomputeProblem) -> None:
+        raise Impossible("too small")
+
+    monkeypatch.setattr("pebbler.solver.recompute.recompute_solver.require_room", too_small)
+    search = Search(problem, time_limit=1)
+    search.offer_plan(known.best)
+    with pytest.warns(RefutedBound, match="too small"):
+        solve_recompute(search)
+    assert search.energy <= known.energy

@@ -50,7 +50,10 @@ def solve_recompute(search: Search) -> None:
         solve_large(search)
         return
     problem = RecomputeProblem.of(search.problem)
-    require_room(problem)
+    try:
+        require_room(problem)
+    except Impossible as reason:
+        search.give_up(reason)
     search.raise_bound(problem.base_cost, "every op runs at least once")
     solver = _RecomputeSolver(search, problem)
     solver.offer(problem.program)
@@ -156,10 +159,9 @@ class _RecomputeSolver:
         names = [self.problem.flow.op_names[op] for op in job.milestones]
         where = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"
         if result.impossible:
-            raise Impossible(
-                f"no plan is legal: at {where} what must be kept does not fit; "
-                f"{self.problem.level} holds {self.problem.capacity:,} units"
-            )
+            reason = f"no plan is legal: at {where} what must be kept does not fit"
+            self.search.give_up(Impossible(f"{reason}; {self.problem.level} holds {self.problem.capacity:,} units"))
+            return []
         self.search.raise_bound(result.bound, f"what must be made again around {where} (relaxation over all orders)")
         milestones.take(job, result)
         if result.sequence is None:
