@@ -23,6 +23,7 @@ ON_DEMAND = "each tensor loaded on demand, the longest unused thrown out"
 # States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
 _QUICK_STATES = 400_000
 _ALL_STATES = 3_000_000
+_ALL_PEBBLES = 4_000_000  # of a pebble game of two levels, after everything else
 
 
 def run(search: Search, tile: str) -> None:
@@ -153,6 +154,7 @@ def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
     from pebbler.solver.bounds import CUTS, bounds
     from pebbler.solver.exact import fits_exact, solve_exact
+    from pebbler.solver.exact.pebble_search import fits_pebbles, offer_beam, solve_pebbles
     from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_games import is_large, offer_greedy, solve_large
     from pebbler.solver.paging import solve_paging
@@ -194,6 +196,10 @@ def _run_as_it_is(search: Search) -> None:
             solve_paging(search)
     if small and not search.done and search.remaining > 0:
         solve_exact(search, _ALL_STATES)
+    if not search.done and search.remaining > 0 and fits_pebbles(problem):
+        end = search.elapsed + 0.1 * search.remaining
+        offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
+        solve_pebbles(search, _ALL_PEBBLES)
 
 
 def _offer_program_order(search: Search) -> None:

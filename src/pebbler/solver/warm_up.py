@@ -37,6 +37,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     """
     from pebbler.solver.chain import as_chain
     from pebbler.solver.exact import fits_exact
+    from pebbler.solver.exact.pebble_search import fits_pebbles
     from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_caches import is_large_cache, reruns_pay
     from pebbler.solver.large_games import is_large
@@ -58,6 +59,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     if is_large(problem):
         return _known(parts)
     parts |= {"exact"} if fits_exact(problem) else set()
+    parts |= {"pebbles"} if fits_pebbles(problem) else set()
     if not alone:
         parts |= {"pages", "sequences", "prices"}
     if alone or (machine.operands == "fastest" and not problem.steady):
@@ -211,6 +213,15 @@ def _exact() -> None:
     solve_exact(Search(_problem(graph=Graph(graph.name, "float32", graph.tensors, graph.ops))), 100)
 
 
+def _pebbles() -> None:
+    from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
+    from pebbler.solver.problem import Search
+
+    search = Search(Problem.of(chain(2), "red-blue"))
+    offer_beam(search, lambda: 1e9)
+    solve_pebbles(search, 100)
+
+
 def _recompute() -> None:
     from pebbler.solver.capacity import require_capacity
     from pebbler.solver.recompute.annealing import AnnealingSettings, improve
@@ -274,6 +285,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "recency-orders": (5.0, partial(_orders, "recency")),
     "recompute": (4.0, _recompute),
     "chain": (3.0, _chain),
+    "pebbles": (6.0, _pebbles),
     "prices": (2.0, partial(_pages, prices=True)),
 }
 

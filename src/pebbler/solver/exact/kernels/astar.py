@@ -18,6 +18,7 @@ from pebbler.solver.exact.kernels.astar_estimate import (
     useful_values,
 )
 from pebbler.solver.exact.kernels.astar_moves import PLACE, drop_sets, list_moves, make, room
+from pebbler.solver.exact.kernels.open_list import push, remove_first
 
 __all__ = ["COUNTERS", "EXHAUSTED", "FOUND", "FULL", "PAUSED", "TOO_WIDE", "Pool", "rehash", "search"]
 
@@ -38,49 +39,6 @@ class Pool(NamedTuple):
     counters: Array
     moves: Array  # room for the moves of one state
     sets: Array  # room for the sets of drops of one move
-
-
-@inner
-def _before(heap_f: Array, heap_g: Array, a: int, b: int) -> bool:
-    """Whether heap entry a comes before b: least f first, then the one that has paid most."""
-    if heap_f[a] != heap_f[b]:
-        return bool(heap_f[a] < heap_f[b])
-    return bool(heap_g[a] > heap_g[b])
-
-
-@inner
-def _swap(heap_f: Array, heap_g: Array, heap_node: Array, a: int, b: int) -> None:
-    f, g, node = heap_f[a], heap_g[a], heap_node[a]
-    heap_f[a], heap_g[a], heap_node[a] = heap_f[b], heap_g[b], heap_node[b]
-    heap_f[b], heap_g[b], heap_node[b] = f, g, node
-
-
-@inner
-def _push(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array, f: float, g: float, node: int) -> None:
-    i = counters[1]
-    counters[1] += 1
-    heap_f[i], heap_g[i], heap_node[i] = f, g, node
-    while i > 0 and _before(heap_f, heap_g, i, (i - 1) >> 1):
-        _swap(heap_f, heap_g, heap_node, i, (i - 1) >> 1)
-        i = (i - 1) >> 1
-
-
-@inner
-def _remove_first(heap_f: Array, heap_g: Array, heap_node: Array, counters: Array) -> None:
-    counters[1] -= 1
-    last = counters[1]
-    i = np.int64(0)
-    _swap(heap_f, heap_g, heap_node, i, last)
-    while True:
-        child = 2 * i + 1
-        if child >= last:
-            return
-        if child + 1 < last and _before(heap_f, heap_g, child + 1, child):
-            child += 1
-        if not _before(heap_f, heap_g, child, i):
-            return
-        _swap(heap_f, heap_g, heap_node, child, i)
-        i = child
 
 
 @inner
@@ -152,7 +110,7 @@ def _reach(
     pool.links[node, 0] = parent
     pool.links[node, 1] = move
     pool.links[node, 2] = drops
-    _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+    push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
 
 
 @separate_kernel(_nrt=False)
@@ -223,7 +181,7 @@ def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) 
         node = np.int64(pool.heap_node[0])
         f, g = pool.heap_f[0], pool.heap_g[0]
         if g > pool.spent[node] or f >= cutoff:
-            _remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+            remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
             if f >= cutoff:
                 pool.counters[3] = 1
             continue
@@ -231,10 +189,10 @@ def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) 
         if finished(game, row):
             pool.counters[2] = node
             return FOUND
-        _remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+        remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
         enough = _expand(game, pool, node, row, child, cutoff)
         if not enough or pool.counters[4]:
             # Expanding it again in a larger pool finds again what was entered, and the rest. (Its own entry left room for this.)
-            _push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
+            push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
             return FULL if enough else TOO_WIDE
     return PAUSED

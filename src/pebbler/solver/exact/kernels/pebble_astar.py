@@ -1,0 +1,329 @@
+"""A* over the states of a pebble game of two levels, one run of an op at a time (`docs/exact.md`, "Pebble games of two levels")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pebbler.arrays import Array
+from pebbler.compiled import kernel
+from pebbler.solver.exact.kernels.astar import EXHAUSTED, FOUND, FULL, PAUSED, TOO_WIDE
+from pebbler.solver.exact.kernels.astar_estimate import inner
+from pebbler.solver.exact.kernels.open_list import push, remove_first
+from pebbler.solver.exact.kernels.pebble_state import (
+    BEFORE,
+    READS,
+    WRITES,
+    PebbleGame,
+    at_least,
+    bits,
+    evictions,
+    lift,
+    out_price,
+    useful,
+)
+
+__all__ = ["END", "PebblePool", "enter_all", "look"]
+
+END = np.int64(1) << 62  # marks the state in which a plan has ended, among the ops that have run
+_WIDEST = 10  # reads of one op between whose fates no rule decides
+
+
+class PebblePool(NamedTuple):
+    """The states found so far, listed by the ops that have run, and the open list as a heap; of int64 unless said otherwise."""
+
+    sets: Array  # per node: the ops that have run, the values in the slow level, the values that its run loaded
+    levels: Array  # uint8, per node and value
+    spent: Array  # float64; infinite once another state serves as well
+    links: Array  # int32, per node: its parent, the op that ran, the next node in which the same ops have run
+    table: Array  # int32: the first node of a list
+    heap_f: Array  # float64
+    heap_g: Array  # float64
+    heap_node: Array  # int32
+    counters: Array  # nodes and heap entries in use, the goal, nothing, whether the pool overflowed
+    level: Array  # uint8: room for the levels of one state, twice
+    counts: Array  # room for counts by level, twice
+
+
+@inner
+def _slot(pool: PebblePool, ran: int) -> int:
+    """The place in the table of the list of states in which just these ops have run."""
+    mask = len(pool.table) - 1
+    mixed = ran * np.int64(-7046029254386353131)
+    slot = (mixed ^ (mixed >> 29 & 0x7FFFFFFFF)) & mask
+    while pool.table[slot] >= 0 and pool.sets[pool.table[slot], 0] != ran:
+        slot = (slot + 1) & mask
+    return int(slot)
+
+
+@kernel
+def enter_all(pool: PebblePool) -> None:
+    """List every node anew in the pool's empty table."""
+    for node in range(pool.counters[0]):
+        slot = _slot(pool, pool.sets[node, 0])
+        pool.links[node, 2] = pool.table[slot]
+        pool.table[slot] = node
+
+
+@inner
+def _becomes(
+    game: PebbleGame, ran: int, slow: int, level: Array, to_slow: int, to_level: Array, most: float, count: Array
+) -> bool:
+    """Whether a state can have all that another one has for at most so much."""
+    lacking = to_slow & ~slow
+    paid = game.store * bits(lacking)
+    if paid > most:
+        return False
+    lower = False
+    for v in range(len(level)):
+        if level[v] < to_level[v]:
+            if level[v] == 0:
+                paid += game.load
+                if not slow >> v & 1:
+                    return False
+            lower = True
+        if level[v] == 0 and lacking >> v & 1:
+            return False
+    if paid > most:
+        return False
+    if not lower:
+        return True
+    # How many more of its values must go so that the rest can have stayed, whatever stayed in the other state.
+    width = game.capacity + 1
+    for j in range(width):
+        count[j] = count[width + j] = 0
+    each = 0.0
+    for v in range(len(level)):
+        if level[v] > 0 and to_level[v] > 0:
+            count[level[v]] += 1
+            count[width + level[v]] = max(count[width + level[v]], np.int64(to_level[v]))
+            each = max(each, out_price(game, ran, slow, v))
+    total, highest, more = 0, 0, 0
+    for j in range(1, width):
+        total += count[j]
+        highest = max(highest, count[width + j])
+        more = max(more, min(total, highest) - j)
+    return bool(paid + more * each <= most)
+
+
+@inner
+def _reach(
+    game: PebbleGame, pool: PebblePool, ran: int, slow: int, level: Array, spent: float, came: tuple, cutoff: float
+) -> None:
+    """Enter a state, unless one that is listed serves as well or it cannot lead to a better plan. `came`: node, op, loads."""
+    slot = _slot(pool, ran)
+    slack = 1e-12 * (1 + spent)
+    node = np.int64(pool.table[slot])
+    while node >= 0:
+        more = spent + slack - pool.spent[node]
+        if more >= 0 and _becomes(game, ran, pool.sets[node, 1], pool.levels[node], slow, level, more, pool.counts):
+            return
+        node = np.int64(pool.links[node, 2])
+    f = spent
+    if not ran & END:
+        f += at_least(game, ran, slow, level, pool.counts)
+    if f >= cutoff:
+        return
+    if pool.counters[0] == len(pool.spent) or pool.counters[1] + 1 == len(pool.heap_f):
+        pool.counters[4] = 1
+        return
+    node = np.int64(pool.table[slot])
+    while node >= 0:
+        more = pool.spent[node] - spent
+        if 0 <= more < np.inf and _becomes(
+            game, ran, slow, level, pool.sets[node, 1], pool.levels[node], more, pool.counts
+        ):
+            pool.spent[node] = np.inf
+        node = np.int64(pool.links[node, 2])
+    node = pool.counters[0]
+    pool.counters[0] += 1
+    pool.sets[node, 0], pool.sets[node, 1], pool.sets[node, 2] = ran, slow, came[2]
+    for v in range(len(level)):
+        pool.levels[node, v] = level[v]
+    pool.spent[node] = spent
+    pool.links[node, 0], pool.links[node, 1], pool.links[node, 2] = came[0], came[1], pool.table[slot]
+    pool.table[slot] = node
+    push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+
+
+@inner
+def _undecided(game: PebbleGame, ran: int, slow: int, later: int, level: Array, op: int) -> int:
+    """The reads of an op that may have stayed and for which it may yet be better that they did not, to the good of others."""
+    reads = game.ops[op, READS]
+    inside = np.int64(0)
+    for v in range(len(level)):
+        if reads >> v & 1 and level[v] > 0:
+            inside |= 1 << v
+    room, keeps = game.capacity - game.needs[op], bits(inside)
+    found = np.int64(0)
+    for v in range(len(level)):
+        if not inside >> v & 1:
+            continue
+        # What it costs if it did not stay, less what its copy in the slow level is worth after that.
+        own = game.load + (0.0 if (slow | later) >> v & 1 else game.store)
+        for w in range(len(level)):
+            touched = level[w] >= level[v] and w != v and level[w] > 0
+            if not reads >> w & 1:
+                touched = touched and later >> w & 1 and level[w] - keeps < room
+            if touched and out_price(game, ran, slow, w) > own:
+                found |= 1 << v
+                break
+    return int(found)
+
+
+@inner
+def _stay(game: PebbleGame, level: Array, reads: int, gone: int, firm: int) -> int:
+    """Let the reads stay but for those gone, and lower what others can; return those that must go too, or -1 if a firm one must."""
+    out = np.int64(0)
+    for j in range(1, game.capacity + 1):
+        for v in range(len(level)):
+            if (reads & ~gone & ~out) >> v & 1 and level[v] <= j:
+                if level[v] == 0:
+                    if firm >> v & 1:
+                        return -1
+                    out |= 1 << v
+                    continue
+                own = level[v]
+                reads &= ~(1 << v)
+                for w in range(len(level)):
+                    if w != v and level[w] >= own:
+                        level[w] -= 1
+    return int(out)
+
+
+@inner
+def _expand(game: PebbleGame, pool: PebblePool, node: int, cutoff: float) -> bool:
+    """Enter all the states that one more run leads to; False when there are too many ways."""
+    ran, slow, before = pool.sets[node, 0], pool.sets[node, 1], pool.levels[node]
+    wanted, values = useful(game, ran), len(before)
+    spent = pool.spent[node]
+    there, surely = np.int64(0), np.int64(0)
+    for v in range(values):
+        if before[v] > 0:
+            there |= 1 << v
+        if before[v] == game.capacity:
+            surely |= 1 << v
+    for op in range(len(game.again)):
+        row = game.ops[op]
+        reads, writes = row[READS], row[WRITES]
+        if row[BEFORE] & ~ran or reads & ~(there | slow):
+            continue
+        paid = spent
+        if ran >> op & 1:
+            if game.again[op] == np.inf or not writes & wanted & ~surely:
+                continue
+            paid += game.again[op]
+        after = ran | np.int64(1) << op
+        later = useful(game, after)
+        open_ = _undecided(game, ran, slow, later, before, op)
+        if bits(open_) > _WIDEST:
+            return False
+        gone = open_
+        while True:
+            _run(game, pool, node, op, after, later, gone, open_, there, paid, cutoff)
+            if gone == 0:
+                break
+            gone = (gone - 1) & open_
+    return True
+
+
+@inner
+def _run(
+    game: PebbleGame, pool: PebblePool, node: int, op: int, after: int, later: int,
+    gone: int, open_: int, there: int, paid: float, cutoff: float,
+) -> None:  # fmt: skip
+    """Enter the states after a run before which the reads `gone` did not stay and the other undecided ones did."""
+    reads, writes = game.ops[op, READS], game.ops[op, WRITES]
+    slow, level = pool.sets[node, 1], pool.level[0]
+    for v in range(len(level)):
+        level[v] = pool.levels[node, v]
+    out = _stay(game, level, reads & there, gone, open_ & ~gone)
+    if out < 0:
+        return
+    loads = reads & ~there | gone | out
+    slow_after = (slow | gone | out) & later
+    paid += game.load * bits(loads) + game.store * bits((gone | out) & ~slow)
+    room, lost = game.capacity - game.needs[op], np.int64(0)
+    for v in range(len(level)):
+        if not later >> v & 1:
+            level[v] = 0
+        elif (reads | writes) >> v & 1:
+            level[v] = game.capacity
+        elif level[v] > room:
+            level[v] = room
+        if there >> v & 1 and level[v] == 0 and (later & ~slow_after) >> v & 1:
+            lost |= 1 << v
+    spare = np.int64(0)  # of what is surely out now, that which need not be stored
+    for v in range(len(level)):
+        if lost >> v & 1 and (game.cheap >> v & 1 or not (game.survive >> v & 1 or game.readers[v] & ~after)):
+            spare |= 1 << v
+    lift(game, level, pool.counts)
+    left = spare
+    while True:
+        stored = lost & ~left
+        total = paid + game.store * bits(stored)
+        _reach(game, pool, after, slow_after | stored, level, total, (node, op, loads), cutoff)
+        if left == 0:
+            return
+        left = (left - 1) & spare
+
+
+@inner
+def _end(game: PebbleGame, pool: PebblePool, node: int, cutoff: float) -> None:
+    """Enter the end of the plan: what must survive and is in neither memory for sure is stored."""
+    ran, slow, before = pool.sets[node, 0], pool.sets[node, 1], pool.levels[node]
+    unsaved = game.survive & ~slow
+    for v in range(len(before)):
+        if unsaved >> v & 1 and before[v] == 0:
+            return
+    level = pool.level[0]
+    for v in range(len(before)):
+        level[v] = 0
+    paid = pool.spent[node] + game.store * evictions(game, before, unsaved, pool.counts)
+    _reach(game, pool, ran | END, np.int64(0), level, paid, (node, np.int64(0), np.int64(0)), cutoff)
+
+
+@kernel
+def look(game: PebbleGame, pool: PebblePool, pops: int, cutoff: float) -> int:
+    """Look at up to `pops` states, best first; return why it stopped. The pool's first node is entered by the caller.
+
+    FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.
+    """
+    everything = (np.int64(1) << len(game.again)) - 1
+    for _ in range(pops):
+        if pool.counters[1] == 0:
+            return EXHAUSTED
+        node = np.int64(pool.heap_node[0])
+        f, g = pool.heap_f[0], pool.heap_g[0]
+        if pool.spent[node] == np.inf or f >= cutoff:
+            remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+            continue
+        if pool.sets[node, 0] & END:
+            pool.counters[2] = node
+            return FOUND
+        remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+        if pool.sets[node, 0] == everything:
+            _end(game, pool, node, cutoff)
+        enough = _expand(game, pool, node, cutoff)
+        if not enough or pool.counters[4]:
+            # Expanding it again in a larger pool finds again what was entered, and the rest. (Its own entry left room for this.)
+            push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
+            pool.counters[4] = 0
+            return FULL if enough else TOO_WIDE
+    return PAUSED
+
+
+@kernel
+def expand_each(game: PebbleGame, pool: PebblePool, nodes: Array, cutoff: float) -> bool:
+    """Enter what follows each of some nodes; False when there was not enough room, or there were too many ways."""
+    everything = (np.int64(1) << len(game.again)) - 1
+    for i in range(len(nodes)):
+        node = np.int64(nodes[i])
+        if pool.spent[node] == np.inf or pool.sets[node, 0] & END:
+            continue
+        if pool.sets[node, 0] == everything:
+            _end(game, pool, node, cutoff)
+        if not _expand(game, pool, node, cutoff) or pool.counters[4]:
+            return False
+    return True

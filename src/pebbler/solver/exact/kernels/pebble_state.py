@@ -1,0 +1,159 @@
+"""A state of a pebble game of two levels, and what it still has to pay (`docs/exact.md`, "Pebble games of two levels").
+
+A state says which ops have run, which values the slow level holds, and a *level* per value: 0 if it is surely not in the fast
+memory, and otherwise j if of all the values with levels up to j at most j can have stayed there. Which ones did is decided when
+they are read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pebbler.arrays import Array
+from pebbler.solver.exact.kernels.astar_estimate import inner
+
+__all__ = [
+    "ABOVE", "ACROSS", "BEFORE", "READS", "WITHIN", "WRITES",
+    "PebbleGame", "at_least", "bits", "evictions", "lift", "out_price", "useful",
+]  # fmt: skip
+
+# Columns of the table of ops: sets of values, then sets of ops.
+READS, WRITES, ACROSS, BEFORE, WITHIN, ABOVE = 0, 1, 2, 3, 4, 5
+
+
+class PebbleGame(NamedTuple):
+    """The rules of one game. Sets of values and of ops are bit masks; arrays are of int64 unless said otherwise."""
+
+    capacity: int
+    load: float
+    store: float
+    survive: int
+    given: int  # values that nothing makes
+    cheap: int  # values whose maker may run again
+    repeat: int  # ops that may
+    # A row per op: READS and WRITES; ACROSS, the values that lie across its first run in every order; BEFORE, the ops that it
+    # waits for; WITHIN, it and all that comes before; ABOVE, all that comes after.
+    ops: Array
+    readers: Array  # per value, a set of ops
+    maker: Array
+    needs: Array  # per op: how many values are there when it runs
+    again: Array  # float64, per op: what it costs to run again; infinite where that never pays
+    price: Array  # float64, per value: the least that brings it back
+    tail: Array  # float64, per op: the least that bringing values back costs after its first run
+
+
+@inner
+def bits(mask: int) -> int:
+    """The number of members of a set."""
+    mask -= mask >> 1 & 0x5555555555555555
+    mask = (mask & 0x3333333333333333) + (mask >> 2 & 0x3333333333333333)
+    mask = (mask + (mask >> 4)) & 0x0F0F0F0F0F0F0F0F
+    mask += mask >> 8
+    mask += mask >> 16
+    mask += mask >> 32
+    return int(mask & 127)
+
+
+@inner
+def useful(game: PebbleGame, ran: int) -> int:
+    """The values that some future move may still need."""
+    found = game.survive
+    for op in range(len(game.again) - 1, -1, -1):
+        if not ran >> op & 1 or (game.again[op] < np.inf and game.ops[op, WRITES] & found):
+            found |= game.ops[op, READS]
+    return found
+
+
+@inner
+def out_price(game: PebbleGame, ran: int, slow: int, v: int) -> float:
+    """What it costs at most if a value does not stay in the fast memory: a copy out, and one back in if it may be read."""
+    price = 0.0 if slow >> v & 1 else game.store
+    return float(price + game.load) if game.readers[v] & (~ran | game.repeat) else float(price)
+
+
+@inner
+def lift(game: PebbleGame, level: Array, count: Array) -> None:
+    """Raise levels that say nothing: if at most j values have levels up to j, all of them may have stayed."""
+    for j in range(game.capacity + 1):
+        count[j] = 0
+    for v in range(len(level)):
+        count[level[v]] += 1
+    below, highest = 0, 0
+    for j in range(1, game.capacity):
+        below += count[j]
+        if below <= j:
+            highest = j  # as far as the next one that says something
+        count[j] = below
+    # Levels go up to the next j at which more than j values are.
+    up = game.capacity
+    for j in range(game.capacity - 1, 0, -1):
+        if count[j] > j:
+            up = j
+        count[j] = up
+    if highest > 0:
+        for v in range(len(level)):
+            if 0 < level[v] < game.capacity:
+                level[v] = count[level[v]]
+
+
+@inner
+def evictions(game: PebbleGame, level: Array, chosen: int, count: Array) -> int:
+    """How many of the chosen values cannot have stayed, at the least."""
+    for j in range(game.capacity + 1):
+        count[j] = 0
+    for v in range(len(level)):
+        if chosen >> v & 1:
+            count[level[v]] += 1
+    kept, total = 0, 0
+    for j in range(game.capacity + 1):
+        total += count[j]
+        kept = min(kept + count[j], j)
+    return total - kept
+
+
+@inner
+def _loads_by_stage(game: PebbleGame, ran: int, level: Array, missing: int, inside: int, count: Array) -> float:
+    """What brings values back: until some op first runs, and after it."""
+    cheapest, total = game.load, 0.0
+    for v in range(len(level)):
+        if missing >> v & 1:
+            total += game.price[v]
+        elif inside >> v & 1:
+            cheapest = min(cheapest, game.price[v])
+    out = cheapest * evictions(game, level, inside, count)
+    best = float(total + out)
+    for op in range(len(game.again)):
+        if not ran >> op & 1 and game.tail[op] > 0 and total + out + game.tail[op] > best:
+            until = game.ops[op, WITHIN] & ~ran
+            soon, chosen = game.tail[op], np.int64(0)
+            for v in range(len(level)):
+                if game.readers[v] & until:
+                    if missing >> v & 1:
+                        soon += game.price[v]
+                    elif inside >> v & 1:
+                        chosen |= 1 << v
+            if soon + out > best:
+                best = max(best, soon + cheapest * evictions(game, level, chosen, count))
+    return float(best)
+
+
+@inner
+def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) -> float:
+    """A lower bound on what loads, stores and second runs must still cost."""
+    missing, inside, unsaved = np.int64(0), np.int64(0), np.int64(0)
+    for v in range(len(level)):
+        if game.readers[v] & ~ran and (game.given >> v & 1 or ran >> max(0, game.maker[v]) & 1):
+            if level[v] > 0:
+                inside |= 1 << v
+            else:
+                missing |= 1 << v
+        if level[v] > 0 and not (slow | game.cheap) >> v & 1 and (game.readers[v] & ~ran or game.survive >> v & 1):
+            unsaved |= 1 << v
+    loads = _loads_by_stage(game, ran, level, missing, inside, count)
+    stored = max(bits(game.survive & ~slow) - game.capacity, evictions(game, level, unsaved, count))
+    for op in range(len(game.again)):
+        if not ran >> op & 1:
+            stored = max(stored, bits(game.ops[op, ACROSS] & ~slow) - (game.capacity - game.needs[op]))
+    return float(loads + game.store * stored)

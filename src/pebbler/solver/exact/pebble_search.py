@@ -1,0 +1,214 @@
+"""Pebble games of two levels solved exactly: up to 62 ops and values of one size, with proof.
+
+`docs/exact.md` ("Pebble games of two levels") says why no plan is missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pebbler.game.bit_sets import members
+from pebbler.game.moves import MoveList, Moves
+from pebbler.solver.exact.kernels import astar as states
+from pebbler.solver.exact.kernels import pebble_astar as kernel
+from pebbler.solver.exact.kernels.pebble_state import READS, WRITES
+from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
+from pebbler.solver.problem import Problem, Search
+
+__all__ = ["fits_pebbles", "offer_beam", "solve_pebbles"]
+
+PROOF = "searched every sequence of runs"
+_SECONDS = 0.1  # between two looks at the clock, about
+_ROOM = 100  # states that one may lead to, when room for them is made
+
+
+def fits_pebbles(problem: Problem) -> bool:
+    """Return whether `solve_pebbles` can represent the game (it may still be too large to finish).
+
+    >>> from pebbler import machine, workloads
+    >>> fits_pebbles(Problem.of(workloads.chain(20), machine("red-blue")))
+    True
+    """
+    return pebble_rules(problem) is not None
+
+
+def solve_pebbles(search: Search, max_states: int = 8_000_000) -> None:
+    """Offer the cheapest plan and prove it, or raise the bound as far as time and `max_states` allow.
+
+    Does nothing when the game does not fit (see `fits_pebbles`).
+
+    >>> from pebbler import machine, workloads
+    >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))
+    >>> solve_pebbles(search)
+    >>> search.energy, search.bound, search.proof
+    (13, 13, 'searched every sequence of runs')
+    """
+    problem = search.problem
+    rules = pebble_rules(problem)
+    if rules is None:
+        return
+    pool = _first_pool(rules, max(64, min(1 << 14, max_states)))
+    pops = 20
+    while True:
+        began = search.elapsed
+        status = kernel.look(rules.game, pool, pops, _cutoff(search, rules))
+        pops = max(1, min(2 * pops, int(pops * _SECONDS / max(1e-6, search.elapsed - began))))
+        if status == states.FOUND:
+            search.offer(_retrace(problem, rules, pool))
+        if status == states.FOUND or (status == states.EXHAUSTED and search.best is not None):
+            search.raise_bound(search.energy, PROOF)
+            return
+        full = status == states.FULL and len(pool.spent) >= max_states
+        if status in (states.EXHAUSTED, states.TOO_WIDE) or search.remaining <= 0 or full:
+            search.cut_off = True
+            least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
+            bound = min((rules.base + least) * (1 - 1e-12), search.energy)
+            search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
+            return
+        if status == states.FULL:
+            pool = _grow(pool, max_states)
+
+
+def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = 200) -> None:
+    """Offer what comes of going on, run by run, from only so many states, those with the least estimates.
+
+    >>> from pebbler import machine, workloads
+    >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))
+    >>> offer_beam(search, lambda: search.remaining)
+    >>> search.energy
+    13
+    """
+    rules = pebble_rules(search.problem)
+    if rules is None:
+        return
+    pool = _first_pool(rules, width * _ROOM)
+    for _ in range(3 * len(rules.game.again)):  # runs; a plan that is any good has fewer
+        entries = int(pool.counters[1])
+        if entries == 0 or seconds_left() <= 0:
+            return
+        nodes = pool.heap_node[:entries].astype(np.int64)
+        ended = nodes[pool.sets[nodes, 0] & kernel.END != 0]
+        if len(ended):
+            pool.counters[2] = ended[np.argmin(pool.spent[ended])]
+            search.offer(_retrace(search.problem, rules, pool))
+        chosen = nodes[np.lexsort((-pool.heap_g[:entries], pool.heap_f[:entries]))][:width]
+        pool.counters[1] = 0
+        if pool.counters[0] + width * _ROOM > len(pool.spent):
+            pool = _grow(pool, 4 * len(pool.spent))
+        for part in np.array_split(chosen, 1 + len(chosen) // 20):
+            if seconds_left() <= 0 or not kernel.expand_each(rules.game, pool, part, _cutoff(search, rules)):
+                return
+
+
+def _cutoff(search: Search, rules: PebbleRules) -> float:
+    """Only plans cheaper than the best so far are wanted."""
+    if search.best is None:
+        return math.inf
+    return search.energy - rules.base - 1e-12 * (1 + abs(search.energy))
+
+
+def _pool(nodes: int, values: int, pebbles: int) -> kernel.PebblePool:
+    table = 1 << (2 * nodes - 1).bit_length()
+    return kernel.PebblePool(
+        sets=np.empty((nodes, 3), np.int64),
+        levels=np.empty((nodes, values), np.uint8),
+        spent=np.empty(nodes, np.float64),
+        links=np.empty((nodes, 3), np.int32),
+        table=np.full(table, -1, np.int32),
+        heap_f=np.empty(nodes + 1, np.float64),
+        heap_g=np.empty(nodes + 1, np.float64),
+        heap_node=np.empty(nodes + 1, np.int32),
+        counters=np.zeros(states.COUNTERS, np.int64),
+        level=np.empty((2, values), np.uint8),
+        counts=np.empty(2 * (pebbles + 1), np.int64),
+    )
+
+
+def _first_pool(rules: PebbleRules, nodes: int) -> kernel.PebblePool:
+    """Return a pool with the start of the game in it."""
+    values = len(rules.values)
+    pool = _pool(nodes, values, rules.game.capacity)
+    pool.sets[0] = 0, rules.slow, 0
+    pool.levels[0] = [rules.game.capacity * (rules.fast >> v & 1) for v in range(values)]
+    pool.spent[0] = pool.heap_f[0] = pool.heap_g[0] = 0.0
+    pool.links[0], pool.heap_node[0] = -1, 0
+    pool.counters[:2] = 1
+    kernel.enter_all(pool)
+    return pool
+
+
+def _grow(pool: kernel.PebblePool, max_states: int) -> kernel.PebblePool:
+    """Return the same pool with room for more nodes."""
+    nodes, entries = int(pool.counters[0]), int(pool.counters[1])
+    more = min(4 * len(pool.spent), max(max_states, 64))
+    grown = _pool(more, pool.levels.shape[1], len(pool.counts) // 2 - 1)
+    for field in ("sets", "levels", "spent", "links"):
+        getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]
+    for field in ("heap_f", "heap_g", "heap_node"):
+        getattr(grown, field)[:entries] = getattr(pool, field)[:entries]
+    grown.counters[:4] = pool.counters[:4]
+    kernel.enter_all(grown)
+    return grown
+
+
+# The way back -------------------------------------------------------------------------------------------------------------
+
+
+def _retrace(problem: Problem, rules: PebbleRules, pool: kernel.PebblePool) -> Moves:
+    """Return the moves that lead to the goal."""
+    flow, table = problem.graph.dataflow, rules.game.ops
+    path = []
+    node = int(pool.links[int(pool.counters[2]), 0])
+    at_end = _kept_at_end(rules, pool, node)
+    while int(pool.links[node, 0]) >= 0:
+        path.append((int(pool.links[node, 1]), int(pool.sets[node, 2])))
+        node = int(pool.links[node, 0])
+    path.reverse()
+    # Backwards: which values stay in the fast level after each run, and which are in the slow one when they are next wanted.
+    stay, below = at_end, rules.game.survive & ~at_end
+    after = []
+    for op, loads in reversed(path):
+        after.append((stay, below))
+        reads, writes = int(table[op, READS]), int(table[op, WRITES])
+        stay = (stay & ~writes) | reads & ~loads
+        stay, below = stay & ~loads, (below & ~writes & ~reads) | loads
+    after.append((stay, below))
+    after.reverse()
+    moves = MoveList()
+    tensor = [int(flow.value_tensor[value]) for value in rules.values]
+    slow = rules.slow
+
+    def settle(here: int, now: tuple[int, int]) -> None:
+        nonlocal slow
+        for i in members(here & ~now[0]):
+            if now[1] >> i & 1 and not slow >> i & 1:
+                moves.copy(tensor[i], 0, 1)
+                slow |= 1 << i
+            moves.drop(tensor[i], 0)
+
+    for value in rules.weightless:
+        moves.copy(int(flow.value_tensor[value]), 1, 0)
+    settle(rules.fast, after[0])
+    for (op, loads), now in zip(path, after[1:], strict=True):
+        inputs = [int(flow.value_tensor[value]) for value in rules.inputs[op]]
+        for one in [*(tensor[i] for i in members(loads)), *inputs]:
+            moves.copy(one, 1, 0)
+        moves.compute(op, 0)
+        for one in inputs:
+            moves.drop(one, 0)
+        settle(int(table[op, READS] | table[op, WRITES]), now)
+    return moves.moves(problem.graph, problem.machine)
+
+
+def _kept_at_end(rules: PebbleRules, pool: kernel.PebblePool, node: int) -> int:
+    """Return the values that must survive and stay in the fast level: as many as can."""
+    level = pool.levels[node].tolist()
+    unsaved = list(members(rules.game.survive & ~int(pool.sets[node, 1])))
+    kept = 0
+    for v in sorted(unsaved, key=lambda v: level[v]):
+        if kept.bit_count() < level[v]:
+            kept |= 1 << v
+    return kept

@@ -1,0 +1,212 @@
+"""Attacks on what is proven of small problems: the optimum by brute force lies between every stated bound and every plan.
+
+Each takes a seed, and returns whether there was anything to compare: brute force may take too long, and not every problem gets
+a claim.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+from naive_chain import naive_energy
+from naive_game import NaiveGame, RandomGame, TooBig, random_game
+from one_level_games import optimum, small_game
+from pebble_games import pebble_game
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.orders import iterate_orders
+from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
+from pebbler.solver.cache_floor import cache_bounds
+from pebbler.solver.chain import Chain, solve_general
+from pebbler.solver.chain.general import general_bound
+from pebbler.solver.exact.pebble_search import solve_pebbles
+from pebbler.solver.paging.paging_solver import PagingSolver
+from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.recompute import solve_recompute
+from pebbler.solver.recompute.milestone_relaxation import Relaxation
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.tiling.cache_bounds import order_bound
+from strategies import random_cache_machine, random_graph
+
+CLOSE = 1e-9  # sums of prices in another order
+
+
+def _problem(game: RandomGame) -> Problem:
+    return Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
+
+
+def _between(search: Search, best: float, seed: int) -> None:
+    """The optimum is no lower than the bound, and no higher than the plan."""
+    assert search.bound <= best * (1 + CLOSE), f"seed {seed}: {search.bound} is above {best} ({search.proof})"
+    assert search.energy >= best * (1 - CLOSE), f"seed {seed}: {search.energy} is below {best}"
+    if search.done:
+        assert search.energy <= best * (1 + CLOSE), f"seed {seed}: {search.energy} is called optimal, {best} is"
+
+
+def attack_recomputation(seed: int) -> bool:
+    """Relaxations over random milestones, with and without a limit, and the solver that trusts them."""
+    rng = random.Random(seed)
+    game = small_game(seed, max_ops=6)
+    try:
+        best = optimum(game)
+    except TooBig:
+        return False
+    problem = _problem(game)
+    relaxation = Relaxation(RecomputeProblem.of(problem))
+    milestones: list[int] = []
+    for op in rng.sample(range(len(game.graph.ops)), min(3, len(game.graph.ops))):
+        milestones = relaxation.chained(milestones, op) or milestones
+        answer = relaxation.solve(milestones)
+        if best is None:
+            continue
+        assert not answer.impossible, f"seed {seed}: milestones {milestones} are called impossible"
+        assert answer.bound <= best * (1 + CLOSE), f"seed {seed}: {answer.bound} is above {best}"
+        limit = best + rng.choice([0.25, 1.0, 7.0])
+        assert not relaxation.solve(milestones, cheaper_than=limit).none_cheaper, f"seed {seed}"
+    if rng.random() < 0.2:
+        search = Search(problem, time_limit=0.1)
+        try:
+            solve_recompute(search)
+        except Impossible:
+            assert best is None, f"seed {seed}: {best} is called impossible"
+            return True
+        if best is None:
+            assert search.best is None, f"seed {seed}: brute force finds no plan"
+        else:
+            _between(search, best, seed)
+    return best is not None
+
+
+def attack_paging(seed: int) -> bool:
+    """What paging proves where the order is forced and recomputing does not pay; whether any bound was claimed."""
+    rng = random.Random(seed)
+    game = _forced_game(rng) if rng.random() < 0.8 else random_game(rng, 5, max_levels=2)
+    if len(game.machine.level) < 2:
+        return False
+    try:
+        best = NaiveGame(game.graph, game.machine, game.steady, game.start).solve(8_000)
+    except (TooBig, ValueError):
+        return False
+    search = Search(_problem(game), time_limit=5.0)
+    try:
+        solver = PagingSolver(search)
+        solver.prepare()
+        solver.page_start_orders()
+        if solver.best is not None:
+            solver.refine()
+    except Impossible:
+        assert best is None, f"seed {seed}: {best} is called impossible"
+        return True
+    if best is None:
+        assert search.best is None, f"seed {seed}: brute force finds no plan"
+        return True
+    if search.best is not None:
+        _between(search, best, seed)
+    return search.bound > 0
+
+
+def _forced_game(rng: random.Random) -> RandomGame:
+    """Return a line of ops, each of which reads the result before it and some earlier ones, with costs about what copies cost."""
+    graph = Graph("line", unit="pebble")
+    names = []
+    for number in range(rng.randint(0, 2)):
+        names.append(f"in{number}")
+        graph.tensor(names[-1], rng.randint(1, 3), kind=rng.choice(["input", "param"]))
+    sizes = [rng.randint(1, 3) for _ in range(rng.randint(3, 5))]
+    few = rng.random() < 0.3  # ops that cost less than copies
+    read, write = rng.choice([1, 2, 5]), rng.choice([0, 1, 3])
+    fast = (rng.choice([0, 1]), rng.choice([0, 1]))
+    for number, size in enumerate(sizes):
+        earlier = rng.sample(names, min(len(names), rng.choice([0, 1, 1, 2])))
+        last = [f"v{number - 1}"] if number else []
+        graph.tensor(f"v{number}", size, kind=rng.choice(["temp", "temp", "output"]))
+        copies = size * (2 * max(read, fast[0]) + write + fast[1])
+        cost = rng.choice([1, copies - 1, copies]) if few else copies + rng.choice([0, 0, 2])
+        reads = list(dict.fromkeys([*last, *earlier]))
+        graph.op(f"op{number}", reads, [f"v{number}"], cost, once=rng.random() < 0.1)
+        names.append(f"v{number}")
+    most = max(
+        sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops
+    )  # what one op needs
+    levels = (Level("fast", *fast, capacity=most + rng.randint(0, 3)), Level("slow", max(read, fast[0]), write))
+    operands = rng.choice(["fastest", "any"])
+    return RandomGame(graph, Machine("two", "pebble", levels, operands=operands), False)
+
+
+def attack_cache_orders(seed: int) -> bool:
+    """Bounds on caches against every order of a small graph, and every order with one op run once more."""
+    rng = random.Random(seed)
+    graph = random_graph(rng, 4)
+    machine = random_cache_machine(rng, rng.choice(["lru", "lru", "recency"]))
+    steady = rng.random() < 0.5
+    problem = Problem.of(graph, machine, steady=steady)
+    stated = [order_bound(problem), *(bound.value for bound in cache_bounds(problem, lambda: 1.0))]
+    names = [op.name for op in graph.ops]
+    if len(names) > 5:
+        return False
+    best = math.inf
+    for order in iterate_orders(graph):
+        run = [names[i] for i in order]
+        longer = [[*run[:at], again, *run[at:]] for again in names for at in range(len(run) + 1)]
+        for sequence in (run, *rng.sample(longer, min(8, len(longer)))):
+            judgement = check(Plan.in_order(graph, machine, sequence, steady=steady))
+            if judgement.legal:
+                best = min(best, judgement.energy)
+    assert max(stated) <= best * (1 + CLOSE), f"seed {seed}: {stated} is above {best}"
+    return True
+
+
+def attack_chains(seed: int) -> bool:
+    """General chains: the bound, the schedule, and what is called optimal."""
+    rng = random.Random(seed)
+    adjoint = rng.random() < 0.3
+    n = rng.randint(1, 4 if adjoint else 6)
+    sizes = tuple(rng.randint(1, rng.choice([1, 2, 4])) for _ in range(n + 1))
+    least = 0 if adjoint else max(a + b for a, b in itertools.pairwise(sizes))
+    high = rng.choice([2, 9, 30])
+
+    def prices() -> tuple[float, ...]:
+        one = rng.choice([None, None, rng.randint(0, high), math.inf])
+        return tuple(float(rng.randint(0, high)) if one is None else float(one) for _ in range(n + 1))
+
+    forward = (0.0, *(float(rng.choice([0, 1, 1, 2, 9, 2.5])) for _ in range(n)))
+    start = "fast" if adjoint else rng.choice(["fast", "fast", "slow", "both"])
+    chain = Chain(sizes, forward, (1.0,) * (n + 1), prices(), prices(), least + rng.randint(0, 5), adjoint, start)
+    best = naive_energy(chain)
+    if math.isinf(best):
+        return False
+    bound = general_bound(chain)[0] + chain.backward_total
+    assert bound <= best * (1 + CLOSE), f"seed {seed}: {bound} is above {best}"
+    solved = solve_general(chain)
+    assert solved.bound <= best * (1 + CLOSE), f"seed {seed}: {solved.bound} is above {best}"
+    assert solved.energy >= best * (1 - CLOSE), f"seed {seed}: {solved.energy} is below {best}"
+    if solved.status == "optimal":
+        assert solved.energy <= best * (1 + CLOSE), f"seed {seed}: {solved.energy} is called optimal, {best} is"
+    return True
+
+
+def attack_pebbles(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
+    """Pebble games of two levels, searched to the end and cut off early."""
+    game = pebble_game(random.Random(seed), most_ops)
+    problem = _problem(game)
+    try:
+        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
+    except TooBig:
+        return False
+    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
+    whole, few = Search(problem), Search(problem)
+    whole.as_it_is = few.as_it_is = True
+    solve_pebbles(whole)
+    if whole.best is None:  # not one of these games
+        return False
+    _between(whole, best, seed)
+    assert whole.done, f"seed {seed}"
+    solve_pebbles(few, 64)
+    assert few.bound <= best * (1 + CLOSE), f"seed {seed}: {few.bound} is above {best}, cut off early"
+    return True
+
+
+ATTACKS = [attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles]

@@ -1,0 +1,135 @@
+"""What is proven of small problems is so: attacks by brute force, and faults put in on purpose that they find."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from optimum_attacks import (
+    ATTACKS,
+    attack_cache_orders,
+    attack_chains,
+    attack_paging,
+    attack_pebbles,
+    attack_recomputation,
+)
+from pebbler.solver.cache_floor import _Floor
+from pebbler.solver.recompute.milestone_relaxation import Relaxation, StageModel
+
+Attack = Callable[[int], bool]
+
+
+@pytest.mark.parametrize(
+    ("attack", "cases", "compared"),
+    [
+        (attack_recomputation, 60, 20),
+        (attack_paging, 60, 20),
+        (attack_cache_orders, 60, 30),
+        (attack_chains, 150, 100),
+        (attack_pebbles, 80, 40),
+    ],
+)
+def test_the_optimum_lies_between_bounds_and_plans(attack: Attack, cases: int, compared: int) -> None:
+    assert sum(attack(seed) for seed in range(cases)) >= compared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("part", range(10))
+def test_the_optimum_lies_between_bounds_and_plans_in_thousands_of_cases(attack: Attack, part: int) -> None:
+    assert sum(attack(seed) for seed in range(1_000 + 100 * part, 1_100 + 100 * part)) >= 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_larger_pebble_games(part: int) -> None:
+    assert sum(attack_pebbles(seed, 8, 40_000) for seed in range(300 * part, 300 * part + 300)) >= 150
+
+
+# Faults on purpose --------------------------------------------------------------------------------------------------------
+
+
+def smaller_memory(patch: pytest.MonkeyPatch) -> None:
+    """The relaxation takes it that there is a unit less than there is."""
+    made = Relaxation.__init__
+
+    def init(self: Relaxation, *arguments: object) -> None:
+        made(self, *arguments)  # type: ignore[arg-type]
+        self.capacity -= 1
+
+    patch.setattr(Relaxation, "__init__", init)
+
+
+def everything_lies_through(patch: pytest.MonkeyPatch) -> None:
+    """The relaxation takes it that what a stage makes was there before it."""
+    patch.setattr(StageModel, "_made", lambda self, stage, value: 0)
+
+
+def never_recompute(patch: pytest.MonkeyPatch) -> None:
+    """Paging claims its bounds where recomputing pays."""
+    patch.setattr("pebbler.solver.paging.paging_solver.recomputation_never_pays", lambda problem: True)
+
+
+def every_order_is_forced(patch: pytest.MonkeyPatch) -> None:
+    """Paging claims its bounds where recomputing pays and the order is free."""
+    never_recompute(patch)
+    patch.setattr("pebbler.solver.paging.paging_solver.order_is_forced", lambda graph: True)
+
+
+def higher_floor(patch: pytest.MonkeyPatch) -> None:
+    """What every plan pays on a cache is stated a twentieth too high."""
+    total, runs = _Floor.total, _Floor.runs
+    patch.setattr(_Floor, "total", lambda self: 1.05 * total(self))
+    patch.setattr(_Floor, "runs", lambda self: 1.05 * runs(self))
+
+
+def all_come_back_twice(patch: pytest.MonkeyPatch) -> None:
+    """Nodes of a chain that do not stay are taken to come back twice."""
+    module = sys.modules["pebbler.solver.chain.general"]
+    come_back = module.come_back
+    patch.setattr(module, "come_back", lambda chain: 2 * come_back(chain))
+
+
+def every_recurrence_is_proven(patch: pytest.MonkeyPatch) -> None:
+    """Chains of uneven nodes are taken to be solved exactly by their recurrence."""
+    module = sys.modules["pebbler.solver.chain"]
+    patch.setattr(module, "is_exact", lambda chain: True)
+
+
+def no_second_runs(patch: pytest.MonkeyPatch) -> None:
+    """The pebble game leaves out second runs that pay."""
+    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    patch.setattr(module, "_prices_of_running_again", lambda problem, *_: np.full(len(problem.graph.ops), np.inf))
+
+
+def heavy_tails(patch: pytest.MonkeyPatch) -> None:
+    """The pebble game's estimate counts one more after every op."""
+    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    tails = module._tails
+    patch.setattr(module, "_tails", lambda *arguments: 1.0 + tails(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("attack", "fault", "first"),  # and a seed that is not far before one that shows it
+    [
+        (attack_recomputation, smaller_memory, 0),
+        (attack_recomputation, everything_lies_through, 0),
+        (attack_paging, never_recompute, 60),
+        (attack_paging, every_order_is_forced, 0),
+        (attack_cache_orders, higher_floor, 0),
+        (attack_chains, all_come_back_twice, 0),
+        (attack_chains, every_recurrence_is_proven, 0),
+        (attack_pebbles, no_second_runs, 120),
+        (attack_pebbles, heavy_tails, 0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:a fault in pebbler")
+def test_a_fault_on_purpose_is_found(
+    monkeypatch: pytest.MonkeyPatch, attack: Attack, fault: Callable[[pytest.MonkeyPatch], None], first: int
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises(AssertionError, match="seed"):
+        sum(attack(seed) for seed in range(first, first + 400))
