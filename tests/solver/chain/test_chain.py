@@ -324,3 +324,16 @@ def test_uniform_chains_at_any_prices(monkeypatch, length, red, compute, store, 
     assert solved.bound <= least <= solved.energy
     if store == load or solved.status == "optimal":
         assert (solved.energy, solved.status) == (least, "optimal")
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (1, 2, 1, 1, 1)])
+@pytest.mark.parametrize("start", ["slow", "both"])
+@pytest.mark.parametrize("forward", [1, 5])
+def test_the_first_node_may_come_back_where_no_other_can(monkeypatch, sizes, start, forward):
+    """It starts in slow memory, and nothing can be stored: 0.1.0 overlooked that it can be loaded again."""
+    monkeypatch.setattr(general, "SEARCHED", 0)
+    for fast in (3, 4):
+        chain = Chain(sizes, (0, *(forward,) * 4), (1,) * 5, (math.inf,) * 5, (2,) * 5, fast, start=start)
+        least, solved = naive_energy(chain), solve_general(chain)
+        assert solved.bound <= least <= solved.energy
+        assert solved.status != "optimal" or solved.energy == least

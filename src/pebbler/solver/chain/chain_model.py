@@ -137,8 +137,13 @@ class Chain:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether every node is like every other, N_0's store aside (it may be in slow memory from the start)."""
+        """Whether every node is like every other, N_0's store aside (it may be in slow memory from the start).
+
+        Not so where N_0 can come back from slow memory and no other node can get there.
+        """
         n = self.length
+        if n > 1 and math.isinf(self.store[1]) and math.isfinite(self.store_of_first + self.load[0]):
+            return False
         return (
             len(set(self.sizes)) == 1
             and len(set(self.forward[1:])) == 1

@@ -71,7 +71,8 @@ def is_exact(chain: Chain) -> bool:
     if len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1 or not grains(chain)[2]:
         return False
     stores, loads = set(chain.store[1:n]), set(chain.load[:n])
-    if all(math.isinf(store + load) for store, load in zip(chain.store[:n], chain.load[:n], strict=True)):
+    there = (chain.store_of_first, *chain.store[1:n])  # what it costs to have each in slow memory
+    if all(math.isinf(store + load) for store, load in zip(there, chain.load[:n], strict=True)):
         return True
     if len(loads) != 1 or len(stores) > 1 or chain.store_of_first > min(stores, default=math.inf):
         return False
