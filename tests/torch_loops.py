@@ -1083,6 +1083,106 @@ RIGHT["adafactor, clipped"] = lambda: longer(rule=torch.optim.Adafactor, d=1.5, 
 RIGHT["adafactor, foreach"] = lambda: longer(rule=torch.optim.Adafactor, d=1.5, foreach=True, lr=0.9, eps=(1e-3, 5.0))
 
 
+class Checkpointed(Skipping):
+    """The same, with the draws inside of what is checkpointed: the backward pass draws them again."""
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(lambda x, layer=layer: x if torch.rand([]) < 0.4 else x + layer(x), x, use_reentrant=False)
+        return self.head(x)
+
+
+BRANCHING["layers left out, checkpointed"] = lambda: simple(Checkpointed(""))
+
+
+class Buffered(nn.Module):
+    """Looks at a counter in a buffer."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.inner, self.look = mlp(), look
+        self.register_buffer("count", torch.tensor(0))
+        self.register_buffer("table", torch.arange(3.0))
+
+    def forward(self, x):
+        self.count += 1
+        return self.look(self, self.inner(x))
+
+
+BRANCHING["something every third step"] = lambda: simple(Buffered(lambda m, out: out * 2 if m.count % 3 == 0 else out))
+BRANCHING["a warm-up counted in a buffer"] = lambda: simple(Buffered(lambda m, out: out / 2 if m.count < 3 else out))
+RIGHT["a counter in a tensor"] = lambda: simple(Buffered(lambda m, out: out * torch.clamp((1 + m.count) / 10, max=0.3)))
+RIGHT["a number in a buffer"] = lambda: simple(Buffered(lambda m, out: out * float(m.table[2]) + m.table[1].item()))
+REFUSED["a counter as a number"] = (
+    lambda: simple(Buffered(lambda m, out: out * min(0.9, (1 + m.count.item()) / 10))), r"torch_loops.py:\d+: .*value of a tensor"
+)  # fmt: skip
+REFUSED["a counter made a float"] = (
+    lambda: simple(Buffered(lambda m, out: out / float(m.count))), r"torch_loops.py:\d+: .*value of a tensor"
+)  # fmt: skip
+REFUSED["a mean over all batches"] = (lambda: simple(mlp(nn.BatchNorm1d(8, momentum=None))), r"value of a tensor")
+REFUSED["a mask that shapes follow from"] = (
+    lambda: simple(loss=lambda out: out[out > 0].mean()),
+    r"depends on values.*torch\.where",
+)
+REFUSED["layers left out by Python"] = (
+    lambda: simple(loss=lambda out: out.mean() if random.random() < 0.5 else out.sum()), r"draws from Python's random.*torch\.rand"
+)  # fmt: skip
+
+
+@right
+def an_optimizer_in_the_backward_pass():
+    model = mlp()
+    optimizers = {param: torch.optim.AdamW([param], lr=0.01) for param in model.parameters()}
+
+    def hook(param):
+        optimizers[param].step()
+        optimizers[param].zero_grad()
+
+    for param in model.parameters():
+        param.register_post_accumulate_grad_hook(hook)
+
+    def step(x):
+        value = model(x).square().mean()
+        value.backward()
+        return value
+
+    def tensors():
+        return [*model.parameters(), *(list(o.state[p].values()) for p, o in optimizers.items() if p in o.state)]
+
+    return Loop(step, batches((5, 6)), tensors)
+
+
+@right
+def a_signal_and_its_spectrum():
+    window = torch.hann_window(8)
+
+    def loss(out):
+        spectrum = torch.stft(out.reshape(1, -1), 8, 4, window=window, return_complex=True)
+        return torch.istft(spectrum * 2, 8, 4, window=window).square().mean() + spectrum.abs().log1p().mean()
+
+    return simple(loss=loss)
+
+
+@right
+def gradients_of_every_sample():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(x):
+        def loss(params, row):
+            return torch.func.functional_call(model, params, (row[None],)).square().mean()
+
+        params = {key: value.detach() for key, value in model.named_parameters()}
+        grads = torch.func.vmap(torch.func.grad(loss), (None, 0))(params, x)
+        optimizer.zero_grad()
+        for key, param in model.named_parameters():
+            param.grad = grads[key].mean(0)
+        optimizer.step()
+        return sum(grad.square().sum() for grad in grads.values())
+
+    return Loop(step, batches((5, 6)), lambda: state_of(model, optimizer))
+
+
 @branching
 def a_branch_on_an_argument():
     model = mlp()
@@ -1236,6 +1336,22 @@ RIGHT["ctc"] = aligned
 REFUSED["ctc, lists"] = (lambda: aligned(as_lists=True), r"torch_loops.py:\d+: pass the lengths to ctc_loss as tensors")
 RIGHT["ctc, sum"] = lambda: aligned(reduction="sum", zero_infinity=True)
 BRANCHING["ctc, other lengths"] = lambda: aligned(longest=(4, 5, 3, 5, 4), reduction="none")
+
+
+@right
+def a_stale_gradient():
+    """A parameter that the model no longer uses keeps its gradient, and the optimizer goes on with it."""
+    model, unused = mlp(), nn.Parameter(torch.ones(3))
+    unused.grad = torch.ones(3)
+    optimizer = torch.optim.AdamW([unused, *model.parameters()], lr=0.01)
+
+    def step(x):
+        value = model(x).square().mean()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), unused, unused.grad])
 
 
 # Numbers read from tensors, to return them -------------------------------------------------------------------------------
@@ -1440,6 +1556,13 @@ PARTS: dict[str, dict[str, Any]] = {
         "seed": lambda out, state: (torch.manual_seed(5), functional.dropout(out, 0.3))[1],
         "numpy": lambda out, state: out * float(np.random.rand()),
         "python": lambda out, state: out * random.random(),
+        "left out": lambda out, state: out if torch.rand([]) < 0.5 else functional.dropout(out, 0.5),
+        "left out by its own": lambda out, state: out if torch.rand(2, generator=state.generator).max() < 0.6 else -out,
+        "drawn number": lambda out, state: out * 2 if torch.rand(1).item() < 0.5 else out + torch.rand(4),
+        "spectrum": lambda out, state: torch.fft.fft(out + torch.rand(())).real,
+        "pairs": lambda out, state: torch.view_as_real(torch.view_as_complex(out.reshape(5, 2, 2)).conj() * 1j).flatten(
+            1
+        ),
         "checkpoint": lambda out, state: checkpoint(lambda x: functional.dropout(x * 2, 0.5), out, use_reentrant=False),
     },
     "number": {
@@ -1448,6 +1571,9 @@ PARTS: dict[str, dict[str, Any]] = {
         "tensor": lambda out, state: out * torch.tensor(float(state.count)),
         "counted": lambda out, state: (_count(state), out * (2 if state.count % 3 == 0 else 1))[1],
         "table": lambda out, state: out * state.tables[state.count % 2],
+        "third": lambda out, state: (state.ticks.add_(1), out * 2 if state.ticks % 3 == 0 else out)[1],
+        "ticks": lambda out, state: out * state.ticks.add_(1).clamp(max=3),
+        "ticks read": lambda out, state: out * state.ticks.add_(1).item(),
         "mask": lambda out, state: out * 2 if (state.mask > 0).all() else out,
     },
     "gradients": {
@@ -1455,6 +1581,16 @@ PARTS: dict[str, dict[str, Any]] = {
         "set to zero": lambda optimizer, state: optimizer.zero_grad(set_to_none=False),
         "accumulated": lambda optimizer, state: None,
         "every other": lambda optimizer, state: optimizer.zero_grad() if state.count % 2 == 0 else None,
+    },
+    "result": {
+        "tensor": lambda value, out: value,
+        "number": lambda value, out: value.item(),
+        "several": lambda value, out: {
+            "loss": 2 * value.item() + 1,
+            "out": out.detach(),
+            "right": (out > 0).sum().item(),
+        },
+        "branch": lambda value, out: value if value.item() < 1e9 else out,
     },
     "change": {
         "nothing": lambda state, model, optimizer: None,
@@ -1480,24 +1616,27 @@ class State:
     def __init__(self) -> None:
         self.count, self.scale = 0, 1.0
         self.tables, self.mask = [torch.ones(4), torch.full((4,), 2.0)], torch.ones(4)
-        self.generator = torch.Generator().manual_seed(3)
+        self.generator, self.ticks = torch.Generator().manual_seed(3), torch.tensor(0)
 
 
 def put_together(choices: dict[str, str], when: int) -> Loop:
     """Return the loop of some choices among `PARTS`, one of each; the change happens before step number `when`."""
-    rule, layer, noise, number, gradients, change = (PARTS[name][choices[name]] for name in PARTS)
+    rule, layer, noise, number, gradients, result, change = (PARTS[name][choices[name]] for name in PARTS)
     model, state = mlp(layer()), State()
     optimizer = rule(model.parameters())
 
     def step(x):
         gradients(optimizer, state)
-        value = number(noise(model(x), state), state).square().mean()
+        out = number(noise(model(x), state), state)
+        value = out.square().mean()
         value.backward()
         optimizer.step()
-        return value
+        return result(value, out)
 
     def between(count):
         if count == when:
             change(state, model, optimizer)
 
-    return Loop(step, batches((5, 6)), lambda: [*state_of(model, optimizer), state.generator.get_state()], between)
+    return Loop(
+        step, batches((5, 6)), lambda: [*state_of(model, optimizer), state.generator.get_state(), state.ticks], between
+    )

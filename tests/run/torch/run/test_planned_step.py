@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
-from pebbler.errors import InputError  # noqa: E402
+from pebbler.errors import InputError, PebblerError  # noqa: E402
 from pebbler.solver.problem import Impossible  # noqa: E402
 
 
@@ -234,3 +234,49 @@ def test_a_cached_plan_is_json_that_the_commands_read(tmp_path):
     pt.step(training.step, device="cpu", cache=tmp_path)(*training.batches[0])
     (file,) = tmp_path.iterdir()
     assert "moves" in json.loads(file.read_text())
+
+
+def test_gradients_that_were_not_kept_are_missed():
+    """Calls that throw old gradients away leave none; a call that adds to them says so instead of training otherwise."""
+
+    class Trainer:
+        def __init__(self):
+            torch.manual_seed(0)
+            self.model, self.adds = torch.nn.Linear(4, 2), False
+            self.rule = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        def step(self, x):
+            if not self.adds:
+                self.rule.zero_grad()
+            loss = self.model(x).square().mean()
+            loss.backward()
+            self.rule.step()
+            return loss
+
+    def train(step, trainer):
+        losses = []
+        for number in range(6):
+            trainer.adds = number % 3 != 0
+            losses.append(step(torch.ones(3, 4) * number).item())
+        return losses
+
+    trainer = Trainer()
+    eager = train(trainer.step, trainer)
+    trainer = Trainer()
+    with pytest.raises(PebblerError, match="keep_grads=True"):
+        train(pt.step(trainer.step, device="cpu"), trainer)
+    trainer = Trainer()
+    fast = pt.step(trainer.step, device="cpu", keep_grads=True, strict=True)
+    assert train(fast, trainer) == eager
+    assert len(fast.plans) == 2
+    # Also where the plan that adds was there first.
+    trainer = Trainer()
+    fast = pt.step(trainer.step, device="cpu", strict=True)
+    trainer.adds = True
+    fast(torch.ones(3, 4))
+    fast(torch.ones(3, 4))
+    trainer.adds = False
+    fast(torch.ones(3, 4))
+    trainer.adds = True
+    with pytest.raises(PebblerError, match="keep_grads=True"):
+        fast(torch.ones(3, 4))

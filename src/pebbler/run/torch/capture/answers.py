@@ -84,11 +84,13 @@ class Answers:
         return _certain_answer(self.record, number) is not None or self._known(number, dtype) is not None
 
     def _known(self, number: int, dtype: torch.dtype) -> tuple[torch.Tensor, EarlyValues] | None:
-        known = self.value(number) if not (dtype.is_floating_point or dtype.is_complex) else None
+        known = self.value(number) if not dtype.is_complex else None
         if known is None or dtype == torch.bool:
             return known
-        # Whole numbers from arguments and draws are lengths and the like, other ones in every batch.
-        return None if known[1].generators or any(place[0] == "arg" for _, place in known[1].places) else known
+        # Numbers from arguments and draws are lengths and the like, and counters count: others in every batch.
+        early = known[1]
+        changing = early.changed & {storage for storage, _ in early.places}
+        return None if changing or early.generators or any(place[0] == "arg" for _, place in early.places) else known
 
     def look(self, number: int, dtype: torch.dtype) -> Any:
         """Return what the step finds when it looks at a tensor of one element."""
@@ -138,12 +140,26 @@ class Answers:
         questions = self.record.questions
         if not questions:
             return
+        self._refuse_counters()
         self.record.early = self._calls.values([(q.position, q.number) for q in questions], questions)
         if self.record.early is None:
             raise InputError(
                 f"{questions[0].where}: the step branches on a value that depends on whether a GradScaler leaves the optimizer "
                 "out; train without the scaler, or without a plan"
             )
+
+    def _refuse_counters(self) -> None:
+        """Refuse looks at numbers that the step changes afterwards: every step would need a plan of its own."""
+        changed = {s for call in self.record.calls for s in (*call.mutates, *call.statistics)}
+        for question in self.record.questions:
+            if question.name is not None or isinstance(question.answer, bool):
+                continue
+            early = self._calls.values([(question.position, question.number)])
+            if early is not None and changed & {storage for storage, _ in early.places}:
+                raise InputError(
+                    f"{question.where}: the step looks at the value of a tensor that it changes later; use the tensor itself, or "
+                    "keep the number outside of the step and pass it as a tensor"
+                )
 
 
 def _certain_answer(record: Record, number: int) -> bool | None:

@@ -108,6 +108,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             return float(self.item(args[0]))  # a tensor among the operands of an operator that takes a number
         if func is aten._local_scalar_dense.default:
             return self._answer(args[0])
+        if func is aten.equal.default:
+            return self._equal(*args)
         if name in RESIZING:
             raise InputError(f"{user_line()}: {name} changes how much memory a tensor has; a plan needs fixed sizes")
         paused = pause_watch()
@@ -136,7 +138,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             raise InputError(refusal()) from None
         except DynamicOutputShapeException as error:
             raise InputError(
-                f"{user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes"
+                f"{user_line()}: the shape of the result of {error.func} depends on values; a plan needs fixed shapes: "
+                "multiply by a mask, or choose with torch.where"
             ) from None
         except RuntimeError as error:
             if not isinstance(error, UnsupportedOperatorException) and "fake impl" not in str(error):
@@ -257,6 +260,13 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
     def _answer(self, tensor: torch.Tensor) -> Any:
         """Return the value of a tensor that the step asks for, where it can be known before every step."""
         return self.answers.look(self.seen.entry(tensor).reference.number, tensor.dtype)
+
+    def _equal(self, one: torch.Tensor, other: torch.Tensor) -> Any:
+        """Return the answer to the question whether two tensors are equal."""
+        if one.shape != other.shape:
+            return False
+        same = self.__torch_dispatch__(aten.eq.Tensor, (), (one, other))
+        return self._answer(self.__torch_dispatch__(aten.all.default, (), (same,)))
 
     def next_item(self) -> str:
         """Return a name for a number that is read from a tensor."""

@@ -127,8 +127,7 @@ class EarlyCalls:
         if sum(self.record.storages[s].bytes for call in calls for s in call.makes) > _MOST_BYTES:
             return False
         return not any(
-            call.backward
-            or call.scalar is not None
+            call.scalar is not None
             or call.unless is not None
             or (not self._traced and any(type(x) is float and self._is_traced(x) for x in call.leaves))
             for call in calls

@@ -33,6 +33,7 @@ from pebbler.run.torch.capture.step_state import StepState
 __all__ = ["Recording", "no_collection", "record_phases"]
 
 _MOST_PHASES = 4
+_GENERATORS = ("Python's random generator", "numpy's random generator")
 
 
 class Recording(NamedTuple):
@@ -142,6 +143,11 @@ class _Session:
     def _refuse(self, changes: list[Change]) -> None:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
         where = self.code.line_that_stores(changes[0].name) or line_of(self.state.step)
+        if changes[0].name in _GENERATORS:
+            raise InputError(
+                f"{where}: the step draws from {changes[0].name}, which a plan would not do; draw with torch (torch.rand([]) < p "
+                "may decide a branch), or outside of the step and pass what was drawn as a tensor"
+            )
         raise InputError(
             f"{where}: the step changes something besides tensors, which a plan would not do: {changes[0]}{more}; do that "
             "outside of the step, or run one step before planning if it happens only once"
@@ -170,7 +176,7 @@ def _roots(state: StepState) -> list[tuple[str, Any]]:
     numpy_random: Any = np.random.mtrand._rand
     arguments = [(f"argument {i}", leaf) for i, leaf in enumerate(state.leaves)]
     python_random: Any = random._inst
-    generators = [("Python's random generator", python_random), ("numpy's random generator", numpy_random)]
+    generators = list(zip(_GENERATORS, (python_random, numpy_random), strict=True))
     return [("step", state.step), *arguments, *generators, *hooks]
 
 

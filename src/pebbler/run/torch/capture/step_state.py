@@ -91,6 +91,10 @@ class StepState:
                 return ("tensor", i)
             if other.grad is tensor:
                 return ("grad", i)
+        if not tensor.requires_grad:
+            owner = next((o for row in self._owners.values() for o in row if o.is_leaf and o.grad is tensor), None)
+            if owner is not None:  # only the optimizer uses it, so the gradient is seen first
+                return ("grad", self._append(owner))
         if isinstance(tensor, FakeTensor) and any(recorder.number_of(tensor) is not None for recorder in self._made):
             raise InputError(
                 "the step uses a tensor that an earlier step made and left somewhere pebbler does not look; "
@@ -102,11 +106,15 @@ class StepState:
             owner = next((other for other in known if _same_memory(other, tensor)), None)
             if owner is not None and owner is not tensor:
                 return self.locate(owner)
-        self._tensor_index[id(tensor)] = len(self.tensors)
+        return ("tensor", self._append(tensor))
+
+    def _append(self, tensor: torch.Tensor) -> int:
+        number = len(self.tensors)
+        self._tensor_index[id(tensor)] = number
         self.tensors.append(tensor)
         if tensor.is_leaf and tensor.requires_grad:
-            self._grads[len(self.tensors) - 1] = tensor.grad
-        return ("tensor", len(self.tensors) - 1)
+            self._grads[number] = tensor.grad
+        return number
 
     def know_tensors(self, found: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Note the tensors that can be reached from the step."""
@@ -176,7 +184,7 @@ class StepState:
         numbers = self._state_numbers()
         scaling = recorded_scalers(self.scalers, recorder.only_if_zero)
         with (
-            self._hooks(scalars),
+            self._hooks(recorder),
             eager_answers(),
             recorded_generators(recorder),
             scaling,
@@ -259,8 +267,9 @@ class StepState:
                     self._found[id(value)] = ("group", number, g, key)
 
     @contextmanager
-    def _hooks(self, scalars: Scalars) -> Any:
+    def _hooks(self, recorder: CallRecorder) -> Any:
         traced: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        listening: list[ItemReader] = []
         replaced: list[tuple[dict[str, Any], str]] = []  # functions of Python that would look at numbers
 
         def before(optimizer: Optimizer, *_: Any) -> None:
@@ -275,7 +284,10 @@ class StepState:
                 if fixed_settings(group) != self.hyper[number][g]:
                     raise InputError("the step changes the optimizer's settings; do that between steps")
             # Any values do: the step runs on tensors without numbers.
-            traced.extend(traced_groups(optimizer, scalars, number))
+            traced.extend(traced_groups(optimizer, recorder.scalars, number))
+            if not torch._C._len_torch_function_stack():  # in a hook of the backward pass no mode is active
+                listening.append(ItemReader(recorder))
+                listening[-1].__enter__()
             namespace = getattr(inspect.unwrap(type(optimizer).step), "__globals__", {})
             for name, function in (("max", largest), ("min", smallest)):
                 if name not in namespace:
@@ -287,6 +299,8 @@ class StepState:
                 group.update(before)
             for namespace, name in replaced:
                 del namespace[name]
+            if listening and torch._C._len_torch_function_stack():
+                listening.pop().__exit__(None, None, None)
             traced.clear()
             replaced.clear()
 
@@ -294,6 +308,7 @@ class StepState:
         try:
             yield
         finally:
+            listening.clear()  # an error in the backward pass has ended them
             after(None)
             for hook in hooks:
                 hook.remove()

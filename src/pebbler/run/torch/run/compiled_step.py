@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch
+
 from pebbler.errors import InputError, quoted
 from pebbler.game.moves import Compute, Move
 from pebbler.referee.judgement import require_legal
@@ -95,6 +97,21 @@ class CompiledStep:
     def running(self) -> bool:
         """Whether a call is under way, or has failed so late that it may have changed something."""
         return self._runner is not None and self._runner.running
+
+    def check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Raise `InputError` if the plan is not for this call."""
+        if self._runner is not None:
+            self._runner.check(args, keywords)
+
+    @property
+    def accumulates(self) -> list[torch.Tensor]:
+        """The parameters whose gradients it adds to what earlier calls have left."""
+        return [] if self._runner is None else self._runner.accumulates
+
+    @property
+    def forgets(self) -> list[torch.Tensor]:
+        """The parameters whose gradients are not kept after a call."""
+        return [] if self._runner is None else self._runner.forgets
 
     @property
     def host_bytes(self) -> int:

@@ -90,6 +90,10 @@ def step(
     return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
 
 
+class GradientsForgotten(PebblerError):
+    """A call needs gradients that an earlier one left, and that its plan did not keep; nothing was changed."""
+
+
 @dataclass
 class _Variants:
     """The plans for one structure of arguments, each under the conditions and for the branches that its capture found."""
@@ -104,6 +108,7 @@ class PlannedStep:
     def __init__(self, function: Callable[..., Any], options: StepOptions, cache: Path | None, strict: bool) -> None:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
         self._variants: dict[tuple[Any, ...], _Variants] = {}
+        self._forgotten: dict[int, torch.Tensor] = {}  # parameters whose gradients some plan has not kept
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -120,7 +125,7 @@ class PlannedStep:
         variants = self._variants.setdefault(_form(args, kwargs), _Variants())
         for fast in variants.plans:
             try:
-                return fast(*args, **kwargs)
+                return self._run(fast, args, kwargs)
             except PlanDiffers as error:
                 self._give_up(variants, error)
                 variants.plans.clear()
@@ -135,13 +140,25 @@ class PlannedStep:
             return self.function(*args, **kwargs)
         variants.plans.insert(0, made)
         try:
-            return made(*args, **kwargs)
+            return self._run(made, args, kwargs)
         except (PlanDiffers, InputError) as error:
             if made.running:
                 raise
             self._give_up(variants, error)
             variants.plans.remove(made)
             return self.function(*args, **kwargs)
+
+    def _run(self, fast: CompiledStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plan, unless it adds to gradients that the plan of an earlier call has not kept."""
+        if any(id(tensor) in self._forgotten and tensor.grad is None for tensor in fast.accumulates):
+            fast.check(args, kwargs)  # it may be another plan's turn
+            raise GradientsForgotten(
+                "the step now adds to gradients that an earlier call left in .grad, and the plan of that call did not keep them; "
+                "use pt.step(..., keep_grads=True)"
+            )
+        result = fast(*args, **kwargs)
+        self._forgotten |= {id(tensor): tensor for tensor in fast.forgets}
+        return result
 
     def _give_up(self, variants: _Variants, error: PebblerError) -> None:
         """Run the step as it is from now on where no plan fits, and say why."""

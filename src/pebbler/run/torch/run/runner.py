@@ -105,6 +105,7 @@ class Runner:
         read = {place for phase in captured.phases for place in phase.entry if place[0] == "grad"}
         made = {place for phase in captured.phases for place in phase.record.binds if place[0] == "grad"}
         self._transient = [self.state.tensors[place[1]] for place in sorted(made - read)]
+        self.accumulates = [self.state.tensors[place[1]] for place in sorted(read)]  # into what earlier steps have left
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
@@ -137,6 +138,13 @@ class Runner:
         """Forget old gradients: the step throws them away before it makes new ones, and until then they take no room."""
         for tensor in self._transient:
             tensor.grad = None
+
+    @property
+    def forgets(self) -> list[torch.Tensor]:
+        """The parameters whose gradients are not kept after the step."""
+        kept = {place for phase in self.captured.phases for place in phase.binds}
+        numbers = {id(tensor): i for i, tensor in enumerate(self.state.tensors)}
+        return [tensor for tensor in self._transient if ("grad", numbers[id(tensor)]) not in kept]
 
     def phase(self) -> Phase:
         """Return the phase that the next call runs."""
