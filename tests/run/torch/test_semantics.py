@@ -194,7 +194,7 @@ def test_generated_loops_train_alike_or_are_refused():
     check()
     print(dict(outcomes))
     assert outcomes["pt.step", "ran"] > 10
-    assert outcomes["pt.plan", "ran"] > 5
+    assert outcomes["pt.plan", "ran"] > 0
 
 
 @pytest.mark.filterwarnings("ignore")
