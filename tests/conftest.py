@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pebbler.game.plan import Plan
+from pebbler.solver import solve
 from pebbler.solver.warm_up import PARTS, warm_up
 
 # The same cases on every run: a failure that comes and goes helps nobody.
@@ -22,3 +26,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile kernels before any test runs: on all cores, once, and with no test that hears of it."""
     if not hasattr(session.config, "workerinput"):
         warm_up(PARTS)
+
+
+@pytest.fixture(scope="session")
+def flagship(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Plan:
+    """The notes' step as the solver tiles it, with its activations computed a second time; solved once for all processes."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if hasattr(request.config, "workerinput") else folder
+    with (folder / "flagship.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "flagship.json").exists():
+            solve("mlp:n=20,hidden=1000", "notes", quick=True, time_limit=None).save(folder / "flagship.json")
+    return Plan.load(folder / "flagship.json")

@@ -331,12 +331,6 @@ def random_schedule(seed: int) -> Plan | None:
     return replace(plan, steady=rng.random() < 0.5)
 
 
-@pytest.fixture(scope="module")
-def flagship() -> Plan:
-    """The notes' step as the solver tiles it: its activations are computed a second time."""
-    return solve("mlp:n=20,hidden=1000", "notes", quick=True, time_limit=None)
-
-
 def units_in_stack(plan: Plan) -> list[list[int]]:
     """Return how many units each level holds after every number of moves, line by line from the rules of the LRU stack."""
     machine, flow = plan.machine.in_unit(plan.graph.unit), plan.graph.dataflow

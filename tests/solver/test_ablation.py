@@ -14,7 +14,7 @@ from pebbler.workloads import chain
 
 
 def test_every_freedom_is_worth_something() -> None:
-    search = solve_search("mlp:n=20,hidden=1000", "notes", time_limit=8)
+    search = solve_search("mlp:n=20,hidden=1000", "notes", time_limit=4)
     rows = {row.name: row for row in compare(search, references=compared_orders())}
     assert rows["program order"].energy == 12743390
     assert rows["note 000, fused"].energy is None
@@ -35,7 +35,7 @@ def test_every_freedom_is_worth_something() -> None:
 
 
 def test_every_freedom_of_a_paged_plan_costs_no_more() -> None:
-    search = solve_search("mlp:n=20,hidden=200", "notes-explicit", tile="none", time_limit=6)
+    search = solve_search("mlp:n=20,hidden=200", "notes-explicit", tile="none", time_limit=3)
     rows = compare(search, tile="none")
     energies = [row.energy for row in rows[:1] + rows[2:]]
     assert all(after <= before for before, after in pairwise(energies))
