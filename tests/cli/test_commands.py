@@ -393,6 +393,11 @@ def test_damaged_plans_are_judged_or_refused(cli, tmp_path, cases):
     assert len(seen) >= 2
 
 
+def test_a_wrong_time_limit_is_quoted_as_it_was_given(cli):
+    assert "got -1" in wrong(cli, "solve", "note-mlp", "--time-limit", "-1", "--report", "page.html")
+    assert "got nan" in wrong(cli, "solve", "note-mlp", "--time-limit", "nan")
+
+
 def test_a_plan_with_a_strange_meta_has_no_numbers(cli, tmp_path):
     data = json.loads(note_plan(tmp_path, "standard").read_text())
     for meta in ({"parts": 0.5}, {"parts": [[]]}, {"gather": None}, {"gather": []}, {"parts": [{"meta": []}]}):

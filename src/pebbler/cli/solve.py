@@ -81,7 +81,7 @@ def solve(
     if least_capacity:
         _show_least_capacity(graph, options, json)
         return
-    kept = min(0.5 * options.time_limit, _PAGE * (report is not None) + _PLOT * (plot is not None))
+    kept = min(0.5 * max(0.0, options.time_limit), _PAGE * (report is not None) + _PLOT * (plot is not None))
     work = _Solving(graph, options, compare, options.time_limit - kept)
     files = WrittenFiles()
 

@@ -276,6 +276,8 @@ def test_energy_scales_with_the_prices():
         ({"length": 5, "red": 3, "compute": math.inf}, "compute must be"),
         ({"length": 5, "red": math.nan}, "red must be"),
         ({"length": 5, "red": 0}, "red must be"),
+        ({"length": 5, "red": math.inf}, "red must be"),
+        ({"length": 10**11, "red": 3}, "length must be at most 10,000,000 layers, got 100,000,000,000"),
     ],
 )
 def test_bad_numbers_are_refused(arguments, message):

@@ -25,6 +25,7 @@ __all__ = ["Chain", "ChainParts", "chain_graph", "chain_machine", "chain_parts",
 _COLUMNS = ("size", "forward", "backward", "store", "load")
 # Splits are kept as 16-bit numbers, and tables over segments grow with the square of the length.
 GENERAL_LENGTH = 5000
+MOST_LAYERS = 10_000_000  # of a chain whose nodes are alike: a few gigabytes, and minutes
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Chain:
     ) -> Chain:
         """Return note 001's chain: nodes of one unit, every forward and backward step the same, every store and load too."""
         whole_number("length", length, 1)
+        if length > MOST_LAYERS:
+            raise InputError(f"length must be at most {MOST_LAYERS:,} layers, got {length:,}")
         whole_number("red", red, 0 if adjoint else 1)
         store, load = io if store is None else store, io if load is None else load
         backward = compute if backward is None else backward
@@ -164,7 +167,7 @@ class Chain:
 
 def whole_number(name: str, value: float, least: int) -> None:
     """Refuse a count that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or value != value or value != int(value) or value < least:
+    if isinstance(value, bool) or not math.isfinite(value) or value != int(value) or value < least:
         raise InputError(f"{name} must be a whole number >= {least}, got {value}")
 
 
