@@ -393,6 +393,27 @@ def test_damaged_plans_are_judged_or_refused(cli, tmp_path, cases):
     assert len(seen) >= 2
 
 
+def test_no_file_is_written_over_another_or_over_what_is_read(cli, tmp_path):
+    note_mlp().save(tmp_path / "graph.json")
+    before = (tmp_path / "graph.json").read_bytes()
+    given = ["solve", "graph.json", "--machine", "notes-recency"]
+    assert "graph.json is what is read" in wrong(cli, *given, "-o", tmp_path / "graph.json")
+    assert "page.html is written already" in wrong(cli, *given, "-o", "page.html", "--report", "./page.html")
+    (tmp_path / "sizes.csv").write_text("size\n1\n1\n1\n")
+    assert "sizes.csv is what is read" in wrong(cli, "chain", "--sizes", "sizes.csv", "-o", "sizes.csv")
+    assert (tmp_path / "graph.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.json", "sizes.csv"]
+
+
+@pytest.mark.parametrize("arguments", [["machines"], ["machines", "--json"], ["chain", "--length", "9", "--red", "3"]])
+def test_an_answer_that_cannot_be_printed_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pebbler", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (2, "error: the answer could not be printed: No space left on device\n")
+
+
 def test_a_wrong_time_limit_is_quoted_as_it_was_given(cli):
     assert "got -1" in wrong(cli, "solve", "note-mlp", "--time-limit", "-1", "--report", "page.html")
     assert "got nan" in wrong(cli, "solve", "note-mlp", "--time-limit", "nan")

@@ -5,6 +5,8 @@ Command modules import what they need when they run, so that `pebbler --help` st
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Annotated
 
@@ -28,6 +30,8 @@ from pebbler.cli.workloads import workloads
 from pebbler.errors import InputError, PebblerError, one_line
 
 __all__ = ["app", "main"]
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # for what is printed
 
 app = typer.Typer(
     name="pebbler",
@@ -66,7 +70,11 @@ def main() -> None:
     Ctrl-C ends it with status 130: see `interruption`.
     """
     try:
-        run_command(lambda: app(prog_name="pebbler"))
+        try:
+            run_command(lambda: app(prog_name="pebbler"))
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except InputError as error:
         sys.stderr.write(f"error: {one_line(str(error))}\n")
         sys.exit(2)
@@ -76,3 +84,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; nobody is left to tell
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        sys.stderr.write(f"error: the answer could not be printed: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would try once more, and complain
+        sys.exit(2)

@@ -72,7 +72,7 @@ def chain(
     """
     from pebbler.cli.interruption import hold
     from pebbler.cli.output import emit_json, progress
-    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json, require_plot
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_apart, require_json, require_plot
     from pebbler.errors import InputError
 
     curve = curve or plot is not None
@@ -82,6 +82,8 @@ def chain(
         )
     if options.adjoint and (compare or curve):
         raise InputError("--compare, --curve and --plot are for note 001's game: leave out --adjoint")
+    for read in (options.sizes, options.costs):
+        require_apart(read, output, plot)
     require_json(output, json)
     require_plot(plot)
     files = WrittenFiles()

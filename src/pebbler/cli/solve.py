@@ -73,8 +73,9 @@ def solve(
     Example: pebbler solve mlp:n=20,hidden=1000 --machine notes --time-limit 60 -o plan.json
     """
     from pebbler.cli.interruption import hold
-    from pebbler.cli.written_files import WrittenFiles, require_json, require_page, require_plot
+    from pebbler.cli.written_files import WrittenFiles, require_apart, require_json, require_page, require_plot
 
+    require_apart(graph, output, report, plot)
     require_json(output, json)
     require_page(report)
     require_plot(plot)

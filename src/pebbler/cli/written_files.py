@@ -9,7 +9,7 @@ from pebbler.cli.output import tell
 from pebbler.errors import InputError
 from pebbler.files import STANDARD_STREAM, require_writable
 
-__all__ = ["WrittenFiles", "goes_to_stdout", "require_json", "require_page", "require_plot"]
+__all__ = ["WrittenFiles", "goes_to_stdout", "require_apart", "require_json", "require_page", "require_plot"]
 
 
 def goes_to_stdout(path: Path | None) -> bool:
@@ -32,6 +32,17 @@ def require_plot(path: Path | None) -> None:
 def require_page(path: Path | None) -> None:
     """Raise what writing a page there would raise after the work."""
     require_writable(path, ".html", ".htm", what="a page")
+
+
+def require_apart(read: str | Path | None, *written: Path | None) -> None:
+    """Raise if a file would be written over by another, or over what the command reads."""
+    seen = {} if read is None or not Path(read).is_file() else {Path(read).resolve(): "is what is read"}
+    for path in written:
+        if path is None or goes_to_stdout(path):
+            continue
+        if path.resolve() in seen:
+            raise InputError(f"{path} {seen[path.resolve()]}: name another file")
+        seen[path.resolve()] = "is written already"
 
 
 class WrittenFiles:
