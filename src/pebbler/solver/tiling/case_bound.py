@@ -15,6 +15,7 @@ from pebbler.solver.tiling.capacity_lp import CapacityLP, ElementClass
 from pebbler.solver.tiling.element_prices import ElementPrices, Reads
 from pebbler.solver.tiling.liveness import Axes, Elements, Liveness, Readers
 from pebbler.solver.tiling.tile_cases import TileCase
+from pebbler.solver.tiling.tile_products import TileProduct, largest_piece, tile_products
 
 __all__ = ["CaseBound", "CaseFamily"]
 
@@ -34,6 +35,10 @@ class CaseFamily:
         self.costs = math.fsum(self.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
         values = range(self.flow.values)
         self.reads = [self.elements.reads(value) for value in values]
+        self.reads_apart = [
+            [self.elements.shared(op, value) for op in self.elements.readers[value]] for value in values
+        ]
+        self.products = list(tile_products(self.elements)) if problem.machine.line == 1 else []
         self.summed = [self.elements.summed(value) for value in values]
         self.cutting = {group: self.elements.cutting(group) for group in set(self.elements.group)}
         # What shares a storage is found where that was touched before.
@@ -74,7 +79,7 @@ class CaseBound:
             case.tiles(axes) if maker != NONE else 0
             for axes, maker in zip(family.summed, self.flow.value_maker, strict=True)
         ]
-        self.least_price, self.credit = self._raise_prices()
+        self._raise_prices()
 
     def floor(self) -> float:
         """Return the bound without a barrier: the touches that no element can avoid."""
@@ -97,14 +102,58 @@ class CaseBound:
         of_tile = self.family.prices.of_tile
         return [(n, of_tile(units)) for n, units in ((count, full), (size - count, rest)) if n]
 
-    def _raise_prices(self) -> tuple[dict[int, float], Fraction]:
-        """Return per group of ops a price that its reads are counted at, at the least, and what that counts too much.
+    def _raise_prices(self) -> None:
+        """Choose prices that reads are counted at, at the least: by groups of ops, or for the values of a product.
+
+        Either way some reads are counted too high, and `credit` is taken off for that (docs/tiling.md, docs/products.md).
+        """
+        self.least_price, self.credit, most = self._raised_groups(frozenset())
+        self.least_of_value: dict[int, float] = {}
+        prices, room = self.family.program.found_within
+        for product in self.family.products if len(prices) > 1 else ():
+            least, over, gain = self._raised_product(product, prices, room)
+            if gain <= 0:
+                continue
+            groups, credit, others = self._raised_groups(frozenset(product.values))
+            if gain + others > most:
+                most = gain + others
+                self.least_price, self.credit = groups, credit + over
+                self.least_of_value = dict.fromkeys(product.values, least)
+        for value in self.least_of_value:
+            # Copies into the cheapest levels are among the reads from outside of them that have been counted.
+            self.tiles[value] = [(count, tile.entries_paid()) for count, tile in self.tiles[value]]
+
+    def _raised_product(
+        self, product: TileProduct, prices: list[float], room: list[int]
+    ) -> tuple[float, Fraction, float]:
+        """Return the price for the reads of a product's values, what that counts too much, and what is left of the gain."""
+        piece = largest_piece(product, self.elements, self.case)
+        reads: list[tuple[int, float]] = []
+        for value in product.values:
+            # As many as any classes may count, whichever readers they take for one.
+            number = sum(self.case.tiles(axes) for axes in self.family.reads_apart[value])
+            number += max(0, self.writes[value] - 1)
+            reads += [(number * count, tile.cheapest_read) for count, tile in self.tiles[value]]
+        total = sum(number for number, _ in reads)
+        best, least, over, credit = 0.0, 0.0, Fraction(), Fraction()
+        for at in range(1, 2 if self.problem.machine.management == "explicit" else len(prices)):
+            inside = total - min(total, product.outside_reads(room[at - 1], piece))
+            over += (Fraction(prices[at]) - Fraction(prices[at - 1])) * inside
+            gain = sum(number * (prices[at] - floor) for number, floor in reads if floor < prices[at]) - float(over)
+            if gain > best:
+                best, least, credit = gain, prices[at], over
+        return least, credit, best
+
+    def _raised_groups(self, skipped: frozenset[int]) -> tuple[dict[int, float], Fraction, float]:
+        """Return per group of ops a price that its reads are counted at, what that counts too much, and what is gained.
 
         Of what one piece reads only so much is found in the fast levels: so many reads, in all pieces, are counted too high.
         """
         prices, room = self.family.program.found_within
         found: dict[int, list[tuple[int, float]]] = {}
         for value in self.values if len(prices) > 1 else ():
+            if value in skipped:
+                continue
             numbers = {group: self._most(axes) for group, axes in self.family.reads[value].items()}
             if self.writes[value] > 1:
                 maker = self.elements.group[int(self.flow.value_maker[value])]
@@ -114,7 +163,7 @@ class CaseBound:
                     (number * count, tile.cheapest_read) for count, tile in self.tiles[value]
                 )
         chosen: dict[int, float] = {}
-        credit = Fraction()
+        credit, gained = Fraction(), 0.0
         for group, reads in found.items():
             ops, axes = self.family.cutting[group]
             pieces = ops * self.case.most_tiles(axes)
@@ -125,24 +174,28 @@ class CaseBound:
                 if gain > best:
                     best, chosen_at = gain, at
             if chosen_at:
-                chosen[group] = prices[chosen_at]
+                chosen[group], gained = prices[chosen_at], gained + best
                 for at in range(chosen_at):
                     credit += (Fraction(prices[at + 1]) - Fraction(prices[at])) * pieces * room[at]
-        return chosen, credit
+        return chosen, credit, gained
 
     def _most(self, readers: set[Axes]) -> int:
         """Return how often a group of ops reads a value at least: as often as that of them which reads it most."""
         return max(self.case.tiles(axes) for axes in readers)
 
-    def _reads(self, readers: Readers) -> Reads:
-        return Reads(tuple((self._most(axes), self.least_price.get(group, 0.0)) for group, axes in readers.items()))
+    def _reads(self, value: int, readers: Readers) -> Reads:
+        return Reads(tuple((self._most(axes), self._counted_at(value, group)) for group, axes in readers.items()))
+
+    def _counted_at(self, value: int, group: int) -> float:
+        """Return the least price that reads of a value by a group of ops are counted at."""
+        return self.least_of_value.get(value, self.least_price.get(group, 0.0))
 
     def _adding(self, value: int) -> Reads:
         """Return the reads of a sum by the pieces that go on with it."""
         if self.writes[value] <= 1:
             return Reads()
         group = self.elements.group[int(self.flow.value_maker[value])]
-        return Reads(((self.writes[value] - 1, self.least_price.get(group, 0.0)),))
+        return Reads(((self.writes[value] - 1, self._counted_at(value, group)),))
 
     def _classes(self, barrier: Liveness) -> Iterator[ElementClass]:
         """Yield what every element must cost, by where it is at the barrier and at the end of the step."""
@@ -165,14 +218,16 @@ class CaseBound:
         first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
         update = int(flow.value_destroyer[first])
         kind = problem.graph.tensors[tensor].kind
-        early, late, other = map(self._reads, barrier.readers[first])
-        afterwards = self._reads(self.family.reads[last]) if last != first else Reads()
+        early, late, other = (self._reads(first, readers) for readers in barrier.readers[first])
+        afterwards = self._reads(last, self.family.reads[last]) if last != first else Reads()
         wraps = problem.steady and (kind == "param" or problem.machine.management != "explicit")
         start = None if wraps else self.family.prices.start_state(problem, tensor)
         takes_end = wraps or (self.family.prices.ends_priced and update != NONE)
         alive = bool(late) or (update == NONE and kind == "param")
         # The update must read what it overwrites, and nothing else may be written with it: else a write could stand for a read.
         alone = update != NONE and first in elements.op_reads[update] and elements.writes_alone(update)
+        # Reads beyond those that are counted make up for what a product counts too much, and cannot be counted here as well.
+        alone &= first not in self.least_of_value
         pair = wraps and alive and takes_end and alone and bool(early) and not afterwards
         counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
         reads = early.number + other.number, late.number + other.number
@@ -191,10 +246,10 @@ class CaseBound:
         crosses = barrier is not None and maker in barrier.before and bool(barrier.readers[value][1])
         for count, prices in self.tiles[value]:
             if barrier is None or not crosses:
-                price = prices.passing(self._reads(self.family.reads[value]), writes, adding)
+                price = prices.passing(self._reads(value, self.family.reads[value]), writes, adding)
                 yield ElementClass(count, np.array([[price]]))
                 continue
-            early, late, other = map(self._reads, barrier.readers[value])
+            early, late, other = (self._reads(value, readers) for readers in barrier.readers[value])
             table = prices.across(early, late, other, writes, adding)
             takes = np.ones(table.shape[1], np.bool_)
             if self.elements.can_rerun(maker):
@@ -209,5 +264,7 @@ class CaseBound:
         total = 0.0
         for read, ratio, axes in self.elements.recomputing(value):
             cheapest = min((prices.cheapest_read for _, prices in self.tiles[read]), default=0.0)
+            if read in self.least_of_value:  # what more it costs is counted with the product
+                cheapest = self.family.program.found_within[0][0]
             total += float(ratio / self.case.share(axes)) * cheapest
         return total

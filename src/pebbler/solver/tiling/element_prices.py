@@ -53,6 +53,9 @@ class ElementPrices(Protocol):
     def of_tile(self, units: int) -> ElementPrices:
         """Return the prices for elements of tiles of at least so many units: they are moved and touched whole."""
 
+    def entries_paid(self) -> ElementPrices:
+        """Return the prices for elements of which copies into the cheapest levels are counted as reads elsewhere."""
+
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Return the state in which a value that does not wrap around starts."""
 
@@ -100,6 +103,10 @@ class CachePrices:
             self._known[floor]._known = self._known
         return self._known[floor]
 
+    def entries_paid(self) -> CachePrices:
+        """Return the same: nothing is copied on caches."""
+        return self
+
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Nothing has been touched: the last level."""
         return self.levels - 1
@@ -145,13 +152,14 @@ class ExplicitPrices:
 
     ends_priced = False
 
-    def __init__(self, machine: Machine, units: int = 1) -> None:
-        self.machine, self.fastest = machine, machine.operands == "fastest"
+    def __init__(self, machine: Machine, units: int = 1, *, entries_paid: bool = False) -> None:
+        self.machine, self.fastest, self.units = machine, machine.operands == "fastest", units
         read, self.write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
         self.levels = len(read)
         self.fits = tuple(bool(room >= units) for room in pricing.capacities(machine).tolist())
         self._known = {self.fits: self}
         self._stays: dict[Reads, Floats] = {}
+        self._paid: ExplicitPrices | None = None
         sets = [[at for at in range(self.levels) if mask >> at & 1] for mask in range(1, 1 << self.levels)]
         self.held = np.array([[at in held for at in range(self.levels)] for held in sets])
         source = np.array([min(read[at] for at in held) for held in sets])
@@ -161,12 +169,15 @@ class ExplicitPrices:
         self.reading = np.where(self.held[:, 0], 0.0, np.inf) if self.fastest else source
         # Copies add a level, from the cheapest level held; drops are free; then all ways from set to set.
         legal = np.array([all(self.fits[at] for at in held) for held in sets])
+        lowest, *higher = sorted(set(read.tolist()))
+        step = higher[0] - lowest if entries_paid and higher else 0.0  # of a copy from outside of the cheapest levels
         self.path = np.full((len(sets), len(sets)), np.inf)
         for s in np.flatnonzero(legal).tolist():
             for at in range(self.levels):
                 if not self.fits[at]:
                     continue
-                self.path[s, (s + 1 | 1 << at) - 1] = 0.0 if self.held[s, at] else source[s] + self.write[at]
+                less = step if source[s] > lowest and read[at] == lowest else 0.0
+                self.path[s, (s + 1 | 1 << at) - 1] = 0.0 if self.held[s, at] else source[s] + self.write[at] - less
                 if self.held[s, at] and (s + 1) & ~(1 << at):
                     self.path[s, ((s + 1) & ~(1 << at)) - 1] = 0.0
         for via in range(len(sets)):
@@ -179,6 +190,12 @@ class ExplicitPrices:
             self._known[fits] = ExplicitPrices(self.machine, units)
             self._known[fits]._known = self._known
         return self._known[fits]
+
+    def entries_paid(self) -> ExplicitPrices:
+        """Return the prices less what copies into the cheapest levels have been counted for as reads from outside of them."""
+        if self._paid is None:
+            self._paid = ExplicitPrices(self.machine, self.units, entries_paid=True)
+        return self._paid
 
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Return the set of levels that a value starts in."""

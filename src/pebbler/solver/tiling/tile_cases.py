@@ -148,6 +148,14 @@ class TileCase:
             units *= one.least if one is not None else 1 if axis in self.loose else extent
         return (count, units) if tensor.axes is not None else (tensor.size, tensor.size)
 
+    def largest(self, tensor: Tensor, whole: Iterable[str]) -> int:
+        """Return how large the part of a tensor that one piece touches is at most, if the piece has all of some axes."""
+        units = 1
+        for axis, extent in tensor.axes or ():
+            one = self.ranges.get(axis)
+            units *= extent if one is None or axis in whole else one.most
+        return units if tensor.axes is not None else tensor.size
+
     def smallest(self, tensor: Tensor) -> int:
         """Return how large every tile of a tensor is at least."""
         units = 1

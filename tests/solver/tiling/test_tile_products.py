@@ -1,0 +1,154 @@
+"""Products that are cut into tiles of few elements: no plan reads less from outside than the bound says."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from pebbler.errors import PebblerError
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
+from pebbler.game.tile_meta import tile_of
+from pebbler.game.transform import tile
+from pebbler.referee.judgement import check
+from pebbler.solver.paging.sequence_search import PagingSearch
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.case_bound import CaseBound
+from pebbler.solver.tiling.liveness import Elements
+from pebbler.solver.tiling.tile_cases import TileCase
+from pebbler.solver.tiling.tile_products import largest_piece, tile_products
+from pebbler.solver.tiling.tiling_bound import CaseSearch, tiled_bound
+from pebbler.workloads import attention, mlp
+
+
+def random_product(rng: random.Random) -> tuple[Graph, dict[str, int]]:
+    """Return a product of two matrices, perhaps with a bias, a batch, a second product, a pointwise op, an update; and tiles."""
+    extents = {axis: rng.randint(2, 7) for axis in "ijk"} | {"h": rng.choice([1, 1, 2])}
+    graph = Graph("product", unit="pebble")
+    batch = "h" if extents["h"] > 1 else ""
+
+    def tensor(name: str, axes: str, kind: str) -> None:
+        shape = [(axis, extents[axis]) for axis in axes]
+        graph.tensor(name, int(np.prod([extent for _, extent in shape], dtype=np.int64)), kind, axes=shape)  # type: ignore[arg-type]
+
+    kinds = ["param", "input"]
+    tensor("A", batch + "ik", rng.choice(kinds))
+    tensor("B", batch + "kj", rng.choice(kinds))
+    tensor("bias", "j", "param")
+    more = rng.random() < 0.4
+    tensor("C", batch + "ij", "temp" if more else "output")
+    added = ["bias"] if rng.random() < 0.3 else []
+    graph.op("times", ["A", "B", *added], ["C"], meta={"adds": added} if added else {})
+    if more:
+        tensor("D", batch + "ij", "output")
+        graph.op("point", ["C"], ["D"], pointwise=rng.random() < 0.5)
+    if rng.random() < 0.3:
+        tensor("E", batch + "ij", "output")
+        graph.op("again", ["A", "B"], ["E"])
+    if graph.tensor_named("A").kind == "param" and rng.random() < 0.4:
+        graph.op("update", ["A"], ["A"], pointwise=True)
+    sizes = {axis: rng.randint(1, 3) for axis in "ijk" if rng.random() < 0.85}
+    return graph, {axis: size for axis, size in sizes.items() if size < extents[axis]}
+
+
+def loop_orders(graph: Graph, rng: random.Random) -> list[list[int]]:
+    """Return the ops in loops over their tiles: every nesting, back and forth along axes that are not summed over."""
+    found = []
+    for axes in permutations("ijk"):
+        snake = rng.random() < 0.7
+
+        def place(op: int, axes: tuple[str, ...] = axes, snake: bool = snake) -> tuple[object, ...]:
+            known = tile_of(graph.ops[op])
+            at = {axis: known.at[axis][0] if known is not None and axis in known.at else 0 for axis in "ijk"}
+            row, turned = [], False
+            for axis in axes:
+                row.append(-at[axis] if snake and turned and axis != "k" else at[axis])
+                turned ^= bool(at[axis] % 2)
+            return (*row, op)
+
+        first = [op for op in range(len(graph.ops)) if graph.ops[op].name.startswith("times")]
+        found.append([*sorted(first, key=place), *(op for op in range(len(graph.ops)) if op not in set(first))])
+        found.append(sorted(range(len(graph.ops)), key=place))
+    return found
+
+
+def random_levels(rng: random.Random, management: str) -> Machine:
+    """Return two or three levels of which the first holds a few elements."""
+    levels = [Level("near", rng.choice([0, 1, 5]), rng.choice([0, 0, 1]), capacity=rng.randint(2, 16))]
+    if rng.random() < 0.4:
+        levels.append(Level("middle", rng.choice([2, 8, 20]), rng.choice([0, 2]), capacity=rng.randint(8, 60)))
+    levels.append(Level("far", rng.choice([10, 30, 100]), rng.choice([0, 0, 10])))
+    return Machine("m", "pebble", tuple(levels), management, "any", rng.choice(["own", "reuse"]))  # type: ignore[arg-type]
+
+
+def attack(seed: int, management: str) -> tuple[bool, float] | None:
+    """Hold the bound against plans in loop order; return whether a product raised it, and how near it is."""
+    rng = random.Random(seed)
+    graph, sizes = random_product(rng)
+    levels, steady = random_levels(rng, management), rng.random() < 0.5
+    problem = Problem.of(graph, levels, steady=steady)
+    form = graph
+    for axis, size in sizes.items():
+        form = tile(form, axis, size)
+    best = float("inf")
+    own = problem.transformed(form)
+    for order in loop_orders(form, rng):
+        try:
+            if management == "lru":
+                plan = Plan(form, levels, Moves.computes(form, levels, order), steady=steady, source=graph)
+            else:
+                paging = PagingSearch(own, lambda: 1.0)
+                paged = paging.page(np.array(order, np.int64))
+                if paged is None:
+                    continue
+                plan = paging.plan(paging.improve(paged, 1))
+        except PebblerError:
+            continue  # an order that cannot be
+        judgement = check(plan)
+        if judgement.legal:
+            best = min(best, judgement.energy)
+    if best == float("inf"):
+        return None
+    for bound in (tiled_bound(problem, sizes=sizes), tiled_bound(problem, 300)):
+        assert bound.energy <= best, f"seed {seed}: {best} is below {bound}"
+    case = TileCase.of_sizes(graph, sizes)
+    search = CaseSearch(problem, sizes)
+    search.run(0)
+    raised = bool(CaseBound(search._family(case), case).least_of_value)
+    return raised, tiled_bound(problem, sizes=sizes).energy / best if best else 1.0
+
+
+@pytest.mark.parametrize("management", ["lru", "explicit"])
+def test_no_plan_of_a_tiled_product_is_below_its_bound(management):
+    found = [one for one in (attack(seed, management) for seed in range(40)) if one is not None]
+    assert len(found) >= 30
+    assert sum(raised for raised, _ in found) >= 5  # products matter in some of them
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("management", ["lru", "explicit"])
+@pytest.mark.parametrize("chunk", range(10, 40))
+def test_no_plan_of_thousands_of_tiled_products_is_below_its_bound(management, chunk):
+    for seed in range(chunk * 100, (chunk + 1) * 100):
+        attack(seed, management)
+
+
+def test_products_are_found_by_their_axes():
+    step = mlp(n=20, hidden=1000, batch=32)
+    (only,) = tile_products(Elements(step))
+    assert step.ops[only.op].name == "fwd_linear1"
+    assert only.points == 20 * 1000 * 32
+    case = TileCase.of_sizes(step, {"hidden": 4, "n": 7, "batch": 4})
+    assert largest_piece(only, Elements(step), case) == 28 + 28 + 16
+    names = [attention().ops[one.op].name for one in tile_products(Elements(attention()))]
+    assert names == ["fwd_q", "fwd_k", "fwd_v"]
+
+
+def test_small_tiles_of_a_batch_read_more_than_their_operands_once_per_piece():
+    problem = Problem.of(mlp(n=20, hidden=1000, batch=32), machine("notes"))
+    assert tiled_bound(problem, sizes={"hidden": 4, "n": 7, "batch": 4}).energy > 10.8e6  # 9,870,420 without products
