@@ -28,7 +28,9 @@ from pebbler.workloads import attention, mlp
 
 def random_product(rng: random.Random) -> tuple[Graph, dict[str, int]]:
     """Return a product of two matrices, perhaps with a bias, a batch, a second product, a pointwise op, an update; and tiles."""
-    extents = {axis: rng.randint(2, 7) for axis in "ijk"} | {"h": rng.choice([1, 1, 2])}
+    plain = rng.random() < 0.4  # nothing but a product of single elements: there the bound is nearest
+    extents = {axis: rng.randint(4, 9) if plain else rng.randint(2, 7) for axis in "ijk"}
+    extents["h"] = 1 if plain else rng.choice([1, 1, 2])
     graph = Graph("product", unit="pebble")
     batch = "h" if extents["h"] > 1 else ""
 
@@ -40,19 +42,19 @@ def random_product(rng: random.Random) -> tuple[Graph, dict[str, int]]:
     tensor("A", batch + "ik", rng.choice(kinds))
     tensor("B", batch + "kj", rng.choice(kinds))
     tensor("bias", "j", "param")
-    more = rng.random() < 0.4
+    more = not plain and rng.random() < 0.4
     tensor("C", batch + "ij", "temp" if more else "output")
     added = ["bias"] if rng.random() < 0.3 else []
     graph.op("times", ["A", "B", *added], ["C"], meta={"adds": added} if added else {})
     if more:
         tensor("D", batch + "ij", "output")
         graph.op("point", ["C"], ["D"], pointwise=rng.random() < 0.5)
-    if rng.random() < 0.3:
+    if not plain and rng.random() < 0.3:
         tensor("E", batch + "ij", "output")
         graph.op("again", ["A", "B"], ["E"])
     if graph.tensor_named("A").kind == "param" and rng.random() < 0.4:
         graph.op("update", ["A"], ["A"], pointwise=True)
-    sizes = {axis: rng.randint(1, 3) for axis in "ijk" if rng.random() < 0.85}
+    sizes = {axis: 1 if plain else rng.randint(1, 3) for axis in "ijk" if plain or rng.random() < 0.85}
     return graph, {axis: size for axis, size in sizes.items() if size < extents[axis]}
 
 
@@ -61,14 +63,18 @@ def loop_orders(graph: Graph, rng: random.Random) -> list[list[int]]:
     found = []
     for axes in permutations("ijk"):
         snake = rng.random() < 0.7
+        block = {axis: rng.choice([1, 2, 3, 4, 99]) for axis in "ijk"}  # elements in blocks, blocks in loops
 
-        def place(op: int, axes: tuple[str, ...] = axes, snake: bool = snake) -> tuple[object, ...]:
+        def place(
+            op: int, axes: tuple[str, ...] = axes, snake: bool = snake, block: dict = block
+        ) -> tuple[object, ...]:
             known = tile_of(graph.ops[op])
             at = {axis: known.at[axis][0] if known is not None and axis in known.at else 0 for axis in "ijk"}
             row, turned = [], False
-            for axis in axes:
-                row.append(-at[axis] if snake and turned and axis != "k" else at[axis])
-                turned ^= bool(at[axis] % 2)
+            loops = [(axis, at[axis] // block[axis]) for axis in axes] + [(axis, at[axis]) for axis in axes[::-1]]
+            for axis, index in loops:
+                row.append(-index if snake and turned and axis != "k" else index)
+                turned ^= bool(index % 2)
             return (*row, op)
 
         first = [op for op in range(len(graph.ops)) if graph.ops[op].name.startswith("times")]
@@ -120,13 +126,13 @@ def attack(seed: int, management: str) -> tuple[bool, float] | None:
     search = CaseSearch(problem, sizes)
     search.run(0)
     raised = bool(CaseBound(search._family(case), case).least_of_value)
-    return raised, tiled_bound(problem, sizes=sizes).energy / best if best else 1.0
+    return raised, search.run(0).energy / best if best else 1.0
 
 
 @pytest.mark.parametrize("management", ["lru", "explicit"])
 def test_no_plan_of_a_tiled_product_is_below_its_bound(management):
-    found = [one for one in (attack(seed, management) for seed in range(40)) if one is not None]
-    assert len(found) >= 30
+    found = [one for one in (attack(seed, management) for seed in range(24)) if one is not None]
+    assert len(found) >= 18
     assert sum(raised for raised, _ in found) >= 5  # products matter in some of them
 
 

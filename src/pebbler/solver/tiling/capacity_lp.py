@@ -83,9 +83,15 @@ class _Ways:
     marks: Bools
     exact: bool  # whether prices are whole, so that sums with room prices are exact
 
-    def cheapest(self, room_prices: Floats) -> float:
-        """Return the price of the cheapest way, room included."""
-        return float((self.prices + self.marks @ room_prices).min())
+
+def _cheapest(ways: Sequence[_Ways], room_prices: Floats) -> Floats:
+    """Return per class the price of its cheapest way, room included."""
+    if not ways:
+        return np.zeros(0)
+    starts = np.cumsum([0, *(len(one.prices) for one in ways[:-1])])
+    marks = np.concatenate([one.marks for one in ways])
+    total = np.concatenate([one.prices for one in ways]) + marks @ room_prices
+    return np.asarray(np.minimum.reduceat(total, starts))
 
 
 class CapacityLP:
@@ -174,7 +180,7 @@ class CapacityLP:
             tried = [prices]
         else:
             tried = [*known, np.zeros(len(limits))]
-        found = [np.array([way.cheapest(prices) for way in ways]) for prices in tried]
+        found = [_cheapest(ways, prices) for prices in tried]
         best = max(
             range(len(tried)), key=lambda k: float(counts @ found[k] - units @ tried[k]) if len(classes) else 0.0
         )

@@ -68,10 +68,10 @@ class CaseFamily:
 
 
 class CaseBound:
-    """One case of tilings."""
+    """One case of tilings; with or without what its products must read."""
 
-    def __init__(self, family: CaseFamily, case: TileCase) -> None:
-        self.family, self.case = family, case
+    def __init__(self, family: CaseFamily, case: TileCase, *, products: bool = True) -> None:
+        self.family, self.case, self.with_products = family, case, products
         self.elements, self.flow, self.problem = family.elements, family.flow, family.problem
         self.values = [value for value in range(self.flow.values) if value not in self.elements.vanishing]
         self.tiles = {value: self._tiles(value) for value in range(self.flow.values)}
@@ -110,7 +110,7 @@ class CaseBound:
         self.least_price, self.credit, most = self._raised_groups(frozenset())
         self.least_of_value: dict[int, float] = {}
         prices, room = self.family.program.found_within
-        for product in self.family.products if len(prices) > 1 else ():
+        for product in self.family.products if self.with_products and len(prices) > 1 else ():
             least, over, gain = self._raised_product(product, prices, room)
             if gain <= 0:
                 continue

@@ -94,6 +94,7 @@ class CachePrices:
         self.sunk_again = self.sunk[deep]  # when it is touched again
         self._reach = np.cumsum(pricing.capacities(machine)[:-1]) // machine.line
         self._known = {floor: self}
+        self._lasting: dict[tuple[Reads, Reads, Reads, bool, Reads, int | None], Floats] = {}
 
     def of_tile(self, units: int) -> CachePrices:
         """Return the prices for elements of tiles of at least so many units."""
@@ -129,6 +130,9 @@ class CachePrices:
         self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
     ) -> Floats:
         """Return the price of an element that lasts, by its level at the end of the step and at the barrier."""
+        key = (early, late, other, updated, afterwards, start)
+        if key in self._lasting:
+            return self._lasting[key]
         table, cheapest = np.zeros((self.levels, self.levels)), self.cheapest_read
         for i, j in np.ndindex(*table.shape):
             came_from = i if start is None else start
@@ -141,6 +145,7 @@ class CachePrices:
             if updated:
                 total += float(self.store[0] + (self.sunk[i] if start is not None else self.sunk_again[max(i, j)]))
             table[i, j] = total
+        self._lasting[key] = table
         return table
 
 

@@ -23,8 +23,9 @@ from pebbler.solver.tiling.tile_cases import TileCase
 __all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
 
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
-WORK = 60_000  # values of all cases looked at
+WORK = 100_000  # values of all cases looked at
 _TRIED = 3  # barriers that are tried again in every case
+_PRODUCTS = 6  # cases in a row where products may bring nothing before they are left out
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class _OpenCase:
     number: int
     case: TileCase
     solved: bool
+    products: bool  # whether what products must read was worth more than what they leave out
 
     def __lt__(self, other: _OpenCase) -> bool:
         return (self.bound.energy, self.number) < (other.bound.energy, other.number)
@@ -82,6 +84,7 @@ class CaseSearch:
         self.open: list[_OpenCase] = []
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
+        self.products_left = _PRODUCTS
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
         """Return the bound of the weakest case once so much work has been done, or no seconds are left."""
@@ -109,7 +112,7 @@ class CaseSearch:
         best: list[_OpenCase] = []
         merit = (-1.0, -1.0)
         for halves in weakest.case.splits():
-            found = [self._look_at(half, weakest.bound) for half in halves]
+            found = [self._look_at(half, weakest) for half in halves]
             energies = sorted(one.bound.energy for one in found)
             if (energies[0], energies[1]) > merit:
                 best, merit = found, (energies[0], energies[1])
@@ -129,29 +132,40 @@ class CaseSearch:
         found = sorted(family.barriers, key=lambda one: -self.useful.get(one.value, 0.0))
         return found[:count]
 
-    def _look_at(self, case: TileCase, known: TiledBound | None) -> _OpenCase:
+    def _look_at(self, case: TileCase, parent: _OpenCase | None) -> _OpenCase:
         """Return a case with a bound that is quickly found; what holds for a case that it is part of holds for it."""
         family = self._family(case)
-        bounded = CaseBound(family, case)
+        bounded = CaseBound(family, case, products=parent.products if parent is not None else True)
         self.number += 1
         self.work += len(bounded.values)
         best = TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
-        if known is not None:
+        if parent is not None:
             for barrier in self._barriers(family, 1):
                 best = self._better(best, bounded.at(barrier, solve=False), barrier)
-            best = max(best, known, key=lambda one: one.energy)
-        return _OpenCase(best, self.number, case, solved=False)
+            best = max(best, parent.bound, key=lambda one: one.energy)
+        return _OpenCase(best, self.number, case, solved=False, products=bounded.with_products)
 
     def _solve(self, one: _OpenCase, barriers: int | None) -> _OpenCase:
-        """Return a case with the bounds of its own linear programs."""
+        """Return a case with the bounds of its own linear programs, with what its products must read and without.
+
+        On caches a product's parameters are left out of those that are near both times: which is more depends on the case.
+        """
         family = self._family(one.case)
-        bounded, best = CaseBound(family, one.case), one.bound
-        for barrier in self._barriers(family, barriers):
-            self.work += 4 * len(bounded.values)
-            energy = bounded.at(barrier, solve=True)
-            self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
-            best = self._better(best, energy, barrier)
-        return _OpenCase(best, one.number, one.case, solved=True)
+        best, products = one.bound, self.products_left > 0
+        tried = [CaseBound(family, one.case, products=products)]
+        contested = bool(tried[0].least_of_value) and self.problem.steady and self.program.caches
+        if contested:
+            tried.append(CaseBound(family, one.case, products=False))
+        for bounded in tried:
+            for barrier in self._barriers(family, barriers):
+                self.work += 4 * len(bounded.values)
+                energy = bounded.at(barrier, solve=True)
+                self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
+                better = self._better(best, energy, barrier)
+                best, products = better, bounded.with_products if better is not best else products
+        if contested:
+            self.products_left = _PRODUCTS if products else self.products_left - 1
+        return _OpenCase(best, one.number, one.case, solved=True, products=products)
 
     def _better(self, best: TiledBound, energy: float, barrier: Liveness) -> TiledBound:
         if energy <= best.energy:
