@@ -51,3 +51,12 @@ def test_changed_settings_are_refused_and_a_changed_rate_is_not(planned):
         with pytest.raises(InputError, match=f"optimizer 0: {key} changed since the step was captured"):
             step(*training.batches[0])
         training.optimizer.param_groups[0][key] = before
+
+
+def test_state_that_was_there_at_capture_and_is_gone():
+    training = models.mlp(depth=2, batch=16)
+    training.step(*training.batches[0])
+    fast = pt.compile(pt.plan(training.step, training.batches[0], device="cpu"), training.step)
+    training.optimizer.state.clear()
+    with pytest.raises(InputError, match="that were there when the step was captured; plan again"):
+        fast(*training.batches[0])

@@ -203,6 +203,12 @@ class Runner:
                 if all(value is None for value in ready.fresh.read()):
                     return ready
                 break
+        else:
+            if not any(value is not None for ready in self._ready for value in ready.entry.read()):
+                raise InputError(
+                    "the optimizer has no state yet, or gradients are gone, that were there when the step was captured; plan "
+                    "again, before the first step"
+                )
         raise InputError(
             "only a part of the optimizer state or of the gradients exists; the plan covers all of it or none"
         )
