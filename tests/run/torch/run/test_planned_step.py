@@ -280,3 +280,37 @@ def test_gradients_that_were_not_kept_are_missed():
     trainer.adds = True
     with pytest.raises(PebblerError, match="keep_grads=True"):
         fast(torch.ones(3, 4))
+
+
+def test_more_branches_than_plans_run_as_they_are(monkeypatch):
+    """Known branches keep their plans, others train as the step does, and that is said once."""
+    monkeypatch.setattr("pebbler.run.torch.run.planned_step._MOST_PLANS", 2)
+
+    def train(wrap):
+        torch.manual_seed(0)
+        layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
+        rule = torch.optim.AdamW(layers.parameters(), 0.1)
+
+        def step(x):
+            rule.zero_grad()
+            for layer in layers:
+                if torch.rand([]) >= 0.4:
+                    x = x + torch.nn.functional.dropout(layer(x), 0.3)
+            loss = x.square().mean() + sum(param.sum() for param in layers.parameters()) * 0
+            loss.backward()
+            rule.step()
+            return loss
+
+        fast = wrap(step)
+        losses = [fast(torch.ones(3, 4) * number).item() for number in range(12)]
+        return [*losses, *(param.sum().item() for param in layers.parameters()), torch.rand(1).item()], fast
+
+    eager, _ = train(lambda step: step)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ours, fast = train(lambda step: pt.step(step, device="cpu", budget="1MB"))
+    assert ours == eager
+    assert len(fast.plans) == 2
+    assert ["2 plans were made" in str(warning.message) for warning in said] == [True]
+    with pytest.raises(InputError, match="2 plans were made"):
+        train(lambda step: pt.step(step, device="cpu", strict=True))
