@@ -8,8 +8,10 @@ import pebbler as pb
 from pebbler.game.tile_meta import origin
 from pebbler.game.transform import tile
 from pebbler.run.numbers import verify
+from pebbler.solver import tiling
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling import solve_tiled
+from pebbler.solver.tiling.tiling_bound import CaseSearch
 
 
 def solved(spec: str, machine: str, seconds: float | None, tile: str = "auto") -> Search:
@@ -55,3 +57,13 @@ def test_a_graph_that_is_tiled_already_is_tiled_further(name: str) -> None:
     assert len(plan.graph.ops) > len(given.ops)
     assert {origin(tensor) for tensor in plan.graph.tensors} <= set(given.tensor_names)
     assert verify(plan).largest_difference <= 1e-12
+
+
+def test_time_that_plans_leave_goes_into_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "_BOUND_SHARE", 0.0)
+    monkeypatch.setattr(tiling, "WORK", 1_500)
+    monkeypatch.setattr(tiling, "_EFFORT", (100, 100, 100, 100))
+    problem = Problem.of(pb.workloads.mlp(n=4, hidden=60, batch=8), pb.machine("notes"))
+    search = Search(problem, 1_000.0)
+    solve_tiled(search)
+    assert search.bound > 1.1 * CaseSearch(problem).run(0).energy

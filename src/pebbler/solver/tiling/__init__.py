@@ -23,6 +23,7 @@ _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
+_PATIENT = 4  # times the work on cases, where there is time for it
 _CLOSE = 0.01  # a gap that better plans close sooner than better bounds
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
@@ -73,6 +74,10 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
             if search.done:
                 return
         candidates = sorted(candidates[:count], key=lambda candidate: candidate.energy)
+    if not search.quick and (search.gap is None or search.gap > _CLOSE):  # whatever time the plans have left
+        bound = cases.run(WORK if search.time_limit is None else _PATIENT * WORK, lambda: search.remaining)
+        search.raise_bound(bound.energy, bound.proof)
+        search.cut_off |= search.remaining == 0
 
 
 def solve_orders(search: Search) -> None:
