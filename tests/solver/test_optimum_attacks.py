@@ -46,7 +46,7 @@ def test_the_optimum_lies_between_bounds_and_plans_in_thousands_of_cases(attack:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_larger_pebble_games(part: int) -> None:
-    assert sum(attack_pebbles(seed, 8, 40_000) for seed in range(300 * part, 300 * part + 300)) >= 150
+    assert sum(attack_pebbles(seed, 8, 6_000) for seed in range(100 * part, 100 * part + 100)) >= 30
 
 
 # Faults on purpose --------------------------------------------------------------------------------------------------------

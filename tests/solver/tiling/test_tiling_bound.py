@@ -110,3 +110,19 @@ def test_a_search_that_is_asked_again_goes_on_and_nothing_is_said_of_very_many_l
     levels = tuple(pb.Level(f"L{i}", i + 1, 1, capacity=9) for i in range(30))
     many = pb.Machine("many", "float32", (*levels, pb.Level("last", 99, 99)), "explicit", "any")
     assert tiled_bound(Problem.of("mlp:n=2,hidden=4", many)).energy == 0
+
+
+def test_without_time_the_first_barrier_is_all_that_is_looked_at(monkeypatch):
+    """All of them were looked at however little time there was: minutes, with hundreds of ops."""
+    problem = Problem.of("deep-mlp:n=4,hidden=4,layers=3", "notes")
+    looked_at = []
+    make = Liveness.__init__
+
+    def counted(self, *arguments):
+        looked_at.append(arguments)
+        make(self, *arguments)
+
+    monkeypatch.setattr(Liveness, "__init__", counted)
+    hasty = CaseSearch(problem).run(0, lambda: 0.0)
+    assert len(looked_at) == 1
+    assert 0 < hasty.energy <= CaseSearch(problem).run(0).energy

@@ -45,8 +45,10 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     space = TransformSpace(problem.graph)
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
     cases = CaseSearch(problem)
-    bound = cases.run(0)
+    half = search.elapsed + 0.5 * search.remaining
+    bound = cases.run(0, lambda: min(search.remaining, half - search.elapsed))
     search.raise_bound(bound.energy, bound.proof)
+    search.cut_off |= search.elapsed > half
     if problem.machine.management != "explicit":
         search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:

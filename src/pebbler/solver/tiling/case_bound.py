@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cached_property
 
@@ -30,6 +30,7 @@ class CaseFamily:
     def __init__(self, problem: Problem, prices: ElementPrices, program: CapacityLP, may_cut: Axes, cut: Axes) -> None:
         self.problem, self.prices, self.program = problem, prices, program
         self.tried: list[int] | None = None  # where there are many values: the barriers worth a look
+        self.seconds_left: Callable[[], float] = lambda: math.inf
         self.elements = Elements(problem.graph, may_cut, cut)
         self.flow = self.elements.flow
         self.costs = math.fsum(self.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
@@ -55,9 +56,14 @@ class CaseFamily:
         if self.tried is not None and flow.values > _FEW_VALUES:
             made = self.tried
         step = max(1, len(made) * flow.ops // 2_000_000)
-        found = [Liveness(self.elements, value) for value in made[::step]]
-        found = [one for one in found if one.after]
-        return sorted(found, key=lambda one: (-one.alive, one.value))[:_MOST_BARRIERS]
+        found: list[tuple[int, Liveness]] = []
+        for number, value in enumerate(made[::step]):
+            if number and self.seconds_left() <= 0:  # with fewer barriers less is proven, and nothing wrong
+                break
+            one = Liveness(self.elements, value)
+            found += [(one.alive, one)] if one.after else []
+        found.sort(key=lambda pair: (-pair[0], pair[1].value))
+        return [one for _, one in found[:_MOST_BARRIERS]]
 
     def stated(self, least: Fraction) -> float:
         """Return a bound as a number no larger than it; the next whole number where every plan costs one."""

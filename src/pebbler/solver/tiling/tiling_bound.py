@@ -10,6 +10,7 @@ and again.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -85,10 +86,11 @@ class CaseSearch:
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
         self.products_left = _PRODUCTS
+        self.seconds_left: Callable[[], float] = lambda: math.inf
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
         """Return the bound of the weakest case once so much work has been done, or no seconds are left."""
-        graph = self.problem.graph
+        graph, self.seconds_left = self.problem.graph, seconds_left
         if self.impossible:
             return TiledBound(0.0, "no energy is negative")
         if not self.open:
@@ -122,6 +124,7 @@ class CaseSearch:
         key = (case.open, case.cut)
         if key not in self.families:
             family = CaseFamily(self.problem, self.prices, self.program, *key)
+            family.seconds_left = lambda: self.seconds_left()
             if self.useful:
                 family.tried = sorted(self.useful, key=lambda value: -self.useful[value])[: 2 * _TRIED]
             self.families[key] = family
@@ -157,7 +160,9 @@ class CaseSearch:
         if contested:
             tried.append(CaseBound(family, one.case, products=False))
         for bounded in tried:
-            for barrier in self._barriers(family, barriers):
+            for number, barrier in enumerate(self._barriers(family, barriers)):
+                if number and self.seconds_left() <= 0:
+                    break
                 self.work += 4 * len(bounded.values)
                 energy = bounded.at(barrier, solve=True)
                 self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
