@@ -90,6 +90,7 @@ def twice(function):
         lambda x: [torch.nn.functional.interpolate(x[None, None], scale_factor=s) for s in (2.0, 3.0, 0.5)],
         lambda x: [x.clone().t_().contiguous(), x.clone().unsqueeze_(0) + 1],
         lambda x: [x.reshape(6, 4).reshape(-1), x.t().reshape(-1), x.view(2, 12), x[2:].view(-1)],
+        lambda x: [torch.view_as_real(torch.view_as_complex(x.view(4, 3, 2)) * 1j), torch.complex(x, x).conj() * 2],
         lambda x: [torch.sort(x, dim)[1] for dim in (0, 1)] + [x[torch.tensor([0, 1])], x.topk(2)[0]],
     ],
 )  # fmt: skip

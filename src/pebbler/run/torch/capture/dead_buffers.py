@@ -40,10 +40,35 @@ _LEAST_BYTES = 4096  # of a fused op's result: for less an extra call does not p
 _BEFORE = 4  # groups before the backward pass that count as its beginning: the loss
 
 
+class _TensorsByStorage:
+    """Which tensors of a record are views of which storage, so that moving them all takes no look at the others."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._numbers: dict[int, list[int]] = {}
+        for number, info in enumerate(record.tensors):
+            self._numbers.setdefault(info.storage, []).append(number)
+
+    def add(self, info: TensorInfo) -> int:
+        """Add a tensor to the record, and return its number."""
+        number = len(self.record.tensors)
+        self.record.tensors.append(info)
+        self._numbers.setdefault(info.storage, []).append(number)
+        return number
+
+    def move(self, source: int, target: int) -> None:
+        """Make all tensors on one storage views of another."""
+        numbers = self._numbers.pop(source, [])
+        for number in numbers:
+            self.record.tensors[number] = replace(self.record.tensors[number], storage=target)
+        self._numbers.setdefault(target, []).extend(numbers)
+
+
 def reuse_dead_operands(record: Record, groups: Sequence[CallGroup], kept: set[int]) -> list[CallGroup]:
     """Return the groups with results written over dead operands where that is safe; tensors of the record move with them."""
     first = next((i for i, group in enumerate(groups) if group.calls[0].backward), len(groups)) - _BEFORE
     last = last_uses(groups)
+    tensors = _TensorsByStorage(record)
     same: dict[int, int] = {}
     result = []
     for i, group in enumerate(groups):
@@ -56,9 +81,7 @@ def reuse_dead_operands(record: Record, groups: Sequence[CallGroup], kept: set[i
             if made in kept:
                 kept.add(over)
             same[made] = over
-            for n, info in enumerate(record.tensors):
-                if info.storage == made:
-                    record.tensors[n] = replace(info, storage=over)
+            tensors.move(made, over)
             func = _IN_PLACE[call.func][0]
             (name,) = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
             written = replace(call, func=func, kwargs={**call.kwargs, name: operand}, makes=(), mutates=(over,))
@@ -96,6 +119,7 @@ def _storage(record: Record, leaf: Any) -> int:
 def reuse_operands_of_fused(record: Record, groups: list[CallGroup], kept: set[int]) -> list[CallGroup]:
     """Write the results of fused ops in the backward pass over operands of the same shape that nothing reads afterwards."""
     last = last_uses(groups)
+    tensors = _TensorsByStorage(record)
     result: list[CallGroup] = []
     moved: dict[int, int] = {}
     for i, group in enumerate(groups):
@@ -107,7 +131,7 @@ def reuse_operands_of_fused(record: Record, groups: list[CallGroup], kept: set[i
                 if over is not None:
                     last[over] = last[made]
                     moved[made] = over
-                    group = _write_over(record, group, made, over)
+                    group = _write_over(tensors, group, made, over)
         result.append(group)
     return result
 
@@ -130,8 +154,9 @@ def _is_dense(info: TensorInfo) -> bool:
     return True
 
 
-def _write_over(record: Record, group: CallGroup, made: int, over: int) -> CallGroup:
+def _write_over(tensors: _TensorsByStorage, group: CallGroup, made: int, over: int) -> CallGroup:
     """Return the group with a last call that writes a result over an operand, of which the result's tensors then are views."""
+    record = tensors.record
     inner = len(record.storages)
     old_root = record.storages[made].root
     record.storages.append(replace(record.storages[made], root=len(record.tensors)))
@@ -141,8 +166,7 @@ def _write_over(record: Record, group: CallGroup, made: int, over: int) -> CallG
         if record.tensors[number].storage != made:
             return number
         if number not in numbers:
-            numbers[number] = len(record.tensors)
-            record.tensors.append(replace(record.tensors[number], storage=inner))
+            numbers[number] = tensors.add(replace(record.tensors[number], storage=inner))
         return numbers[number]
 
     inside(old_root)
@@ -160,11 +184,8 @@ def _write_over(record: Record, group: CallGroup, made: int, over: int) -> CallG
         calls.append(
             replace(call, args=args, kwargs=kwargs, outputs=outputs, reads=reads, makes=makes, mutates=mutates)
         )
-    target = len(record.tensors)
-    record.tensors.append(replace(record.tensors[old_root], storage=over))
-    for n, info in enumerate(record.tensors):
-        if info.storage == made:
-            record.tensors[n] = replace(info, storage=over)
+    target = tensors.add(replace(record.tensors[old_root], storage=over))
+    tensors.move(made, over)
     source = TensorRef(numbers[old_root])
     copy = Call(
         aten.copy_.default, (TensorRef(target), source), {}, TensorRef(target), (over, inner), (), (over,), backward=True,

@@ -21,6 +21,7 @@ __all__ = ["FakeResults", "Look", "results_depend_on_numbers"]
 
 aten = torch.ops.aten
 _META = torch.device("meta")
+_ELEM = "_pebbler_elem"  # where a stand-in keeps what is behind it
 _UNKNOWN_TAGS = (torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
@@ -79,12 +80,8 @@ class FakeResults:
         if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or tensor.device.type == "meta":
             return None
         look = Look.of(tensor)
-        with in_kernel_invocation_manager(self.fakes):
-            if base is None:
-                elem = torch.empty_strided(look.shape, look.stride, dtype=look.dtype, device=_META)
-            else:
-                elem = aten.as_strided.default(base, look.shape, look.stride, look.offset)
-        fake = FakeTensor(self.fakes, elem, look.device)
+        with torch._C._DisableTorchDispatch():  # a recorder may be listening
+            fake = self._make(_Output(None if base is None else 0, look), [base] if base is not None else [])
         return fake if Look.of(fake) == look else None
 
     def get(self, key: Any, operands: Sequence[torch.Tensor]) -> tuple[bool, Any]:
@@ -122,6 +119,8 @@ class FakeResults:
             return None
         look = Look.of(value)
         sources = [i for i, operand in enumerate(operands) if _storage(operand) == _storage(value)]
+        if sources and operands[sources[0]].dtype != value.dtype:
+            return None  # complex numbers as pairs of real ones, and the like
         part = _Output(sources[0] if sources else None, look)
         # What will be made from the description must be what torch made.
         twin = self._make(part, operands)
@@ -136,9 +135,20 @@ class FakeResults:
         if operand is None:
             elem = torch.empty_strided(look.shape, look.stride, dtype=look.dtype, device=_META)
         else:
+            elem = aten.as_strided.default(
+                self._without_memory(operands[operand]), look.shape, look.stride, look.offset
+            )
+        fake = FakeTensor(self.fakes, elem, look.device)
+        fake.__dict__[_ELEM] = elem
+        return fake
+
+    def _without_memory(self, fake: torch.Tensor) -> torch.Tensor:
+        """Return the plain tensor on the device "meta" behind a stand-in, or a view of all of it."""
+        elem: torch.Tensor | None = fake.__dict__.get(_ELEM)
+        if elem is None:
             with in_kernel_invocation_manager(self.fakes):
-                elem = aten.as_strided.default(operands[operand], look.shape, look.stride, look.offset)
-        return FakeTensor(self.fakes, elem, look.device)
+                elem = fake.__dict__[_ELEM] = aten.alias.default(fake)
+        return elem
 
 
 def _is_new(part: _Output) -> bool:
