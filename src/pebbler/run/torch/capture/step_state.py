@@ -20,10 +20,12 @@ from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
 from pebbler.run.torch.capture.eager_answers import eager_answers
+from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.late_numbers import LateNumber
+from pebbler.run.torch.capture.optimizer_code import runs_torch_alone
 from pebbler.run.torch.capture.python_state import same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.real_layouts import RealLayouts
@@ -271,8 +273,9 @@ class StepState:
         traced: list[tuple[dict[str, Any], dict[str, Any]]] = []
         listening: list[ItemReader] = []
         replaced: list[tuple[dict[str, Any], str]] = []  # functions of Python that would look at numbers
+        paused: list[Any] = []
 
-        def before(optimizer: Optimizer, *_: Any) -> None:
+        def before(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
             if not any(known is optimizer for known in self.optimizers):
                 self.optimizers.append(optimizer)
                 number = len(self.optimizers) - 1
@@ -293,8 +296,12 @@ class StepState:
                 if name not in namespace:
                     namespace[name] = function
                     replaced.append((namespace, name))
+            if runs_torch_alone(optimizer, arguments, keywords):
+                paused.append(pause_watch())
 
         def after(optimizer: Optimizer, *_: Any) -> None:
+            while paused:
+                resume_watch(paused.pop())
             for group, before in traced:
                 group.update(before)
             for namespace, name in replaced:
