@@ -23,6 +23,7 @@ from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, Verify, compile, require_verify
+from pebbler.run.torch.run.forgotten_gradients import GradientsForgotten, stand_ins
 from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
 from pebbler.solver.problem import Impossible
 from pebbler.version import VERSION
@@ -90,10 +91,6 @@ def step(
     return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
 
 
-class GradientsForgotten(PebblerError):
-    """A call needs gradients that an earlier one left, and that its plan did not keep; nothing was changed."""
-
-
 @dataclass
 class _Variants:
     """The plans for one structure of arguments, each under the conditions and for the branches that its capture found."""
@@ -134,10 +131,10 @@ class PlannedStep:
                 if fast.running:
                     raise
         if variants.refused:
-            return self.function(*args, **kwargs)
+            return self._run_as_it_is(args, kwargs)
         made = self._plan(variants, args, kwargs)
         if made is None:
-            return self.function(*args, **kwargs)
+            return self._run_as_it_is(args, kwargs)
         variants.plans.insert(0, made)
         try:
             return self._run(made, args, kwargs)
@@ -146,18 +143,21 @@ class PlannedStep:
                 raise
             self._give_up(variants, error)
             variants.plans.remove(made)
-            return self.function(*args, **kwargs)
+            return self._run_as_it_is(args, kwargs)
 
     def _run(self, fast: CompiledStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a plan, unless it adds to gradients that the plan of an earlier call has not kept."""
         if any(id(tensor) in self._forgotten and tensor.grad is None for tensor in fast.accumulates):
             fast.check(args, kwargs)  # it may be another plan's turn
-            raise GradientsForgotten(
-                "the step now adds to gradients that an earlier call left in .grad, and the plan of that call did not keep them; "
-                "use pt.step(..., keep_grads=True)"
-            )
+            raise GradientsForgotten
         result = fast(*args, **kwargs)
         self._forgotten |= {id(tensor): tensor for tensor in fast.forgets}
+        return result
+
+    def _run_as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with stand_ins(self._forgotten.values()):
+            result = self.function(*args, **kwargs)
+        self._forgotten = {key: tensor for key, tensor in self._forgotten.items() if tensor.grad is None}
         return result
 
     def _give_up(self, variants: _Variants, error: PebblerError) -> None:
