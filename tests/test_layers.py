@@ -29,7 +29,7 @@ LAYERS = (
 )
 FRONT_DOOR = {"pebbler", "pebbler.torch", "pebbler.__main__"}
 # Stages inside a room that has more than one: each imports from those before it.
-STAGES = {"pebbler.run.torch": ("capture", "fuse", "cost", "plan", "run")}
+STAGES = {"pebbler.run.torch": ("capture", "fuse", "cost", "plan", "run", "backend")}
 
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path

@@ -6,7 +6,8 @@ One folder per stage. A stage imports itself and the stages before it, never a l
 - `fuse`: neighbouring operators become one op, and the compiler behind `torch.compile` makes kernels of such ops;
 - `cost`: what every op takes, measured here or described by a roofline (`Costs`);
 - `plan`: order, recomputation and copies to the host within a budget (`TorchPlan`);
-- `run`: the plan as a program that replaces the step (`CompiledStep`).
+- `run`: the plan as a program that replaces the step (`CompiledStep`);
+- `backend`: another door: the backend of `torch.compile`, which plans what every graph keeps for backward.
 """
 
 from __future__ import annotations

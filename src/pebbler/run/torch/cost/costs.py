@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "find_device",
     "find_link",
     "nearest_device",
+    "operator_flops",
     "roofline",
 ]
 
@@ -173,20 +174,30 @@ def _bytes(record: Record, call: Call) -> int:
 
 
 def _flops(record: Record, call: Call) -> float:
-    count = flop_registry.get(getattr(call.func, "overloadpacket", None))
-    if count is None:
-        return 0.0
-
     def meta(leaf: Any) -> Any:
         if not isinstance(leaf, TensorRef):
             return leaf
         info = record.tensors[leaf.number]
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
-    args, kwargs, out = map_leaves(meta, (call.args, call.kwargs, call.outputs))
-    if "scaled_dot_product" in call.name:
+    if getattr(call.func, "overloadpacket", None) not in flop_registry:
+        return 0.0  # before operands are made for nothing
+    return operator_flops(call.func, *map_leaves(meta, (call.args, call.kwargs, call.outputs)))
+
+
+def operator_flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> float:
+    """Return how many flops a call takes; tensors may be on the device `meta`, only their shapes are read.
+
+    >>> x = torch.empty(10, 20, device="meta")
+    >>> operator_flops(torch.ops.aten.mm.default, [x, x.t()], {}, torch.empty(10, 10, device="meta"))
+    4000.0
+    """
+    count = flop_registry.get(getattr(operator, "overloadpacket", None))
+    if count is None:
+        return 0.0
+    if "scaled_dot_product" in str(operator):
         args = _with_all_heads(args)
-    return float(count(*args, **kwargs, out_val=out))
+    return float(count(*args, **kwargs, out_val=results))
 
 
 def _with_all_heads(args: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-__all__ = ["foreign_bytes", "measure_peak"]
+__all__ = ["PeakWatch", "foreign_bytes", "measure_peak"]
 
 
 def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") -> tuple[Any, int]:
@@ -25,28 +25,50 @@ def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") 
     >>> result.item(), 8000 <= peak < 8200
     (2000.0, True)
     """
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        result = function(*args)
-        torch.cuda.synchronize(device)
-        return result, torch.cuda.max_memory_allocated(device) - before
-    recording = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
-    with _silent_stderr():
-        recording.start()
+    watch = PeakWatch(device)
     try:
         result = function(*args)
     finally:
+        peak = watch.stop()
+    return result, peak
+
+
+class PeakWatch:
+    """The most bytes that are held above what was held at the start, from its making until `stop`; `left` is what stays at the end.
+
+    On a CPU it must be stopped by the same thread, and by the same call of autograd's engine, that made it.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.left = 0
+        self._before = 0
+        self._recording: Any = None
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            self._before = torch.cuda.memory_allocated(device)
+            return
+        self._recording = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
         with _silent_stderr():
-            recording.stop()
-    events = [e for e in recording.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        if event.device_type() == DeviceType.CPU:
-            held += event.nbytes()
-            most = max(most, held)
-    return result, most
+            self._recording.start()
+
+    def stop(self) -> int:
+        """Return the peak, and measure no longer."""
+        if self._recording is None:
+            torch.cuda.synchronize(self.device)
+            self.left = int(torch.cuda.memory_allocated(self.device)) - self._before
+            return int(torch.cuda.max_memory_allocated(self.device)) - self._before
+        with _silent_stderr():
+            self._recording.stop()
+        events = [e for e in self._recording.profiler.kineto_results.events() if e.name() == "[memory]"]
+        held = most = 0
+        for event in sorted(events, key=lambda e: e.start_ns()):
+            if event.device_type() == DeviceType.CPU:
+                held += event.nbytes()
+                most = max(most, held)
+        self.left = held
+        return most
 
 
 def foreign_bytes(tensors: Iterable[torch.Tensor], device: str) -> int:

@@ -1,0 +1,1 @@
+"""pebbler as a backend of `torch.compile`: Dynamo captures and guards, Inductor writes kernels, pebbler decides what is saved."""

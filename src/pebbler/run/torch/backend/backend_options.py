@@ -1,0 +1,77 @@
+"""What a user may tell the backend: `torch.compile(model, backend="pebbler", options={...})`, or the environment."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pebbler.errors import InputError, near_matches, quoted
+from pebbler.run.torch.plan.byte_sizes import bytes_of
+
+__all__ = ["BackendOptions"]
+
+_KNOWN = ("budget", "reserve", "time_limit")
+_LATER = ("cache", "host_budget", "objective", "offload")
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What the step may hold (`budget` in bytes, or `share` of the eager peak), bytes held besides, seconds to plan a graph."""
+
+    budget: int | None = None
+    share: float | None = None
+    reserve: int = 0
+    time_limit: float = 30.0
+
+    @property
+    def free(self) -> bool:
+        """Whether there is no budget at all."""
+        return self.budget is None and self.share is None
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any] | None, environment: Mapping[str, str] = os.environ) -> BackendOptions:
+        """Return the options that were given, checked; the budget is `PEBBLER_BUDGET` where no option names one.
+
+        >>> BackendOptions.read({"budget": "8GiB"}, {})
+        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0)
+        >>> BackendOptions.read({"reserve": "1MB"}, {"PEBBLER_BUDGET": "0.5"})
+        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0)
+        >>> BackendOptions.read({"buget": 1}, {})
+        Traceback (most recent call last):
+        ...
+        pebbler.errors.InputError: unknown option buget (did you mean budget?)
+        """
+        given = dict(options or {})
+        for name in given:
+            if name in _LATER:
+                raise InputError(f"option {name} is not there yet; known: {', '.join(_KNOWN)}")
+            if name not in _KNOWN:
+                raise InputError(f"unknown option {quoted(name)}{near_matches(str(name), _KNOWN)}")
+        budget, share = _budget(given.get("budget", environment.get("PEBBLER_BUDGET")))
+        reserve = given.get("reserve", 0)
+        seconds = given.get("time_limit", cls.time_limit)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise InputError(f"time_limit: expected seconds above 0, got {quoted(seconds)}")
+        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds))
+
+
+def _budget(given: Any) -> tuple[int | None, float | None]:
+    """Return a budget as bytes or as a share: a fraction without a unit, up to 1, is a share of the eager peak."""
+    if given is None or given == "":
+        return None, None
+    value = given
+    if isinstance(value, str) and "." in value:
+        try:
+            value = float(value)
+        except ValueError:  # it has a unit
+            return bytes_of(value), None
+    if isinstance(value, float) and value <= 1:
+        if not value > 0:
+            raise InputError(
+                f"budget: expected bytes such as 6GiB, or a share of the eager peak such as 0.5, got {quoted(given)}"
+            )
+        return None, value
+    return bytes_of(value), None

@@ -1,0 +1,93 @@
+"""The backend itself: `torch.compile(model, backend="pebbler", options={"budget": "8GiB"})`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import TracingContext, tracing
+
+from pebbler.errors import InputError, quoted
+from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.partitioner import GraphFrontier, SavedValuesPartitioner
+from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
+from pebbler.run.torch.cost.costs import nearest_device
+
+__all__ = ["pebbler"]
+
+
+def pebbler(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's as Inductor does, and save for backward what keeps the step within its budget.
+
+    Without a budget this is Inductor. Registered for `torch.compile` under the name `pebbler`, wherever pebbler is installed.
+    """
+    told = BackendOptions.read(options)
+    if mode not in (None, "default"):
+        raise InputError(f"mode {quoted(mode)} is not there yet: leave mode out")
+    if told.free:
+        return _inductor(gm, example_inputs, {})
+    places = [str(x.device) for x in example_inputs if isinstance(x, torch.Tensor)]
+    device = next((place for place in places if place.startswith("cuda")), "cpu")
+    return PlannedGraph(gm, example_inputs, told, shared_budget(device, told))
+
+
+class PlannedGraph:
+    """A compiled graph that is compiled again, with other values saved, when its budget says so."""
+
+    def __init__(
+        self, gm: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions, budget: StepBudget
+    ) -> None:
+        self._budget = budget
+        self._partitioner = SavedValuesPartitioner(nearest_device(budget.device), options.time_limit, budget.start)
+        # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
+        self._graph = copy.deepcopy(gm)
+        self._context = TracingContext.try_get()
+        self._stale = False
+        self._compiled = _inductor(gm, example_inputs, {"custom_partitioner_fn": self._partitioner})
+
+    @property
+    def frontier(self) -> GraphFrontier | None:
+        """The choices of what to save; None where the graph has no backward."""
+        return self._partitioner.frontier
+
+    def compile_again(self) -> None:
+        """Compile before the next call, with the choice that the frontier's place says then."""
+        self._stale = True
+
+    def __call__(self, *args: Any) -> Any:
+        if self.frontier is None or not torch.is_grad_enabled():
+            return self._compiled(*args)
+        if self._stale:
+            self._stale = False
+            inputs = [node.meta["example_value"] for node in self._graph.graph.nodes if node.op == "placeholder"]
+            with tracing(self._context):
+                self._compiled = _inductor(
+                    copy.deepcopy(self._graph), inputs, {"custom_partitioner_fn": self._partitioner}
+                )
+        self._budget.enter(self, args)
+        try:
+            outputs = self._compiled(*args)
+        except BaseException:
+            self._budget.abandon()
+            raise
+        self._budget.leave(outputs)
+        return outputs
+
+
+def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:
+    import torch._functorch.config as functorch_config
+    from torch._inductor.compile_fx import compile_fx
+
+    # The cache of joint graphs is asked before the partitioner and does not know what it would decide now; that of kernels is used.
+    with functorch_config.patch(enable_autograd_cache=functorch_config.enable_autograd_cache and not settings):
+        compiled: Callable[..., Any] = compile_fx(gm, inputs, config_patches=settings or None)
+    return compiled

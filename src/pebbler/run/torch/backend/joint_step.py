@@ -1,0 +1,203 @@
+"""The joint graph of forward and backward as numbers: sizes, aliases, times, what fuses and what may run again."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import partitioners
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pebbler.run.torch.cost.costs import Device, operator_flops
+
+__all__ = ["JointStep", "hinted"]
+
+_UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
+
+
+@dataclass(frozen=True)
+class JointStep:
+    """Nodes of a joint graph, by number in program order, and what a planner asks about them. Sizes are bytes, times seconds.
+
+    A node is `tangent` if it can only run in backward; any other node that backward needs is saved in forward or runs in backward.
+    """
+
+    nodes: list[fx.Node]
+    inputs: list[list[int]]
+    users: list[list[int]]
+    size: list[int]
+    tensor: list[bool]  # whether it can be saved: tuples cannot, their elements can
+    view: list[bool]  # no memory of its own
+    fusible: list[bool]  # Inductor computes it inside other kernels
+    kernel: list[bool]  # a kernel of its own
+    seconds: list[float]  # what running it again takes; nothing where it is fused into what reads it
+    placeholder: list[bool]
+    required: list[bool]  # forward's outputs need it
+    tangent: list[bool]
+    fixed: list[bool]  # must not run again: random, collective, with effects, unknown, or told so
+    again: list[bool]  # must run again: the user's own checkpointing says so
+    forward_outputs: list[int]
+    backward_outputs: list[int]
+
+    @classmethod
+    def read(cls, graph: fx.Graph, info: Any, forward_outputs: int, device: Device) -> JointStep:
+        """Return what there is to know of a joint graph that torch has classified."""
+        kinds = partitioners.get_default_op_list()
+        nodes = [node for node in graph.nodes if node.op != "output"]
+        number = {node: i for i, node in enumerate(nodes)}
+        output = next(iter(reversed(graph.nodes)))
+        out = tree_leaves(output.args[0])
+        changed = _changed_inputs(nodes, output)
+        ends = [
+            [number[n] for n in part if isinstance(n, fx.Node)]
+            for part in (out[:forward_outputs], out[forward_outputs:])
+        ]
+        closure = getattr(info, "tangents_closure", info.required_bw_nodes)
+        fusible = [_fuses(_maker(node), kinds) for node in nodes]
+        view = [bool(kinds.is_view(_maker(node))) for node in nodes]
+        users = [[number[user] for user in node.users if user in number] for node in nodes]
+        required = [info.is_required_fw(node) for node in nodes]
+        return cls(
+            nodes=nodes,
+            inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
+            users=users,
+            size=[0 if v else _bytes(node) for node, v in zip(nodes, view, strict=True)],
+            tensor=[isinstance(node.meta.get("val"), torch.Tensor) or _is_symbol(node) for node in nodes],
+            view=view,
+            fusible=fusible,
+            kernel=[
+                not fusible[i] and not view[i] and node.op == "call_function" and node.target is not operator.getitem
+                for i, node in enumerate(nodes)
+            ],
+            seconds=[
+                _seconds(node, device, fusible[i], any(not fusible[user] and not view[user] for user in users[i]))
+                for i, node in enumerate(nodes)
+            ],
+            placeholder=[node.op in ("placeholder", "get_attr") for node in nodes],
+            required=required,
+            tangent=[node in closure for node in nodes],
+            # What was read from an input before forward changed it cannot be read again.
+            fixed=[
+                node not in closure
+                and (_is_fixed(node, kinds) or any(source in changed for source in node.all_input_nodes))
+                for node in nodes
+            ],
+            again=[bool(partitioners.must_recompute(node)) for node in nodes],
+            forward_outputs=ends[0],
+            backward_outputs=ends[1],
+        )
+
+
+@cache
+def _seeded() -> frozenset[Any]:
+    """Return Inductor's random operators that compute their numbers from a seed: running them again gives the same numbers."""
+    import torch._inductor.inductor_prims
+
+    names = ("inductor_lookup_seed", "inductor_random", "inductor_randint")
+    return frozenset(getattr(torch.ops.prims, name).default for name in names if hasattr(torch.ops.prims, name))
+
+
+def _fuses(node: fx.Node, kinds: Any) -> bool:
+    return node.target in _seeded() or bool(kinds.is_fusible(node))
+
+
+def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:
+    """Return the inputs that forward changes in place, such as running means, with their views."""
+    told = [getattr(desc, "mutated_input", None) for desc in tree_leaves(output.meta.get("desc") or [])]
+    changed = {n for n in nodes if n.op == "placeholder" and n.meta.get("desc") is not None and n.meta["desc"] in told}
+    for node in nodes:
+        mutable = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        if mutable and node.args and isinstance(node.args[0], fx.Node):
+            changed.add(node.args[0])
+    kinds = partitioners.get_default_op_list()
+    for node in nodes:
+        if kinds.is_view(node) and any(source in changed for source in node.all_input_nodes):
+            changed.add(node)
+    return changed
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """Return the operator that makes a value: an element of a tuple is made with the tuple."""
+    while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node
+
+
+def _is_symbol(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _is_fixed(node: fx.Node, kinds: Any) -> bool:
+    """Return whether a node of forward must never run again."""
+    if node.op != "call_function":
+        return bool(node.op != "get_attr")  # constants are in both graphs
+    if node.target is operator.getitem or _is_symbol(node):
+        return False
+    if partitioners.must_recompute(node):
+        return False  # torch makes its random numbers repeat
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return True  # a higher-order operator: nobody knows what is in it
+    if str(node.meta.get("recompute")).endswith("MUST_SAVE"):
+        return True
+    if target in _seeded():
+        return False
+    seeded = torch.Tag.nondeterministic_seeded in target.tags or kinds.is_random(node)
+    return bool(seeded or target.namespace not in ("aten", "prims") or target._schema.is_mutable)
+
+
+def hinted(value: Any) -> Any:
+    """Return a number without symbols, asking no question that would become a guard; tensors become tensors of that size.
+
+    >>> hinted(3), hinted(torch.ones(2, 3)).device.type
+    (3, 'meta')
+    """
+    if isinstance(value, torch.Tensor):
+        shape = [hinted(n) for n in value.shape]
+        return torch.empty(shape, dtype=value.dtype, device="meta")
+    if isinstance(value, torch.SymInt):
+        hint = value.node.hint if value.node.has_hint() else None
+        return _UNKNOWN_SIZE if hint is None else int(hint)
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        return 1
+    return value
+
+
+def _bytes(node: fx.Node) -> int:
+    value = node.meta.get("val")
+    return _tensor_bytes(value) if isinstance(value, torch.Tensor) else 0
+
+
+def _tensor_bytes(value: torch.Tensor) -> int:
+    count = 1
+    for n in value.shape:
+        count *= hinted(n)
+    return count * int(value.dtype.itemsize)
+
+
+def _seconds(node: fx.Node, device: Device, fusible: bool, stored: bool) -> float:
+    """Return what running a node again takes, by a roofline of bytes and flops; a fused node pays what it reads anew and stores."""
+    if node.op != "call_function" or node.target is operator.getitem or _is_symbol(node):
+        return 0.0
+    results = _all_bytes([node.meta.get("val")])
+    read = _all_bytes([source.meta.get("val") for source in node.all_input_nodes])
+    if fusible:
+        # A reduction reads everything again; a pointwise value is made while its reader runs, and stored if that is not fused.
+        moved = read if results * 4 < read else results if stored else results / 20
+        return moved / device.bandwidth
+    args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
+    flops = operator_flops(node.target, args, kwargs, out)
+    return max(device.launch, (read + results) / device.bandwidth, flops / device.flops)
+
+
+def _operand(leaf: Any) -> Any:
+    return hinted(leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf)
+
+
+def _all_bytes(values: Sequence[Any]) -> int:
+    return sum(_tensor_bytes(value) for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor))

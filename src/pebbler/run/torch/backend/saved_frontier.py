@@ -1,0 +1,177 @@
+"""Choices of saved values from fast to small: minimum cuts at many prices of a byte, checkpoints between them, each one simulated.
+
+At a price of `p` seconds per byte, the values to save are a minimum cut: a node that runs again costs its seconds, a saved value
+its bytes times `p` (the graph of torch's own partitioner, where running again is free or forbidden, with prices). Minimum cuts know
+sums and no order, so three things are added. Checkpoints: values that cross narrow places of forward cost nothing to save, else
+backward would compute all of forward again before its first use. Mixed choices: layers alike change sides at the same price all at
+once, so a choice may follow one cut in the later part of forward and the next smaller one in the earlier part. And the peak of each
+is simulated, not added up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from ortools.graph.python import max_flow
+
+from pebbler.arrays import Ints
+from pebbler.run.torch.backend.joint_step import JointStep
+from pebbler.run.torch.backend.step_memory import SavedChoice, simulate
+
+__all__ = ["saved_frontier"]
+
+_ENDLESS = 1 << 50
+_TICKS = 1e12  # capacities are whole picoseconds
+_PRICES = [2.0**power for power in range(-9, 8, 2)]  # of what forward takes per byte that torch would save
+_CHECKPOINTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_WORTH = 0.001  # of the peak: what a slower choice must save
+_TRIES, _TRIED = 200_000, 32  # nodes simulated when values are left out one by one; values tried for each
+_PARTS = 8  # mixed choices between two neighbours
+
+
+def saved_frontier(step: JointStep, fastest: Sequence[int], time_limit: float) -> list[SavedChoice]:
+    """Return choices of growing time and falling peak; the first is `fastest`, what torch saves without a budget.
+
+    The same graph gives the same choices, unless the time limit (seconds) ends the search.
+    """
+    deadline = time.monotonic() + time_limit
+    first = simulate(step, fastest)
+    found = [first]
+    cuts = _CutGraph(step)
+    work = sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs)
+    unit = max(work, 1e-9) / max(first.bytes, 1)
+    for count in _CHECKPOINTS:
+        free = _checkpoints(step, count)
+        if count and not free:
+            break
+        for scale in _PRICES if not count else _PRICES[::2]:
+            if time.monotonic() > deadline:
+                return _pareto(found)
+            saved = cuts.solve(unit * scale, free)
+            if saved is not None:
+                found.append(simulate(step, {*saved, *free}))
+    for _ in range(2):
+        for loose, tight in pairwise(_pareto(found)):
+            for part in _mixed(loose, tight):
+                if time.monotonic() > deadline:
+                    return _pareto(found)
+                found.append(simulate(step, part))
+    found += _smaller(step, _pareto(found)[-1], deadline)
+    return _pareto(found)
+
+
+def _smaller(step: JointStep, start: SavedChoice, deadline: float) -> Iterable[SavedChoice]:
+    """Return choices of ever lower peak: the smallest so far, less the value without which the peak falls most."""
+    here, tries = start, _TRIES // len(step.nodes)
+    while True:
+        large = sorted((i for i in here.saved if not step.placeholder[i]), key=lambda i: -step.size[i])[:_TRIED]
+        tries -= len(large)
+        if tries < 0 or time.monotonic() > deadline or not large:
+            return
+        found = [simulate(step, (other for other in here.saved if other != i)) for i in large]
+        best = min((c for c in found if c.legal), key=lambda choice: (choice.peak, choice.seconds), default=here)
+        if best.peak >= here.peak:
+            return
+        here = best
+        yield here
+
+
+def _pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
+    """Return the first choice, and from those of lower peak what nothing beats in both time and peak."""
+    kept = [found[0]]
+    for choice in sorted((c for c in found[1:] if c.legal), key=lambda c: (c.seconds, c.peak, c.saved)):
+        if choice.peak < kept[-1].peak * (1 - _WORTH):
+            kept.append(choice)
+    return kept
+
+
+def _mixed(loose: SavedChoice, tight: SavedChoice) -> Iterable[set[int]]:
+    """Return choices that save what the tight one saves, and what the loose one saves late in forward: backward needs it first."""
+    more = sorted(set(loose.saved) - set(tight.saved))
+    for part in range(1, _PARTS):
+        start = len(more) * part // _PARTS
+        if 0 < start < len(more):
+            yield {*tight.saved, *more[start:]}
+
+
+def _checkpoints(step: JointStep, count: int) -> set[int]:
+    """Return the values that cross `count` narrow places of forward, spread evenly over its bytes."""
+    if not count:
+        return set()
+    order = [i for i, runs in enumerate(step.required) if runs and not step.placeholder[i]]
+    place = {node: t for t, node in enumerate(order)}
+    last = {node: max((place[u] for u in step.users[node] if u in place), default=-1) for node in order}
+    for node in reversed(order):  # a view keeps what it looks at
+        for source in step.inputs[node]:
+            if (step.view[node] or not step.tensor[source]) and source in last:
+                last[source] = max(last[source], last[node])
+    change = [0] * (len(order) + 1)
+    for node in order:
+        change[place[node]] += step.size[node]
+        change[max(last[node], place[node])] -= step.size[node]
+    width = np.cumsum(change[:-1])
+    done = np.cumsum([step.size[node] for node in order])
+    if len(order) < 2 * count:
+        return set()
+    found: set[int] = set()
+    edges = np.searchsorted(done, [done[-1] * k / (count + 1) for k in range(count + 2)])
+    half = (edges[1:] - edges[:-1]) // 2
+    for k in range(1, count + 1):
+        low, high = int(edges[k] - half[k - 1]), int(edges[k] + half[k]) + 1
+        t = low + int(np.argmin(width[low:high]))
+        crossing = [n for n in order[: t + 1] if last[n] > t and step.tensor[n] and not step.view[n] and step.size[n]]
+        found.update(n for n in crossing if not step.again[n])
+    return found
+
+
+class _CutGraph:
+    """The flow network of a step: nodes are split in two, arcs between them are what saving costs."""
+
+    def __init__(self, step: JointStep) -> None:
+        self.step = step
+        count = len(step.nodes)
+        self.source, self.sink = 2 * count, 2 * count + 1
+        arcs: list[tuple[int, int, int]] = []
+        saving: list[tuple[int, int]] = []  # arc, node
+        ends = set(step.backward_outputs)
+        for i in range(count):
+            before, after = 2 * i, 2 * i + 1
+            if step.tangent[i] or step.again[i]:
+                arcs.append((before, self.sink, _ENDLESS))
+                continue
+            if i in ends:
+                arcs.append((after, self.sink, _ENDLESS))
+            if step.fixed[i]:
+                arcs.append((self.source, before, _ENDLESS))
+            elif step.required[i]:
+                arcs.append((self.source, before, int(step.seconds[i] * _TICKS)))
+            if step.placeholder[i] and step.fixed[i]:
+                arcs.append((before, after, 0))  # what the graph was given stays anyway
+            elif step.tensor[i] and not step.view[i]:
+                saving.append((len(arcs), i))
+                arcs.append((before, after, 0))
+            else:
+                arcs.append((before, after, _ENDLESS))
+            arcs += [(after, 2 * user, _ENDLESS) for user in step.users[i]]
+        self.tails, self.heads, self.capacities = (
+            np.array(column, dtype=np.int64) for column in zip(*arcs, strict=True)
+        )
+        self.saving = saving
+
+    def solve(self, price: float, free: Iterable[int]) -> list[int] | None:
+        """Return the values to save where a byte costs `price` seconds and some values nothing; None where no cut is finite."""
+        step, gratis = self.step, set(free)
+        capacities: Ints = self.capacities.copy()
+        for arc, node in self.saving:
+            capacities[arc] = 0 if node in gratis else min(int(step.size[node] * price * _TICKS) + 1, _ENDLESS >> 4)
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(self.tails, self.heads, capacities)
+        if flow.solve(self.source, self.sink) != flow.OPTIMAL or flow.optimal_flow() >= _ENDLESS:
+            return None
+        reached = set(flow.get_source_side_min_cut())
+        return [
+            i for i in range(len(step.nodes)) if 2 * i in reached and 2 * i + 1 not in reached and not step.tangent[i]
+        ]

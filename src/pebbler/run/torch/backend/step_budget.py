@@ -1,0 +1,170 @@
+"""One budget for all graphs of a step: first steps are measured, and graphs told to save less where the step held too much.
+
+A step begins with the first call of a graph that will have a backward, and ends with the end of that backward. What the
+simulation cannot know (what runs between graphs, workspaces, optimizer state, kernels that Inductor fused otherwise) is in the
+measured peak; so the difference between it and the budget is what the simulated peaks must fall by.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import Variable
+from torch.autograd.function import BackwardCFunction
+
+from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.partitioner import GraphFrontier
+from pebbler.run.torch.backend.step_meter import StepMeter, step_meter
+from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.run.verification import OverBudget
+
+__all__ = ["StepBudget", "shared_budget"]
+
+_TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
+_MARGIN = 0.002  # of the budget, by which a step that was over aims below it
+
+
+class _PlannedCall(Protocol):
+    """What a budget asks of a compiled graph."""
+
+    @property
+    def frontier(self) -> GraphFrontier | None: ...
+
+    def compile_again(self) -> None: ...
+
+
+class StepBudget:
+    """The budget of the graphs on one device, and the peak of the step that is being measured."""
+
+    def __init__(self, device: str, options: BackendOptions) -> None:
+        self.device, self.options = device, options
+        self.peak: int | None = None  # of the last step that was measured
+        self._trials = _TRIALS
+        self._meter: StepMeter | None = None
+        self._running: list[_PlannedCall] = []
+        self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
+
+    def start(self, frontier: GraphFrontier) -> int:
+        """Return which choice a new graph starts with, given what is held besides it now."""
+        self._trials = _TRIALS
+        budget = self.limit([*self._frontiers(), frontier])
+        return frontier.within(budget - self.options.reserve - self._besides(frontier))
+
+    def limit(self, frontiers: Iterable[GraphFrontier]) -> int:
+        """Return the budget in bytes of a step of these graphs; a share is one of their peaks together as eager would run them."""
+        if self.options.budget is not None:
+            return self.options.budget
+        graphs = list(frontiers)
+        eager = sum(graph.eager for graph in graphs)
+        return int((self.options.share or 1.0) * eager)
+
+    def enter(self, graph: _PlannedCall, args: Sequence[Any]) -> None:
+        """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
+        if all(node() is None for node in self._nodes):
+            self.abandon()  # what was called before is gone without a backward
+        first = not self._running
+        if graph not in self._running:
+            self._running.append(graph)
+        if first and self._trials and not torch.autograd._profiler_enabled():
+            self._meter = step_meter(self.device)
+        if self._meter is not None:
+            self._meter.note(args, first)
+            self._meter.open()
+
+    def leave(self, outputs: Sequence[Any]) -> None:
+        """Note that the call has ended, and ask to be told of the backward that goes through its outputs."""
+        if self._meter is not None:
+            self._meter.close()
+        nodes = (_compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
+        node = next((node for node in nodes if node is not None), None)
+        if node is not None:
+            self._nodes.append(weakref.ref(node))
+            node.register_prehook(self._before_backward)
+            node.register_hook(self._after_backward)
+
+    def _before_backward(self, gradients: Sequence[Any]) -> None:
+        Variable._execution_engine.queue_callback(self.finish)  # at the end of the whole backward
+        if self._meter is not None:
+            self._meter.open(sum(x.nbytes for x in gradients if isinstance(x, torch.Tensor)))
+
+    def _after_backward(self, _results: Any, _gradients: Any) -> None:
+        if self._meter is not None:
+            self._meter.close()
+
+    def abandon(self) -> None:
+        """Forget the step that is being measured."""
+        if self._meter is not None:
+            self._meter.close()
+        self._meter, self._running, self._nodes = None, [], []
+
+    def finish(self) -> None:
+        """Compare the step that ended with the budget; refuse it, or have graphs save less, where it is over."""
+        running, meter = self._running, self._meter
+        self._running, self._nodes, self._meter = [], [], None
+        if meter is None or not running:
+            return  # not measured, or another graph of the same backward was here before
+        self.peak = meter.peak() + (self.options.reserve if self.device == "cpu" else 0)
+        self._trials -= 1
+        budget = self.limit(graph.frontier for graph in running if graph.frontier)
+        if self.peak > budget:
+            self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
+
+    def _tighten(self, running: list[_PlannedCall], excess: int, budget: int) -> None:
+        """Move the graphs of a step to smaller choices, always the move that costs least time per byte, until they gave enough."""
+        moved: list[_PlannedCall] = []
+        given = 0
+        while given < excess:
+            moves = [
+                (graph, *move) for graph in running if graph.frontier for move in [_next_move(graph.frontier)] if move
+            ]
+            if not moves:
+                break
+            graph, _, place, less = min(moves, key=lambda move: move[1])
+            assert graph.frontier is not None
+            graph.frontier.place = place
+            given += less
+            moved.append(graph)
+        if not moved:
+            raise OverBudget(
+                f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
+                f"the budget is {shown_bytes(budget)}; "
+                f"the least budget is {self.peak:,} bytes"
+            )
+        self._trials = _TRIALS
+        for graph in dict.fromkeys(moved):
+            graph.compile_again()
+
+    def _frontiers(self) -> list[GraphFrontier]:
+        return [graph.frontier for graph in self._running if graph.frontier is not None]
+
+    def _besides(self, frontier: GraphFrontier) -> int:
+        """Return the bytes that are held now besides what a new graph is given."""
+        if self.device.startswith("cuda"):
+            return max(0, int(torch.cuda.memory_allocated(self.device)) - frontier.inputs)
+        return sum(other.choice.bytes for other in self._frontiers())
+
+
+def _compiled_node(node: Any) -> Any:
+    """Return autograd's node of the compiled graph that an output came from; views of outputs are made after it."""
+    while node is not None and not isinstance(node, BackwardCFunction):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return node
+
+
+def _next_move(frontier: GraphFrontier) -> tuple[float, int, int] | None:
+    """Return seconds per byte, place and bytes of the smaller choice that costs least per byte, or None at the end."""
+    here = frontier.choice
+    after = enumerate(frontier.choices[frontier.place + 1 :], start=frontier.place + 1)
+    moves = [((c.seconds - here.seconds) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
+    return min(moves, default=None)
+
+
+_BUDGETS: dict[tuple[str, BackendOptions], StepBudget] = {}
+
+
+def shared_budget(device: str, options: BackendOptions) -> StepBudget:
+    """Return the one budget of all graphs on a device that were compiled with the same options."""
+    return _BUDGETS.setdefault((device, options), StepBudget(device, options))

@@ -1,0 +1,80 @@
+"""Measuring the peak of a step from within its graphs: forward and backward calls are seen, the code between them is not ours.
+
+A CUDA device is asked for the most that it held since the step began, whoever held it. A CPU has no such counter: what graphs were
+given is added up, and the allocator is watched while they run. So on a CPU what eager code holds between graphs is missing,
+gradients of outputs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pebbler.run.torch.cost.peak_memory import PeakWatch
+
+__all__ = ["StepMeter", "step_meter"]
+
+
+class StepMeter:
+    """The peak of one step on a CPU, in spans: every call of a graph, every backward of one."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, int] = {}  # bytes by storage
+        self._held = self._most = self._besides = 0
+        self._watch: PeakWatch | None = None
+
+    def note(self, args: Sequence[Any], first: bool) -> None:
+        """Count what a graph is given: everything by the first one, later only parameters, since the rest was made in this step."""
+        for x in args:
+            if isinstance(x, torch.Tensor) and (first or isinstance(x, torch.nn.Parameter)):
+                for tensor in (x, x.grad if x.is_leaf else None):
+                    if tensor is not None and tensor.device.type == "cpu":
+                        storage = tensor.untyped_storage()
+                        self._given.setdefault(storage._cdata, storage.nbytes())
+
+    def open(self, besides: int = 0) -> None:
+        """Begin a span; `besides` are bytes that are held during it and were not made in a span."""
+        if self._watch is None:
+            self._watch, self._besides = PeakWatch("cpu"), besides
+
+    def close(self) -> None:
+        """End the span."""
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            self._most = max(self._most, self._held + self._besides + watch.stop())
+            self._held += watch.left
+
+    def peak(self) -> int:
+        """Return the most bytes that the step held."""
+        self.close()
+        return sum(self._given.values()) + self._most
+
+
+class _DeviceMeter(StepMeter):
+    """The peak of one step on a CUDA device."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def note(self, args: Sequence[Any], first: bool) -> None:
+        """The device counts what it holds."""
+
+    def open(self, besides: int = 0) -> None:
+        """The device counts on between spans."""
+
+    def close(self) -> None:
+        """The device counts on between spans."""
+
+    def peak(self) -> int:
+        """Return the most bytes that the device held since the step began."""
+        return int(torch.cuda.max_memory_allocated(self.device))
+
+
+def step_meter(device: str) -> StepMeter:
+    """Return what measures a step that begins now on a device such as `cpu` or `cuda:0`."""
+    return _DeviceMeter(device) if device.startswith("cuda") else StepMeter()

@@ -1,0 +1,40 @@
+"""Options of the backend: what is taken, and what is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from pebbler.errors import InputError
+from pebbler.run.torch.backend.backend_options import BackendOptions
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "share"),
+    [(1048576, 1048576, None), ("2GiB", 2**31, None), ("1.5MB", 1_500_000, None),
+     (0.5, None, 0.5), ("0.5", None, 0.5), (1.0, None, 1.0),
+     ("1048576", 1048576, None), (2e6, 2_000_000, None), (None, None, None), ("", None, None)],
+)  # fmt: skip
+def test_budgets_are_bytes_or_a_share(given, budget, share):
+    told = BackendOptions.read({"budget": given}, {})
+    assert (told.budget, told.share) == (budget, share)
+    assert told.free == (budget is None and share is None)
+
+
+def test_an_option_goes_before_the_environment():
+    assert BackendOptions.read({}, {"PEBBLER_BUDGET": "2MiB"}).budget == 2**21
+    assert BackendOptions.read({"budget": 5000}, {"PEBBLER_BUDGET": "2MiB"}).budget == 5000
+    assert BackendOptions.read(None, {}).free
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"bugdet": 1}, "unknown option bugdet .did you mean budget"), ({"max_autotune": True}, "unknown option max_autotune"),
+     ({"offload": True}, "offload is not there yet"),
+     ({"budget": "lots"}, "budget: expected bytes"), ({"budget": 0.0}, "budget: expected"),
+     ({"budget": -0.5}, "budget: expected"),
+     ({"budget": True}, "budget: expected bytes"), ({"time_limit": 0}, "time_limit: expected seconds"),
+     ({"time_limit": "1"}, "time_limit: expected seconds"), ({"reserve": "x"}, "expected bytes")],
+)  # fmt: skip
+def test_what_is_wrong_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        BackendOptions.read(options, {})

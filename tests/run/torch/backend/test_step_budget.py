@@ -1,0 +1,130 @@
+"""Budgets of steps without a compiler: which graphs are told to save less, what is measured, what is forgotten."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.partitioner import GraphFrontier
+from pebbler.run.torch.backend.step_budget import StepBudget
+from pebbler.run.torch.backend.step_memory import SavedChoice
+from pebbler.run.torch.run.verification import OverBudget
+
+
+class Kept(torch.autograd.Function):
+    """Saves `count` floats from forward to backward, as a compiled graph does."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.save_for_backward(torch.ones(count))
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0][0] * 2, None
+
+
+class Graph:
+    """A graph that saves what its frontier's choice says."""
+
+    def __init__(self, budget, *choices):
+        self.frontier = GraphFrontier.__new__(GraphFrontier)
+        self.frontier.choices = [SavedChoice((), peak, seconds, peak) for peak, seconds in choices]
+        self.frontier.place, self.frontier.eager, self.frontier.inputs = 0, choices[0][0], 0
+        self.budget, self.again = budget, 0
+
+    def compile_again(self):
+        self.again += 1
+
+    def __call__(self, x, view=False):
+        self.budget.enter(self, [x])
+        y = Kept.apply(x, self.frontier.choice.bytes // 4)
+        y = y.view(-1) if view else y
+        self.budget.leave([None, y])
+        return y
+
+
+def step_budget(budget, **more):
+    return StepBudget("cpu", BackendOptions(budget=budget, **more))
+
+
+def given():
+    return torch.ones(4, requires_grad=True)
+
+
+def test_the_cheapest_graph_saves_less_first():
+    budget = step_budget(1_500_000)
+    cheap = Graph(budget, (1_000_000, 0.0), (400_000, 1.0), (100_000, 9.0))
+    costly = Graph(budget, (1_000_000, 0.0), (400_000, 5.0))
+    costly(cheap(given())).sum().backward()
+    assert (cheap.frontier.place, costly.frontier.place) == (1, 0)
+    assert (cheap.again, costly.again) == (1, 0)
+    assert budget.peak > 1_900_000
+    costly(cheap(given())).sum().backward()
+    assert 1_300_000 < budget.peak <= 1_500_000
+    assert (cheap.again, costly.again) == (1, 0)
+
+
+def test_what_nothing_can_keep_is_refused_after_all_was_tried():
+    budget = step_budget(50_000)
+    graph = Graph(budget, (1_000_000, 0.0), (400_000, 1.0), (100_000, 9.0))
+    graph(given()).sum().backward()
+    assert graph.frontier.place == 2
+    last = graph(given()).sum()
+    with pytest.raises(OverBudget, match=r"the least budget is 100,\d+ bytes"):
+        last.backward()
+
+
+def test_only_first_steps_are_measured():
+    budget = step_budget(10**7)
+    graph = Graph(budget, (1_000_000, 0.0))
+    for _ in range(3):
+        graph(given()).sum().backward()
+    graph.frontier.choices = [SavedChoice((), 10**8, 0.0, 10**8)]
+    graph(given()).sum().backward()
+    assert budget.peak < 2_000_000
+
+
+def test_calls_without_a_backward_are_forgotten():
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (100_000, 1.0))
+    for _ in range(5):
+        graph(given())
+    graph(given(), view=True).sum().backward()
+    assert graph.frontier.place == 0
+    assert 900_000 < budget.peak < 1_500_000
+
+
+def test_views_of_outputs_belong_to_their_graph():
+    budget = step_budget(1_500_000)
+    first, second = Graph(budget, (1_000_000, 0.0), (100_000, 1.0)), Graph(budget, (1_000_000, 0.0), (100_000, 2.0))
+    x = first(given(), view=True)
+    second(x, view=True).sum().backward()
+    assert budget.peak > 1_900_000
+    assert (first.frontier.place, second.frontier.place) == (1, 0)
+
+
+def test_a_reserve_is_counted():
+    budget = step_budget(1_500_000, reserve=600_000)
+    graph = Graph(budget, (1_000_000, 0.0), (100_000, 1.0))
+    assert budget.start(graph.frontier) == 1
+    graph(given()).sum().backward()
+    assert graph.frontier.place == 1
+
+
+def test_a_share_is_one_of_the_eager_peaks_together():
+    budget = StepBudget("cpu", BackendOptions(share=0.5))
+    assert budget.limit([SimpleNamespace(eager=1000), SimpleNamespace(eager=500)]) == 750
+
+
+def test_a_failed_call_is_forgotten():
+    budget = step_budget(10**6)
+    graph = Graph(budget, (100_000, 0.0))
+    budget.enter(graph, [given()])
+    budget.abandon()
+    assert not torch.autograd._profiler_enabled()
+    graph(given()).sum().backward()
+    assert budget.peak < 200_000
