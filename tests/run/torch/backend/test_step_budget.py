@@ -68,6 +68,14 @@ def test_the_cheapest_graph_saves_less_first():
     assert (cheap.again, costly.again) == (1, 0)
 
 
+def test_no_more_is_given_than_needed():
+    budget = step_budget(800_000)
+    graph = Graph(budget, (1_000_000, 0.0), (700_000, 5.0), (100_000, 5.1))  # the last costs least per byte
+    graph(given()).sum().backward()
+    assert graph.frontier.place == 1
+    assert graph.again == 1
+
+
 def test_what_nothing_can_keep_is_refused_after_all_was_tried():
     budget = step_budget(50_000)
     graph = Graph(budget, (1_000_000, 0.0), (400_000, 1.0), (100_000, 9.0))

@@ -113,20 +113,10 @@ class StepBudget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
 
     def _tighten(self, running: list[_PlannedCall], excess: int, budget: int) -> None:
-        """Move the graphs of a step to smaller choices, always the move that costs least time per byte, until they gave enough."""
-        moved: list[_PlannedCall] = []
-        given = 0
-        while given < excess:
-            moves = [
-                (graph, *move) for graph in running if graph.frontier for move in [_next_move(graph.frontier)] if move
-            ]
-            if not moves:
-                break
-            graph, _, place, less = min(moves, key=lambda move: move[1])
-            assert graph.frontier is not None
-            graph.frontier.place = place
-            given += less
-            moved.append(graph)
+        """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse where there are none."""
+        before = [graph.frontier.place if graph.frontier else 0 for graph in running]
+        _give([graph.frontier for graph in running if graph.frontier], excess)
+        moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
         if not moved:
             raise OverBudget(
                 f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
@@ -134,7 +124,7 @@ class StepBudget:
                 f"the least budget is {self.peak:,} bytes"
             )
         self._trials = _TRIALS
-        for graph in dict.fromkeys(moved):
+        for graph in moved:
             graph.compile_again()
 
     def _frontiers(self) -> list[GraphFrontier]:
@@ -154,12 +144,27 @@ def _compiled_node(node: Any) -> Any:
     return node
 
 
-def _next_move(frontier: GraphFrontier) -> tuple[float, int, int] | None:
-    """Return seconds per byte, place and bytes of the smaller choice that costs least per byte, or None at the end."""
+def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:
+    """Move to smaller choices, always the move that costs least time per byte, then back as far as enough is still given."""
+    given = 0
+    while given < excess:
+        moves = [(*move, i) for i, frontier in enumerate(frontiers) for move in _moves(frontier)]
+        if not moves:
+            return
+        _, place, less, i = min(moves)
+        frontiers[i].place = place
+        given += less
+    for frontier in frontiers:
+        here = frontier.choice.peak
+        frontier.place = frontier.within(here + given - excess)
+        given -= frontier.choice.peak - here
+
+
+def _moves(frontier: GraphFrontier) -> list[tuple[float, int, int]]:
+    """Return seconds per byte, place and bytes of the moves to smaller choices."""
     here = frontier.choice
     after = enumerate(frontier.choices[frontier.place + 1 :], start=frontier.place + 1)
-    moves = [((c.seconds - here.seconds) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
-    return min(moves, default=None)
+    return [((c.seconds - here.seconds) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
 
 
 _BUDGETS: dict[tuple[str, BackendOptions], StepBudget] = {}
