@@ -66,7 +66,7 @@ def step(
     `time_limit` (of one plan), `seed`, `verify`.
 
     >>> model = torch.nn.Linear(4, 2)
-    >>> rule = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> rule = torch.optim.SGD(model.parameters(), lr=0.05)
     >>> def train(x, weight=1.0):
     ...     rule.zero_grad()
     ...     loss = weight * model(x).square().mean()
