@@ -143,8 +143,10 @@ def _timm() -> Iterator[Entry]:
 
     for name in ("mixer_s32_224", "convmixer_768_32", "resnest14d", "efficientformer_l1", "poolformer_s12"):
         sized = {"img_size": 64} if name.startswith("mixer") else {}
+        size = 224 if name.startswith("efficientformer") else 64  # it takes no other
         yield Entry(
-            f"timm {name}", lambda name=name, sized=sized: _images(timm.create_model(name, num_classes=10, **sized))
+            f"timm {name}",
+            lambda name=name, sized=sized, size=size: _images(timm.create_model(name, num_classes=10, **sized), size),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
@@ -70,3 +72,15 @@ def test_more_python_objects_than_can_be_watched_are_refused_by_name(monkeypatch
     rows = [[float(i)] for i in range(700)]
     with pytest.raises(InputError, match=r"can reach more than 600 Python objects, the next at .*rows"):
         pt.capture(lambda x: x * rows[-1][0], torch.ones(2))
+
+
+def test_a_step_is_captured_while_a_profiler_runs():
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        captured = pt.capture(lambda x: (x * 2).sum(), torch.ones(4))
+        sorted(range(3))
+    finally:
+        profiler.disable()
+    assert len(captured.graph.ops) == 2
+    assert any("sorted" in str(entry.code) for entry in profiler.getstats())

@@ -69,7 +69,10 @@ class ExecutedCode:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            if before is None or callable(before):
+                sys.setprofile(before)
+            else:  # cProfile, which Python cannot set again
+                before.enable()
 
     def _hook(self, before: Callable[..., Any] | None) -> Callable[[FrameType, str, Any], None]:
         codes, libraries = self.codes, self._libraries
