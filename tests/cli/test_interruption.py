@@ -148,10 +148,11 @@ def test_commands_that_have_found_nothing_say_so_and_leave_nothing(tmp_path):
 def test_torch_while_it_plans(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
     (tmp_path / "steps.py").write_text(
-        "import torch\n"
+        "import time, torch\n"
         "def small():\n"
         "    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(8)))\n"
         "    def step(x):\n"
+        "        time.sleep(20)\n"  # so that nothing has been found when the signal comes
         "        loss = model(x).square().mean()\n"
         "        loss.backward()\n"
         "        return loss\n"
