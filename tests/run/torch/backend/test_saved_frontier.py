@@ -115,10 +115,10 @@ def test_choices_are_near_the_best_of_all():
     compiled(x)
     step = seen.step
     frontier = saved_frontier(step, seen.fastest, 60.0)
-    inputs = [i for i, given in enumerate(step.placeholder) if given and not step.tangent[i]]
+    inputs = [i for i, given in enumerate(step.given) if given and not step.tangent[i]]
     useful = [
         i for i, runs in enumerate(step.required)
-        if runs and step.tensor[i] and not step.view[i] and not step.placeholder[i] and step.size[i] > 1000
+        if runs and step.tensor[i] and not step.view[i] and not step.given[i] and step.size[i] > 1000
     ]  # fmt: skip
     assert len(useful) <= 12
     everything = [

@@ -36,7 +36,7 @@ class JointStep:
     fusible: list[bool]  # Inductor computes it inside other kernels
     kernel: list[bool]  # a kernel of its own
     seconds: list[float]  # what running it again takes; nothing where it is fused into what reads it
-    placeholder: list[bool]
+    given: list[bool]
     required: list[bool]  # forward's outputs need it
     tangent: list[bool]
     fixed: list[bool]  # must not run again: random, collective, with effects, unknown, or told so
@@ -78,7 +78,7 @@ class JointStep:
                 _seconds(node, device, fusible[i], any(not fusible[user] and not view[user] for user in users[i]))
                 for i, node in enumerate(nodes)
             ],
-            placeholder=[node.op in ("placeholder", "get_attr") for node in nodes],
+            given=[node.op in ("placeholder", "get_attr") for node in nodes],
             required=required,
             tangent=[node in closure for node in nodes],
             # What was read from an input before forward changed it cannot be read again.

@@ -26,7 +26,7 @@ class GraphFrontier:
         self.names = [node.name for node in step.nodes]
         self.choices = saved_frontier(step, fastest, time_limit)
         self.eager = eager_peak(step)
-        self.inputs = sum(step.size[i] for i, given in enumerate(step.placeholder) if given and not step.tangent[i])
+        self.inputs = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self.place = 0
 
     @property

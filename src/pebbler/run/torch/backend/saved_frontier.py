@@ -67,7 +67,7 @@ def _smaller(step: JointStep, start: SavedChoice, deadline: float) -> Iterable[S
     """Return choices of ever lower peak: the smallest so far, less the value without which the peak falls most."""
     here, tries = start, _TRIES // len(step.nodes)
     while True:
-        large = sorted((i for i in here.saved if not step.placeholder[i]), key=lambda i: -step.size[i])[:_TRIED]
+        large = sorted((i for i in here.saved if not step.given[i]), key=lambda i: -step.size[i])[:_TRIED]
         tries -= len(large)
         if tries < 0 or time.monotonic() > deadline or not large:
             return
@@ -101,7 +101,7 @@ def _checkpoints(step: JointStep, count: int) -> set[int]:
     """Return the values that cross `count` narrow places of forward, spread evenly over its bytes."""
     if not count:
         return set()
-    order = [i for i, runs in enumerate(step.required) if runs and not step.placeholder[i]]
+    order = [i for i, runs in enumerate(step.required) if runs and not step.given[i]]
     place = {node: t for t, node in enumerate(order)}
     last = {node: max((place[u] for u in step.users[node] if u in place), default=-1) for node in order}
     for node in reversed(order):  # a view keeps what it looks at
@@ -148,7 +148,7 @@ class _CutGraph:
                 arcs.append((self.source, before, _ENDLESS))
             elif step.required[i]:
                 arcs.append((self.source, before, int(step.seconds[i] * _TICKS)))
-            if step.placeholder[i] and step.fixed[i]:
+            if step.given[i] and step.fixed[i]:
                 arcs.append((before, after, 0))  # what the graph was given stays anyway
             elif step.tensor[i] and not step.view[i]:
                 saving.append((len(arcs), i))

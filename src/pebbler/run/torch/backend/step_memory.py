@@ -33,22 +33,22 @@ def simulate(step: JointStep, chosen: Iterable[int], fusing: bool = True) -> Sav
     saved = set(chosen)
     backward = _backward_order(step, saved)
     needed = {source for node in backward for source in step.inputs[node]} | set(step.backward_outputs)
-    saved = (saved & needed) | {i for i in needed if step.placeholder[i] and step.fixed[i]}
+    saved = (saved & needed) | {i for i in needed if step.given[i] and step.fixed[i]}
     forward = _forward_order(step, saved)
     ran = set(forward)
     seconds = sum(step.seconds[node] for node in backward if node in ran and not step.tangent[node])
     storage = _storages(step)
-    resident = sum(step.size[i] for i, given in enumerate(step.placeholder) if given and not step.tangent[i])
+    resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
     kept = {storage[i] for i in saved} | {storage[i] for i in step.forward_outputs}
     forward_peak = _peak(step, storage, forward, kept, {}, fusing)
     held: dict[int, list[int]] = {}  # storages there when backward starts, with the nodes that it reads them by
     for i in (*saved, *step.forward_outputs):
-        if not step.placeholder[storage[i]]:
+        if not step.given[storage[i]]:
             held.setdefault(storage[i], []).append(i)
-    held |= {i: [i] for i, given in enumerate(step.placeholder) if given and step.tangent[i]}
+    held |= {i: [i] for i, given in enumerate(step.given) if given and step.tangent[i]}
     results = {storage[i] for i in step.forward_outputs} | {storage[i] for i in step.backward_outputs}
     backward_peak = _peak(step, storage, backward, results, held, fusing)
-    own = {storage[i] for i in saved if not step.placeholder[storage[i]]}
+    own = {storage[i] for i in saved if not step.given[storage[i]]}
     return SavedChoice(
         saved=tuple(sorted(saved)),
         bytes=sum(step.size[i] for i in own),
@@ -81,12 +81,12 @@ def _forward_order(step: JointStep, saved: Collection[int]) -> list[int]:
         if needed[i]:
             for source in step.inputs[i]:
                 needed[source] = True
-    return [i for i, need in enumerate(needed) if need and not step.placeholder[i]]
+    return [i for i, need in enumerate(needed) if need and not step.given[i]]
 
 
 def _backward_order(step: JointStep, saved: Collection[int]) -> list[int]:
     """Return the nodes that run in backward: as traced, with what is computed again just before it is read first."""
-    done = list(step.placeholder)
+    done = list(step.given)
     for i in saved:
         done[i] = True
     order: list[int] = []
@@ -113,7 +113,7 @@ def _peak(
     held: Mapping[int, Sequence[int]],
     fusing: bool,
 ) -> int:
-    """Return the most bytes held while nodes run in this order, placeholders of the graph not counted.
+    """Return the most bytes held while nodes run in this order, what the graph is given not counted.
 
     `held` is there at the start and goes after its last use, unless it is `kept`, as results are.
     """

@@ -47,7 +47,7 @@ from pebbler.run.torch.capture.operators import (
     tensors_read,
     tensors_written,
 )
-from pebbler.run.torch.capture.real_layouts import RealLayouts
+from pebbler.run.torch.capture.real_layouts import laid_out_as_made
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.seen_tensors import SeenTensors
 from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
@@ -73,10 +73,10 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         locate: Callable[[torch.Tensor], Place],
         find: Callable[[Place], Any],
         drawn: dict[int, torch.Tensor],
-        layouts: RealLayouts,
+        try_kernels: bool,
     ) -> None:
         super().__init__()
-        self.results, self.scalars, self.layouts = results, scalars, layouts
+        self.results, self.scalars, self.try_kernels = results, scalars, try_kernels
         self.fakes: FakeTensorMode = results.fakes
         self.record = Record()
         self.answers = Answers(self.record, scalars, find, drawn)
@@ -148,7 +148,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 f"{user_line()}: operator {getattr(error, 'func', func)} has no shape function (fake implementation); "
                 "register one to plan it"
             ) from None
-        return self.layouts.corrected(self.fakes, func, args, kwargs, self._corrected(name, args, result))
+        result = self._corrected(name, args, result)
+        return laid_out_as_made(self.fakes, func, args, kwargs, result) if self.try_kernels else result
 
     def _aligned(self, scores: torch.Tensor, lengths: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Return what the CTC loss makes: a loss per sequence, and a table as wide as the longest target."""

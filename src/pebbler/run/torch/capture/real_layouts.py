@@ -12,43 +12,30 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map_only
 
+from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
 from pebbler.run.torch.capture.operators import CTC, is_random
 
-__all__ = ["RealLayouts"]
-
-_Strides = tuple[tuple[int, ...], ...]
+__all__ = ["laid_out_as_made"]
 
 
-class RealLayouts:
-    """The strides of results, by operator and operands; one for all recordings of a step."""
+def laid_out_as_made(fakes: FakeTensorMode, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """Return a fake result laid out as the kernel lays it out."""
+    operands, results = _tensors((args, kwargs)), _tensors(result)
+    if not _is_in_doubt(func, args, kwargs, operands, results):
+        return result
+    strides = _strides_made(func, args, kwargs, [x.shape for x in results])
+    if strides is None or strides == [x.stride() for x in results]:
+        return result
+    remaining = iter(strides)
 
-    def __init__(self, trying: bool = True) -> None:
-        self._trying = trying
-        self._known: dict[Any, _Strides | None] = {}
+    def laid_out(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.empty_strided(leaf.shape, next(remaining), dtype=leaf.dtype, device=leaf.device)
 
-    def corrected(self, fakes: FakeTensorMode, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """Return a fake result laid out as the kernel lays it out."""
-        operands, results = _tensors((args, kwargs)), _tensors(result)
-        if not self._trying or not _is_in_doubt(func, args, kwargs, operands, results):
-            return result
-        key = (func, repr(_described((args, kwargs))))
-        if key not in self._known:
-            self._known[key] = _strides_made(func, args, kwargs, [x.shape for x in results])
-        strides = self._known[key]
-        if strides is None or strides == tuple(x.stride() for x in results):
-            return result
-        remaining = iter(strides)
-
-        def laid_out(fake: torch.Tensor) -> torch.Tensor:
-            stride = next(remaining)
-            if stride == fake.stride():
-                return fake
-            return torch.empty_strided(fake.shape, stride, dtype=fake.dtype, device=fake.device)
-
-        with fakes:
-            return tree_map_only(torch.Tensor, laid_out, result)
+    with fakes:
+        return map_leaves(laid_out, result)
 
 
 def _is_in_doubt(func: Any, args: Any, kwargs: Any, operands: list[Any], results: list[Any]) -> bool:
@@ -69,27 +56,22 @@ def _is_in_doubt(func: Any, args: Any, kwargs: Any, operands: list[Any], results
     return not any(x.untyped_storage()._cdata in memory for x in results)  # a view is as its operand is
 
 
-def _strides_made(func: Any, args: Any, kwargs: Any, shapes: list[Any]) -> _Strides | None:
+def _strides_made(func: Any, args: Any, kwargs: Any, shapes: list[Any]) -> list[Any] | None:
     """Return the strides of what an operator really makes, or None where it cannot be tried."""
     try:
         with _disable_current_modes(), torch.no_grad():
-            real_args, real_kwargs = tree_map_only(FakeTensor, _zeros, (args, kwargs))
+            real_args, real_kwargs = map_leaves(_zeros, (tuple(args), kwargs))
             made = _tensors(func(*real_args, **real_kwargs))
     except RuntimeError:  # not enough memory, or a kernel that has no result for zeros: the run itself will check
         return None
-    return tuple(x.stride() for x in made) if [x.shape for x in made] == shapes else None
+    return [x.stride() for x in made] if [x.shape for x in made] == shapes else None
 
 
-def _zeros(fake: torch.Tensor) -> torch.Tensor:
+def _zeros(fake: Any) -> Any:
+    if not isinstance(fake, FakeTensor):
+        return fake
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
 
 
 def _tensors(tree: Any) -> list[Any]:
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def _described(tree: Any) -> list[Any]:
-    return [
-        (tuple(x.shape), x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x
-        for x in tree_flatten(tree)[0]
-    ]
+    return [leaf for leaf in leaves_of(tree) if isinstance(leaf, torch.Tensor)]

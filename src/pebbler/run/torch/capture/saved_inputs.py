@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
-from pebbler.run.torch.capture.calls import Call, Record, Scalar, Storage, TensorRef
+from pebbler.run.torch.capture.calls import Call, Record, Scalar, Storage, TensorRef, reference
+from pebbler.run.torch.capture.operand_trees import map_leaves
 
 __all__ = ["update_apart"]
 
@@ -89,8 +89,11 @@ def _functional(record: Record, call: Call, source: int) -> Any:
     ):
         return None
     target = call.args[0] if call.args else None
-    leaves = tree_flatten((call.args, call.kwargs))[0]
-    if not isinstance(target, TensorRef) or not _is_whole(record, target) or any(isinstance(x, Scalar) for x in leaves):
+    if (
+        not isinstance(target, TensorRef)
+        or not _is_whole(record, target)
+        or any(isinstance(x, Scalar) for x in call.leaves)
+    ):
         return None
     packet = getattr(aten, call.name.removesuffix("_"), None)
     functional = getattr(packet, call.func._overloadname, None)
@@ -107,7 +110,7 @@ def _makes_alike(record: Record, call: Call, functional: Any) -> bool:
         return torch.empty_strided(info.shape, info.stride, dtype=info.dtype, device="meta")
 
     info = record.tensors[call.args[0].number]
-    args, kwargs = tree_map(without_memory, (call.args, call.kwargs))
+    args, kwargs = map_leaves(without_memory, (call.args, call.kwargs))
     try:
         made = functional(*args, **kwargs)
     except (RuntimeError, TypeError, NotImplementedError):
@@ -135,14 +138,14 @@ class _Renaming:
         self.record.storages.append(Storage(old.bytes, old.device, len(self.record.tensors), old.maker))
         self.record.tensors.append(replace(self.record.tensors[old.root], storage=new))
         self._now[storage] = new
-        made = TensorRef(self.record.storages[new].root)
+        made = reference(self.record.storages[new].root)
         return replace(before, func=functional, outputs=made, makes=(new,), mutates=())
 
     def renamed(self, call: Call) -> Call:
         """Return a call on what stands for its operands now."""
         if not any(s in self._now for s in (*call.reads, *call.mutates, *call.statistics)):
             return call
-        args, kwargs, outputs = tree_map(self._refer, (call.args, call.kwargs, call.outputs))
+        args, kwargs, outputs = map_leaves(self._refer, (call.args, call.kwargs, call.outputs))
         return replace(
             call, args=args, kwargs=kwargs, outputs=outputs, reads=self._storages(call.reads),
             mutates=self._storages(call.mutates), statistics=self._storages(call.statistics),
@@ -161,4 +164,4 @@ class _Renaming:
         if (leaf.number, now) not in self._numbers:
             self._numbers[leaf.number, now] = len(self.record.tensors)
             self.record.tensors.append(replace(info, storage=now))
-        return TensorRef(self._numbers[leaf.number, now])
+        return reference(self._numbers[leaf.number, now])

@@ -28,7 +28,6 @@ from pebbler.run.torch.capture.late_numbers import LateNumber
 from pebbler.run.torch.capture.optimizer_code import runs_torch_alone
 from pebbler.run.torch.capture.python_state import same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
-from pebbler.run.torch.capture.real_layouts import RealLayouts
 from pebbler.run.torch.capture.scalars import Scalars, largest, smallest
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of
@@ -59,7 +58,7 @@ class StepState:
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
         self.fakes = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
-        self.layouts = RealLayouts(trying=not modes)  # fakes come from whoever plans what need not fit here
+        self.try_kernels = not modes  # fakes come from whoever plans what need not fit here
         self.results = FakeResults(self.fakes)
         # A parameter among the arguments is always the same one; other tensors are new in every step.
         self._args: dict[int, Place] = {}
@@ -176,7 +175,7 @@ class StepState:
     def record(self, seed: int) -> tuple[Record, Scalars]:
         """Run the step once on fake tensors; the state it leaves is fake too, until `restore`."""
         scalars = Scalars(seed)
-        recorder = CallRecorder(self.results, scalars, self.locate, self._find, self.drawn, self.layouts)
+        recorder = CallRecorder(self.results, scalars, self.locate, self._find, self.drawn, self.try_kernels)
         for leaf in self.leaves:
             if is_data(leaf):
                 recorder.seen.enter_apart(leaf)
