@@ -12,6 +12,7 @@ from playwright.sync_api import sync_playwright
 
 import pebbler as pb
 from pebbler.notes.reproduction import plan_quickly
+from pebbler.show.play import play
 
 # Without the last three Chromium looks for hosts of its own at every start.
 FLAGS = [
@@ -29,6 +30,7 @@ def main() -> None:
     """Write the pictures."""
     draw_steps()
     take_player()
+    take_game()
 
 
 def draw_steps() -> None:
@@ -51,6 +53,22 @@ def take_player() -> None:
         page.evaluate(f"pebbler.player().goTo({MOVE})")
         page.wait_for_timeout(500)  # the view glides to the move
         page.locator("section[aria-labelledby=player]").screenshot(path=HERE / "player.png")
+        browser.close()
+
+
+def take_game() -> None:
+    """Write play.png: a chain in the middle of the game by hand, with a hint."""
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page_file = Path(folder, "play.html")
+        play(page_file)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1180, "height": 500}, color_scheme="light", reduced_motion="reduce")
+        page.goto(f"{page_file.as_uri()}#level=chain-6&moves=c0.c1.s2.c2.d1.c3.d2")
+        page.wait_for_selector("html[data-ready=true]")
+        page.locator(".place").nth(2).focus()
+        page.wait_for_selector("[data-test=costs]:not([data-finish=''])")
+        page.keyboard.press("h")
+        page.screenshot(path=HERE / "play.png")
         browser.close()
 
 

@@ -21,6 +21,7 @@ from pebbler.cli.graph import graph
 from pebbler.cli.interruption import run_command
 from pebbler.cli.machines import machines
 from pebbler.cli.options import PlainCommand, PlainGroup
+from pebbler.cli.play import play
 from pebbler.cli.report import report
 from pebbler.cli.reproduce import reproduce
 from pebbler.cli.solve import solve
@@ -60,7 +61,9 @@ def _root(
     pass
 
 
-for _command in (demo, solve, chain, torch, check, report, export, trace, cache, graph, machines, workloads, reproduce):
+for _command in (
+    demo, solve, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, reproduce,
+):  # fmt: skip
     app.command(cls=PlainCommand)(_command)
 
 

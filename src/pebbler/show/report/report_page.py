@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -33,6 +34,11 @@ SCRIPTS = (
     "landscape",
     "diff",
     "summary",
+    "optimum",
+    "handgame",
+    "board",
+    "handview",
+    "playsection",
     "main",
 )
 
@@ -48,19 +54,15 @@ def page(data: ReportData, appendix: str = "") -> str:
     True
     """
     scripts = [asset(f"vendor/{name}.min.js") for name in LIBRARIES]
-    scripts.append("(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "\n})();")
-    assert not any("</script" in script or "<!--" in script for script in scripts), "would end the element it is in"
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    # Plot writes style elements into its drawings, so styles cannot go by hash.
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    scripts.append(one_function(SCRIPTS))
     licences = "".join(
         f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in LIBRARIES
     )
     return Template(asset("page.html")).substitute(
-        policy=policy,
+        policy=script_policy(scripts),
         version=escape(data.version),
         title=escape(one_line(data.title)),
-        style=base_style() + asset("report.css"),
+        style=base_style() + asset("report.css") + asset("play.css"),
         licences=licences,
         appendix=appendix,
         data=embedded(to_json(data)),
@@ -74,6 +76,19 @@ def framed(data: ReportData) -> str | None:
     if len(text) > MOST_FRAMED:
         return None
     return f'<iframe srcdoc="{escape(text)}" style="width:100%;height:46rem;border:0" title="{escape(data.title)}"></iframe>'
+
+
+def one_function(names: Sequence[str]) -> str:
+    """Return some of our scripts as the body of one function, in the order given."""
+    return "(() => {\n'use strict';\n" + "\n".join(asset(f"{name}.js") for name in names) + "\n})();"
+
+
+def script_policy(scripts: Sequence[str]) -> str:
+    """Return the policy under which a page's own scripts run, by their hashes, and nothing is loaded."""
+    assert not any("</script" in script or "<!--" in script for script in scripts), "would end the element it is in"
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    # Plot writes style elements into its drawings, so styles cannot go by hash.
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def embedded(json: bytes) -> str:

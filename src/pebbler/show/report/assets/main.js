@@ -39,12 +39,13 @@ function start() {
     () => showMisses(section("misses-view"), data, 0),
     () => showDiff(section("diff-view"), data),
     () => showLandscape(section("landscape-view"), data),
+    () => showPlay(data),
     () => {
       document.documentElement.dataset.ready = "true";
     },
   ];
   let done = 0;
-  const VIEWS = ["player", "lifetimes", "reuse", "misses", "diff", "landscape", "ready"]; // names for the browser's own profiler
+  const VIEWS = ["player", "lifetimes", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
   const next = () => {
     const task = tasks.shift();
     if (!task) return;

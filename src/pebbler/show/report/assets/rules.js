@@ -130,13 +130,6 @@ function play(graph, arena, moves, visit) {
       if (arena.fastestOnly && at !== 0) {
         return finish(i, `results of ${op(o)} must go to the fastest level (${level(0)}), not to ${level(at)}`);
       }
-      for (const v of reads[o]) {
-        if (!made[v]) return finish(i, `${op(o)} reads ${value(v)}, which ${op(maker[v])} has not made yet`);
-        if (!present[v]) return finish(i, `${op(o)} reads ${value(v)}, which is in no level any more`);
-        if (arena.fastestOnly && !(present[v] & 1)) {
-          return finish(i, `${op(o)} reads ${value(v)}, which is not in the fastest level (${level(0)})`);
-        }
-      }
       if (ran[o]) {
         if (graph.op_once[o] || graph.op_in_place[o]) {
           const why = graph.op_once[o] ? "it is marked once" : "it updates in place";
@@ -146,6 +139,13 @@ function play(graph, arena, moves, visit) {
         if (stale !== undefined) {
           const by = op(graph.value_destroyer[stale]);
           return finish(i, `running ${op(o)} again would bring back ${value(stale)}, which ${by} has overwritten`);
+        }
+      }
+      for (const v of reads[o]) {
+        if (!made[v]) return finish(i, `${op(o)} reads ${value(v)}, which ${op(maker[v])} has not made yet`);
+        if (!present[v]) return finish(i, `${op(o)} reads ${value(v)}, which is in no level any more`);
+        if (arena.fastestOnly && !(present[v] & 1)) {
+          return finish(i, `${op(o)} reads ${value(v)}, which is not in the fastest level (${level(0)})`);
         }
       }
       pay(at, writes[o].length ? writes[o][0] : reads[o][0], graph.op_cost[o]);

@@ -1,0 +1,208 @@
+// A game played by hand: the moves so far, the referee's word on the next one, and the cheapest way to the end from here.
+
+const LETTERS = { compute: "c", load: "l", store: "s", "drop red": "d", "drop blue": "x" };
+const MOST_LINKED = 20_000; // moves in a link
+
+/**
+ * @typedef {object} Level  A game as the page holds it.
+ * @property {string} name
+ * @property {string} title
+ * @property {string} about
+ * @property {any} graph
+ * @property {any} machine
+ * @property {number[]} capacity
+ * @property {boolean} steady
+ * @property {number[]} start      per value: the levels that hold it at the start, as bits
+ * @property {number | null} optimum  no way to the end costs less; null: not known
+ * @property {{kind: number[], subject: number[], level: number[], to: number[]} | null} plan  a plan that costs so much
+ */
+
+/** One kind of move on one value, as a player sees it. */
+function moveOf(graph, action, value) {
+  const tensor = graph.value_tensor[value];
+  if (action === "compute") return { kind: COMPUTE, subject: graph.value_maker[value], level: 0, to: NONE };
+  if (action === "load") return { kind: COPY, subject: tensor, level: 1, to: 0 };
+  if (action === "store") return { kind: COPY, subject: tensor, level: 0, to: 1 };
+  return { kind: DROP, subject: tensor, level: action === "drop red" ? 0 : 1, to: NONE };
+}
+
+/** What a move is called: the other way round. */
+function actionOf(move) {
+  if (move.kind === COMPUTE) return "compute";
+  if (move.kind === COPY) return move.level === 1 ? "load" : "store";
+  return move.level === 0 ? "drop red" : "drop blue";
+}
+
+const asLists = (moves) => ({
+  kind: moves.map((move) => move.kind),
+  subject: moves.map((move) => move.subject),
+  level: moves.map((move) => move.level),
+  to: moves.map((move) => move.to),
+});
+const asMoves = (lists) =>
+  Array.from(lists.kind, (kind, i) => ({ kind, subject: lists.subject[i], level: lists.level[i], to: lists.to[i] }));
+const sameMove = (a, b) =>
+  a.kind === b.kind && a.subject === b.subject && a.level === b.level && (a.kind !== COPY || a.to === b.to);
+
+class HandGame {
+  /** @param {Level} level */
+  constructor(level) {
+    this.level = level;
+    this.graph = level.graph;
+    effects(this.graph);
+    this.arena = arenaOf(level);
+    this.solvable = isRedBlue(this.graph, this.arena);
+    this.known = new Map(); // the cheapest finish of positions that were solved, by their key
+    this.moves = [];
+    this.undone = [];
+    this.replay();
+    if (level.plan) this.remember({ cost: level.optimum, moves: asMoves(level.plan) });
+  }
+
+  /** Play all moves again; afterwards the fields below hold. */
+  replay() {
+    const { graph, arena } = this;
+    this.judgement = play(graph, arena, asLists(this.moves), (_, present, used, ran) => {
+      this.present = present.slice();
+      this.used = used.slice();
+      this.ran = Array.from(ran);
+    });
+    this.spent = this.judgement.energy;
+    this.finished = this.judgement.legal;
+    this.key = `${this.ran.join("")}:${this.present.join("")}`;
+  }
+
+  /** What the referee says of one more move: null, or why it is illegal. */
+  wordOn(move) {
+    const judgement = play(this.graph, this.arena, asLists([...this.moves, move]));
+    return judgement.move === this.moves.length + 1 ? judgement.error.replace(/^move \d+: /, "") : null;
+  }
+
+  /** What one more move would cost. */
+  priceOf(move) {
+    const judgement = play(this.graph, this.arena, asLists([...this.moves, move]));
+    return judgement.steps[this.moves.length];
+  }
+
+  /** Make a move; returns null, or the referee's word on why not. */
+  make(move) {
+    const word = this.wordOn(move);
+    if (word !== null) return word;
+    const next = this.undone.pop();
+    if (!next || !sameMove(next, move)) this.undone = [];
+    this.advance(move);
+    return null;
+  }
+
+  advance(move) {
+    const finish = this.finish(),
+      before = this.spent;
+    this.moves.push(move);
+    this.replay();
+    if (finish && finish.moves.length && sameMove(finish.moves[0], move)) {
+      this.remember({ cost: finish.cost - (this.spent - before), moves: finish.moves.slice(1) });
+    }
+  }
+
+  undo() {
+    const move = this.moves.pop();
+    if (!move) return false;
+    this.undone.push(move);
+    this.replay();
+    return true;
+  }
+
+  redo() {
+    const move = this.undone.pop();
+    if (!move) return false;
+    this.advance(move);
+    return true;
+  }
+
+  restart() {
+    this.undone = [...this.moves, ...this.undone.slice().reverse()].reverse();
+    this.moves = [];
+    this.replay();
+  }
+
+  // The way to the end ----------------------------------------------------------------------------------------------
+
+  /** The cheapest finish from here, {cost, moves}, where it is known by now; null otherwise. */
+  finish() {
+    return this.finished ? { cost: 0, moves: [] } : this.known.get(this.key) || null;
+  }
+
+  remember(finish) {
+    this.known.set(this.key, finish);
+  }
+
+  /** A search from here, to be run piece by piece; null where the game is too large for it. */
+  search() {
+    if (!this.solvable) return null;
+    const red = bitsOf(this.present.flatMap((bits, v) => (bits & 1 ? [v] : []))),
+      blue = bitsOf(this.present.flatMap((bits, v) => (bits & 2 ? [v] : [])));
+    const ran = bitsOf(this.ran.flatMap((done, o) => (done ? [o] : [])));
+    return new OptimumSearch(this.graph, this.arena, { ran, red, blue });
+  }
+
+  // Links -----------------------------------------------------------------------------------------------------------
+
+  /** A short number that two different games hardly share, so that a link is not played on another game. */
+  get check() {
+    const { graph, arena } = this;
+    const text = JSON.stringify([
+      graph.op_name, graph.tensor_name, graph.tensor_size, graph.op_cost, graph.reads, graph.writes,
+      arena.capacity[0], arena.read, arena.write, arena.start,
+    ]); // prettier-ignore
+    let hash = 0x811c9dc5;
+    for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+    return (hash >>> 0).toString(36);
+  }
+
+  /** The position for a link: every move as a letter and a number. */
+  get code() {
+    return this.moves.map((move) => `${LETTERS[actionOf(move)]}${move.subject.toString(36)}`).join(".");
+  }
+
+  /** Take up the moves of a link; returns what is wrong with them, or null. The moves before that are kept. */
+  take(code) {
+    this.moves = [];
+    this.undone = [];
+    let wrong = null;
+    const words = code === "" ? [] : code.split(".");
+    const taken = [];
+    for (const [i, word] of words.entries()) {
+      const move = i < MOST_LINKED ? this.readMove(word) : null;
+      if (move === null) {
+        wrong = i < MOST_LINKED ? `move ${i + 1}: ${JSON.stringify(word.slice(0, 20))} is no move of this game` : "it is too long";
+        break;
+      }
+      taken.push(move);
+    }
+    const judgement = play(this.graph, this.arena, asLists(taken));
+    if (judgement.move !== null) wrong = judgement.error;
+    this.moves = judgement.move === null ? taken : taken.slice(0, judgement.move - 1);
+    this.replay();
+    return wrong;
+  }
+
+  readMove(word) {
+    const action = Object.keys(LETTERS).find((name) => LETTERS[name] === word[0]);
+    if (!action || !/^[0-9a-z]{1,4}$/.test(word.slice(1))) return null;
+    const subject = parseInt(word.slice(1), 36);
+    if (action === "compute") {
+      return subject < this.graph.op_name.length ? { kind: COMPUTE, subject, level: 0, to: NONE } : null;
+    }
+    const value = this.graph.value_tensor.indexOf(subject);
+    return value < 0 ? null : moveOf(this.graph, action, value);
+  }
+
+  /** The moves as a plan file, for pebbler check. */
+  planFile() {
+    return planFile(this.graph, this.level, {
+      moves: asLists(this.moves),
+      arena: this.arena,
+      judgement: this.judgement,
+    });
+  }
+}
