@@ -136,3 +136,32 @@ def test_a_failed_call_is_forgotten():
     assert not torch.autograd._profiler_enabled()
     graph(given()).sum().backward()
     assert budget.peak < 200_000
+
+
+def test_graphs_that_are_compiled_together_leave_room_for_each_other():
+    budget = step_budget(1_500_000)
+    first, second = (Graph(budget, (1_000_000, 0.0), (400_000, 1.0)) for _ in range(2))
+    assert budget.start(first.frontier) == 0
+    budget.expect(first)
+    assert budget.start(second.frontier) == 1
+    first(given()).sum().backward()  # what was expected before the step is forgotten by it
+    assert 900_000 < budget.peak < 1_500_000
+
+
+def test_calls_within_a_backward_are_known():
+    budget = step_budget(10**7)
+    within = []
+
+    class Repeats(Kept):
+        @staticmethod
+        def backward(ctx, gradient):
+            within.append(budget.in_backward)
+            return Kept.backward(ctx, gradient)
+
+    x = given()
+    budget.enter(Graph(budget, (1000, 0.0)), [x])
+    y = Repeats.apply(x, 10)
+    budget.leave([y])
+    y.sum().backward()
+    within.append(budget.in_backward)
+    assert within == [True, False]

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import TracingContext, tracing
+from torch._guards import TracingContext, active_fake_mode, tracing
+from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
@@ -50,7 +51,10 @@ class PlannedGraph:
         self._partitioner = SavedValuesPartitioner(nearest_device(budget.device), options.time_limit, budget.start)
         # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
         self._graph = copy.deepcopy(gm)
-        self._context = TracingContext.try_get()
+        self._inputs = [
+            x.detach().requires_grad_(x.requires_grad) if isinstance(x, FakeTensor) else None for x in example_inputs
+        ]
+        self._context = _own_context()
         self._stale = False
         self._compiled = _inductor(gm, example_inputs, {"custom_partitioner_fn": self._partitioner})
 
@@ -64,12 +68,19 @@ class PlannedGraph:
         self._stale = True
 
     def __call__(self, *args: Any) -> Any:
-        if self.frontier is None or not torch.is_grad_enabled():
+        if self.frontier is None or not torch.is_grad_enabled() or self._budget.in_backward:
+            return self._compiled(*args)
+        if active_fake_mode() is not None:
+            # DDP's graphs are compiled one after the other before any runs; each is called once for the strides of its outputs.
+            self._budget.expect(self)
             return self._compiled(*args)
         if self._stale:
             self._stale = False
-            inputs = [node.meta["example_value"] for node in self._graph.graph.nodes if node.op == "placeholder"]
-            with tracing(self._context):
+            inputs = [
+                given if isinstance(given, FakeTensor) else node.meta["example_value"]
+                for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
+            ]
+            with tracing(copy.copy(self._context)):
                 self._compiled = _inductor(
                     copy.deepcopy(self._graph), inputs, {"custom_partitioner_fn": self._partitioner}
                 )
@@ -81,6 +92,15 @@ class PlannedGraph:
             raise
         self._budget.leave(outputs)
         return outputs
+
+
+def _own_context() -> TracingContext | None:
+    """Return what Dynamo knows of the graph that is being compiled, apart from what it goes on to compile besides."""
+    context = copy.copy(TracingContext.try_get())
+    if context is not None:
+        # Both are for DDP's first compilation: it counts backward graphs, and calls each graph once on fake tensors.
+        context.ddp_optimizer_ctx, context.fakify_first_call = None, False
+    return context
 
 
 def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:

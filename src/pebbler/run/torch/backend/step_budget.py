@@ -24,6 +24,7 @@ from pebbler.run.torch.run.verification import OverBudget
 __all__ = ["StepBudget", "shared_budget"]
 
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
+_NO_TASK = -1
 _MARGIN = 0.002  # of the budget, by which a step that was over aims below it
 
 
@@ -46,6 +47,12 @@ class StepBudget:
         self._meter: StepMeter | None = None
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
+        self._task = _NO_TASK  # autograd's, while the backward of a graph runs
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a graph's backward runs now: calls within it are part of it, such as those that a user's checkpoint repeats."""
+        return self._task != _NO_TASK and self._task == torch._C._current_graph_task_id()
 
     def start(self, frontier: GraphFrontier) -> int:
         """Return which choice a new graph starts with, given what is held besides it now."""
@@ -60,6 +67,11 @@ class StepBudget:
         graphs = list(frontiers)
         eager = sum(graph.eager for graph in graphs)
         return int((self.options.share or 1.0) * eager)
+
+    def expect(self, graph: _PlannedCall) -> None:
+        """Note that a graph will be called in the same step as those that are compiled with it."""
+        if graph not in self._running:
+            self._running.append(graph)
 
     def enter(self, graph: _PlannedCall, args: Sequence[Any]) -> None:
         """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
@@ -87,10 +99,12 @@ class StepBudget:
 
     def _before_backward(self, gradients: Sequence[Any]) -> None:
         Variable._execution_engine.queue_callback(self.finish)  # at the end of the whole backward
+        self._task = torch._C._current_graph_task_id()
         if self._meter is not None:
             self._meter.open(sum(x.nbytes for x in gradients if isinstance(x, torch.Tensor)))
 
     def _after_backward(self, _results: Any, _gradients: Any) -> None:
+        self._task = _NO_TASK
         if self._meter is not None:
             self._meter.close()
 
