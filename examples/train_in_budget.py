@@ -25,7 +25,7 @@ def training():
 
 if __name__ == "__main__":
     step, batch = training()
-    plan = pt.plan(step, batch, budget="5MiB", time_limit=10)
+    plan = pt.plan(step, batch, budget="5MiB", time_limit=3)
     fast_step = pt.compile(plan, step)
     losses = [fast_step(*batch).item() for _ in range(5)]
     print(f"peak {plan.peak:,} bytes, time x {plan.cost / plan.unplanned:.2f}, losses {losses}")

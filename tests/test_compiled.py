@@ -132,20 +132,20 @@ def test_compiled_code_that_names_what_is_gone_is_made_again(installed: Path, tm
     assert call(installed, CALL_WITH_RECORD.format("probe_moved"), **home) == [20, 1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"not a pickle", b"\x80\x04N."])
-def test_damaged_files_are_made_again(installed: Path, tmp_path: Path, damage: bytes) -> None:
+def test_damaged_files_are_made_again(installed: Path, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path / "home")}
     assert call(installed, **home) == [20, 0]
     files = [path for path in (tmp_path / "home").rglob("*") if path.suffix in (".nbi", ".nbc")]
     assert len(files) >= 4
-    for path in files:
-        path.write_bytes(damage)
-    assert call(installed, **home) == [20, 0]
-    assert call(installed, **home) == [20, 1]
-    for path in files:
-        if path.suffix == ".nbc":
+    for damage in (b"", b"not a pickle", b"\x80\x04N."):
+        for path in files:
             path.write_bytes(damage)
-    assert call(installed, **home)[0] == 20
+        assert call(installed, **home) == [20, 0], damage
+        for path in files:
+            if path.suffix == ".nbc":
+                path.write_bytes(damage)
+        assert call(installed, **home)[0] == 20, damage
+    assert call(installed, **home) == [20, 1]
 
 
 SEPARATE = """
@@ -217,7 +217,7 @@ def test_separate_kernels_are_kept_with_those_that_call_them(linked: Path, tmp_p
         forget(tmp_path / "home", *names)
         kept = [int(name not in names) for name in ("outer", "other")]
         assert call(linked, first, **home) == [15, 8, *kept], names
-        assert call(linked, second, **home) == [8, 15, 1, 1], names
+    assert call(linked, second, **home) == [8, 15, 1, 1]
 
 
 def test_separate_kernels_compiled_side_by_side_by_two_processes_fit_together(linked: Path, tmp_path: Path) -> None:

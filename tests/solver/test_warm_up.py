@@ -146,7 +146,7 @@ problem = Problem.of(graph, machine)
 for part in warm_up.needed(problem, tile):
     warm_up.PARTS[part][1]()
 before = kernels()
-search = new_search(graph, machine, time_limit=1.5, tile=tile)
+search = new_search(graph, machine, time_limit=0.7, tile=tile)
 run(search, tile)
 assert search.best is not None
 print({name: signatures for name, signatures in kernels().items() if signatures - before.get(name, set())} or "")

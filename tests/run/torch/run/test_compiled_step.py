@@ -40,10 +40,10 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = measured_memory(captured)
     most = pt.plan_captured(captured, costs).peak
-    _, least = pt.least_budget(captured, costs, time_limit=1)
+    _, least = pt.least_budget(captured, costs, time_limit=0.3)
     peaks = []
     for budget in (None, (most + least) // 2):
-        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=1)
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=0.3)
         assert budget is None or plan.peak <= budget
         training.reset()
         step = pt.compile(plan, training.step)
@@ -82,9 +82,9 @@ def test_whatever_the_clock_says_the_promised_peak_holds(seed, monkeypatch):
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = pt.profile(captured, repeats=1)
     most = pt.plan_captured(captured, costs).peak
-    _, least = pt.least_budget(captured, costs, time_limit=1)
+    _, least = pt.least_budget(captured, costs, time_limit=0.3)
     for budget in (None, (most + least) // 2, least):
-        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=1)
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=0.3)
         assert budget is None or plan.peak <= budget
         training.reset()
         step = pt.compile(plan, training.step)
@@ -102,7 +102,7 @@ def test_an_exact_plan_runs_compiled_within_the_same_peak(monkeypatch):
     eager = [training.step(*batch).item() for batch in training.batches]
     training.reset()
     whole = pt.plan(training.step, training.batches[0], device="cpu")
-    plan = pt.plan(training.step, training.batches[0], device="cpu", budget=int(0.7 * whole.peak), time_limit=1)
+    plan = pt.plan(training.step, training.batches[0], device="cpu", budget=int(0.7 * whole.peak), time_limit=0.3)
     step = pt.compile(plan, training.step, kernels="compiled")
     losses = [step(*batch).item() for batch in training.batches[:3]]
     resident = training.resident()
@@ -116,8 +116,8 @@ def test_a_compiled_plan_that_would_not_fit_exactly_says_so():
     training = models.normed(depth=2)
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = pt.roofline(captured, "cpu")
-    _, least = pt.least_budget(captured, costs, time_limit=2)
-    plan = pt.plan_captured(captured, costs, budget=least, time_limit=1)
+    _, least = pt.least_budget(captured, costs, time_limit=0.5)
+    plan = pt.plan_captured(captured, costs, budget=least, time_limit=0.3)
     with pytest.raises(InputError, match=r'run exactly, .* more than the budget of .*; plan with kernels="exact"'):
         pt.compile(plan, training.step, kernels="exact")
     with pytest.raises(InputError, match="kernels must be exact or compiled"):
