@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from opened_pages import READY, Opened, needs_browser
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Compute, Copy
@@ -22,81 +22,11 @@ from pebbler.game.transform import tile
 from pebbler.notes.reference_orders import marked_orders, note_order
 from pebbler.referee.judgement import check
 from pebbler.referee.touches import touch
-from pebbler.show.report import report
 from pebbler.show.report.page_data import GraphData, PlanData, program_order
 from pebbler.solver import solve
 from strategies import random_cache_machine, random_graph, random_machine, random_order, random_plan
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-sync_api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright: pip install playwright")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="browser tests need Chromium: apt-get install chromium")
-
-# Without the networking flags Chromium looks for hosts of its own at every start.
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-VIEWS = ("summary", "player", "lifetimes", "reuse", "misses", "diff", "landscape")
-READY = "html[data-ready=true]"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@dataclass
-class Opened:
-    """A page and what went wrong in it."""
-
-    page: Any
-    errors: list[str]
-
-    def value(self, name: str) -> Any:
-        """Return what the page says of the order shown: energy or legal."""
-        return self.page.locator("[data-test=live]").get_attribute(f"data-{name}")
-
-    def select(self, index: int) -> None:
-        self.page.evaluate(f"pebbler.player().goTo({index + 1})")
-        self.page.locator(".moves").focus()
-
-    def order(self) -> list[str]:
-        script = "() => { const p = pebbler.player(); return Array.from(p.timeline.moves.subject, (o) => p.graph.op_name[o]); }"
-        return self.page.evaluate(script)
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Write the report of some plans and open it; at the end nothing may have gone wrong in it."""
-    opened: list[Opened] = []
-
-    def open_page(plans: Plan | list[Plan], *, width: int = 1280, dark: bool = False, **more: Any) -> Opened:
-        report(plans, tmp_path / "report.html", **more)
-        scheme = "dark" if dark else "light"
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme, reduced_motion="reduce")
-        found = Opened(page, [])
-        page.on(
-            "console",
-            lambda message: found.errors.append(message.text) if message.type in ("error", "warning") else None,
-        )
-        page.on("pageerror", lambda error: found.errors.append(str(error)))
-        page.on("dialog", lambda dialog: found.errors.append(f"dialog {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith(("file:", "blob:")) else found.errors.append(request.url),
-        )
-        page.goto((tmp_path / "report.html").as_uri())
-        page.wait_for_selector(READY)
-        opened.append(found)
-        return found
-
-    yield open_page
-    for one in opened:
-        one.page.close()
-        assert one.errors == []
+pytestmark = needs_browser
 
 
 def note_plan(machine_name: str = "notes-recency", order: str = "optimal") -> Plan:
@@ -121,8 +51,8 @@ def test_every_view_draws_light_and_dark_wide_and_narrow(show: Callable[..., Ope
         assert page.locator("#summary-view .tile").count() >= 3
         assert page.locator("#player-view .node").count() == 15 + 6
         assert page.locator("#player-view .edge.war").count() > 0
-        assert page.locator("#lifetimes-view canvas").count() == 1
-        for view, least in (("reuse", 2), ("misses", 2), ("diff", 3), ("landscape", 2)):
+        assert page.locator("#memory-view canvas").count() == 1
+        for view, least in (("reuse", 2), ("misses", 2), ("diff", 2), ("energy", 1), ("landscape", 2)):
             assert page.locator(f"#{view}-view figure svg").count() >= least, view
         text = page.locator("body").inner_text()
         for words in (
@@ -143,7 +73,7 @@ def test_tiles_of_two_axes_are_added_up(show: Callable[..., Opened]) -> None:
     step = workloads.mlp(n=4, hidden=6, batch=4)
     tiled = tile(tile(step, "hidden", 3), "batch", 2)
     plan = Plan.in_order(tiled, machine("notes"), source=step)
-    text = show(plan).page.locator("#summary-view").inner_text()
+    text = show(plan).page.locator("#energy-view").text_content()
     assert "h_pre (4 tiles)" in text
     assert "[0]" not in text
 
@@ -307,6 +237,45 @@ def test_the_pages_rules_are_the_referees(show: Callable[..., Opened]) -> None:
     assert 80 < legal < len(cases)
 
 
+def test_what_a_move_spends_and_reads_in_each_level_is_the_referees(show: Callable[..., Opened]) -> None:
+    plans = [plan for seed in range(400, 520) if (plan := random_schedule(seed)) is not None and check(plan).legal]
+    cases = [(GraphData.of(plan.graph, "units"), PlanData.of(plan, "random", 0, baseline=True)) for plan in plans]
+    judged = show(note_plan()).page.evaluate(
+        "(cases) => cases.map(({ graph, plan }) => {"
+        "const { spent, served } = pebbler.judge(graph, pebbler.arenaOf(plan), plan); return { spent, served }; })",
+        [msgspec.to_builtins({"graph": graph, "plan": plan}) for graph, plan in cases],
+    )
+    assert {plan.machine.management for plan in plans} == {"explicit", "lru", "recency"}
+    assert any(len(plan.moves.order) > len(plan.graph.ops) for plan in plans)  # something is recomputed
+    for plan, found in zip(plans, judged, strict=True):
+        levels = len(plan.machine.level)
+        for k in range(levels):
+            assert found["spent"][k::levels] == pytest.approx(priced_alone(plan, k) + at_results(plan, k)), k
+            if plan.machine.operands == "any" or plan.machine.management != "explicit":
+                assert found["served"][k::levels] == pytest.approx(priced_alone(plan, k, read=1, write=0)), k
+
+
+def priced_alone(plan: Plan, level: int, **prices: float) -> np.ndarray:
+    """Return what the referee charges each move where only one level has a price (its own, or those given), and no op costs."""
+    machine = plan.machine
+    free = [msgspec.structs.replace(one, read=0, write=0) for one in machine.level]
+    free[level] = msgspec.structs.replace(machine.level[level], **prices)
+    ops = [msgspec.structs.replace(op, cost=0) for op in plan.graph.ops]
+    graph = Graph(plan.graph.name, plan.graph.unit, plan.graph.tensors, ops, plan.graph.meta)
+    alone = Plan(graph, msgspec.structs.replace(machine, level=tuple(free)), list(plan.moves), plan.start, plan.steady)
+    judgement = check(alone)
+    assert judgement.legal
+    return judgement.step_energy
+
+
+def at_results(plan: Plan, level: int) -> np.ndarray:
+    """Return the cost of every op that a move runs with its results in a level; on caches results are in the first."""
+    moves = plan.moves
+    where = moves.level if plan.machine.management == "explicit" else np.zeros(len(moves), np.int8)
+    own = (moves.kind == 0) & (where == level)
+    return np.where(own, plan.graph.dataflow.op_cost[np.where(own, moves.subject, 0)], 0.0)
+
+
 def random_case(seed: int) -> tuple[GraphData, PlanData] | None:
     """Return a plan, legal or not, on one of the three kinds of machine, with the referee's judgement."""
     plan = random_schedule(seed)
@@ -451,7 +420,7 @@ def test_plans_under_different_rules_get_no_ratio(show: Callable[..., Opened]) -
     assert "hardware LRU caches" in text
     assert " than caches" not in text
     assert "Energy by op" not in text
-    assert "says nothing about the plans" in page.locator("#summary-view").inner_text()
+    assert "says nothing about the plans" in page.locator("#energy-view").inner_text()
 
 
 def test_a_time_is_called_a_time(show: Callable[..., Opened]) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from pebbler.errors import InputError, quoted
 from pebbler.game.graph import Graph, Op, Tensor
 
-__all__ = ["TileMeta", "origin", "tile_of", "unused_name", "without_tiles"]
+__all__ = ["TileMeta", "origin", "tile_numbers", "tile_of", "unused_name", "without_tiles"]
 
 
 class TileMeta(msgspec.Struct, frozen=True):
@@ -47,6 +47,23 @@ def origin(piece: Tensor | Op) -> str:
     """
     found = tile_of(piece)
     return piece.name if found is None else found.of
+
+
+def tile_numbers(graph: Graph) -> list[dict[str, int]]:
+    """Return, per op, which tile of each cut axis it is, in the order in which the axes were cut; empty for ops that are no tiles.
+
+    >>> from pebbler.game.transform import tile
+    >>> from pebbler.workloads import mlp
+    >>> tile_numbers(tile(mlp(), "hidden", 500))[:3]
+    [{'hidden': 0}, {'hidden': 1}, {'hidden': 0}]
+    """
+    parts = [{} if (found := tile_of(op)) is None else found.at for op in graph.ops]
+    starts: dict[str, set[int]] = {}
+    for at in parts:
+        for axis, (start, _) in at.items():
+            starts.setdefault(axis, set()).add(start)
+    number = {axis: {start: i for i, start in enumerate(sorted(found))} for axis, found in starts.items()}
+    return [{axis: number[axis][start] for axis, (start, _) in at.items()} for at in parts]
 
 
 def without_tiles(graph: Graph) -> Graph:

@@ -13,10 +13,11 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.game.rich_repr import RichRepr
-from pebbler.game.tile_meta import origin
+from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
+from pebbler.show.report.saving_steps import SavingStep, saving_steps, source_ops
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
@@ -57,6 +58,9 @@ class GraphData:
     storage: list[int]
     op_name: list[str]
     op_origin: list[str]
+    op_sources: dict[str, list[str]]  # of origins that were fused: the source's ops behind them
+    axes: list[str]  # those that are cut into tiles
+    op_tile: list[list[int]]  # per op: axis, number of the tile, axis, number, ...
     op_cost: list[float]
     op_once: list[bool]
     value_tensor: list[int]
@@ -73,6 +77,9 @@ class GraphData:
     def of(cls, graph: Graph, unit: str) -> GraphData:
         """Return a graph as lists, its costs counted in a unit."""
         flow = graph.dataflow
+        tiles = tile_numbers(graph)
+        axes = list(dict.fromkeys(axis for at in tiles for axis in at))
+        sources = {origin(op): source_ops(op) for op in graph.ops}
         return cls(
             name=graph.name,
             unit=graph.unit,
@@ -85,6 +92,9 @@ class GraphData:
             storage=flow.storage.tolist(),
             op_name=flow.op_names,
             op_origin=[origin(op) for op in graph.ops],
+            op_sources={name: found for name, found in sources.items() if found != [name]},
+            axes=axes,
+            op_tile=[[number for axis, at in tile.items() for number in (axes.index(axis), at)] for tile in tiles],
             op_cost=flow.op_cost.tolist(),
             op_once=flow.op_once.tolist(),
             value_tensor=flow.value_tensor.tolist(),
@@ -144,6 +154,7 @@ class PlanData:
     claims: ClaimData
     source: str | None
     program_order: float | None
+    savings: list[SavingStep]  # schedules between program order and the plan
     kind: list[int]
     subject: list[int]
     level: list[int]
@@ -180,6 +191,7 @@ class PlanData:
             ),
             source=None if plan.source is None else plan.source.name,
             program_order=None if base is None else check(base).energy,
+            savings=saving_steps(plan, base),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),
             level=moves.level.tolist(),
@@ -256,7 +268,9 @@ def gather(
             units.append(plan.energy_unit)
         index = next(i for i, graph in enumerate(graphs) if plan.graph is graph or plan.graph == graph)
         data.append(PlanData.of(plan, label, index, baseline=plan is base))
-    heading = title or f"{plans[0].graph.name} on {plans[0].machine.name}"
+    # What was done to the graph is in its name, and would make a long title.
+    step = plans[0].graph if plans[0].source is None else plans[0].source
+    heading = title or f"{step.name} on {plans[0].machine.name}"
     listed = [GraphData.of(graph, unit) for graph, unit in zip(graphs, units, strict=True)]
     return ReportData(heading, VERSION, listed, data, survey(shown, labels, references=references))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import zlib
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -16,24 +17,37 @@ from pebbler.show.style import base_style
 __all__ = ["page"]
 
 MOST_FRAMED = 4_000_000  # characters; a notebook with more in one cell becomes slow
+MOST_READABLE = 500_000  # bytes of data that stand in the page as they are
 LIBRARIES = ("d3-7.9.2", "plot-0.6.17", "dagre-1.1.8")
 # In the order in which they need one another; together they are one function's body.
 SCRIPTS = (
     "dom",
+    "download",
+    "pen",
     "rules",
     "caches",
     "timeline",
+    "lanes",
+    "laneview",
+    "orderview",
+    "tilesview",
     "layout",
     "graphview",
+    "stage",
     "schedule",
     "running",
     "planfile",
+    "sources",
     "player",
-    "lifetimes",
+    "lives",
+    "holding",
+    "stories",
+    "memory",
     "charts",
     "landscape",
     "diff",
     "summary",
+    "savings",
     "optimum",
     "handgame",
     "board",
@@ -65,9 +79,16 @@ def page(data: ReportData, appendix: str = "") -> str:
         style=base_style() + asset("report.css") + asset("play.css"),
         licences=licences,
         appendix=appendix,
-        data=embedded(to_json(data)),
+        data=_data_element(to_json(data)),
         scripts="\n".join(f"<script>{script}</script>" for script in scripts),
     )
+
+
+def _data_element(json: bytes) -> str:
+    """Return the data as an element: readable where it is short, otherwise packed, which the page undoes by itself."""
+    if len(json) <= MOST_READABLE:
+        return f'<script type="application/json" id="data">{embedded(json)}</script>'
+    return f'<script type="application/zlib" id="data">{base64.b64encode(zlib.compress(json, 9)).decode()}</script>'
 
 
 def framed(data: ReportData) -> str | None:

@@ -6,10 +6,9 @@ import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.game.dataflow import NONE, Rows
-from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.ready_list import ReadyList, schedule_by_key
-from pebbler.game.tile_meta import tile_of
+from pebbler.game.tile_meta import tile_numbers
 from pebbler.referee import pricing
 from pebbler.solver.tiling.kernels.nearest_order import BY_PRICE, BY_RECENCY, nearest_order
 from pebbler.solver.tiling.node_graph import NodeGraph
@@ -76,19 +75,8 @@ def forward_sweeps(nodes: NodeGraph) -> Ints:
     >>> [nodes.graph.ops[op].name for op in nodes.order(forward_sweeps(nodes))][:4]
     ['fwd_linear1[0]', 'fwd_relu[0]', 'fwd_linear2[0]', 'fwd_linear1[1]']
     """
-    arrays, numbers = nodes.arrays, _tile_numbers(nodes.graph)
+    arrays, numbers = nodes.arrays, [tuple(at.values()) for at in tile_numbers(nodes.graph)]
     tile = [numbers[arrays.ops[end - 1]] for end in arrays.start[1:].tolist()]
     after = Rows(arrays.after_start, arrays.after).lists()
     ready = ReadyList(np.diff(arrays.before_start).tolist(), after)
     return np.array(schedule_by_key(ready, key=lambda node: tile[node]), np.int64)
-
-
-def _tile_numbers(graph: Graph) -> list[tuple[int, ...]]:
-    """Return, per op, which tile of each axis it is, in the order in which the axes were cut."""
-    parts = [{} if (found := tile_of(op)) is None else found.at for op in graph.ops]
-    starts: dict[str, set[int]] = {}
-    for at in parts:
-        for axis, (start, _) in at.items():
-            starts.setdefault(axis, set()).add(start)
-    number = {axis: {start: i for i, start in enumerate(sorted(found))} for axis, found in starts.items()}
-    return [tuple(number[axis][start] for axis, (start, _) in at.items()) for at in parts]

@@ -19,7 +19,7 @@ from pebbler.game.tile_meta import TileMeta, origin, tile_of, without_tiles
 from pebbler.game.transform import fusable, fuse_all, tile
 from pebbler.solver.tiling.node_graph import NodeGraph, op_ranks
 
-__all__ = ["Transform", "TransformSpace", "form_of"]
+__all__ = ["Transform", "TransformSpace", "form_of", "transform_of"]
 
 MOST_OPS = 20_000  # beyond this a graph takes longer to build than a minute's search can spare
 
@@ -201,6 +201,18 @@ def form_of(graph: Graph, source: Graph) -> bool:
     >>> form_of(tiled, step), form_of(tiled, mlp(n=20, hidden=100))
     (True, False)
     """
+    again = TransformSpace(source).transformed(transform_of(graph, source))
+    return again is not None and _rules(again) == _rules(graph)
+
+
+def transform_of(graph: Graph, source: Graph) -> Transform:
+    """Return how a graph was made from its source, as far as its tiles and the temps that it lacks tell (`form_of` makes sure).
+
+    >>> from pebbler.workloads import mlp
+    >>> step = mlp(n=20, hidden=1000)
+    >>> transform_of(tile(fuse_all(step, ["dW1"]), "hidden", 10), step)
+    Transform(sizes=(('hidden', 10),), fused=('dW1',), recomputed=(), reverse=())
+    """
     sizes: dict[str, int] = {}
     pieces: list[Tensor | Op] = [*graph.tensors, *graph.ops]
     for piece in pieces:
@@ -216,8 +228,7 @@ def form_of(graph: Graph, source: Graph) -> bool:
             first.setdefault(found.of, found)
             last[found.of] = found
     backwards = tuple(name for name in first if list(first[name].at.values()) > list(last[name].at.values()))
-    again = TransformSpace(source).transformed(Transform(tuple(sorted(sizes.items())), fused, reverse=backwards))
-    return again is not None and _rules(again) == _rules(graph)
+    return Transform(tuple(sorted(sizes.items())), fused, reverse=backwards)
 
 
 def _rules(graph: Graph) -> list[Tensor | Op]:

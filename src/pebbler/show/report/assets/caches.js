@@ -10,6 +10,8 @@ function emptyBooks(graph, levels, steps) {
     ops: zeros(graph.op_name.length),
     kinds: [0, 0, 0],
     steps: zeros(steps),
+    spent: zeros(steps * levels),
+    served: zeros(steps * levels),
     peak: [],
   };
 }
@@ -44,6 +46,7 @@ function priceRecency(graph, arena, order, visit) {
     let energy = 0;
     const pay = (at, t, amount) => {
       energy += amount;
+      books.spent[s * levels + at] += amount;
       books.levels[at] += amount;
       books.tensors[t] += amount;
     };
@@ -63,6 +66,7 @@ function priceRecency(graph, arena, order, visit) {
         room += arena.capacity[at];
       }
       pay(at, t, size[t] * arena.read[at]);
+      books.served[s * levels + at] += size[t];
       accessed[t] = s + 1;
     }
     for (const v of writes[o]) {
@@ -275,7 +279,8 @@ function priceLru(graph, arena, order) {
     return at < 0 ? bottom : at;
   });
   const units = Array.from({ length: 3 }, () => new Array(levels).fill(0)); // read, written, written back
-  const pay = (piece, amount) => {
+  const pay = (piece, at, amount) => {
+    books.spent[piece.touch.step * levels + at] += amount;
     books.tensors[piece.touch.tensor] += amount;
     books.ops[order[piece.touch.step]] += amount;
     books.steps[piece.touch.step] += amount;
@@ -289,19 +294,20 @@ function priceLru(graph, arena, order) {
         moved = lines * arena.line;
       for (let k = current[item] + 1; count && k <= at; k++) {
         units[2][k] += moved;
-        if (writer[item] >= 0) pay(pieces[writer[item]], moved * arena.write[k]);
+        if (writer[item] >= 0) pay(pieces[writer[item]], k, moved * arena.write[k]);
       }
       if (piece.touch.write) {
         if (count) {
           units[1][0] += piece.units;
-          pay(piece, piece.units * arena.write[0]);
+          pay(piece, 0, piece.units * arena.write[0]);
         }
         current[item] = 0;
         writer[item] = i;
       } else {
         if (count) {
           units[0][at] += piece.units;
-          pay(piece, piece.units * arena.read[at]);
+          books.served[piece.touch.step * levels + at] += piece.units;
+          pay(piece, at, piece.units * arena.read[at]);
         }
         current[item] = Math.max(current[item], at);
       }
@@ -320,7 +326,7 @@ function priceLru(graph, arena, order) {
         const deeper = Math.min(lines, above + lines - reach[k - 1]);
         if (deeper <= 0) continue;
         units[2][k] += deeper * arena.line;
-        if (writer[item] >= 0) pay(pieces[writer[item]], deeper * arena.line * arena.write[k]);
+        if (writer[item] >= 0) pay(pieces[writer[item]], k, deeper * arena.line * arena.write[k]);
       }
       above += lines;
     }
@@ -329,6 +335,7 @@ function priceLru(graph, arena, order) {
   order.forEach((o, s) => {
     const cost = graph.op_cost[o];
     books.levels[0] += cost;
+    books.spent[s * levels] += cost;
     books.ops[o] += cost;
     books.steps[s] += cost;
     books.tensors[graph.value_tensor[writes[o].length ? writes[o][0] : reads[o][0]]] += cost;

@@ -1,10 +1,9 @@
 // Two plans beside each other: which ops moved, and where the energy changed.
 
-/** The ops of a plan in the order of their first run, by name. */
-function firstRuns(data, plan) {
-  const names = data.graphs[plan.graph].op_name;
-  return [...new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE))].map((o) => names[o]);
-}
+/** What a plan runs, in the order of first runs: ops, or groups of source ops where the other plan has another graph. */
+const firstRuns = (plan, names) => [
+  ...new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE).map((o) => names[o])),
+];
 
 /** The members of `places` that keep their order: one longest increasing run. */
 function longestRising(places) {
@@ -60,7 +59,9 @@ function drawDiff(root, data, a, b) {
     root.append(el("p", {}, "That is the same plan twice."));
     return;
   }
-  const runs = [firstRuns(data, a), firstRuns(data, b)],
+  const same = a.graph === b.graph,
+    names = same ? graphs.map((graph) => graph.op_name) : sourceGroups(graphs),
+    runs = [firstRuns(a, names[0]), firstRuns(b, names[1])],
     place = new Map(runs[1].map((name, i) => [name, i]));
   const common = runs[0].map((name, i) => ({ name, i, j: place.get(name) })).filter((op) => op.j !== undefined);
   const kept = longestRising(common.map((op) => op.j));
@@ -79,7 +80,8 @@ function drawDiff(root, data, a, b) {
     el(
       "p",
       {},
-      `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept their order${lone}. ` +
+      `${same ? "" : "Counting source ops, whose tiles run where the first of them runs: "}` +
+        `${plural(common.length - kept.size, "op")} moved, ${grouped(kept.size)} kept ${kept.size === 1 ? "its" : "their"} order${lone}. ` +
         (!priced
           ? `An illegal plan has no ${costWord(unit)} to compare.`
           : apart.length
@@ -100,7 +102,7 @@ function drawDiff(root, data, a, b) {
   ]);
   const word = unit === other ? costWord(unit) : "cost";
   root.append(tableOf("", ["plan", "moves", "computes", "copies", "drops", word], totals));
-  if (priced && !apart.length) energyDiffs(root, data, a, b, graphs, unit);
+  if (priced && !apart.length) energyDiffs(root, data, a, b, names, unit);
   root.append(el("h3", {}, "Order of the ops"));
   if (kept.size === common.length && !gone && !fresh)
     root.append(
@@ -110,8 +112,7 @@ function drawDiff(root, data, a, b) {
         "Both run the ops in the same order, counting first runs: they differ in what they keep, copy and compute again.",
       ),
     );
-  else if (common.length < 2)
-    root.append(el("p", {}, "The two have hardly an op in common by name: one is a tiled or fused form of the other."));
+  else if (common.length < 2) root.append(el("p", {}, "The two have hardly an op in common by name."));
   else root.append(orderLinks(a, b, runs, common));
 }
 
@@ -140,140 +141,118 @@ function rulesApart(data, a, b) {
     .map((key) => `${one[key]} against ${other[key]}`);
 }
 
-function energyDiffs(root, data, a, b, graphs, unit) {
-  const levels = [...new Set([...a.machine.level, ...b.machine.level].map((level) => level.name))];
-  const at = (plan, name) => {
-    const i = plan.machine.level.findIndex((level) => level.name === name);
-    return i < 0 ? 0 : plan.judgement.levels[i];
-  };
-  const rows = levels.flatMap((name) =>
-    [a, b].map((plan, k) => ({ level: name, plan: plan.name, k, energy: at(plan, name) })),
-  );
-  const { factor, name } = energyScale(
-      d3.max(rows, (r) => r.energy),
-      unit,
-    ),
-    numbers = [a, b].map((plan) => data.plans.indexOf(plan));
-  root.append(
-    el("h3", {}, `${capital(costWord(unit))} by level`),
-    themed(() => planLegend([a, b].map((plan, k) => ({ plan, i: numbers[k] })))),
-  );
-  root.append(
-    figure(
-      `${capital(costWord(unit))} by level in both plans`,
-      (width) =>
-        Plot.plot({
-          width,
-          height: 60 + levels.length * 56,
-          marginLeft: Math.min(130, width * 0.25),
-          marginRight: 70,
-          marginBottom: 40,
-          marginTop: 6,
-          style: PLOT_STYLE,
-          x: { label: `${costWord(unit)} (${name}) →`, grid: true },
-          fy: { domain: levels, label: null, tickFormat: (d) => shown(d, 16), padding: 0.2 },
-          y: { axis: null, domain: [0, 1] },
-          marks: [
-            Plot.barX(rows, {
-              fy: "level",
-              y: "k",
-              x: (r) => r.energy / factor,
-              fill: (r) => planColour(numbers[r.k]),
-            }),
-            Plot.text(rows, {
-              fy: "level",
-              y: "k",
-              x: (r) => r.energy / factor,
-              text: (r) => energyText(r.energy, unit),
-              textAnchor: "start",
-              dx: 4,
-              fill: "var(--ink)",
-            }),
-            Plot.ruleX([0]),
-          ],
-        }),
-      null,
-    ),
-  );
-  // Of two graphs, one is tiled: there the tiles of an op are compared with the op.
-  const entries = (plan, k) =>
-    a.graph === b.graph
-      ? graphs[k].op_name.map((op, i) => [op, plan.judgement.ops[i]])
-      : byOrigin(graphs[k].op_origin, plan.judgement.ops).map(({ name, amount }) => [name, amount]);
-  const cost = [a, b].map((plan, k) => new Map(entries(plan, k)));
-  const ops = [...new Set([...cost[0].keys(), ...cost[1].keys()])].map((op) => ({
-    op,
-    before: cost[0].get(op) || 0,
-    after: cost[1].get(op) || 0,
-  }));
-  ops.forEach((row) => {
-    row.change = row.after - row.before;
+/** Before and after, by source op and by level. */
+function energyDiffs(root, data, a, b, names, unit) {
+  const plans = [a, b],
+    spent = plans.map((plan, k) => spentBySource(timelineOf(data, plan), names[k])),
+    levels = [...new Set(plans.flatMap((plan) => plan.machine.level.map((level) => level.name)))],
+    place = plans.map((plan) => levels.map((name) => plan.machine.level.findIndex((level) => level.name === name))),
+    split = (k, op) => place[k].map((at) => (at < 0 ? 0 : (spent[k].get(op) || [])[at] || 0));
+  const rows = [...new Set([...spent[0].keys(), ...spent[1].keys()])].map((op) => {
+    const [before, after] = [split(0, op), split(1, op)];
+    return { op, parts: [before, after], change: d3.sum(after) - d3.sum(before) };
   });
   const changed = d3.sort(
-      ops.filter((row) => Math.abs(row.change) > 1e-9),
+      rows.filter((row) => Math.abs(row.change) > 1e-9),
       (row) => -Math.abs(row.change),
     ),
-    top = changed.slice(0, 16);
-  root.append(el("h3", {}, `${capital(costWord(unit))} by op${a.graph === b.graph ? "" : ", tiles added up"}`));
-  const copies = b.judgement.kinds[1] - a.judgement.kinds[1];
-  if (copies)
-    root.append(
-      el(
-        "p",
-        {},
-        `Copies, which belong to no op: ${energyText(a.judgement.kinds[1], unit)} ` +
-          `before, ${energyText(b.judgement.kinds[1], unit)} after.`,
+    top = changed.slice(0, 16),
+    word = capital(costWord(unit));
+  const all = {
+    op: "in all",
+    parts: [0, 1].map((k) => levels.map((_, at) => d3.sum(rows, (row) => row.parts[k][at]))),
+  };
+  all.change = d3.sum(all.parts[1]) - d3.sum(all.parts[0]);
+  root.append(
+    el("h3", {}, `${word} by ${a.graph === b.graph ? "op" : "source op"} and level`),
+    el(
+      "div",
+      { class: "legend" },
+      ...levels.map((name, k) =>
+        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(k) } }), shown(name, 24)),
       ),
-    );
+    ),
+  );
   if (!changed.length) {
     root.append(el("p", {}, "Every op costs the same in both."));
     return;
   }
-  const scale = energyScale(
-    d3.max(top, (row) => Math.abs(row.change)),
-    unit,
-  );
-  const margin = (width) => Math.min(190, width * 0.38);
   root.append(
     figure(
-      `Change of ${costWord(unit)} by op`,
-      (width) =>
-        Plot.plot({
-          width,
-          height: 56 + top.length * 24,
-          marginLeft: margin(width),
-          marginRight: 30,
-          marginBottom: 40,
-          marginTop: 6,
-          style: PLOT_STYLE,
-          x: { label: `change of ${costWord(unit)} (${scale.name}); left is cheaper`, grid: true, labelAnchor: "center" },
-          y: {
-            domain: top.map((row) => row.op),
-            label: null,
-            tickFormat: (d) => shown(d, Math.floor(margin(width) / 7.4)),
-          },
-          marks: [
-            Plot.barX(top, {
-              y: "op",
-              x: (row) => row.change / scale.factor,
-              fill: (row) => (row.change < 0 ? "#009e73" : "#d55e00"),
-              title: (row) => `${shown(row.op)}: ${energyText(row.before, unit)} → ${energyText(row.after, unit)}`,
-              tip: true,
-            }),
-            Plot.ruleX([0]),
-          ],
-        }),
-      changed.length > top.length ? `The ${top.length} largest of ${grouped(changed.length)} changes.` : null,
-      asTable(["op", `before (${unit})`, `after (${unit})`, "change"], () =>
-        changed.map((row) => [
-          shown(row.op),
-          grouped(row.before),
-          grouped(row.after),
-          `${row.change > 0 ? "+" : ""}${grouped(row.change)}`,
-        ]),
+      `${word} by op and level in ${shown(a.name, 40)} and ${shown(b.name, 40)}`,
+      (width) => pairedBars(width, [all, ...top], plans, levels, unit),
+      `Of every pair of bars the upper one is ${shown(a.name, 40)}, the lower one ${shown(b.name, 40)}.` +
+        (changed.length > top.length ? ` The ${top.length} largest of ${grouped(changed.length)} changes.` : ""),
+      asTable(["op", "level", `${shown(a.name, 30)} (${unit})`, `${shown(b.name, 30)} (${unit})`, "change"], () =>
+        [all, ...changed].flatMap((row) =>
+          levels
+            .map((name, k) => [shown(row.op), shown(name, 30), row.parts[0][k], row.parts[1][k]])
+            .filter(([, , before, after]) => before || after)
+            .map(([op, name, before, after]) => [op, name, grouped(before), grouped(after), grouped(after - before)]),
+        ),
       ),
     ),
   );
+}
+
+/** Rows of two bars each, before and after, split by level. */
+function pairedBars(width, rows, plans, levels, unit) {
+  const narrow = width < 560,
+    pitch = narrow ? 58 : 40,
+    left = narrow ? 4 : Math.min(260, width * 0.28),
+    right = width - (narrow ? 4 : 130),
+    height = rows.length * pitch + 8,
+    most = d3.max(rows, (row) => d3.max(row.parts, (part) => d3.sum(part))) || 1,
+    x = d3.scaleLinear([0, most], [left, right]),
+    svg = d3
+      .create("svg")
+      .attr("width", width)
+      .attr("height", height)
+      .attr("viewBox", [0, 0, width, height])
+      .attr("class", "paired");
+  rows.forEach((row, i) => {
+    const y = i * pitch + (narrow ? 22 : 6),
+      totals = row.parts.map((part) => d3.sum(part)),
+      label = svg
+        .append("text")
+        .attr("class", "name")
+        .text(shown(row.op, Math.floor((narrow ? width * 0.6 : left) / 7.2)));
+    label.append("title").text(shown(row.op));
+    if (narrow) label.attr("x", left).attr("y", y - 6);
+    else
+      label
+        .attr("x", left - 8)
+        .attr("y", y + 19)
+        .attr("text-anchor", "end");
+    row.parts.forEach((part, k) => {
+      let sum = 0;
+      part.forEach((amount, at) => {
+        if (!amount) return;
+        svg
+          .append("rect")
+          .attr("x", x(sum))
+          .attr("y", y + 14 * k)
+          .attr("width", Math.max(0.5, x(sum + amount) - x(sum)))
+          .attr("height", 12)
+          .style("fill", levelColour(at))
+          .style("opacity", 1)
+          .append("title")
+          .text(`${shown(plans[k].name, 40)}, ${shown(row.op)}, ${shown(levels[at], 30)}: ${energyText(amount, unit)}`);
+        sum += amount;
+      });
+    });
+    const figures = svg
+      .append("text")
+      .attr("class", row.change < 0 ? "figures less" : row.change > 0 ? "figures more" : "figures")
+      .text(`${row.change < 0 ? "−" : "+"}${energyText(Math.abs(row.change), unit)}`);
+    if (narrow)
+      figures
+        .attr("x", right)
+        .attr("y", y - 6)
+        .attr("text-anchor", "end");
+    else figures.attr("x", x(Math.max(...totals)) + 8).attr("y", y + 18);
+  });
+  return svg.node();
 }
 
 /** Two columns of ops with a line for each; those that moved stand out. Long lists keep their labels for the moved ones. */

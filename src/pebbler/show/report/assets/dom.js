@@ -137,20 +137,27 @@ function tableOf(caption, columns, rows) {
   );
 }
 
-/** The figures behind a chart, for readers who cannot see it; made when opened. */
-function asTable(columns, makeRows) {
+/** The figures behind a chart, for readers who cannot see it and for spreadsheets: `figure` makes a table of them. */
+const asTable = (columns, rows) => ({ columns, rows });
+
+/** A table of figures, made when opened. */
+function foldedTable({ columns, rows: makeRows }) {
   const details = el("details", {}, el("summary", {}, "Show as a table"));
   details.addEventListener("toggle", () => {
     if (!details.open || details.childElementCount > 1) return;
     const rows = makeRows();
     details.append(
-      tableOf(rows.length > 400 ? `The first 400 of ${grouped(rows.length)} rows` : "", columns, rows.slice(0, 400)),
+      tableOf(
+        rows.length > 400 ? `The first 400 of ${grouped(rows.length)} rows; the CSV file has all` : "",
+        columns,
+        rows.slice(0, 400),
+      ),
     );
   });
   return details;
 }
 
-/** A figure whose drawing follows the width of the page: `draw(width)` returns an element. */
+/** A figure whose drawing follows the width of the page: `draw(width)` returns an element; with its files to save. */
 function figure(label, draw, caption, table) {
   const holder = el("div", { class: "chart", role: "img", "aria-label": label });
   let width = 0;
@@ -162,5 +169,20 @@ function figure(label, draw, caption, table) {
   };
   new ResizeObserver(() => redraw(false)).observe(holder);
   document.addEventListener("themechange", () => redraw(true));
-  return el("figure", {}, holder, caption ? el("figcaption", {}, caption) : null, table || null);
+  return el(
+    "figure",
+    {},
+    holder,
+    caption ? el("figcaption", {}, caption) : null,
+    filesOf(label, () => holder.querySelector("svg"), table),
+  );
 }
+
+/** Below a chart: its figures as a table, and buttons that save it. */
+const filesOf = (label, svg, table) =>
+  el(
+    "div",
+    { class: "files" },
+    table ? foldedTable(table) : null,
+    el("span", {}, svgButton(label, svg), table ? csvButton(label, table.columns, table.rows) : null),
+  );

@@ -1,11 +1,11 @@
 // The graph as a drawing: boxes are ops, chips are values filled with the colour of the level they are in.
 
 class GraphView {
-  constructor(stage, onOp) {
-    this.stage = stage;
+  constructor(onOp) {
+    this.holder = el("div", { class: "lanes" });
     this.onOp = onOp;
     this.svg = d3
-      .select(stage)
+      .select(this.holder)
       .append("svg")
       .attr("role", "img")
       .attr("aria-label", "Graph of ops, values and hazards");
@@ -33,83 +33,61 @@ class GraphView {
     this.zoom = d3
       .zoom()
       .scaleExtent([0.02, 4])
+      // A wheel scrolls the page and so does one finger; with a modifier, or two fingers, they zoom and drag.
+      .filter((event) => {
+        if (event.type === "wheel") return event.ctrlKey || event.metaKey || event.altKey;
+        if (event.type.startsWith("touch")) return event.touches.length > 1;
+        return !event.button;
+      })
       .on("zoom", (event) => {
         this.world.attr("transform", event.transform);
         this.svg.classed("far", event.transform.k < 0.42);
       });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
-    const button = (text, label, act) =>
-      el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
-    this.scope = button("", "", () => {
-      this.local = !this.local;
-      this.drawn = null;
-      this.show(this.last);
-    });
-    stage.append(
-      el(
-        "div",
-        { class: "tools" },
-        this.scope,
-        button("−", "Zoom out", () => this.svg.call(this.zoom.scaleBy, 1 / 1.4)),
-        button("+", "Zoom in", () => this.svg.call(this.zoom.scaleBy, 1.4)),
-        button("Fit", "Fit the drawing into the frame", () => this.fit()),
-      ),
-    );
     new ResizeObserver(() => {
-      if (this.drawn && !this.moved) this.fit();
-    }).observe(stage);
+      if (this.drawn) this.fit();
+    }).observe(this.holder);
   }
 
   /** Show another plan's graph. */
   load(graph) {
     this.graph = graph;
     this.drawn = null;
-    this.local = graph.op_name.length > 80;
-    this.scope.hidden = graph.op_name.length <= 40;
   }
 
   /** Show the state of a timeline: {timeline, step, move (index of the move shown), illegal}. */
   show(state) {
-    this.last = state;
-    const wanted = this.local ? this.neighbours(state) : null;
-    if (!this.drawn || (wanted && !wanted.same)) this.draw(wanted ? wanted.ops : null);
-    this.scope.textContent = this.local ? "Whole graph" : "Around this move";
-    this.scope.setAttribute("aria-label", this.local ? "Draw the whole graph" : "Draw only the ops around this move");
+    if (!this.drawn) this.draw();
     this.colour(state);
+    this.follow(state);
   }
 
-  /** The ops that run within a window around the shown move; the window stays while the move is well inside it. */
-  neighbours({ timeline, move }) {
-    const { kind, subject } = timeline.moves,
-      reach = 12;
-    const at = Math.max(0, move);
+  zoomBy(factor) {
+    this.svg.call(this.zoom.scaleBy, factor);
+  }
+
+  /** Keep what the move shown is about in sight where the drawing is larger than the frame: the layout stays, the view moves. */
+  follow({ timeline, move }) {
+    const box = this.holder.getBoundingClientRect(),
+      { x, y, k } = d3.zoomTransform(this.svg.node());
     if (
-      this.drawn &&
-      this.window &&
-      this.window.timeline === timeline &&
-      at >= this.window.from &&
-      at <= this.window.to
+      move < 0 ||
+      box.width < 20 ||
+      (this.drawn.box.width * k <= box.width && this.drawn.box.height * k <= box.height)
     )
-      return { same: true };
-    const pick = (from, step) => {
-      const ops = [];
-      let i = from;
-      for (; i >= 0 && i < kind.length && ops.length < reach; i += step)
-        if (kind[i] === COMPUTE) ops.push([subject[i], i]);
-      return ops;
-    };
-    const before = pick(at, -1),
-      after = pick(at + 1, 1);
-    const safe = (ops) => (ops.length < reach ? null : ops[Math.floor(reach * 0.7)][1]);
-    this.window = { timeline, from: safe(before) ?? 0, to: safe(after) ?? kind.length };
-    return { same: false, ops: [...new Set([...before, ...after].map(([o]) => o))].sort((a, b) => a - b) };
+      return;
+    const node = this.nodes.filter(".current, .illegal").data()[0];
+    if (!node) return;
+    const at = [node.x * k + x, node.y * k + y],
+      inside = (place, room) => place > room * 0.2 && place < room * 0.8;
+    if (inside(at[0], box.width) && inside(at[1], box.height)) return;
+    this.svg.call(this.zoom.translateTo, node.x, node.y);
   }
 
-  draw(ops) {
-    const box = this.stage.getBoundingClientRect(),
+  draw() {
+    const box = this.holder.getBoundingClientRect(),
       graph = this.graph;
-    this.drawn = layOut(nodesAndEdges(graph, ops), Math.max(0.6, box.width / Math.max(box.height, 1)));
-    this.moved = false;
+    this.drawn = layOut(nodesAndEdges(graph), Math.max(0.6, box.width / Math.max(box.height, 1)));
     this.world.selectAll("*").remove();
     const line = d3.line().curve(this.drawn.curve);
     const words = {
@@ -221,7 +199,10 @@ class GraphView {
       .classed("illegal", (n) => touched(n) && illegal);
     this.chips.each(function (chip) {
       const place = places[chip.value],
-        parts = [];
+        parts = [],
+        seen = place ? place.join() + (places.bits ? places.bits[chip.value] : "") : "";
+      if (this.seen === seen) return; // a long graph has thousands, and a move changes few
+      this.seen = seen;
       const sum = place ? d3.sum(place) : 0;
       if (place) {
         const held = place
@@ -259,8 +240,12 @@ class GraphView {
     });
   }
 
+  svgNode() {
+    return this.svg.node();
+  }
+
   fit() {
-    const box = this.stage.getBoundingClientRect(),
+    const box = this.holder.getBoundingClientRect(),
       d = this.drawn && this.drawn.box;
     if (!d || box.width < 20) return;
     const scale = Math.min(1.25, (box.width - 24) / d.width, (box.height - 56) / d.height);

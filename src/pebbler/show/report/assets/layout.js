@@ -7,11 +7,9 @@ const NODE_HEIGHT = 46,
 const textWidth = (text, size) => text.length * size * 0.6;
 const chipWidth = (name) => Math.max(26, textWidth(shown(name, 14), 11.5) + 10);
 
-/** Nodes (ops with what they write, and start values) and hazards between them, for all ops or for some. */
-function nodesAndEdges(graph, wanted) {
-  const { writes, readers } = effects(graph),
-    keep = wanted || graph.op_name.map((_, o) => o),
-    inside = new Set(keep);
+/** Nodes (ops with what they write, and start values) and hazards between them. */
+function nodesAndEdges(graph) {
+  const { writes, readers } = effects(graph);
   const nodes = new Map();
   const chips = (values) =>
     values.map((v) => ({ value: v, name: shown(graph.tensor_name[graph.value_tensor[v]], 14) }));
@@ -25,7 +23,7 @@ function nodesAndEdges(graph, wanted) {
       ...fields,
     });
   };
-  for (const o of keep) add(`o${o}`, { op: o, chips: chips(writes[o]) }, shown(graph.op_name[o], MOST_LABEL));
+  graph.op_name.forEach((name, o) => add(`o${o}`, { op: o, chips: chips(writes[o]) }, shown(name, MOST_LABEL)));
   const edges = new Map();
   const link = (kind, from, to, value) => {
     const key = `${kind}${from}>${to}`;
@@ -35,14 +33,14 @@ function nodesAndEdges(graph, wanted) {
   graph.value_tensor.forEach((_, v) => {
     const maker = graph.value_maker[v],
       destroyer = graph.value_destroyer[v],
-      used = readers[v].filter((o) => inside.has(o));
-    const gone = destroyer >= 0 && inside.has(destroyer);
+      used = readers[v],
+      gone = destroyer >= 0;
     if (maker < 0 && (used.length || gone)) add(`v${v}`, { op: null, chips: chips([v]) }, "");
-    const source = maker < 0 ? `v${v}` : inside.has(maker) ? `o${maker}` : null;
-    if (source) for (const o of used) link("raw", source, `o${o}`, v);
+    const source = maker < 0 ? `v${v}` : `o${maker}`;
+    for (const o of used) link("raw", source, `o${o}`, v);
     if (!gone) return;
     for (const o of used) if (o !== destroyer) link("war", `o${o}`, `o${destroyer}`, v);
-    if (maker >= 0 && inside.has(maker)) link("waw", source, `o${destroyer}`, v);
+    if (maker >= 0) link("waw", source, `o${destroyer}`, v);
   });
   return { nodes: [...nodes.values()], edges: [...edges.values()] };
 }

@@ -1,7 +1,16 @@
 // Puts the page together. Sections below the first are drawn one by one when the browser is idle, so that the page opens at once.
 
-function start() {
-  const data = JSON.parse(document.getElementById("data").textContent);
+/** What the page shows; long data is packed. */
+async function readData() {
+  const node = document.getElementById("data");
+  if (node.type === "application/json") return JSON.parse(node.textContent);
+  const packed = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0)),
+    stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function start() {
+  const data = await readData();
   const section = (id) => document.getElementById(id);
   const select = el("select", {}, ...data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 60))));
   const theme = el("button", { type: "button", "aria-label": "Switch between light and dark" }, "◐");
@@ -15,26 +24,38 @@ function start() {
   section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), theme);
 
   data.graphs.forEach(effects);
+  const cost = costWord(data.graphs[data.plans[0].graph].energy_unit); // a plan's costs may be times
+  document.querySelector("[data-cost=nav]").textContent = capital(cost);
+  document.querySelector("[data-cost=heading]").textContent = `Where the ${cost} goes`;
   const summary = section("summary-view");
   showSummary(summary, data, data.plans[0]);
   let player = null,
-    lifetimes = null,
+    memory = null,
     pending = null;
   const tasks = [
     () => {
-      player = new Player(section("player-view"), data, (timeline) => {
-        clearTimeout(pending);
-        pending = setTimeout(() => {
-          if (lifetimes) lifetimes.show(timeline);
-        }, 60);
+      player = new Player(section("player-view"), data, {
+        changed: () => {
+          clearTimeout(pending);
+          pending = setTimeout(() => {
+            if (memory) memory.show(player.timeline, player.plan);
+          }, 60);
+        },
+        moved: (step) => {
+          if (memory) memory.mark(step);
+        },
       });
       player.load(data.plans[0]);
       warnIfApart(data, player);
     },
     () => {
-      lifetimes = new Lifetimes(section("lifetimes-view"));
-      lifetimes.show(player.timeline);
+      memory = new Memory(section("memory-view"), data, (plan, step) => {
+        if (plan !== player.plan) choose(data.plans.indexOf(plan));
+        player.goTo(step);
+      });
+      memory.show(player.timeline, player.plan);
     },
+    () => showEnergy(section("energy-view"), data, player.plan),
     () => showReuse(section("reuse-view"), data),
     () => showMisses(section("misses-view"), data, 0),
     () => showDiff(section("diff-view"), data),
@@ -45,7 +66,7 @@ function start() {
     },
   ];
   let done = 0;
-  const VIEWS = ["player", "lifetimes", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
+  const VIEWS = ["player", "memory", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
   const next = () => {
     const task = tasks.shift();
     if (!task) return;
@@ -54,13 +75,27 @@ function start() {
     setTimeout(next, 0);
   };
   next();
-  select.addEventListener("change", () => {
-    const index = Number(select.value);
+  const choose = (index) => {
+    select.value = String(index);
     showSummary(summary, data, data.plans[index]);
     player.load(data.plans[index]);
+    showEnergy(section("energy-view"), data, data.plans[index]);
     showMisses(section("misses-view"), data, index);
-  });
-  window.pebbler = { data, judge, arenaOf, Timeline, effects, livesOf, roomOf, player: () => player, planFile };
+  };
+  select.addEventListener("change", () => choose(Number(select.value)));
+  window.pebbler = {
+    data,
+    judge,
+    arenaOf,
+    Timeline,
+    effects,
+    livesOf,
+    roomOf,
+    sweepHeld,
+    memory: () => memory,
+    player: () => player,
+    planFile,
+  };
 }
 
 /** The page has the referee's rules once more, for reordering; should they ever disagree, it says so. */

@@ -1,9 +1,14 @@
 // The player: step, play and scrub through the moves; reorder them and see legality and energy at once.
 
 class Player {
-  constructor(root, data, onChange) {
-    Object.assign(this, { data, onChange, step: 0, timer: null });
-    this.stage = el("div", { class: "stage" });
+  /** `handlers`: changed() hears of other moves, moved(step) of every step. */
+  constructor(root, data, handlers) {
+    Object.assign(this, { data, handlers, step: 0, timer: null });
+    this.stage = new Stage({
+      op: (op) => this.findOp(op),
+      move: (i) => this.goTo(i + 1),
+      mode: () => this.drawLegend(),
+    });
     this.schedule = new Schedule({
       select: (i) => this.goTo(i + 1),
       move: (from, to) => this.reorder(from, to),
@@ -52,7 +57,7 @@ class Player {
         el(
           "div",
           {},
-          this.stage,
+          this.stage.element,
           (this.legend = el("div", { class: "legend" })),
           el(
             "div",
@@ -97,17 +102,16 @@ class Player {
         ),
       ),
     );
-    this.view = new GraphView(this.stage, (op) => this.findOp(op));
   }
 
   load(plan) {
     this.plan = plan;
     this.graph = this.data.graphs[plan.graph];
-    this.original = { kind: plan.kind, subject: plan.subject, level: plan.level, to: plan.to };
-    this.given = new Timeline(this.graph, plan, this.original);
+    this.given = timelineOf(this.data, plan);
+    this.original = this.given.moves;
     this.order = plan.kind.map((_, i) => i);
     this.history = [];
-    this.view.load(this.graph);
+    this.stage.load(this.graph);
     this.drawLegend();
     const explicit = this.given.arena.management === "explicit";
     this.along.hidden = this.alongLabel.hidden = !explicit;
@@ -155,7 +159,7 @@ class Player {
     this.banner.replaceChildren(
       ...(first.legal ? [] : [el("strong", {}, "This plan is illegal: "), shown(first.error, 600)]),
     );
-    if (this.onChange) this.onChange(timeline, edited);
+    this.handlers.changed();
   }
 
   describe(i) {
@@ -188,10 +192,11 @@ class Player {
     const move = blocked ? judgement.move - 1 : this.step - 1;
     this.slider.value = this.step;
     this.schedule.select(move, this.step, judgement.legal || judgement.move === null ? -1 : judgement.move - 1);
-    this.view.show({ timeline, step: this.step, move, illegal: blocked });
+    this.stage.show({ timeline, step: this.step, move, illegal: blocked });
     this.tell(move, blocked);
     this.drawMeters();
     this.running.mark(this.step);
+    this.handlers.moved(this.step);
     if (wanted > last || this.step === timeline.length) this.pause();
   }
 
@@ -230,7 +235,8 @@ class Player {
             class: "meter",
             "data-units": used[i],
             "data-needed": needed[i],
-            title: dead > 0 ? `${grouped(dead)} of ${grouped(used[i])} are left from values that nothing needs now` : null,
+            title:
+              dead > 0 ? `${grouped(dead)} of ${grouped(used[i])} are left from values that nothing needs now` : null,
           },
           el(
             "div",
@@ -243,7 +249,10 @@ class Player {
             { class: "track" },
             el("div", {
               class: "fill",
-              style: { width: `${Math.min(100, share * 100 * (needed[i] / used[i] || 0))}%`, background: levelColour(i) },
+              style: {
+                width: `${Math.min(100, share * 100 * (needed[i] / used[i] || 0))}%`,
+                background: levelColour(i),
+              },
             }),
             el("div", {
               class: "fill left-over",
@@ -256,13 +265,28 @@ class Player {
   }
 
   drawLegend() {
+    const { graph } = this,
+      swatch = (colour, words) => el("span", {}, el("span", { class: "swatch", style: { background: colour } }), words),
+      level = (words) => (name, i) => swatch(levelColour(i), `${words} ${shown(name, 24)}`),
+      { names } = this.given.arena;
+    if (this.stage.mode !== "graph") {
+      const computes = this.given.moves.kind.filter((kind) => kind === COMPUTE).length,
+        again =
+          computes > new Set(this.given.moves.subject.filter((_, i) => this.given.moves.kind[i] === COMPUTE)).size;
+      this.legend.replaceChildren(
+        ...names.map(level("reads mostly from")),
+        ...(again && this.stage.mode === "order"
+          ? [el("span", {}, el("span", { class: "swatch again" }), "run again")]
+          : []),
+      );
+      return;
+    }
     const line = (kind, words) => {
       const svg = d3.create("svg").attr("width", 30).attr("height", 8);
       svg.append("path").attr("class", `edge ${kind}`).attr("d", "M0,4L30,4");
       return el("span", {}, svg.node(), words);
     };
-    const { graph } = this,
-      { readers } = effects(graph),
+    const { readers } = effects(graph),
       hazards = new Set();
     graph.value_destroyer.forEach((by, v) => {
       if (by < 0) return;
@@ -270,9 +294,7 @@ class Player {
       if (graph.value_maker[v] >= 0) hazards.add("waw");
     });
     this.legend.replaceChildren(
-      ...this.given.arena.names.map((name, i) =>
-        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), `in ${shown(name, 24)}`),
-      ),
+      ...names.map(level("in")),
       line("raw", "reads (RAW)"),
       ...(hazards.has("war") ? [line("war", "must wait for a reader (WAR)")] : []),
       ...(hazards.has("waw") ? [line("waw", "must wait for a writer (WAW)")] : []),
@@ -365,11 +387,6 @@ class Player {
   }
 
   download() {
-    const blob = new Blob([JSON.stringify(planFile(this.graph, this.plan, this.timeline))], {
-      type: "application/json",
-    });
-    const link = el("a", { href: URL.createObjectURL(blob), download: "plan.json" });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    saveText("plan.json", "application/json", JSON.stringify(planFile(this.graph, this.plan, this.timeline)));
   }
 }

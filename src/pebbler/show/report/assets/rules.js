@@ -36,7 +36,8 @@ function valueName(graph, v) {
 /**
  * Play moves {kind, subject, level, to}; stop at the first illegal one.
  * `arena` has capacity, read and write prices per level, fastestOnly, steady and start (bits of levels per value).
- * Returns {legal, error, move (1-based or null), energy, levels, tensors, ops, kinds, steps, peak, played}.
+ * Returns {legal, error, move (1-based or null), energy, levels, tensors, ops, kinds, steps, spent, served, peak, played};
+ * `spent` is energy and `served` units read, per move and level: that of move i in level k is at i * levels + k.
  */
 function play(graph, arena, moves, visit) {
   const { reads, writes, destroys, readers } = effects(graph);
@@ -57,6 +58,8 @@ function play(graph, arena, moves, visit) {
     ops: new Array(ops).fill(0),
     kinds: [0, 0, 0],
     steps: [],
+    spent: [],
+    served: [],
     peak: null,
   };
   const op = (i) => graph.op_name[i],
@@ -119,7 +122,7 @@ function play(graph, arena, moves, visit) {
 
   // Nothing of an illegal move is in any book, so a move is entered only once it has proved legal.
   let owed = [];
-  const pay = (where, v, amount) => owed.push([where, tensorOf[v], amount]);
+  const pay = (where, v, amount, read = 0) => owed.push([where, tensorOf[v], amount, read]);
   const count = moves.kind.length;
   for (let i = 0; i < count; i++) {
     let at = moves.level[i],
@@ -153,10 +156,10 @@ function play(graph, arena, moves, visit) {
         for (const v of reads[o]) {
           let source = 0;
           while (!((present[v] >> source) & 1)) source++;
-          pay(source, v, size[v] * arena.read[source]);
+          pay(source, v, size[v] * arena.read[source], size[v]);
         }
         for (const v of writes[o]) pay(at, v, size[v] * arena.write[at]);
-      }
+      } else for (const v of reads[o]) pay(0, v, 0, size[v]);
       const firstRun = !ran[o];
       ran[o] = 1;
       if (firstRun) {
@@ -190,7 +193,7 @@ function play(graph, arena, moves, visit) {
       if (moves.kind[i] === COPY) {
         const goal = moves.to[i];
         if (goal === at) return finish(i, `copies ${name} from ${level(at)} to the same level`);
-        pay(at, v, size[v] * arena.read[at]);
+        pay(at, v, size[v] * arena.read[at], size[v]);
         pay(goal, v, size[v] * arena.write[goal]);
         if (!((present[v] >> goal) & 1)) {
           present[v] |= 1 << goal;
@@ -205,8 +208,12 @@ function play(graph, arena, moves, visit) {
     }
     if (used[at] > arena.capacity[at]) return finish(i, overflow(at));
     let energy = 0;
-    for (const [where, t, amount] of owed) {
+    const line = books.steps.length * levels;
+    for (let k = 0; k < levels; k++) books.spent[line + k] = books.served[line + k] = 0;
+    for (const [where, t, amount, read] of owed) {
       energy += amount;
+      books.spent[line + where] += amount;
+      books.served[line + where] += read;
       books.levels[where] += amount;
       books.tensors[t] += amount;
     }

@@ -42,9 +42,7 @@ function showSummary(root, data, plan) {
         )
       : "",
     el("dl", { class: "tiles" }, ...tilesOf(data, plan, graph, unit)),
-    judgement.legal || judgement.energy > 0 ? energyBars(plan, graph, unit) : "",
   );
-  if (data.plans.length > 1) root.append(...allPlans(data));
 }
 
 /** What is proven of a plan, in a sentence, and what is only claimed. */
@@ -66,7 +64,6 @@ function allPlans(data) {
   const units = data.plans.map((plan) => data.graphs[plan.graph].energy_unit);
   const apart = [...new Set(data.plans.slice(1).flatMap((plan) => rulesApart(data, data.plans[0], plan)))];
   return [
-    el("h3", {}, "All plans on this page"),
     apart.length
       ? el(
           "p",
@@ -76,7 +73,15 @@ function allPlans(data) {
       : "",
     tableOf(
       "",
-      ["plan", "graph", new Set(units.map(costWord)).size > 1 ? "cost" : costWord(units[0]), "lower bound", "gap", "status", "moves"],
+      [
+        "plan",
+        "graph",
+        new Set(units.map(costWord)).size > 1 ? "cost" : costWord(units[0]),
+        "lower bound",
+        "gap",
+        "status",
+        "moves",
+      ],
       data.plans.map((one, i) => [
         shown(one.name, 40),
         shown(data.graphs[one.graph].name, 40),
@@ -118,7 +123,9 @@ function tilesOf(data, plan, graph, unit) {
     claimed = "claimed by the file, not verified";
   if (plan.bound !== null) tiles.push(tile("Lower bound", energyText(plan.bound, unit), plan.proof || null));
   if (claims.unverified.includes("bound"))
-    tiles.push(tile("Claimed bound", energyText(claims.bound, unit), [claimed, claims.proof].filter(Boolean).join(": ")));
+    tiles.push(
+      tile("Claimed bound", energyText(claims.bound, unit), [claimed, claims.proof].filter(Boolean).join(": ")),
+    );
   if (plan.status !== null)
     tiles.push(
       tile(
@@ -228,7 +235,11 @@ function energyBars(plan, graph, unit) {
     return rest.length
       ? [
           ...all.slice(0, 8),
-          { name: rest.length === 1 ? "1 other" : `${grouped(rest.length)} others`, energy: d3.sum(rest, (row) => row.energy), rest: true },
+          {
+            name: rest.length === 1 ? "1 other" : `${grouped(rest.length)} others`,
+            energy: d3.sum(rest, (row) => row.energy),
+            rest: true,
+          },
         ]
       : all;
   };
@@ -236,13 +247,17 @@ function energyBars(plan, graph, unit) {
   return el(
     "div",
     {},
-    el("h3", {}, `Where the ${costWord(unit)} goes${judgement.legal ? "" : ", up to the illegal move"}`),
+    judgement.legal ? "" : el("p", {}, "Up to the illegal move."),
     el(
       "div",
       { class: "bars" },
       block(
         "by level",
-        judgement.levels.map((energy, i) => ({ name: shown(machine.level[i].name, 30), energy, colour: levelColour(i) })),
+        judgement.levels.map((energy, i) => ({
+          name: shown(machine.level[i].name, 30),
+          energy,
+          colour: levelColour(i),
+        })),
       ),
       judgement.kinds[1] > 0 ? block("by kind of move", kinds) : "",
       block("by tensor", dearest(graph.tensor_origin, judgement.tensors)),

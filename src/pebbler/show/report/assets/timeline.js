@@ -87,6 +87,17 @@ function permuteMoves(moves, order) {
   return { kind: pick(moves.kind), subject: pick(moves.subject), level: pick(moves.level), to: pick(moves.to) };
 }
 
+/** How deep in the stack each level of a cache ends; a level takes whole lines only, so what is left over at its end stays empty. */
+function levelEnds(arena) {
+  const lru = arena.management !== "recency";
+  let sum = 0;
+  return arena.capacity.map((room, k) => {
+    sum += room;
+    if (k === arena.capacity.length - 1) return Infinity;
+    return lru ? Math.floor(sum / arena.line) * arena.line : sum;
+  });
+}
+
 /** A plan's moves in time: judgement, running energy, and the place of every value after any move. */
 class Timeline {
   constructor(graph, plan, moves, judgement) {
@@ -198,14 +209,7 @@ class Timeline {
       lru = arena.management !== "recency";
     const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
     if (lru) places.used = arena.names.map(() => 0);
-    const bounds = [];
-    arena.capacity.reduce((sum, room) => {
-      bounds.push(sum + room);
-      return sum + room;
-    }, 0);
-    bounds[bounds.length - 1] = Infinity;
-    // A level takes whole lines only, so what is left over at its end stays empty.
-    const ends = lru ? bounds.map((end) => Math.floor(end / arena.line) * arena.line) : bounds;
+    const ends = levelEnds(arena);
     const sink = (value, from, units) => {
       for (let k = 0, to = from + units; k < ends.length && from < to; k++) {
         const end = Math.min(to, ends[k]);
@@ -292,15 +296,20 @@ class Timeline {
     }
   }
 
-  /** The LRU stack of lines, each once; a steady loop begins with what the round before has left. */
-  lineStack(step, alive, sink) {
-    const { graph, arena } = this;
+  /** What the plan touches, in pieces that are equal or share no line; up to the first move that is no compute. */
+  cutPieces() {
     if (!this.cut) {
       const computes = this.moves.kind.findIndex((kind) => kind !== COMPUTE);
       const order = Array.from(this.moves.subject).slice(0, computes < 0 ? this.length : computes);
-      this.cut = cutPieces(touchesOf(graph, arena, order), arena.line);
+      this.cut = cutPieces(touchesOf(this.graph, this.arena, order), this.arena.line);
     }
-    const { pieces, items } = this.cut,
+    return this.cut;
+  }
+
+  /** The LRU stack of lines, each once; a steady loop begins with what the round before has left. */
+  lineStack(step, alive, sink) {
+    const { graph, arena } = this;
+    const { pieces, items } = this.cutPieces(),
       last = new Int32Array(items).fill(-1),
       round = pieces.length;
     // Where each storage is now: what is made again may be put elsewhere, and its old lines are then nobody's.

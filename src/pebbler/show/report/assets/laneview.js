@@ -1,0 +1,157 @@
+// Plans with many ops, on canvas: a lane per family of tiles, coloured by the level that serves the reads (orderview, tilesview).
+
+const LANE_LEAST = 17,
+  LANE_MOST = 72;
+
+/** What both have in common: a frame with labels on the left, a zoom over x, the move shown kept in the middle. */
+class LaneView {
+  constructor(label, onMove) {
+    this.onMove = onMove;
+    this.zoomed = 1;
+    this.holder = el("div", { class: "lanes", role: "img", "aria-label": label });
+    this.holder.addEventListener("click", (event) => {
+      const found = this.at(event);
+      if (found && found.move >= 0) this.onMove(found.move);
+    });
+    this.holder.addEventListener("pointermove", (event) => {
+      const found = event.pointerType === "touch" ? null : this.at(event);
+      if (found) readout.show(event, ...this.words(found));
+      else readout.hide();
+    });
+    this.holder.addEventListener("pointerleave", () => readout.hide());
+    // A wheel scrolls the page; with a modifier it zooms.
+    this.holder.addEventListener("wheel", (event) => {
+      if (!(event.ctrlKey || event.metaKey || event.altKey)) return;
+      event.preventDefault();
+      this.zoomBy(event.deltaY < 0 ? 1.25 : 0.8);
+    });
+    new ResizeObserver(() => this.draw()).observe(this.holder);
+    document.addEventListener("themechange", () => this.draw());
+  }
+
+  load(graph) {
+    this.graph = graph;
+    this.found = lanesOf(graph);
+    this.zoomed = 1;
+    this.state = null;
+  }
+
+  show(state) {
+    this.state = state;
+    this.draw();
+  }
+
+  zoomBy(factor) {
+    this.zoomed = Math.max(1, Math.min(400, this.zoomed * factor));
+    this.draw();
+  }
+
+  fit() {
+    this.zoomed = 1;
+    this.draw();
+  }
+
+  draw() {
+    const width = Math.floor(this.holder.clientWidth),
+      height = Math.floor(this.holder.clientHeight);
+    if (!this.state || width < 80 || height < 60) return;
+    const { canvas, pen } = canvasOf(width, height);
+    this.drawOn(pen, width, height);
+    this.holder.replaceChildren(canvas);
+    this.drawn = true;
+  }
+
+  /** The drawing as SVG, at the size at which it is shown. */
+  svg() {
+    const pen = new SvgPen(this.holder.clientWidth, this.holder.clientHeight);
+    this.drawOn(pen, ...pen.size);
+    return pen.node();
+  }
+
+  drawOn(pen, width, height) {
+    const { timeline, move } = this.state,
+      frame = this.frame(width, height, move, timeline),
+      colours = timeline.arena.names.map((_, i) => cssValue(`--level-${Math.min(i, 5)}`));
+    const theme = {
+      colours,
+      paper: cssValue("--paper"),
+      soft: cssValue("--soft"),
+      ink: cssValue("--ink"),
+      muted: cssValue("--muted"),
+      line: cssValue("--line"),
+      none: cssValue("--strong-line"),
+      bad: cssValue("--bad"),
+    };
+    pen.fillStyle = theme.soft;
+    pen.fillRect(0, 0, width, height);
+    for (const lane of frame.lanes) {
+      if (lane.y > frame.bottom || lane.y + lane.height < frame.top) continue;
+      pen.fillStyle = theme.paper;
+      pen.fillRect(frame.left, lane.y, frame.right - frame.left, lane.height - 2);
+    }
+    this.paint(pen, frame, theme);
+    // Labels last, on a ground of their own, so that nothing runs into them.
+    pen.fillStyle = theme.soft;
+    pen.fillRect(0, 0, frame.left - 4, height);
+    pen.fillRect(frame.right, 0, width - frame.right, height);
+    pen.fillRect(0, 0, width, frame.top);
+    pen.fillRect(0, frame.bottom, width, height - frame.bottom);
+    this.label(pen, frame, theme);
+    this.axis(pen, frame, theme);
+    this.last = frame;
+  }
+
+  /** Heights: lanes share the room; where they need more than there is, the view goes with the lane of the move shown. */
+  frame(width, height, move, timeline) {
+    const top = 26,
+      bottom = height - 26,
+      right = width - 12,
+      rows = this.rows(timeline, bottom - top),
+      longest = d3.max(rows, (row) => (row.single ? 14 : row.name.length)) || 0,
+      left = Math.round(Math.max(width < 600 ? 60 : 96, Math.min(0.28 * width, longest * 7 + 18)));
+    let y = 0;
+    const lanes = rows.map((row) => {
+      const lane = { ...row, y };
+      y += row.height;
+      return lane;
+    });
+    const current = this.rowOf(timeline, move),
+      room = bottom - top,
+      middle = current >= 0 ? lanes[current].y + lanes[current].height / 2 : 0,
+      shift = y <= room ? 0 : Math.max(0, Math.min(y - room, middle - room / 2));
+    for (const lane of lanes) lane.y += top - shift;
+    return { width, height, left, top, right, bottom, lanes, current };
+  }
+
+  label(pen, frame, theme) {
+    pen.font = `12px ${FONT}`;
+    for (const [i, lane] of frame.lanes.entries()) {
+      if (lane.single) {
+        this.labelOps(pen, frame, lane, theme);
+        continue;
+      }
+      const y = lane.y + Math.min(lane.height / 2 + 4, 18);
+      if (y < frame.top + 8 || y > frame.bottom) continue;
+      pen.textAlign = "right";
+      pen.fillStyle = i === frame.current ? theme.ink : theme.muted;
+      pen.font = `${i === frame.current ? "600 " : ""}12px ${FONT}`;
+      pen.fillText(fitted(pen, shown(lane.name, 60), frame.left - 14), frame.left - 8, y);
+    }
+    pen.textAlign = "left";
+  }
+
+  /** Names beside a lane of all ops: as many as there is room for. */
+  labelOps(pen, frame, lane, theme) {
+    const every = Math.max(1, Math.ceil((16 * lane.count) / lane.height));
+    pen.textAlign = "right";
+    pen.fillStyle = theme.muted;
+    for (let place = 0; place < lane.count; place += every) {
+      const y = lane.y + ((place + 0.5) * lane.height) / lane.count + 4;
+      pen.fillText(
+        fitted(pen, shown(this.graph.op_name[place], 60), frame.left - 14),
+        frame.left - 8,
+        Math.max(y, frame.top + 9),
+      );
+    }
+  }
+}

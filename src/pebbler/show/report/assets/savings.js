@@ -1,0 +1,166 @@
+// Where the energy goes: from program order to the plan, freedom by freedom, and by level, tensor and op.
+
+function showEnergy(root, data, plan) {
+  const graph = data.graphs[plan.graph],
+    unit = graph.energy_unit,
+    { judgement } = plan;
+  root.replaceChildren();
+  if (plan.savings.length > 1) root.append(...waterfall(plan, unit));
+  if (judgement.legal || judgement.energy > 0) {
+    const bars = energyBars(plan, graph, unit);
+    root.append(plan.savings.length > 1 ? el("details", {}, el("summary", {}, "By level, tensor and op"), bars) : bars);
+  } else root.append(el("p", {}, `An illegal order has no ${costWord(unit)} under this machine's rule.`));
+  const given = data.plans.filter((one) => !one.baseline).length;
+  if (data.plans.length > 1)
+    root.append(el("details", { open: given > 1 }, el("summary", {}, "All plans on this page"), ...allPlans(data)));
+}
+
+/** Schedules from program order to the plan, each with one freedom more; the bound as the floor. */
+function waterfall(plan, unit) {
+  const steps = plan.savings,
+    names = plan.machine.level.map((level) => level.name),
+    known = steps.filter((step) => step.energy !== null),
+    most = d3.max(known, (step) => step.energy) || 1,
+    { factor, name } = energyScale(most, unit),
+    text = (energy) =>
+      (energy / factor).toLocaleString(
+        "en",
+        factor === 1 ? {} : { minimumFractionDigits: 3, maximumFractionDigits: 3 },
+      ),
+    before = steps.map((_, i) => steps.slice(0, i).reduce((last, step) => step.energy ?? last, null));
+  const change = (i) => (steps[i].energy === null || before[i] === null ? null : steps[i].energy - before[i]),
+    signed = (n) => (n === 0 ? "no change" : `${n < 0 ? "−" : "+"}${text(Math.abs(n))}`);
+  const draw = (width) => {
+    const narrow = width < 560,
+      pitch = narrow ? 52 : 40,
+      left = narrow ? 8 : 190,
+      right = width - (narrow ? 8 : 150),
+      height = steps.length * pitch + 52,
+      x = d3.scaleLinear([0, most], [left, right]),
+      svg = d3
+        .create("svg")
+        .attr("width", width)
+        .attr("height", height)
+        .attr("viewBox", [0, 0, width, height])
+        .attr("class", "waterfall");
+    steps.forEach((step, i) => {
+      const y = i * pitch + (narrow ? 20 : 6),
+        row = svg.append("g");
+      row.append("title").text(step.words);
+      const label = row
+        .append("text")
+        .attr("class", "name")
+        .text(`${i ? "+ " : ""}${shown(step.name, 40)}`);
+      if (narrow) label.attr("x", left).attr("y", y - 5);
+      else
+        label
+          .attr("x", left - 10)
+          .attr("y", y + 17)
+          .attr("text-anchor", "end");
+      const figures = row.append("text").attr("class", "figures");
+      if (narrow)
+        figures
+          .attr("x", right)
+          .attr("y", y - 5)
+          .attr("text-anchor", "end");
+      else figures.attr("y", y + 17);
+      if (step.energy === null) {
+        figures.text("does not fit this way");
+        if (!narrow) figures.attr("x", left + 6);
+        return;
+      }
+      let sum = 0;
+      step.levels.forEach((part, k) => {
+        row
+          .append("rect")
+          .attr("x", x(sum))
+          .attr("y", y)
+          .attr("width", Math.max(0, x(sum + part) - x(sum)))
+          .attr("height", 24)
+          .style("fill", levelColour(k))
+          .append("title")
+          .text(`${shown(names[k], 30)}: ${energyText(part, unit)}`);
+        sum += part;
+      });
+      const by = change(i);
+      if (by !== null && by < 0)
+        row
+          .append("rect")
+          .attr("class", "saved")
+          .attr("x", x(step.energy))
+          .attr("y", y + 0.5)
+          .attr("width", x(before[i]) - x(step.energy))
+          .attr("height", 23);
+      if (!narrow) figures.attr("x", Math.max(x(step.energy), by < 0 ? x(before[i]) : 0) + 8);
+      figures.append("tspan").style("font-weight", 600).text(text(step.energy));
+      if (by !== null)
+        figures
+          .append("tspan")
+          .attr("dx", 8)
+          .attr("class", by < 0 ? "less" : by > 0 ? "more" : "")
+          .text(signed(by));
+    });
+    const end = steps.length * pitch + (narrow ? 8 : 4);
+    if (plan.bound !== null) {
+      svg
+        .append("line")
+        .attr("class", "floor")
+        .attr("x1", x(plan.bound))
+        .attr("x2", x(plan.bound))
+        .attr("y1", 2)
+        .attr("y2", end + 8);
+      const near = x(plan.bound) > width * 0.6;
+      svg
+        .append("text")
+        .attr("class", "floor")
+        .attr("x", x(plan.bound) + (near ? -4 : 4))
+        .attr("y", end + 14)
+        .attr("text-anchor", near ? "end" : "start")
+        .text(`proven: no plan costs less than ${text(plan.bound)}`);
+    }
+    svg
+      .append("text")
+      .attr("class", "unit")
+      .attr("x", left)
+      .attr("y", end + 36)
+      .text(`${costWord(unit)} in ${name}, by the level that it is paid in`);
+    return svg.node();
+  };
+  return [
+    el(
+      "p",
+      {},
+      "Every bar is a schedule that the referee has priced, with one freedom more than the one above it. All of them " +
+        "follow from the plan: a step says what this plan gains from a freedom, not what the best plan with it would gain.",
+    ),
+    el(
+      "div",
+      { class: "legend" },
+      ...names.map((level, k) =>
+        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(k) } }), shown(level, 24)),
+      ),
+      el("span", {}, el("span", { class: "swatch saved" }), "saved by the step"),
+    ),
+    figure(
+      `From program order to the plan: ${known.map((step) => `${step.name} ${text(step.energy)}`).join(", ")} ${name}`,
+      draw,
+      null,
+      asTable(
+        ["schedule", `${costWord(unit)} (${unit})`, "change", ...names.map((level) => shown(level, 24)), "what it is"],
+        () =>
+          steps.map((step, i) => [
+            step.name,
+            step.energy === null ? "does not fit" : grouped(step.energy),
+            change(i) === null ? "–" : grouped(change(i)),
+            ...names.map((_, k) => (step.energy === null ? "–" : grouped(step.levels[k]))),
+            step.words,
+          ]),
+      ),
+    ),
+    el(
+      "ol",
+      { class: "steps" },
+      ...steps.slice(1).map((step) => el("li", {}, el("strong", {}, step.name), `: ${step.words}`)),
+    ),
+  ];
+}

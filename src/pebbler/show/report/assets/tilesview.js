@@ -1,0 +1,172 @@
+// A fixed grid of families and tiles, and the way of the last moves over it.
+
+const TRAIL = 24; // ops
+
+/** Families and tiles as a fixed grid. */
+class TilesView extends LaneView {
+  constructor(onMove) {
+    super("Families of ops as rows and tiles as columns, coloured by the level that serves the reads", onMove);
+  }
+
+  rows(timeline, room) {
+    const { lanes } = this.found,
+      depth = (lane) => lane.count / lane.tiles[0],
+      deep = lanes.filter((lane) => depth(lane) > 1).length,
+      plain = Math.max(LANE_LEAST, Math.min(LANE_MOST / 2, room / Math.max(1, lanes.length))),
+      rest = Math.max(0, room - plain * (lanes.length - deep));
+    return lanes.map((lane) => ({
+      ...lane,
+      height: depth(lane) > 1 ? Math.max(Math.min(96, 3 * depth(lane)), Math.min(110, rest / deep)) : plain,
+    }));
+  }
+
+  rowOf(timeline, i) {
+    return i >= 0 && i < timeline.length && timeline.moves.kind[i] === COMPUTE
+      ? this.found.laneOf[timeline.moves.subject[i]]
+      : -1;
+  }
+
+  frame(width, height, move, timeline) {
+    const frame = super.frame(width, height, move, timeline),
+      room = frame.right - frame.left,
+      all = room * this.zoomed,
+      at = frame.current >= 0 ? this.spot(frame.lanes[frame.current], timeline.moves.subject[move]).x * all : 0,
+      shift = Math.max(0, Math.min(all - room, at - room / 2));
+    return { ...frame, all, shift };
+  }
+
+  /** Where an op's cell is in its lane, as fractions. */
+  spot(lane, op) {
+    const inner = lane.count / lane.tiles[0],
+      place = this.found.placeOf[op],
+      column = Math.floor(place / inner),
+      line = place % inner;
+    return { x: column / lane.tiles[0], y: line / inner, width: 1 / lane.tiles[0], height: 1 / inner };
+  }
+
+  cell(frame, op) {
+    const lane = frame.lanes[this.found.laneOf[op]],
+      { x, y, width, height } = this.spot(lane, op),
+      room = lane.height - 2,
+      wide = width * frame.all;
+    return {
+      x: frame.left - frame.shift + x * frame.all,
+      y: lane.y + y * room,
+      width: Math.max(0.75, wide > 5 ? wide - 1 : wide),
+      height: Math.max(0.75, height * room > 5 ? height * room - 1 : height * room),
+    };
+  }
+
+  paint(pen, frame, theme) {
+    const { timeline, step, move, illegal } = this.state,
+      { level } = servedMoves(timeline),
+      { kind, subject } = timeline.moves;
+    // An op's cell has the colour of its last run so far; before its first run a pale one, that of the run to come.
+    const colour = new Int8Array(this.graph.op_name.length).fill(-2),
+      ran = new Uint8Array(this.graph.op_name.length);
+    for (let i = 0; i < timeline.length; i++) {
+      if (kind[i] !== COMPUTE) continue;
+      const o = subject[i];
+      if (i < step) ran[o] = 1;
+      if (i < step || colour[o] === -2) colour[o] = level[i];
+    }
+    for (let o = 0; o < colour.length; o++) {
+      const box = this.cell(frame, o);
+      if (
+        box.x > frame.right ||
+        box.x + box.width < frame.left ||
+        box.y > frame.bottom ||
+        box.y + box.height < frame.top
+      )
+        continue;
+      pen.globalAlpha = ran[o] ? 1 : 0.25;
+      pen.fillStyle = colour[o] < 0 ? theme.none : theme.colours[colour[o]];
+      pen.fillRect(box.x, box.y, box.width, box.height);
+    }
+    pen.globalAlpha = 1;
+    this.trail(pen, frame, theme);
+    if (move >= 0 && kind[move] === COMPUTE) {
+      const box = this.cell(frame, subject[move]);
+      pen.strokeStyle = illegal ? theme.bad : theme.ink;
+      pen.lineWidth = 2.5;
+      pen.strokeRect(box.x - 2, box.y - 2, Math.max(6, box.width + 4), Math.max(6, box.height + 4));
+    }
+  }
+
+  /** The way over the grid of the last moves. */
+  trail(pen, frame, theme) {
+    const { timeline, move } = this.state,
+      spots = [];
+    for (let i = move; i >= 0 && spots.length < TRAIL; i--) {
+      if (timeline.moves.kind[i] !== COMPUTE) continue;
+      const box = this.cell(frame, timeline.moves.subject[i]);
+      spots.push([box.x + box.width / 2, box.y + box.height / 2]);
+    }
+    pen.strokeStyle = theme.ink;
+    for (let k = spots.length - 1; k > 0; k--) {
+      pen.globalAlpha = 0.15 + 0.75 * (1 - k / TRAIL);
+      pen.lineWidth = 1.5;
+      rule(pen, ...spots[k], ...spots[k - 1]);
+    }
+    pen.globalAlpha = 1;
+  }
+
+  axis(pen, frame, theme) {
+    const widest = frame.lanes.reduce((best, lane) => (lane.tiles[0] > best.tiles[0] ? lane : best), frame.lanes[0]);
+    pen.fillStyle = theme.muted;
+    pen.font = `11px ${FONT}`;
+    const count = widest.tiles[0],
+      every = Math.max(1, Math.ceil((36 * count) / frame.all));
+    pen.textAlign = "center";
+    for (let k = 0; k < count; k += every) {
+      const x = frame.left - frame.shift + ((k + 0.5) / count) * frame.all;
+      if (x > frame.left && x < frame.right) pen.fillText(grouped(k), x, frame.top - 8);
+    }
+    pen.textAlign = "right";
+    const axes = [...new Set(frame.lanes.flatMap((lane) => lane.axes.slice(0, 1)))].map((axis) => shown(axis, 16));
+    pen.fillText(
+      fitted(pen, `tile of ${axes.slice(0, 3).join(" or ")}`, frame.left - 14),
+      frame.left - 8,
+      frame.top - 8,
+    );
+    const inner = [...new Set(frame.lanes.flatMap((lane) => lane.axes.slice(1)))].map((axis) => shown(axis, 16));
+    pen.textAlign = "left";
+    const words = `${inner.length ? `Within a row, tiles of ${inner.slice(0, 3).join(" and ")} from top to bottom. ` : ""}The line: the last ${TRAIL} ops that ran.`;
+    pen.fillText(fitted(pen, words, frame.right - frame.left), frame.left, frame.bottom + 17);
+  }
+
+  at(event) {
+    const frame = this.last,
+      box = this.holder.getBoundingClientRect(),
+      x = event.clientX - box.left,
+      y = event.clientY - box.top;
+    if (!frame || x < frame.left || x > frame.right) return null;
+    const lane = frame.lanes.find((one) => y >= one.y && y < one.y + one.height);
+    if (!lane) return null;
+    const column = Math.floor(((x - frame.left + frame.shift) / frame.all) * lane.tiles[0]),
+      inner = lane.count / lane.tiles[0],
+      line = Math.min(inner - 1, Math.floor(((y - lane.y) / (lane.height - 2)) * inner)),
+      op = lane.ops.find((o) => this.found.placeOf[o] === column * inner + line);
+    return op === undefined ? null : { op, move: this.runOf(op) };
+  }
+
+  /** The last run of an op so far, or the next one. */
+  runOf(op) {
+    const { timeline, step } = this.state,
+      { kind, subject } = timeline.moves;
+    let found = -1;
+    for (let i = 0; i < timeline.length && (i < step || found < 0); i++)
+      if (kind[i] === COMPUTE && subject[i] === op) found = i;
+    return found;
+  }
+
+  words({ op, move }) {
+    const { timeline } = this.state,
+      runs = [];
+    timeline.moves.kind.forEach((kind, i) => {
+      if (kind === COMPUTE && timeline.moves.subject[i] === op) runs.push(i);
+    });
+    if (move < 0) return readoutLines(shown(this.graph.op_name[op], 60), "does not run in this plan");
+    return [...moveWords(timeline, move), ...(runs.length > 1 ? [el("br"), `runs ${runs.length} times`] : [])];
+  }
+}

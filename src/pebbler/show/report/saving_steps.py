@@ -1,0 +1,197 @@
+"""Why a plan is cheaper than program order: schedules between the two, each with one freedom more, priced by the referee.
+
+Nothing is searched here. Every schedule follows from the plan by taking one thing away: recomputation, the directions of its
+sweeps, its tiles, its fusions, its order. So a step says what this plan gains from a freedom once it has those before it, and not
+what the best plan with that freedom would gain (`pebbler solve --compare` searches for that); it may be a loss that a later
+step makes good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from pebbler.errors import PebblerError
+from pebbler.game.graph import Graph, Op
+from pebbler.game.plan import Plan
+from pebbler.game.ready_list import ReadyList, schedule_by_key
+from pebbler.game.tile_meta import TileMeta, origin, tile_numbers, tile_of
+from pebbler.referee.judgement import check
+from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.list_order import forward_sweeps
+from pebbler.solver.tiling.node_graph import NodeGraph
+from pebbler.solver.tiling.transform_space import Transform, TransformSpace, form_of, transform_of
+
+__all__ = ["SavingStep", "saving_steps", "source_ops"]
+
+_RUNTIME = {
+    "fastest": "Run as program order is: loaded on demand, the least recently used evicted.",
+    "any": "Run as program order is: every result goes to the fastest level that has room, and stays there.",
+}
+
+
+@dataclass(frozen=True)
+class SavingStep:
+    """A schedule on the way from program order to a plan: what it has more than the one before, and what it costs."""
+
+    name: str
+    words: str
+    energy: float | None  # None: it does not fit that way
+    levels: list[float]
+
+
+def saving_steps(plan: Plan, baseline: Plan | None) -> list[SavingStep]:
+    """Return the schedules from program order (`baseline`) to a plan; none if either is illegal or program order does not fit.
+
+    >>> from pebbler import machine, workloads
+    >>> step = workloads.note_mlp()
+    >>> order = [op.name for op in step.ops]
+    >>> order.insert(9, order.pop(order.index("upd_W2")))
+    >>> caches = machine("notes-recency")
+    >>> found = saving_steps(Plan.in_order(step, caches, order), Plan.in_order(step, caches))
+    >>> [(one.name, one.energy) for one in found]
+    [('program order', 11004490), ('order', 10844490)]
+    """
+    if baseline is None or not check(plan).legal or not check(baseline).legal:
+        return []
+    first = _priced("program order", "The ops as the program lists them.", baseline)
+    source = baseline.graph
+    if plan.graph != source and not form_of(plan.graph, source):
+        return [first, _priced("the plan", "Its graph is no tiling of its source that could be undone in steps.", plan)]
+    steps = list(_Undone(plan, source).schedules())
+    between = [_priced(name, words, schedule) for name, words, schedule in steps[:-1]]
+    return [first, *between, _priced(*steps[-1][:2], plan)]
+
+
+def source_ops(op: Op) -> list[str]:
+    """Return the source ops that an op is a tile of or was fused from.
+
+    >>> from pebbler.game.transform import fuse, tile
+    >>> from pebbler.workloads import mlp
+    >>> source_ops(tile(fuse(mlp(), "dW1"), "hidden", 500).op_named("bwd_dW1+upd_W1[1]"))
+    ['bwd_dW1', 'upd_W1']
+    """
+    try:
+        parts = msgspec.convert(op.meta.get("parts", []), list[_Part])
+    except msgspec.ValidationError:  # somebody else's meta: it tells us nothing
+        parts = []
+    # Every cut after the fusion has put a number behind the parts' names as well.
+    cut = tile_of(op)
+    number = re.compile(rf"(\[\d+\]){{{0 if cut is None else len(cut.at)}}}$")
+    found = [part.meta.tile.of if part.meta.tile is not None else number.sub("", part.name) for part in parts]
+    return list(dict.fromkeys(found)) or [origin(op)]
+
+
+class _PartMeta(msgspec.Struct):
+    tile: TileMeta | None = None
+
+
+class _Part(msgspec.Struct):
+    """What `fuse` writes of an op that became part of another, as far as it is needed here."""
+
+    name: str
+    meta: _PartMeta = msgspec.field(default_factory=_PartMeta)
+
+
+def _priced(name: str, words: str, plan: Plan | None) -> SavingStep:
+    judgement = None if plan is None else check(plan)
+    if judgement is None or not judgement.legal:
+        return SavingStep(name, words, None, [])
+    return SavingStep(name, words, judgement.energy, list(judgement.levels.values()))
+
+
+class _Undone:
+    """A plan with its freedoms taken away one by one."""
+
+    def __init__(self, plan: Plan, source: Graph) -> None:
+        self.plan, self.source = plan, source
+        self.explicit = plan.machine.management == "explicit"
+        self.transform = transform_of(plan.graph, source) if plan.graph != source else Transform()
+        self.space = TransformSpace(source)
+        order = plan.moves.order.tolist()
+        self.first_runs = list(dict.fromkeys(order))
+        self.reruns = len(order) - len(self.first_runs)
+        # When the plan first runs a piece of each source op: what orders whole ops are made from.
+        self.place: dict[str, int] = {}
+        for at, op in enumerate(order):
+            for name in source_ops(plan.graph.ops[op]):
+                self.place.setdefault(name, at)
+
+    def schedules(self) -> Iterator[tuple[str, str, Plan | None]]:
+        """Yield each freedom, in words, and the schedule that has it and those before; the last one is the plan's own."""
+        runtime = f" {_RUNTIME[self.plan.machine.operands]}" if self.explicit else ""
+        transform, placed = self.transform, self.explicit and len(self.plan.moves) > 0
+        yield (
+            "order",
+            f"Whole ops, in the order in which the plan first runs a piece of each.{runtime}",
+            self._whole(()),
+        )
+        if transform.fused:
+            words = f"{_listed(transform.fused)} are never stored: maker and reader run as one."
+            yield "fusion", words + runtime, self._whole(transform.fused)
+        if transform.sizes:
+            cut = ", ".join(f"{axis} in tiles of {size}" for axis, size in transform.sizes)
+            yield "tiling", f"Axis {cut}; every sweep from the first tile to the last.{runtime}", self._forward()
+            words = (
+                "Tiles visited in the plan's own order: what one sweep leaves in fast memory, the next one begins with."
+            )
+            yield "reversed sweeps" if self._goes_back() else "order of the tiles", words + runtime, self._first_runs()
+        if placed:
+            again = f", and {self.reruns:,} runs of ops once more" if self.reruns else ""
+            yield (
+                "placement" + (" and recomputation" if again else ""),
+                f"What is kept, copied and dropped{again}.",
+                self.plan,
+            )
+        elif self.reruns:
+            yield "recomputation", f"{self.reruns:,} runs of ops once more instead of keeping their results.", self.plan
+
+    def _whole(self, fused: Sequence[str]) -> Plan | None:
+        """Return whole ops, some temps fused away, as near to the plan's order as their hazards allow."""
+        graph = self.space.transformed(Transform(fused=tuple(fused)))
+        if graph is None:
+            return None
+        last = len(self.plan.moves)
+        places = [min(self.place.get(name, last) for name in source_ops(op)) for op in graph.ops]
+        return self._run(graph, schedule_by_key(ReadyList.of(graph.dataflow), key=places.__getitem__))
+
+    def _forward(self) -> Plan | None:
+        """Return the plan's tiles in sweeps that all go from first to last."""
+        graph = self.space.transformed(Transform(self.transform.sizes, self.transform.fused))
+        nodes = None if graph is None else NodeGraph.of(graph)
+        return None if graph is None or nodes is None else self._run(graph, nodes.order(forward_sweeps(nodes)).tolist())
+
+    def _goes_back(self) -> bool:
+        """Whether the tiles of some op are mostly visited from last to first."""
+        numbers = tile_numbers(self.plan.graph)
+        visits: dict[str, list[tuple[int, ...]]] = {}
+        for op in self.first_runs:
+            visits.setdefault(origin(self.plan.graph.ops[op]), []).append(tuple(numbers[op].values()))
+        back = [sum(b < a for a, b in pairwise(tiles)) for tiles in visits.values()]
+        return any(2 * down > len(tiles) for down, tiles in zip(back, visits.values(), strict=True))
+
+    def _first_runs(self) -> Plan | None:
+        """Return the plan's ops in its order, each once."""
+        return self._run(self.plan.graph, self.first_runs)
+
+    def _run(self, graph: Graph, order: Sequence[int]) -> Plan | None:
+        plan = self.plan
+        names = [graph.op_names[op] for op in order]
+        if not self.explicit:
+            return Plan.in_order(graph, plan.machine, names, steady=plan.steady)
+        known = {tensor.name for tensor in graph.tensors}
+        start = {} if plan.steady else {name: where for name, where in plan.start.items() if name in known}
+        try:
+            problem = Problem.of(graph, plan.machine, steady=plan.steady, start=start)
+            return demand_plan(problem, order, "least recent")
+        except PebblerError:
+            return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
