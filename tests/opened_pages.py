@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,19 +10,14 @@ from typing import Any
 
 import pytest
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from chromium import BROWSER, FLAGS, watched
+
 READY = "html[data-ready=true]"
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="browser tests need Chromium: apt-get install chromium")
 
-# Without the networking flags Chromium looks for hosts of its own at every start.
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
 
 @contextmanager
-def chromium() -> Iterator[Any]:
+def launched() -> Iterator[Any]:
     """Yield a browser."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="browser tests need playwright: pip install playwright"
@@ -60,16 +54,7 @@ def open_report(browser: Any, file: Path, width: int, height: int, *, dark: bool
     """Open a page and wait until it has drawn itself; `more` goes behind its address."""
     scheme = "dark" if dark else "light"
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce")
-    found = Opened(page, [])
-    page.on(
-        "console", lambda message: found.errors.append(message.text) if message.type in ("error", "warning") else None
-    )
-    page.on("pageerror", lambda error: found.errors.append(str(error)))
-    page.on("dialog", lambda dialog: found.errors.append(f"dialog {dialog.message}"))
-    page.on(
-        "request",
-        lambda request: None if request.url.startswith(("file:", "blob:")) else found.errors.append(request.url),
-    )
+    found = Opened(page, watched(page))
     page.goto(file.as_uri() + more)
     page.wait_for_selector(READY)
     return found

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from opened_pages import Opened, chromium, open_report
+from opened_pages import Opened, launched, open_report
 from pebbler.game.plan import Plan
 from pebbler.show.report import report
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with chromium() as found:
+    with launched() as found:
         yield found
 
 
