@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.answers import Answers, refusal
+from pebbler.run.torch.capture.call_sites import CallSites
 from pebbler.run.torch.capture.calls import (
     Call,
     Constant,
@@ -81,6 +82,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.record = Record()
         self.answers = Answers(self.record, scalars, find, drawn)
         self.seen = SeenTensors(self.record, results, locate)
+        self.sites = CallSites()
         self.items = 0
         self.calling = False  # whether an operator was called, not a question such as bool(tensor)
 
@@ -195,11 +197,11 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             self._note_shaped(name, ref_args, ref_kwargs, outputs, makes)
             return
         reads = tuple(self.record.storages_of(tensors_read(name, ref_args, ref_kwargs)))
+        where, site = self.sites.here()
         self.record.calls.append(
             Call(
                 func, ref_args, ref_kwargs, outputs, reads, makes, mutated, is_random(func, name, ref_args, ref_kwargs),
-                statistics, where=user_line(), backward=torch._C._current_autograd_node() is not None,
-                grad=torch.is_grad_enabled(),
+                statistics, where=where, backward=site.part == "backward", grad=torch.is_grad_enabled(), site=site,
             )
         )  # fmt: skip
 
@@ -208,14 +210,13 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         device = torch.device(self.record.storages[info.storage].device)
         options = {"dtype": info.dtype, "device": device}
         value = FILLED_LIKE[name]
-        calls = self.record.calls
-        calls.append(
-            Call(aten.empty_strided.default, (list(info.shape), list(info.stride)), options, outputs, (), makes, ())
-        )
+        calls, (_, site) = self.record.calls, self.sites.here()
+        shape = list(info.shape), list(info.stride)
+        calls.append(Call(aten.empty_strided.default, shape, options, outputs, (), makes, (), site=site))
         if value is not None:
             fill = args[-1] if value == "value" and not isinstance(args[-1], TensorRef) else value
             fill = kwargs.get("fill_value", fill)
-            calls.append(Call(aten.fill_.Scalar, (outputs, fill), {}, outputs, makes, (), makes))
+            calls.append(Call(aten.fill_.Scalar, (outputs, fill), {}, outputs, makes, (), makes, site=site))
 
     def _constant(self, value: torch.Tensor) -> torch.Tensor:
         """Record a tensor made from Python values as a copy of it, for the step may change it in place."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+from pebbler.run.torch.capture.call_sites import CallSite
 from pebbler.run.torch.capture.operand_trees import leaves_of
 from pebbler.run.torch.capture.scalars import inputs_of
 
@@ -114,6 +115,7 @@ class Call:
     where: str = ""
     backward: bool = False  # whether autograd's backward pass made it
     grad: bool = False  # whether gradients were enabled: a few kernels look
+    site: CallSite | None = None  # module, line and part of the step, for people
     unless: str | None = None  # left out in steps where the number of this name is not zero
 
     @property
@@ -146,6 +148,7 @@ class Record:
     guards: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     questions: list[Any] = field(default_factory=list)  # about values, which decided branches
     early: Any = None  # what answers them before every step
+    labels: dict[Place, str] = field(default_factory=dict)  # what people call the tensors in these places
 
     def root(self, storage: int) -> TensorInfo:
         """Return the tensor that a storage was first seen as."""

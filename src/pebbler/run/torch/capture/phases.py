@@ -10,6 +10,7 @@ from typing import Any
 from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.call_groups import CallGroup, group_calls
 from pebbler.run.torch.capture.call_rewrites import rewrite_calls
+from pebbler.run.torch.capture.call_sites import common_module
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, shown
 from pebbler.run.torch.capture.dead_buffers import reuse_dead_operands
 from pebbler.run.torch.capture.random_state import is_state_call
@@ -79,6 +80,14 @@ def _protect_statistics(calls: list[Call]) -> list[Call]:
     ]
 
 
+def _site(group: CallGroup) -> dict[str, str]:
+    """Return where a group comes from, as an op's meta: the module that holds all its calls, the first one's line and part."""
+    sites = [call.site for call in group.calls if call.site is not None]
+    if not sites:
+        return {}
+    return {"module": common_module(site.module for site in sites), "line": sites[0].line, "part": sites[0].part}
+
+
 def _build_graph(
     record: Record, groups: Sequence[CallGroup], kept: set[int], device: str
 ) -> tuple[Graph, dict[int, str]]:
@@ -92,7 +101,8 @@ def _build_graph(
         known = record.storages[storage]
         size = -(-known.bytes // block) * block if known.device == device else 0
         names[storage] = name
-        graph.tensor(name, size, kind=kind, meta={"type": shown(record.root(storage)), "device": known.device})
+        label = {} if known.place not in record.labels else {"label": record.labels[known.place]}
+        graph.tensor(name, size, kind=kind, meta={"type": shown(record.root(storage)), "device": known.device, **label})
 
     for s, storage in enumerate(record.storages):
         if storage.place is not None:
@@ -116,6 +126,6 @@ def _build_graph(
             graph.tensor(token, 0)
             writes.append(token)
         once = any(_draws_once(c) for c in group.calls)
-        meta = {"calls": [c.name for c in group.calls], "where": call.where}
+        meta = {"calls": [c.name for c in group.calls], "where": call.where, **_site(group)}
         graph.op(name, reads=reads, writes=writes, once=once, meta=meta)
     return graph, names

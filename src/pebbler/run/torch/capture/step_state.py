@@ -216,6 +216,7 @@ class StepState:
                 )
         record.result = tree_map(refer, result)
         record.guards = dict(scalars.guards)
+        record.labels = recorder.sites.labels(record.storages, self.tensors, self.optimizers)
         recorder.answers.finish()
         self._bind(recorder)
         self.generators = [constant for constant in record.constants if isinstance(constant, torch.Generator)]
