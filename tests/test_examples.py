@@ -25,10 +25,23 @@ SAYS = {
     ],
     "cache_of_my_code": ["by rows:    12,096 accesses to 256 lines"],
     "train_in_budget": ["peak ", "losses ["],
+    "accelerate_in_budget": ["loss "],
+    "lightning_in_budget": ["loss "],
+    "hf_trainer_in_budget": ["loss ", "8 steps"],
 }
+SLOW = [
+    "hf_trainer_in_budget",
+    "lightning_in_budget",
+]  # one compiles C++ for most of a minute, the other imports for long
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def examples():
+    """Return the examples, those that take long marked so."""
+    paths = sorted(EXAMPLES.glob("*.py"))
+    return [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else []) for path in paths]
+
+
+@pytest.mark.parametrize("path", examples())
 def test_an_example_runs(path, tmp_path):
     assert path.stem in SAYS, "say here what the new example must print"
     if "import torch" in path.read_text(encoding="utf-8"):
