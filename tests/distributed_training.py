@@ -252,7 +252,34 @@ def refused():
     return {"says": ""}
 
 
+def in_backward(kind):
+    """Optimizer steps during backward: right under FSDP2, refused under DDP, whose averages come later."""
+
+    def run(inside):
+        model = Blocks()
+        if kind == "ddp":
+            wrapped = DistributedDataParallel(model)
+        else:
+            wrapped = fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        rule = torch.optim.AdamW(model.parameters(), lr=0.01)
+        if inside:
+            pt.step_in_backward(rule)
+        for turn in range(STEPS):
+            torch.manual_seed(100 * turn + dist.get_rank())
+            wrapped(torch.randn(ROWS, WIDTH)).square().mean().backward()
+            rule.step()
+            rule.zero_grad()
+        return whole(model)
+
+    try:
+        return {"same": torch.equal(run(False), run(True)), "says": ""}
+    except pt.GradientGone as error:
+        return {"says": str(error)}
+
+
 CHECKS = {
+    "fsdp_in_backward": partial(in_backward, "fsdp"),
+    "ddp_in_backward": partial(in_backward, "ddp"),
     "ddp_outside": partial(data_parallel, outside=True),
     "ddp_inside": partial(data_parallel, outside=False),
     "fsdp_whole": partial(sharded, each=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pebbler.run.torch import MissingTorch
+from pebbler.run.torch.backend.backward_step import GradientGone, step_in_backward
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.step_loading import load_step
@@ -23,6 +24,7 @@ __all__ = [
     "Cost",
     "Costs",
     "Device",
+    "GradientGone",
     "Kernels",
     "Link",
     "MissingTorch",
@@ -43,4 +45,5 @@ __all__ = [
     "profile",
     "roofline",
     "step",
+    "step_in_backward",
 ]

@@ -75,9 +75,12 @@ def test_every_other_way_to_train_in_two_processes(tmp_path):
         "checkpoint_around",
         "checkpoint_old",
     ]
-    found = run_ranks(tmp_path, [*names, "refused"])
+    found = run_ranks(tmp_path, [*names, "refused", "fsdp_in_backward", "ddp_in_backward"])
     for name in names:
         assert_alike(found[name])
     assert max(found["ddp_inside"][1]["places"]) > 0
     assert "the least budget is" in found["refused"][0]["says"]
     assert not found["refused"][1]["says"]
+    for rank in range(2):
+        assert found["fsdp_in_backward"][rank]["same"]
+        assert "DDP" in found["ddp_in_backward"][rank]["says"]
