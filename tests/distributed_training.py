@@ -257,10 +257,8 @@ def in_backward(kind):
 
     def run(inside):
         model = Blocks()
-        if kind == "ddp":
-            wrapped = DistributedDataParallel(model)
-        else:
-            wrapped = fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+        sharded_or_not = partial(fully_shard, mesh=init_device_mesh("cpu", (2,)))
+        wrapped = (DistributedDataParallel if kind == "ddp" else sharded_or_not)(model)
         rule = torch.optim.AdamW(model.parameters(), lr=0.01)
         if inside:
             pt.step_in_backward(rule)

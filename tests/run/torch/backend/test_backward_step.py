@@ -145,7 +145,7 @@ def test_gradients_are_not_added_up():
 
 
 def test_scaled_losses_are_refused():
-    model, optimizer = after_backward()
+    _, optimizer = after_backward()
     scaler = torch.amp.GradScaler("cpu")
     scaler.scale(torch.ones(()))
     with pytest.raises(pt.GradientGone, match="GradScaler"):
@@ -159,7 +159,7 @@ def test_optimizers_that_nobody_knows_must_be_vouched_for():
         pass
 
     model = nn.Linear(2, 2)
-    with pytest.raises(InputError, match="Mine updates every parameter.*alone=True"):
+    with pytest.raises(InputError, match=r"Mine updates every parameter.*alone=True"):
         pt.step_in_backward(Mine(model.parameters(), lr=0.1))
     with pytest.raises(InputError, match="LBFGS"):
         pt.step_in_backward(torch.optim.LBFGS(model.parameters()))

@@ -1,8 +1,8 @@
 """Optimizer steps during backward: every gradient is used and freed as soon as it is there.
 
-A loop keeps its `optimizer.step()` and `zero_grad()`; by then nothing is left to do. What needs all gradients at once cannot be right
-here (clipping by a global norm, scaled losses, gradients added up over several backward passes, DDP's averages): in place of a gradient
-that was used stands a tensor without memory, and whoever looks at it is told.
+A loop keeps its `optimizer.step()` and `zero_grad()`; by then nothing is left to do. What needs all gradients at once cannot be
+right here (clipping by a global norm, scaled losses, gradients added up over several backward passes, DDP's averages): in place of
+a gradient that was used stands a tensor without memory, and whoever looks at it is told.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class GradientGone(PebblerError, RuntimeError):
     """Something asked for a gradient that the optimizer has used during backward."""
 
 
-class _UsedGradient(torch.Tensor):
+class _UsedGradient(torch.Tensor):  # type: ignore[misc]
     """Stands where a gradient was; has its shape and no memory, and refuses every operator."""
 
     @staticmethod
@@ -59,8 +59,9 @@ class _UsedGradient(torch.Tensor):
         if func is torch.ops.aten.detach.default:
             return args[0]  # the engine and `zero_grad` look at what it hangs on, not at its numbers
         raise GradientGone(
-            f"{func}: this gradient was used by the optimizer during backward and is gone. Clipping by a global norm, GradScaler, adding "
-            "gradients up over several backward passes (or without zero_grad between), and DDP need it: leave step_in_backward out there"
+            f"{func}: this gradient was used by the optimizer during backward and is gone. Clipping by a global norm, GradScaler, "
+            "adding gradients up over several backward passes (or without zero_grad between), and DDP need it: leave "
+            "step_in_backward out there"
         )
 
 
@@ -138,8 +139,8 @@ def step_in_backward(optimizer: Optimizer, *, host_state: bool = False, alone: b
     kind = type(optimizer)
     if not alone and not (f"{kind.__module__}.".startswith("torch.optim.") and kind.__name__ in _ALONE):
         raise InputError(
-            f"step_in_backward: whether {kind.__name__} updates every parameter from its own gradient and state alone is not known; "
-            "say alone=True if it does"
+            f"step_in_backward: whether {kind.__name__} updates every parameter from its own gradient and state alone is not "
+            "known; say alone=True if it does"
         )
     if optimizer._optimizer_step_pre_hooks:
         raise InputError("step_in_backward: the optimizer has hooks before its steps; they would find no gradients")
