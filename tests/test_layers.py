@@ -20,6 +20,7 @@ LAYERS = (
     ("referee",),
     ("workloads",),
     ("trace",),
+    ("joules",),
     ("solver",),
     ("run",),
     ("show",),

@@ -13,6 +13,7 @@ from pebbler.run.torch.cost.profiling import profile
 from pebbler.run.torch.fuse.fusion import fuse
 from pebbler.run.torch.fuse.inductor import Kernels, NoCompiler
 from pebbler.run.torch.plan.planner import least_budget, plan, plan_captured
+from pebbler.run.torch.plan.step_energy import FrontierPoint, StepEnergy, energy_frontier, predict_energy
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
 from pebbler.run.torch.run.planned_step import PlannedStep, step
@@ -24,6 +25,7 @@ __all__ = [
     "Cost",
     "Costs",
     "Device",
+    "FrontierPoint",
     "GradientGone",
     "Kernels",
     "Link",
@@ -33,15 +35,18 @@ __all__ = [
     "Phase",
     "PlanDiffers",
     "PlannedStep",
+    "StepEnergy",
     "TorchPlan",
     "capture",
     "compile",
+    "energy_frontier",
     "fuse",
     "least_budget",
     "load_step",
     "measure_peak",
     "plan",
     "plan_captured",
+    "predict_energy",
     "profile",
     "roofline",
     "step",

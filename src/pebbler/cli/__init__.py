@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pebbler.cli.cache import cache
+from pebbler.cli.calibrate import calibrate
 from pebbler.cli.chain import chain
 from pebbler.cli.check import check
 from pebbler.cli.demo import demo
@@ -20,6 +21,7 @@ from pebbler.cli.export import export
 from pebbler.cli.graph import graph
 from pebbler.cli.interruption import run_command
 from pebbler.cli.machines import machines
+from pebbler.cli.measure import measure
 from pebbler.cli.options import PlainCommand, PlainGroup
 from pebbler.cli.play import play
 from pebbler.cli.report import report
@@ -61,9 +63,10 @@ def _root(
     pass
 
 
-for _command in (
-    demo, solve, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, reproduce,
-):  # fmt: skip
+_COMMANDS = (
+    demo, solve, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, measure, calibrate, reproduce,
+)  # fmt: skip
+for _command in _COMMANDS:
     app.command(cls=PlainCommand)(_command)
 
 

@@ -71,7 +71,7 @@ def cache(
         ["DMD (sum of square roots)", number(found.dmd)],
     ]
     if found.energy is not None and priced is not None:
-        rows.append([f"energy on {priced.name}", energy(found.energy, energy_unit(priced.unit))])
+        rows.append([f"energy on {priced.name}", energy(found.energy, energy_unit(priced.unit, priced))])
     table(str(trace), ["figure", "value"], rows)
     misses = [
         [

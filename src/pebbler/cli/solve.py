@@ -147,7 +147,7 @@ class _Solving:
         with progress(f"solving {self.graph}") as update:
 
             def show(search: Search) -> None:
-                unit = energy_unit(search.problem.graph.unit)
+                unit = energy_unit(search.problem.graph.unit, search.problem.machine)
                 best = "no plan yet" if search.best is None else f"best {energy(search.energy, unit)}"
                 update(f"{best}, bound {energy(search.bound, unit)}, gap {_percent(search.gap)}", search.fraction)
 

@@ -28,7 +28,10 @@ def torch(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="Price ops for this device (h200, a100, cpu) instead of measuring them.", show_default=False),
+        typer.Option(
+            help="Price ops for this device (h200, a100, cpu, or a file of pebbler calibrate) instead of measuring.",
+            show_default=False,
+        ),
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
     kernels: Annotated[
@@ -102,7 +105,8 @@ def _print_json(step: str, made: TorchPlan, on_stderr: bool) -> None:
 
     figures = {
         "budget": made.budget, "peak": made.peak, "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
-        "objective": made.objective, "kernels": made.kernels, "recomputed": made.recomputed, "offloaded": made.offloaded,
+        "objective": made.objective, "joules": made.joules_from, "kernels": made.kernels,
+        "recomputed": made.recomputed, "offloaded": made.offloaded,
         "ops": len(made.plan.graph.ops),
         "status": made.status, "gap": made.gap, "fingerprint": made.fingerprint,
     }  # fmt: skip
@@ -119,13 +123,17 @@ def _print_table(step: str, made: TorchPlan, on_stderr: bool) -> None:
         [
             ["budget", "none" if made.budget is None else shown_bytes(made.budget)],
             ["peak, headroom included", shown_bytes(made.peak)],
-            [f"predicted {made.objective} of one step", _cost(made.cost, made.objective)],
+            [f"predicted {made.objective} of one step{_source(made)}", _cost(made.cost, made.objective)],
             ["the same without a limit", _cost(made.unplanned, made.objective)],
             ["ops, and runs again", f"{len(made.plan.graph.ops):,}, {made.recomputed:,}"],
             ["to the host's memory", shown_bytes(made.offloaded)],
         ],
         stderr=on_stderr,
     )
+
+
+def _source(made: TorchPlan) -> str:
+    return "" if made.joules_from is None else f", joules {made.joules_from}"
 
 
 def _cost(cost: float, objective: str) -> str:

@@ -13,8 +13,9 @@ import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import is_file, read_toml
+from pebbler.game.measured_device import MeasuredDevice
 
-__all__ = ["Level", "Machine", "builtin_machines", "energy_unit", "machine", "machine_text"]
+__all__ = ["Level", "Machine", "builtin_machines", "energy_unit", "machine", "machine_text", "measured_device"]
 
 UNIT_BYTES = {"byte": 1, "float32": 4}
 # Sums of capacities are 64-bit integers, and no sum of prices may overflow a double.
@@ -47,7 +48,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     operands: Literal["fastest", "any"] = "fastest"
     allocator: Literal["own", "reuse"] = "reuse"
     line: Annotated[int, msgspec.Meta(ge=1)] = 1
+    prices: Literal["pJ", "ns"] = "pJ"
     about: str = ""
+    device: MeasuredDevice | None = None
 
     def __post_init__(self) -> None:
         place = f"machine {quoted(self.name)}"
@@ -112,9 +115,15 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return msgspec.structs.replace(self, unit=unit, level=levels, line=max(1, self.line * old // new))
 
 
-def energy_unit(unit: str) -> str:
-    """Return what energies are counted in for graphs of this unit: pJ, or plain units for pebbles."""
-    return "pJ" if unit in UNIT_BYTES else "units"
+def energy_unit(unit: str, priced: Machine | None = None) -> str:
+    """Return what costs are counted in for graphs of this unit: plain units for pebbles, else pJ, or ns where a machine says so.
+
+    >>> energy_unit("byte"), energy_unit("pebble")
+    ('pJ', 'units')
+    """
+    if unit not in UNIT_BYTES:
+        return "units"
+    return "pJ" if priced is None else priced.prices
 
 
 def builtin_machines() -> list[str]:
@@ -137,11 +146,27 @@ def machine_text(name: str) -> str:
 def machine(name: str | Path | Machine) -> Machine:
     """Return a built-in machine by name, or the one in a TOML file.
 
+    What a file says of a measured device is left out: plans, which carry their machine with them, have no use for it.
+
     >>> machine("red-blue").level[0].capacity
     11
     """
     if isinstance(name, Machine):
         return name
+    return msgspec.structs.replace(_read_machine(name), device=None)
+
+
+def measured_device(name: str | Path) -> MeasuredDevice:
+    """Return what a machine's file says of a measured device: its table `[device]`, which `pebbler calibrate` writes."""
+    found = _read_machine(name).device
+    if found is None:
+        raise InputError(
+            f"machine {quoted(name)} has no table [device]: `pebbler calibrate -o {quoted(name)}` writes one"
+        )
+    return found
+
+
+def _read_machine(name: str | Path) -> Machine:
     text = str(name)
     if text in builtin_machines():
         with resources.as_file(resources.files("pebbler.game.machines").joinpath(f"{text}.toml")) as path:

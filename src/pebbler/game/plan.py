@@ -109,7 +109,7 @@ class Plan(RichRepr):
     def energy_unit(self) -> str:
         """What its costs are counted in: pJ, plain units for pebbles, or what the plan's `meta` says, such as ns for time."""
         said = self.meta.get("cost_unit")
-        return said if isinstance(said, str) else energy_unit(self.graph.unit)
+        return said if isinstance(said, str) else energy_unit(self.graph.unit, self.machine)
 
     @property
     def cost_word(self) -> str:

@@ -23,7 +23,7 @@ def progress_line(search: Search) -> str:
     >>> progress_line(Search(Problem.of("chain:length=3")))
     'chain:length=3 on red-blue: no plan yet'
     """
-    unit = energy_unit(search.problem.graph.unit)
+    unit = energy_unit(search.problem.graph.unit, search.problem.machine)
     line = f"{search.problem.graph.name} on {search.problem.machine.name}: "
     if search.best is None:
         return f"{line}no plan yet"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
 from pebbler.errors import InputError, near_matches, quoted
+from pebbler.game.machine import measured_device
+from pebbler.game.measured_device import MeasuredDevice
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Call, Record, TensorInfo, TensorRef, unique_refs
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.cost.op_energy import MeasuredEnergy
 
 __all__ = [
     "DEVICES",
@@ -23,6 +26,7 @@ __all__ = [
     "Costs",
     "Device",
     "Link",
+    "calibrated_device",
     "estimate",
     "find_device",
     "find_link",
@@ -44,6 +48,15 @@ class Device:
     joules_per_flop: float
     joules_per_byte: float
     joules_per_link_byte: float
+    static_watts: float = 0.0  # drawn whatever runs; the prices above count beyond it
+    joules_per_launch: float = 0.0
+    dtypes: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # flops per second and joules per flop of others
+
+    def rate(self, dtype: str) -> tuple[float, float]:
+        """Return flops per second and joules per flop of a dtype such as `float32`."""
+        return self.dtypes.get(dtype, (self.flops, self.joules_per_flop))
 
 
 # H200: 989 Tflop/s dense bf16 and 4.8 TB/s by its data sheet, of which large kernels reach about 65 and 85 %; PCIe 5 x16 moves
@@ -56,7 +69,7 @@ DEVICES = {
 
 
 def find_device(name: str | Device) -> Device:
-    """Return a described device by name.
+    """Return a described device by name, or the one in a file that `pebbler calibrate` wrote.
 
     >>> find_device("h200").link
     50000000000.0
@@ -65,7 +78,24 @@ def find_device(name: str | Device) -> Device:
         return name
     if name in DEVICES:
         return DEVICES[name]
+    if name.endswith(".toml"):
+        return calibrated_device(measured_device(name))
     raise InputError(f"unknown device {quoted(name)}{near_matches(name, DEVICES)}")
+
+
+def calibrated_device(measured: MeasuredDevice) -> Device:
+    """Return a measured device as the roofline sees it; joules are nan where there was no counter."""
+
+    def known(value: float | None) -> float:
+        return math.nan if value is None else value
+
+    dtypes = {name: (rate.flops, known(rate.joules_per_flop)) for name, rate in measured.rates.items()}
+    best = max(dtypes, key=lambda name: dtypes[name][0])
+    return Device(
+        measured.name, *dtypes[best][:1], measured.bandwidth, measured.launch, measured.link or measured.bandwidth,
+        dtypes[best][1], known(measured.joules_per_byte), known(measured.joules_per_link_byte or measured.joules_per_byte),
+        known(measured.static_watts), measured.joules_per_launch or 0.0, dtypes,
+    )  # fmt: skip
 
 
 def nearest_device(place: str) -> Device:
@@ -107,7 +137,8 @@ class Link:
 class Costs(list[list[Cost]]):
     """What every op costs, per phase; the link to the host's memory of the same device; what else was on the device when measured.
 
-    `price` tells the cost of any other group of calls, such as ops that run as one kernel.
+    `price` tells the cost of any other group of calls, such as ops that run as one kernel; `measured_price` does so by the energy
+    counter, which takes longer. `energy` says how joules came about, None where all are described.
     """
 
     def __init__(
@@ -116,9 +147,12 @@ class Costs(list[list[Cost]]):
         link: Link | None = None,
         price: Callable[[Phase, CallGroup], Cost] | None = None,
         foreign: int = 0,
+        energy: MeasuredEnergy | None = None,
+        measured_price: Callable[[Phase, CallGroup], Cost] | None = None,
     ) -> None:
         super().__init__(rows)
         self.link, self.price, self.foreign = link, price, foreign
+        self.energy, self.measured_price = energy, measured_price
 
 
 def find_link(device: str | Device) -> Link:
@@ -151,15 +185,29 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
 
 def estimate(record: Record, group: CallGroup, device: Device) -> Cost:
     """Return what a group costs on a described device."""
-    launched = [(_bytes(record, call), _flops(record, call)) for call in group.calls if call.scalar is None]
+    calls = [call for call in group.calls if call.scalar is None]
+    launched = [(_bytes(record, call), [call]) for call in calls]
     if group.fused:  # only what comes in and goes out moves
-        moved = sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates))
-        launched = [(moved, sum(_flops(record, call) for call in group.calls))]
+        launched = [(sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates)), calls)]
     seconds = joules = 0.0
-    for moved, flops in launched:
-        seconds += max(device.launch, moved / device.bandwidth, flops / device.flops)
-        joules += moved * device.joules_per_byte + flops * device.joules_per_flop
+    for moved, together in launched:
+        busy, spent = moved / device.bandwidth, moved * device.joules_per_byte + device.joules_per_launch
+        computing = 0.0
+        for call in together:
+            if flops := _flops(record, call):
+                rate, price = device.rate(_dtype(record, call))
+                computing += flops / rate
+                spent += flops * price
+        taken = max(device.launch, busy, computing)
+        seconds += taken
+        joules += spent + taken * device.static_watts
     return Cost(seconds, joules, 0, compiled=group.fused and len(group.calls) > 1)
+
+
+def _dtype(record: Record, call: Call) -> str:
+    """Return the dtype of a call's first operand."""
+    first = next(iter(unique_refs((call.args, call.kwargs))), None)
+    return "" if first is None else str(record.tensors[first].dtype).removeprefix("torch.")
 
 
 def _bytes(record: Record, call: Call) -> int:

@@ -4,57 +4,163 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
+from pebbler.errors import InputError, quoted
+from pebbler.joules.counters import NoCounter
+from pebbler.joules.meter import EnergyMeter
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.operators import CTC
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.random_state import is_state_call
-from pebbler.run.torch.cost.costs import Cost, Costs, Link, estimate, find_link, nearest_device
+from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, estimate, find_device, find_link, nearest_device
+from pebbler.run.torch.cost.op_energy import MeasuredEnergy, OpMeter, meter_of
 from pebbler.run.torch.cost.peak_memory import foreign_bytes, measure_peak
 from pebbler.run.torch.fuse.fusion import kernels_of
 from pebbler.run.torch.fuse.group_execution import own_random_numbers, run_group, sample_operands
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 
-__all__ = ["measure_link", "profile"]
+__all__ = ["EnergySource", "measure_link", "profile", "profile_for"]
+
+EnergySource = Literal["described", "measured"]
 
 _LINK_BYTES = 64 * 2**20  # copied to measure a link
 _SLEEP = 2_000_000  # cycles, about a millisecond
+_SMALL_REST = 0.02  # of the time of a step: ops that take less together are not worth a counter
 
 
-def profile(captured: Captured, *, repeats: int = 3, power: float | None = None) -> Costs:
+def profile(
+    captured: Captured,
+    *,
+    repeats: int = 3,
+    power: float | None = None,
+    energy: EnergySource = "described",
+    meter: EnergyMeter | None = None,
+    device: str | Device | None = None,
+    seconds: float = 60.0,
+) -> Costs:
     """Return every op's cost measured on the device the step runs on, with sample operands of the same shapes.
 
-    Ops alike are measured once, so memory for one op at a time is enough. Seconds are the median of `repeats`; joules are `power`
-    watts times that, or what the described device nearest to this one says of bytes and flops; scratch is what the kernel holds
-    beyond its results. Fused ops are compiled first; one of a single operator only if that makes it faster.
+    Ops alike are measured once, so memory for one op at a time is enough. Seconds are the median of `repeats`; scratch is what
+    the kernel holds beyond its results. Fused ops are compiled first; one of a single operator only if that makes it faster.
+
+    Joules are `power` watts times seconds, or what a device says of bytes and flops: `device`, by default the described one
+    nearest to this one. With `energy="measured"` they are the energy counter's (`meter`, or that of the device): each kind of op is
+    kept running, those that take most of the step first, for about `seconds` altogether; `device` gives those that are left.
+    `Costs.energy` says which share is which. Raises `NoCounter` where there is no counter.
 
     >>> from pebbler.run.torch.capture.captured import capture
     >>> (cost,), = profile(capture(lambda x: x.sort().values, torch.ones(1000)))
     >>> cost.seconds > 0, cost.scratch >= 0
     (True, True)
     """
-    seen: dict[str, Cost] = {}
-    # The costs outlive the step and must not keep its tensors, so they know nothing else of what was captured.
-    kernels, device = kernels_of(captured), captured.device
+    if energy not in get_args(EnergySource):
+        raise InputError(f"energy must be {' or '.join(get_args(EnergySource))}, got {quoted(energy)}")
+    place = captured.device
+    described = nearest_device(place) if device is None else find_device(device)
+    op_meter = None if energy == "described" else OpMeter(meter_of(place) if meter is None else meter, place)
+    prices = _Prices(kernels_of(captured), place, repeats, power, described, op_meter)
+    rows = [[prices.price(phase, group) for group in phase.groups] for phase in captured.phases]
+    measured = None
+    if op_meter is not None:
+        measured = prices.measure_joules(captured.phases[-1], seconds)
+        rows = [[prices.price(phase, group) for group in phase.groups] for phase in captured.phases]
+    foreign = foreign_bytes(captured.state.lasting_tensors(), place)
+    link = replace(measure_link(place), joules_per_byte=described.joules_per_link_byte)
+    return Costs(rows, link, prices.price, foreign, measured, prices.measured_price)
 
-    def price(phase: Phase, group: CallGroup) -> Cost:
+
+def profile_for(captured: Captured, objective: str) -> Costs:
+    """Return costs measured here for an objective: joules by the energy counter where they are what counts and there is one.
+
+    >>> from pebbler.run.torch.capture.captured import capture
+    >>> len(profile_for(capture(lambda x: x + 1, torch.ones(10)), "time")[0])
+    1
+    """
+    if objective == "energy":
+        with suppress(NoCounter):
+            return profile(captured, energy="measured")
+    return profile(captured)
+
+
+class _Prices:
+    """Costs of groups of calls, each kind measured once.
+
+    The costs outlive the step and must not keep its tensors, so this knows nothing else of what was captured.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels | None,
+        place: str,
+        repeats: int,
+        power: float | None,
+        described: Device,
+        op_meter: OpMeter | None,
+    ) -> None:
+        self._kernels, self._place, self._repeats, self._power = kernels, place, repeats, power
+        self._described, self._op_meter = described, op_meter
+        self._seen: dict[str, Cost] = {}
+        self._counted: set[str] = set()  # kinds whose joules are the counter's
+
+    def price(self, phase: Phase, group: CallGroup) -> Cost:
+        """Return what a group costs, its joules by the counter if they were measured before."""
         key = _likeness(phase.record, group)
-        if key not in seen:
-            with own_random_numbers(device):
-                cost = _measure(phase, group, kernels, device, repeats)
-            described = estimate(phase.record, group, nearest_device(device)).joules
-            seen[key] = replace(cost, joules=described if power is None else cost.seconds * power)
-        return seen[key]
+        if key not in self._seen:
+            with own_random_numbers(self._place):
+                cost = _measure(phase, group, self._kernels, self._place, self._repeats)
+            self._seen[key] = replace(cost, joules=self._model(phase, group, cost.seconds))
+        return self._seen[key]
 
-    rows = [[price(phase, group) for group in phase.groups] for phase in captured.phases]
-    foreign = foreign_bytes(captured.state.lasting_tensors(), device)
-    return Costs(rows, measure_link(device), price, foreign)
+    def _model(self, phase: Phase, group: CallGroup, seconds: float) -> float:
+        """Return joules without a counter: of given watts, or of bytes and flops and, where it is known, of static power."""
+        if self._power is not None:
+            return seconds * self._power
+        described = estimate(phase.record, group, self._described)
+        watts = self._described.static_watts
+        if self._op_meter is None:
+            return described.joules
+        return described.joules - watts * described.seconds + (watts or self._op_meter.static_watts) * seconds
+
+    def measured_price(self, phase: Phase, group: CallGroup) -> Cost:
+        """Return what a group costs, its joules and its time while it is kept running by the counter, if there is one."""
+        key, cost = _likeness(phase.record, group), self.price(phase, group)
+        if self._op_meter is None or key in self._counted or _is_free(group):
+            return cost
+        kernel = None
+        if self._kernels is not None and cost.compiled:
+            kernel = self._kernels.known(phase.record, group)
+        with own_random_numbers(self._place):
+            reading = self._op_meter.measure(phase, group, kernel)
+        self._seen[key] = replace(cost, seconds=reading.seconds, joules=reading.joules)
+        self._counted.add(key)
+        return self._seen[key]
+
+    def measure_joules(self, phase: Phase, seconds: float) -> MeasuredEnergy:
+        """Measure the ops of a phase by the counter, those kinds first that take most of its time, for about `seconds`."""
+        assert self._op_meter is not None
+        kinds: dict[str, list[CallGroup]] = {}
+        for group in phase.groups:
+            kinds.setdefault(_likeness(phase.record, group), []).append(group)
+        weight = {key: len(alike) * self._seen[key].seconds for key, alike in kinds.items()}
+        clock, left = self._op_meter.meter.clock, sum(weight.values())
+        total, ends = left, clock() + seconds
+        for key in sorted(kinds, key=lambda key: -weight[key]):
+            if left < _SMALL_REST * total or clock() > ends:
+                break
+            self.measured_price(phase, kinds[key][0])
+            left -= weight[key]
+        counted = sum(len(alike) * self._seen[key].joules for key, alike in kinds.items() if key in self._counted)
+        modelled = sum(len(alike) * self._seen[key].joules for key, alike in kinds.items() if key not in self._counted)
+        return MeasuredEnergy(
+            counted, modelled, len(self._counted & set(kinds)), len(kinds), self._op_meter.static_watts
+        )
 
 
 def measure_link(device: str) -> Link:
@@ -98,8 +204,13 @@ def _likeness(record: Record, group: CallGroup) -> str:
     return " ".join(parts)
 
 
+def _is_free(group: CallGroup) -> bool:
+    """Whether a group runs nothing on a device: numbers, and states of generators."""
+    return all(call.scalar is not None or is_state_call(call.func) for call in group.calls)
+
+
 def _measure(phase: Phase, group: CallGroup, kernels: Kernels | None, device: str, repeats: int) -> Cost:
-    if all(call.scalar is not None or is_state_call(call.func) for call in group.calls):
+    if _is_free(group):
         return Cost(1e-6, 0.0, 0)
     record = phase.record
     if any(call.func in CTC for call in group.calls):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from pebbler.referee.judgement import check
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
-from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import CapturedWithKernels, fuse
 from pebbler.run.torch.plan.byte_sizes import bytes_of, shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
@@ -48,12 +49,13 @@ def plan(
 ) -> TorchPlan:
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
 
-    Costs are measured on the device where the step's tensors are, or, for `device="h200"` and the like, and for fake tensors, come
-    from a roofline. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is made for those
-    kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described GPUs, not
-    on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible` with the
-    least budget that works when this one does not. `keywords` are keyword arguments of the step; `report` is called with the
-    running search after every change.
+    Costs are measured on the device where the step's tensors are, or, for `device="h200"`, a file of `pebbler calibrate` and the
+    like, and for fake tensors, come from a roofline. For `objective="energy"` joules are those of the device's energy counter where
+    it has one; `plan.joules_from` says so. With `kernels="compiled"` neighbouring operators are fused and compiled, and the plan is
+    made for those kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described
+    GPUs, not on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
+    with the least budget that works when this one does not. `keywords` are keyword arguments of the step; `report` is called with
+    the running search after every change.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -75,7 +77,8 @@ def plan(
         captured = fuse(captured)
     fake = any(isinstance(x, FakeTensor) for x in (*captured.state.leaves, *captured.state.tensors))
     measured = device is None and not fake
-    costs = profile(captured) if measured else roofline(captured, device or nearest_device(captured.device))
+    described = device or nearest_device(captured.device)
+    costs = profile_for(captured, objective) if measured else roofline(captured, described)
     return plan_captured(
         captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed,
         report=report,
@@ -97,6 +100,8 @@ def plan_captured(
     """Return the cheapest plan found for a captured step with known costs; see `plan`."""
     if objective not in ("time", "energy"):
         raise InputError(f"objective must be time or energy, got {quoted(objective)}")
+    if objective == "energy" and any(math.isnan(cost.joules) for row in costs for cost in row):
+        raise InputError("these costs have no joules: the device was calibrated without an energy counter")
     limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
@@ -105,8 +110,10 @@ def plan_captured(
         raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(headroom_bytes)}")
     link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
     phases = solve_phases(graphs, capacity, headroom_bytes, time_limit, seed, link, report)
-    if objective == "time":
-        phases = [replace(phase, meta={**phase.meta, "cost_unit": "ns"}) for phase in phases]
+    about = (
+        {"cost_unit": "ns"} if objective == "time" else {"joules": "described" if costs.energy is None else "measured"}
+    )
+    phases = [replace(phase, meta={**phase.meta, **about}) for phase in phases]
     launches: list[Launch] = []
     launch_peak = 0
     with_kernels = isinstance(captured, CapturedWithKernels)

@@ -80,6 +80,12 @@ class TorchPlan:
         return "heuristic" if self.bound <= 0 else "optimal" if self.cost <= self.bound * (1 + 1e-12) else "bounded"
 
     @property
+    def joules_from(self) -> str | None:
+        """Where joules come from: `measured` by an energy counter, or `described`; None for a plan made for time."""
+        said = self.plan.meta.get("joules")
+        return said if isinstance(said, str) else None
+
+    @property
     def offloaded(self) -> int:
         """Bytes that go to the host in one step."""
         graph = self.plan.graph

@@ -17,7 +17,7 @@ from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.holders import PLAIN
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.costs import Device, nearest_device, roofline
-from pebbler.run.torch.cost.profiling import profile
+from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
 from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.planner import plan_captured
@@ -188,7 +188,8 @@ class PlannedStep:
     def _made(self, captured: Captured) -> TorchPlan:
         options = self.options
         described = options.device or nearest_device(captured.device)
-        costs = profile(captured) if options.device is None else roofline(captured, described)
+        measured = options.device is None
+        costs = profile_for(captured, options.objective) if measured else roofline(captured, described)
         made = plan_captured(
             captured, costs, budget=options.budget, objective=options.objective, offload=options.offload,
             headroom=options.headroom, time_limit=options.time_limit, seed=options.seed,

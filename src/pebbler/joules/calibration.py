@@ -1,0 +1,247 @@
+"""Calibration: probes are run, levels told apart, and prices fitted to what the counter says."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pebbler.errors import InputError
+from pebbler.game.machine import Level, Machine
+from pebbler.game.measured_device import CalibrationRow, Coefficient, DtypeRate, MeasuredDevice
+from pebbler.joules.least_squares import fit_non_negative
+from pebbler.joules.level_sizes import find_levels
+from pebbler.joules.meter import EnergyMeter
+from pebbler.joules.power import PowerReading, measure_idle, measure_power, time_work
+from pebbler.joules.probes import Bench, Probe
+
+__all__ = ["ProbeReading", "calibrate_bench", "fitted_machine"]
+
+_MIXED = 2.5  # times a level's size: up to here a footprint lies partly in it
+_UNITS = {"awake": "s", "launch": "launch"}
+
+
+@dataclass(frozen=True)
+class ProbeReading:
+    """A probe with its seconds per run and, where there is a counter, its power."""
+
+    probe: Probe
+    seconds: float
+    power: PowerReading | None = None
+
+    @property
+    def moved(self) -> int:
+        """Bytes read and written by one run."""
+        return self.probe.reads + self.probe.writes
+
+
+def calibrate_bench(
+    bench: Bench,
+    meter: EnergyMeter | None,
+    *,
+    seconds: float = 0.6,
+    report: Callable[[str, float], None] | None = None,
+) -> Machine:
+    """Return a device as a machine, its measurements in `device`; without a meter prices are times, and `about` says so.
+
+    Every probe runs for `seconds`, and longer while its standard error is above 2 %. `report` gets the name of each probe and
+    the share of them that is done.
+    """
+    before = None if meter is None else measure_idle(meter)
+    period = None if meter is None else meter.find_period()
+    probes = list(bench.probes())
+    readings = []
+    for i, probe in enumerate(probes):
+        if report is not None:
+            report(probe.name, i / len(probes))
+        readings.append(_read(probe, meter, seconds))
+    idle = None if meter is None or before is None else (before, measure_idle(meter))
+    return fitted_machine(bench, readings, idle, period)
+
+
+def _read(probe: Probe, meter: EnergyMeter | None, seconds: float) -> ProbeReading:
+    if meter is None:
+        return ProbeReading(probe, time_work(probe.work, time.perf_counter, seconds / 3))
+    power = measure_power(probe.work, meter, seconds=seconds)
+    return ProbeReading(probe, power.seconds, power)
+
+
+@dataclass(frozen=True)
+class _SeenLevel:
+    """A level that the sweeps tell apart; `private` if only work in which every core stays in its own part sees it."""
+
+    name: str
+    capacity: int | None
+    cost: float
+    private: bool = False
+
+
+def fitted_machine(
+    bench: Bench, readings: Sequence[ProbeReading], idle: tuple[float, float] | None, period: float | None = None
+) -> Machine:
+    """Return the machine that readings of a bench show; `idle` (watts before and after) is None where there was no counter."""
+    levels = _see_levels(bench, readings)
+    fit = None if idle is None else _PriceFit(readings, levels)
+
+    def priced(level: _SeenLevel) -> Level:
+        read, write = (_price(readings, levels, level, way, fit) for way in ("read", "write"))
+        return Level(level.name, read, write, level.capacity)
+
+    how = (
+        "measured with its energy counter" if fit else "TIMES, not energy: there was no counter; prices are ns per byte"
+    )
+    return Machine(
+        _word(bench.name), "byte", tuple(map(priced, levels)), management="lru", operands="any", prices="pJ" if fit else "ns",
+        about=f"{bench.name}, {how}", device=_device(bench, readings, levels, fit, idle, period),
+    )  # fmt: skip
+
+
+def _see_levels(bench: Bench, readings: Sequence[ProbeReading]) -> list[_SeenLevel]:
+    """Return the levels that the sweeps show: by joules per byte where they were measured, else by seconds."""
+    # A first look, before anything is fitted: what the least hungry probe draws is drawn by all of them.
+    static = min((r.power.watts for r in readings if r.power is not None), default=0.0)
+
+    def cost(reading: ProbeReading) -> float:
+        power = reading.power
+        spent = reading.seconds if power is None else max(power.joules - 0.9 * static * reading.seconds, 1e-30)
+        return spent / reading.moved
+
+    def swept(sweep: str) -> list[tuple[float, int | None]]:
+        rows = [reading for reading in readings if reading.probe.sweep == sweep]
+        found = find_levels([r.probe.footprint for r in rows], [cost(r) for r in rows]) if len(rows) > 3 else []
+        return [(level.cost, level.capacity) for level in found]
+
+    shared, private = swept("shared"), swept("private")
+    if not shared:
+        raise InputError("a calibration needs a sweep over at least four footprints")
+    own = private[:1] if len(private) > 1 and private[0][0] * 1.4 < shared[0][0] else []
+    count = len(own) + len(shared) - 1
+    # A GPU's caches are counted from memory up (its nearest may not show), a CPU's from the core down.
+    names = bench.caches[len(bench.caches) - count :] if bench.kind == "cuda" else bench.caches[:count]
+    if len(names) < count:
+        names = tuple(f"cache {i + 1}" for i in range(count))
+    found = [(*level, True) for level in own] + [(*level, False) for level in shared]
+    named = zip((*names, bench.memory), found, strict=True)
+    return [_SeenLevel(name, capacity, price, alone) for name, (price, capacity, alone) in named]
+
+
+def _price(
+    readings: Sequence[ProbeReading], levels: Sequence[_SeenLevel], level: _SeenLevel, way: str, fit: _PriceFit | None
+) -> float:
+    """Return a price per byte, in pJ or, without a fit, ns; where one way was not told apart, that of the other."""
+    if fit is None:
+        ways = [r for r in readings if r.moved and not r.probe.flops and _level_of(r.probe, levels) is level]
+        each = [r.seconds / r.moved for r in ways if (r.probe.writes if way == "write" else r.probe.reads)]
+        return float(f"{1e9 * (statistics.median(each) if each else level.cost):.4g}")
+    joules = next((price for one in (way, "read", "write") if (price := fit.price(f"{level.name} {one}"))), 0.0)
+    return float(f"{1e12 * joules:.4g}")
+
+
+class _PriceFit:
+    """Joules as a sum of prices: static power, bytes of every level, flops of every dtype, launches, bytes of the link."""
+
+    def __init__(self, readings: Sequence[ProbeReading], levels: Sequence[_SeenLevel]) -> None:
+        self.rows = [reading for reading in readings if reading.power is not None and _is_pure(reading.probe, levels)]
+        amounts = [_amounts(reading, levels) for reading in self.rows]
+        self.columns = list(dict.fromkeys(name for row in amounts for name, amount in row.items() if amount))
+        matrix = np.array([[row.get(name, 0.0) for name in self.columns] for row in amounts])
+        fit = fit_non_negative(matrix, np.array([r.power.joules for r in self.rows if r.power is not None]))
+        self.values = dict(zip(self.columns, fit.values.tolist(), strict=True))
+        self.errors = dict(zip(self.columns, fit.errors.tolist(), strict=True))
+        self.residuals = {r.probe.name: left for r, left in zip(self.rows, fit.residuals.tolist(), strict=True)}
+
+    def price(self, name: str) -> float | None:
+        """Return joules per unit of a column, None where nothing was measured of it."""
+        return self.values.get(name)
+
+    @property
+    def coefficients(self) -> tuple[Coefficient, ...]:
+        """All prices with their standard errors."""
+        return tuple(
+            Coefficient(name, _unit(name), self.values[name], None if math.isnan(self.errors[name]) else self.errors[name])
+            for name in self.columns
+        )  # fmt: skip
+
+
+def _unit(column: str) -> str:
+    return _UNITS.get(column) or ("flop" if column.startswith("flop") else "byte")
+
+
+def _level_of(probe: Probe, levels: Sequence[_SeenLevel]) -> _SeenLevel:
+    """Return the first level that holds what a probe touches and that it can see."""
+    seen = [level for level in levels if not level.private or probe.sweep == "private"]
+    return next(level for level in seen if level.capacity is None or probe.footprint <= level.capacity)
+
+
+def _is_pure(probe: Probe, levels: Sequence[_SeenLevel]) -> bool:
+    """Whether what a probe moves comes from one level: just above a level's size it comes from two."""
+    seen = [level for level in levels if not level.private or probe.sweep == "private"]
+    return not any(level.capacity and level.capacity < probe.footprint < _MIXED * level.capacity for level in seen)
+
+
+def _amounts(reading: ProbeReading, levels: Sequence[_SeenLevel]) -> dict[str, float]:
+    """Return how much of every column one run of a probe has."""
+    probe = reading.probe
+    amounts: dict[str, float] = {"awake": reading.seconds, "launch": probe.launches, "link": probe.link_bytes}
+    if reading.moved:
+        level = _level_of(probe, levels).name
+        amounts |= {f"{level} read": probe.reads, f"{level} write": probe.writes}
+    return amounts | ({f"flop {probe.dtype}": probe.flops} if probe.dtype else {})
+
+
+def _device(
+    bench: Bench,
+    readings: Sequence[ProbeReading],
+    levels: Sequence[_SeenLevel],
+    fit: _PriceFit | None,
+    idle: tuple[float, float] | None,
+    period: float | None,
+) -> MeasuredDevice:
+    """Return the table that goes with the machine: rates, prices, and every probe."""
+    last = levels[-1].name
+
+    def rates(dtype: str) -> DtypeRate:
+        reached = max(r.probe.flops / r.seconds for r in readings if r.probe.dtype == dtype)
+        return DtypeRate(reached, None if fit is None else fit.price(f"flop {dtype}"))
+
+    def priced(*columns: str) -> float | None:
+        known = [fit.price(name) for name in columns] if fit is not None else []
+        values = [price for price in known if price is not None]
+        return sum(values) / len(values) if values else None
+
+    memory = [r for r in readings if r.moved and not r.probe.flops and _level_of(r.probe, levels).name == last]
+    linked = [r.probe.link_bytes / r.seconds for r in readings if r.probe.link_bytes]
+    launched = [r.seconds / r.probe.launches for r in readings if r.probe.launches and not r.moved]
+    residuals = [] if fit is None else [abs(left) for left in fit.residuals.values()]
+    return MeasuredDevice(
+        bench.name, bench.kind, max(r.moved / r.seconds for r in memory),
+        {dtype: rates(dtype) for dtype in dict.fromkeys(r.probe.dtype for r in readings if r.probe.dtype)},
+        launch=min(launched, default=0.0), link=min(linked, default=None), idle_watts=idle, static_watts=priced("awake"),
+        joules_per_byte=priced(f"{last} read", f"{last} write"), joules_per_launch=priced("launch"),
+        joules_per_link_byte=priced("link"), period=period,
+        mean_residual=sum(residuals) / len(residuals) if residuals else None, worst_residual=max(residuals, default=None),
+        notes=tuple(bench.notes), coefficient=fit.coefficients if fit else (),
+        row=tuple(_row(reading, fit) for reading in readings),
+    )  # fmt: skip
+
+
+def _row(reading: ProbeReading, fit: _PriceFit | None) -> CalibrationRow:
+    power, name = reading.power, reading.probe.name
+    if power is None or fit is None:
+        return CalibrationRow(name, reading.seconds)
+    sure = None if math.isinf(power.error) else power.error
+    return CalibrationRow(name, reading.seconds, power.watts, sure, fit.residuals.get(name))
+
+
+def _word(name: str) -> str:
+    """Return a name that can be typed: small letters, digits and dashes.
+
+    >>> _word("NVIDIA H200 (SXM)")
+    'nvidia-h200-sxm'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"

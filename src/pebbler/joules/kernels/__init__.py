@@ -1,0 +1,1 @@
+"""Compiled loops that read and write memory at a chosen footprint."""

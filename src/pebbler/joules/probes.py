@@ -1,0 +1,44 @@
+"""Probes: small pieces of work whose bytes, flops and launches are known, so that their joules and seconds give prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pebbler.joules.power import Work
+
+__all__ = ["Bench", "Probe"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One piece of work and what one run of it does; `footprint` is how many bytes it touches again and again.
+
+    `sweep` says which sweep over footprints it belongs to: `shared` (all cores go through the same memory) or `private` (each
+    core stays in its own part, which is how a cache per core shows); "" for none.
+    """
+
+    name: str
+    work: Work = field(repr=False)
+    reads: int = 0
+    writes: int = 0
+    footprint: int = 0
+    flops: float = 0.0
+    dtype: str = ""
+    launches: int = 0
+    link_bytes: int = 0
+    sweep: str = ""
+
+
+class Bench(Protocol):
+    """A device that can be probed."""
+
+    name: str  # as its maker calls it
+    kind: str  # cuda or cpu
+    caches: tuple[str, ...]  # names of levels that caches would have, nearest first
+    memory: str  # and of the last one
+    notes: list[str]  # what could not be probed, and why
+
+    def probes(self) -> Sequence[Probe]:
+        """Return what to run, in order."""

@@ -1,0 +1,90 @@
+"""Joules of a planned step, predicted from its ops: their sum, what copies take, and static power over the rest of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pebbler.errors import InputError
+from pebbler.game.moves import Compute
+from pebbler.run.torch.capture.captured import Captured
+from pebbler.run.torch.cost.costs import Cost, Costs
+from pebbler.run.torch.plan.launch_fusion import launch_group
+from pebbler.run.torch.plan.planner import plan_captured
+from pebbler.run.torch.plan.torch_plan import TorchPlan
+
+__all__ = ["FrontierPoint", "StepEnergy", "energy_frontier", "predict_energy"]
+
+
+@dataclass(frozen=True)
+class StepEnergy:
+    """What one step of a plan takes, as predicted: `joules` in all, and the parts that they are made of.
+
+    `seconds` is the time of its ops, or of its copies where those take longer.
+    """
+
+    joules: float
+    seconds: float
+    op_joules: float
+    copy_joules: float
+    gap_joules: float
+
+
+def predict_energy(plan: TorchPlan, costs: Costs) -> StepEnergy:
+    """Return the joules of one step of a plan made in this process, launches of several ops counted as they run.
+
+    With costs by an energy counter, launches that have not been measured yet are measured now.
+
+    >>> import torch
+    >>> from pebbler.run.torch.capture.captured import capture
+    >>> from pebbler.run.torch.cost.costs import roofline
+    >>> captured = capture(lambda x: (x + 1) @ x, torch.ones(500, 500))
+    >>> costs = roofline(captured, "cpu")
+    >>> predicted = predict_energy(plan_captured(captured, costs), costs)
+    >>> predicted.joules == sum(cost.joules for cost in costs[0])
+    True
+    """
+    if plan.captured is None:
+        raise InputError("energy is predicted of a plan made in this process: one from a file does not know its ops")
+    phase, moves, ran = plan.captured.phases[-1], list(plan.plan.moves), list[Cost]()
+    launched = {position for launch in plan.launches for position in launch}
+    for position, move in enumerate(moves):
+        if isinstance(move, Compute) and position not in launched:
+            ran.append(costs[-1][phase.graph.op_index(move.op)])
+    price = costs.measured_price or costs.price
+    for launch in plan.launches:
+        assert price is not None  # only a planner with prices makes launches
+        ran.append(price(phase, launch_group(phase, moves, launch)))
+    busy, spent = sum(cost.seconds for cost in ran), sum(cost.joules for cost in ran)
+    moved, link = 2 * plan.offloaded, costs.link
+    copies = moved * link.joules_per_byte if link is not None else 0.0
+    waiting = max(0.0, moved / 2 / min(link.out, link.into) - busy) if link is not None and moved else 0.0
+    static = 0.0 if costs.energy is None else costs.energy.static_watts * waiting
+    return StepEnergy(spent + copies + static, busy + waiting, spent, copies, static)
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A plan for one budget, and what its step is predicted to take."""
+
+    plan: TorchPlan
+    energy: StepEnergy
+
+
+def energy_frontier(
+    captured: Captured, costs: Costs, budgets: Iterable[str | int | None], *, time_limit: float = 10.0
+) -> list[FrontierPoint]:
+    """Return a plan of least energy for every budget (bytes; None: no limit), with the joules predicted for it.
+
+    >>> import torch
+    >>> from pebbler.run.torch.capture.captured import capture
+    >>> from pebbler.run.torch.cost.costs import roofline
+    >>> captured = capture(lambda x: (x + 1) @ x, torch.ones(500, 500))
+    >>> points = energy_frontier(captured, roofline(captured, "cpu"), ["4MiB", None], time_limit=1)
+    >>> [point.plan.budget for point in points], points[0].energy.joules >= points[1].energy.joules
+    ([4194304, None], True)
+    """
+    made: Sequence[TorchPlan] = [
+        plan_captured(captured, costs, budget=budget, objective="energy", time_limit=time_limit) for budget in budgets
+    ]
+    return [FrontierPoint(plan, predict_energy(plan, costs)) for plan in made]

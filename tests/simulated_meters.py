@@ -1,0 +1,69 @@
+"""Meters whose joules are known: a simulated device with a clock of its own, and a counter that follows the real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pebbler.joules.meter import EnergyMeter
+
+
+class SimulatedDevice:
+    """A device that draws `idle` watts, and more while work is queued on it; its counter is updated every `period`."""
+
+    def __init__(
+        self, idle: float = 80.0, period: float = 0.02, noise: Callable[[int], float] = lambda update: 0.0
+    ) -> None:
+        self.now, self.idle, self.period, self.noise = 0.0, idle, period, noise
+        self.queue: list[tuple[float, float, float]] = []  # begin, end, watts
+        self.name = "simulated GPU"
+
+    def clock(self) -> float:
+        self.now += 1e-5  # looking takes time too
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def drawn(self, until: float) -> float:
+        busy = sum((min(end, until) - begin) * (watts - self.idle) for begin, end, watts in self.queue if begin < until)
+        return until * self.idle + busy
+
+    def read(self) -> float:
+        update = int(self.now / self.period)
+        return round(self.drawn(update * self.period) + self.noise(update), 3)
+
+    def meter(self) -> EnergyMeter:
+        return EnergyMeter([self], self.clock, self.sleep)
+
+
+class SimulatedWork:
+    """Work of known seconds and watts, queued behind what still runs."""
+
+    def __init__(self, device: SimulatedDevice, seconds: float, watts: float, runs: int = 1) -> None:
+        self.device, self.seconds, self.watts, self.runs = device, seconds, watts, runs
+        self.ends: list[float] = []
+
+    def launch(self) -> None:
+        queue = self.device.queue
+        begin = max([self.device.now, *(end for _, end, _ in queue[-1:])])
+        end = begin + self.seconds * self.runs
+        queue.append((begin, end, self.watts))
+        self.ends.append(end)
+
+    def pending(self) -> int:
+        return sum(end > self.device.now for end in self.ends)
+
+    def wait(self) -> None:
+        self.device.now = max([self.device.now, *self.ends])
+
+
+class WallCounter:
+    """A counter of a device that draws `watts` all the time, by the real clock."""
+
+    def __init__(self, watts: float = 100.0, period: float = 0.004, name: str = "CPU 0") -> None:
+        self.watts, self.period, self.name = watts, period, name
+        self.began = time.perf_counter()
+
+    def read(self) -> float:
+        return self.watts * self.period * int((time.perf_counter() - self.began) / self.period)
