@@ -9,13 +9,19 @@ from pebbler.joules.meter import EnergyMeter
 
 
 class SimulatedDevice:
-    """A device that draws `idle` watts, and more while work is queued on it; its counter is updated every `period`."""
+    """A device that draws `idle` watts, and more while work is queued on it; its counter is updated every `period`.
+
+    `noise` is how many joules too much or too little an update shows, by its number.
+    """
 
     def __init__(
         self, idle: float = 80.0, period: float = 0.02, noise: Callable[[int], float] = lambda update: 0.0
     ) -> None:
         self.now, self.idle, self.period, self.noise = 0.0, idle, period, noise
-        self.queue: list[tuple[float, float, float]] = []  # begin, end, watts
+        self.queue: list[
+            tuple[float, float, float]
+        ] = []  # begin, end, watts of what may not have ended at the last update
+        self.ended = 0.0  # joules above idle of what has
         self.name = "simulated GPU"
 
     def clock(self) -> float:
@@ -25,13 +31,14 @@ class SimulatedDevice:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def drawn(self, until: float) -> float:
-        busy = sum((min(end, until) - begin) * (watts - self.idle) for begin, end, watts in self.queue if begin < until)
-        return until * self.idle + busy
-
     def read(self) -> float:
         update = int(self.now / self.period)
-        return round(self.drawn(update * self.period) + self.noise(update), 3)
+        until = update * self.period
+        while self.queue and self.queue[0][1] <= until:
+            begin, end, watts = self.queue.pop(0)
+            self.ended += (end - begin) * (watts - self.idle)
+        running = sum((until - begin) * (watts - self.idle) for begin, end, watts in self.queue if begin < until)
+        return round(until * self.idle + self.ended + running + self.noise(update), 3)
 
     def meter(self) -> EnergyMeter:
         return EnergyMeter([self], self.clock, self.sleep)
@@ -45,11 +52,10 @@ class SimulatedWork:
         self.ends: list[float] = []
 
     def launch(self) -> None:
-        queue = self.device.queue
-        begin = max([self.device.now, *(end for _, end, _ in queue[-1:])])
+        begin = max([self.device.now, *self.ends[-1:]])
         end = begin + self.seconds * self.runs
-        queue.append((begin, end, self.watts))
-        self.ends.append(end)
+        self.device.queue.append((begin, end, self.watts))
+        self.ends = [*self.ends[-2:], end]
 
     def pending(self) -> int:
         return sum(end > self.device.now for end in self.ends)

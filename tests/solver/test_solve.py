@@ -220,3 +220,12 @@ def test_bounds_of_a_graph_as_it_is_are_whole_where_its_energies_are() -> None:
         search.bound = 0.0
         search.raise_bound(given, "whole tensors")
         assert search.bound == rounded
+
+
+def test_a_cache_machine_of_one_level_is_solved():
+    """A machine whose levels cannot be told apart has one: nothing is gained by an order, and the bound says so."""
+    plan = pb.solve(
+        "mlp:n=4,hidden=16", Machine("flat", "byte", (Level("memory", 2, 3),), management="lru"), time_limit=1
+    )
+    assert pb.check(plan).energy == plan.energy
+    assert 0 < plan.bound <= plan.energy

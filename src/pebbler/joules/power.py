@@ -22,6 +22,7 @@ __all__ = ["CallWork", "PowerReading", "Work", "measure_idle", "measure_power", 
 _POLL = 0.001
 _ERROR = 0.02  # standard error, as a fraction, at which a measurement ends
 _LEAST = 3  # stretches between updates
+_SHORTEST = 0.015  # seconds of a stretch
 _PATIENCE = 5  # times the longest window, for work so long that the counter is hardly looked at
 
 
@@ -136,11 +137,24 @@ def _spread(updates: list[tuple[float, float]]) -> tuple[float, float]:
     """Return the average power from the first update to the last, and its standard error as a fraction."""
     (begin, low), (end, high) = updates[0], updates[-1]
     watts = (high - low) / (end - begin)
-    stretches = list(pairwise(updates))
-    if len(stretches) < 2 or watts <= 0:
+    moments = _apart(updates)
+    if len(moments) < 3 or watts <= 0:
         return watts, math.inf
-    each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in stretches]
+    each = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(moments)]
     return watts, statistics.stdev(each) / math.sqrt(len(each)) / watts
+
+
+def _apart(updates: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return updates that are some way apart: when exactly one came is known no better than how often the counter is looked at.
+
+    >>> _apart([(0.0, 1.0), (0.001, 2.0), (0.02, 3.0), (0.021, 4.0), (0.05, 5.0)])
+    [(0.0, 1.0), (0.02, 3.0), (0.05, 5.0)]
+    """
+    kept = updates[:1]
+    for update in updates[1:]:
+        if update[0] - kept[-1][0] >= _SHORTEST:
+            kept.append(update)
+    return kept
 
 
 def measure_idle(meter: EnergyMeter, seconds: float = 1.0) -> float:
