@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pebbler.game.transform import tile as tile
     from pebbler.joules.meter import meter as meter
     from pebbler.referee.judgement import check as check
-    from pebbler.run.calibrate import calibrate as calibrate
     from pebbler.run.numbers import execute as execute
     from pebbler.run.numbers import verify as verify
     from pebbler.show.export import export as export
@@ -51,7 +50,6 @@ _HOME = {
     "PebblerError": "errors",
     "Plan": "game.plan",
     "Tensor": "game.graph",
-    "calibrate": "run.calibrate",
     "check": "referee.judgement",
     "execute": "run.numbers",
     "export": "show.export",

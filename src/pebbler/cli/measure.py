@@ -25,7 +25,7 @@ def measure(
     """
     from pebbler.cli.interruption import hold
     from pebbler.cli.output import emit_json, table
-    from pebbler.joules.program import MeasuredProgram
+    from pebbler.joules.measured_program import MeasuredProgram
 
     program = MeasuredProgram(command, idle=idle)
 

@@ -28,10 +28,7 @@ def torch(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            help="Price ops for this device (h200, a100, cpu, or a file of pebbler calibrate) instead of measuring.",
-            show_default=False,
-        ),
+        typer.Option(help="Price ops for h200, a100, cpu or a calibrated file; do not measure.", show_default=False),
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
     kernels: Annotated[

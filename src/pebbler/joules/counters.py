@@ -13,10 +13,10 @@ from pebbler.errors import InputError
 from pebbler.joules.nvml import nvml_counters
 from pebbler.joules.rapl import rapl_counters
 
-__all__ = ["Counter", "NoCounter", "RecordedCounter", "find_counters"]
+__all__ = ["EnergyCounter", "NoCounter", "RecordedCounter", "find_counters"]
 
 
-class Counter(Protocol):
+class EnergyCounter(Protocol):
     """What counts joules: a GPU's total, a CPU package's, its memory's."""
 
     @property
@@ -60,14 +60,14 @@ class RecordedCounter:
         return next((joules for seconds, joules in reversed(self._readings) if seconds <= now), self._readings[0][1])
 
 
-def find_counters(uuids: Sequence[str] | None = None) -> list[Counter]:
+def find_counters(uuids: Sequence[str] | None = None) -> list[EnergyCounter]:
     """Return the counters of this machine: every visible GPU (or those with these UUIDs), and the CPU's where it may be read.
 
     Raises `NoCounter` where there is none.
     """
     gpus, no_gpu = nvml_counters(uuids)
     packages, no_package = ([], "") if uuids is not None else rapl_counters()
-    found: list[Counter] = [*gpus, *packages]
+    found: list[EnergyCounter] = [*gpus, *packages]
     if not found:
         reasons = "; ".join(reason for reason in (no_gpu, no_package) if reason)
         raise NoCounter(f"no energy counter can be read here, so there are no joules to report: {reasons}")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import TracebackType
 
 from pebbler.errors import InputError
-from pebbler.joules.counters import Counter, find_counters
+from pebbler.joules.counters import EnergyCounter, find_counters
 
 __all__ = ["EnergyMeter", "meter"]
 
@@ -19,7 +19,7 @@ _PATIENCE = 2.0  # seconds after which a counter that has not moved is broken
 _OFTEN = 30.0  # seconds between readings of counters that wrap
 
 
-def meter(counters: Sequence[Counter] | None = None) -> EnergyMeter:
+def meter(counters: Sequence[EnergyCounter] | None = None) -> EnergyMeter:
     """Return a meter for a `with` block: `joules`, `seconds` and `watts` of what ran in it.
 
     Without `counters` those of this machine are added up: every visible NVIDIA GPU, and the CPU where RAPL may be read. Raises
@@ -44,7 +44,7 @@ class EnergyMeter:
 
     def __init__(
         self,
-        counters: Sequence[Counter],
+        counters: Sequence[EnergyCounter],
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

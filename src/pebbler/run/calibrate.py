@@ -10,7 +10,7 @@ from pebbler.errors import InputError, quoted
 from pebbler.files import write_text
 from pebbler.game.machine import Machine
 from pebbler.joules.calibration import calibrate_bench
-from pebbler.joules.counters import Counter, NoCounter, find_counters
+from pebbler.joules.counters import EnergyCounter, NoCounter, find_counters
 from pebbler.joules.cpu_bench import CpuBench
 from pebbler.joules.machine_file import machine_toml
 from pebbler.joules.meter import EnergyMeter
@@ -65,7 +65,7 @@ def _has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def _cpu_counters() -> tuple[Counter, ...]:
+def _cpu_counters() -> tuple[EnergyCounter, ...]:
     try:
         return tuple(counter for counter in find_counters() if counter.name.startswith("CPU"))
     except NoCounter:

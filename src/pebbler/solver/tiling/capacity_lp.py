@@ -209,7 +209,9 @@ class CapacityLP:
             marks = np.array(
                 [np.zeros(one.prices.size, np.bool_) if m is None else m.ravel() for m in members], np.bool_
             )
-            marks = marks.reshape(len(limits), one.prices.size).T  # there may be no limits: one level without a capacity
+            marks = marks.reshape(
+                len(limits), one.prices.size
+            ).T  # there may be no limits: one level without a capacity
             prices = one.prices.ravel()
             possible = np.flatnonzero(np.isfinite(prices))
             prices, marks = prices[possible], marks[possible]

@@ -10,7 +10,7 @@ import pytest
 from pebbler.cli import main
 from pebbler.errors import InputError
 from pebbler.joules import meter as module
-from pebbler.joules.program import MeasuredProgram
+from pebbler.joules.measured_program import MeasuredProgram
 from simulated_meters import WallCounter
 
 
