@@ -1,0 +1,147 @@
+"""Joules of single ops by a counter: the largest kinds are measured, the rest is modelled, and both are told apart."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+import pebbler.torch as pt  # noqa: E402
+from pebbler.errors import InputError  # noqa: E402
+from pebbler.joules import counters  # noqa: E402
+from pebbler.joules.counters import NoCounter  # noqa: E402
+from pebbler.joules.meter import EnergyMeter  # noqa: E402
+from pebbler.run.torch.cost import op_energy  # noqa: E402
+from pebbler.run.torch.cost.costs import calibrated_device, estimate, find_device  # noqa: E402
+from simulated_meters import WallCounter  # noqa: E402
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Windows of a few updates."""
+    monkeypatch.setattr(op_energy.OpMeter.__init__, "__defaults__", (0.02,))
+
+
+def step(x):
+    return ((x @ x).relu() @ x).sum()
+
+
+def test_measured_joules_are_the_counters(quick):
+    captured = pt.capture(step, torch.ones(300, 300))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter(watts=200)]), seconds=60)
+    assert costs.energy.static_watts == pytest.approx(200, rel=0.1)
+    assert costs.energy.measured_share > 0.9
+    assert 1 <= costs.energy.kinds <= costs.energy.all_kinds
+    for cost in costs[-1]:
+        if cost.seconds > 1e-4:
+            assert cost.joules == pytest.approx(200 * cost.seconds, rel=0.1)
+    plan = pt.plan_captured(captured, costs, objective="energy")
+    assert plan.joules_from == "measured"
+    predicted = pt.predict_energy(plan, costs)
+    assert predicted.joules == pytest.approx(sum(cost.joules for cost in costs[-1]))
+    assert predicted.seconds == pytest.approx(sum(cost.seconds for cost in costs[-1]))
+
+
+def test_without_time_for_the_counter_everything_is_modelled(quick):
+    captured = pt.capture(step, torch.ones(100, 100))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter(watts=50)]), seconds=0.0)
+    assert costs.energy.kinds == 0
+    assert costs.energy.measured_share == 0
+    assert all(cost.joules > 0 for cost in costs[-1])
+    # What an op moves and computes, and static power for as long as it takes.
+    first = costs[-1][0]
+    described = estimate(captured.phases[-1].record, captured.phases[-1].groups[0], find_device("cpu")).joules
+    assert first.joules == pytest.approx(described + costs.energy.static_watts * first.seconds, rel=0.01)
+
+
+def test_no_counter_no_joules_and_planning_for_energy_says_that_they_are_described(monkeypatch):
+    monkeypatch.setattr(counters, "nvml_counters", lambda uuids: ([], "NVIDIA GPUs: none in this test"))
+    monkeypatch.setattr(counters, "rapl_counters", lambda: ([], "CPU: none in this test"))
+    captured = pt.capture(step, torch.ones(50, 50))
+    with pytest.raises(NoCounter, match="none in this test"):
+        pt.profile(captured, energy="measured")
+    assert pt.profile(captured).energy is None
+    plan = pt.plan(step, [torch.ones(50, 50)], objective="energy", time_limit=1)
+    assert plan.joules_from == "described"
+    assert pt.plan(step, [torch.ones(50, 50)], time_limit=1).joules_from is None
+
+
+def test_planning_for_energy_asks_the_counter_where_there_is_one(monkeypatch, quick, tmp_path):
+    monkeypatch.setattr(op_energy, "find_counters", lambda uuids=None: [WallCounter(watts=100)])
+    plan = pt.plan(step, [torch.ones(50, 50)], objective="energy", time_limit=1)
+    assert plan.joules_from == "measured"
+    plan.save(tmp_path / "plan.json")
+    assert pt.TorchPlan.load(tmp_path / "plan.json").joules_from == "measured"
+    with pytest.raises(InputError, match="made in this process"):
+        pt.predict_energy(pt.TorchPlan.load(tmp_path / "plan.json"), pt.Costs([]))
+
+
+def test_energy_is_measured_or_described():
+    with pytest.raises(InputError, match="energy must be described or measured, got guessed"):
+        pt.profile(pt.capture(step, torch.ones(5, 5)), energy="guessed")
+
+
+CALIBRATED = """
+name = "mine"
+unit = "byte"
+{prices}
+[[level]]
+name = "DRAM"
+read = 10
+write = 10
+
+[device]
+name = "mine"
+kind = "cpu"
+bandwidth = 1e9
+{joules}
+[device.rates.float32]
+flops = 1e9
+{flop}
+[device.rates.bfloat16]
+flops = 4e9
+{flop}
+"""
+
+
+def test_a_calibrated_file_is_a_device(tmp_path):
+    path = tmp_path / "mine.toml"
+    joules = "static_watts = 10.0\njoules_per_byte = 1e-9\njoules_per_launch = 1e-3"
+    path.write_text(CALIBRATED.format(prices="", joules=joules, flop="joules_per_flop = 2e-9"))
+    captured = pt.capture(lambda x: x @ x, torch.ones(100, 100))
+    (cost,) = pt.roofline(captured, str(path))[0]
+    flops, moved = 2e6, 2 * 40_000  # the operand, which is read once, and the result
+    assert cost.seconds == pytest.approx(flops / 1e9)
+    assert cost.joules == pytest.approx(flops * 2e-9 + moved * 1e-9 + 1e-3 + 10 * cost.seconds)
+    half = pt.capture(lambda x: x @ x, torch.ones(100, 100, dtype=torch.bfloat16))
+    assert pt.roofline(half, str(path))[0][0].seconds == pytest.approx(flops / 4e9)
+    plan = pt.plan(lambda x: x @ x, [torch.ones(100, 100)], device=str(path), objective="energy")
+    assert plan.cost == pytest.approx(cost.joules, rel=1e-6)
+
+
+def test_a_device_calibrated_without_a_counter_plans_for_time_only(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(CALIBRATED.format(prices='prices = "ns"', joules="", flop=""))
+    device = find_device(str(path))
+    assert math.isnan(device.joules_per_byte)
+    assert device == calibrated_device(pt_device(path))
+    assert pt.plan(step, [torch.ones(50, 50)], device=str(path), time_limit=1).cost > 0
+    with pytest.raises(InputError, match="calibrated without an energy counter"):
+        pt.plan(step, [torch.ones(50, 50)], device=str(path), objective="energy", time_limit=1)
+
+
+def pt_device(path):
+    from pebbler.game.machine import measured_device
+
+    return measured_device(path)
+
+
+def test_a_file_that_is_no_device_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.toml: cannot be read"):
+        find_device(str(tmp_path / "none.toml"))
+    path = tmp_path / "plain.toml"
+    path.write_text('name = "x"\nunit = "byte"\n[[level]]\nname = "a"\nread = 1\nwrite = 1\n')
+    with pytest.raises(InputError, match=r"plain\.toml has no table \[device\]"):
+        find_device(str(path))

@@ -1,0 +1,64 @@
+"""Predicted joules of planned steps: every run of every op, launches as they run, copies both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+import pebbler.torch as pt  # noqa: E402
+
+
+def by_hand(plan, costs, captured):
+    """Return the joules of a plan without launches: its computes one by one, and its copies."""
+    joules = 0.0
+    for move in plan.plan.moves.words():
+        if move[0] == "compute":
+            joules += costs[-1][captured.phases[-1].graph.op_index(move[1])].joules
+        elif move[0] == "copy":
+            joules += plan.plan.graph.tensor_named(move[1]).size * costs.link.joules_per_byte
+    return joules
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_a_step_costs_what_its_moves_cost(deep, offload):
+    _, captured, _ = deep
+    costs = pt.roofline(captured, "h200")
+    free = pt.plan_captured(captured, costs)
+    seen = []
+    for budget in (None, int(0.9 * free.peak), int(0.8 * free.peak)):
+        plan = pt.plan_captured(
+            captured, costs, budget=budget, offload=offload, objective="energy", time_limit=1, headroom=0
+        )
+        predicted = pt.predict_energy(plan, costs)
+        assert predicted.joules == pytest.approx(by_hand(plan, costs, captured))
+        assert predicted.joules == pytest.approx(plan.cost, rel=1e-3)  # which counts whole picojoules
+        assert predicted.joules == predicted.op_joules + predicted.copy_joules + predicted.gap_joules
+        seen.append(predicted.joules)
+    assert seen[0] <= min(seen[1:])
+
+
+def test_a_frontier_of_joules_falls_with_the_budget(deep):
+    _, captured, _ = deep
+    costs = pt.roofline(captured, "h200")
+    peak = pt.plan_captured(captured, costs).peak
+    points = pt.energy_frontier(captured, costs, [int(0.8 * peak), int(0.9 * peak), None], time_limit=1)
+    joules = [point.energy.joules for point in points]
+    assert joules == sorted(joules, reverse=True)
+    assert all(point.plan.budget is None or point.plan.peak <= point.plan.budget for point in points)
+
+
+def test_launches_are_counted_as_they_run():
+    def step(x, y):
+        return (x.exp() * y).sum(), x.cos() @ y
+
+    captured = pt.fuse(pt.capture(step, torch.ones(60, 60), torch.ones(60, 60)))
+    costs = pt.roofline(captured, "cpu")
+    plan = pt.plan_captured(captured, costs)
+    ran = [cost.joules for cost in costs[-1]]
+    predicted = pt.predict_energy(plan, costs)
+    if plan.launches:  # one kernel moves less than its parts
+        assert predicted.joules < sum(ran)
+    else:
+        assert predicted.joules == pytest.approx(sum(ran))
+    assert predicted.seconds > 0
