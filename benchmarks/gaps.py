@@ -23,7 +23,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.solver.capacity import op_requirement
 from pebbler.solver.problem import Problem
-from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.recompute_problem import program_order_peak
 
 __all__ = ["Case", "cases", "main", "matmul"]
 
@@ -189,10 +189,8 @@ def _levels(room: int) -> tuple[Level, Level]:
 
 def _one_level(graph: Graph, fraction: float) -> tuple[Graph, Machine]:
     """Return a graph with the given part of what program order needs."""
-    unbounded = Machine("memory", graph.unit, (Level("memory", 0, 0, capacity=2**50),))
-    game = RecomputeProblem.of(Problem.of(graph, unbounded))
-    peak = int(game.measure(game.program).memory.max())
-    return graph, Machine("memory", graph.unit, (Level("memory", 0, 0, capacity=int(fraction * peak)),))
+    room = int(fraction * program_order_peak(graph))
+    return graph, Machine("memory", graph.unit, (Level("memory", 0, 0, capacity=room),))
 
 
 if __name__ == "__main__":

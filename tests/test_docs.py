@@ -26,6 +26,8 @@ from pebbler.files import decode_json, read_toml
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
+from pebbler.sweeps.sweep_spec import read_spec
+from pebbler.sweeps.swept_runs import list_runs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -38,6 +40,9 @@ QUICKER = {"time_limit=30": "time_limit=2", "time_limit=5)": "time_limit=2)"}
 QUICK_SOLVE = ["--time-limit", "2"]
 PARSED_ONLY = {
     "pebbler reproduce": "takes a minute; tests/notes runs every experiment",
+    "pebbler sweep train.py:training --budget 40%..100%+10% --objective time,energy --device h200 -o out/budgets": (
+        "the step is the reader's; tests/sweeps/test_swept_steps.py runs one"
+    ),
     "pebbler reproduce ard tiling --out DIR": "takes ten seconds; tests/notes runs both",
 }
 
@@ -149,8 +154,10 @@ def read_data(block: str, rest: str, names: dict[str, object], cli: object) -> N
     title = TITLE.search(rest)
     path = Path(title[1] if title else "block")
     path.write_text(block, encoding="utf-8")
-    what = "machine" if path.suffix == ".toml" else rest
-    if what == "machine":
+    what = "sweep" if rest.endswith("sweep") else "machine" if path.suffix == ".toml" else rest
+    if what == "sweep":
+        assert list_runs(*read_spec(path, {}))
+    elif what == "machine":
         read_toml(path, Machine)
     elif what == "graph":
         assert Graph.from_file(decode_json(block.encode(), GraphFile, "block")).dataflow is not None

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pebbler.show.report import report as report
     from pebbler.solver import solve as solve
     from pebbler.solver.chain import solve_chain as solve_chain
+    from pebbler.sweeps.sweep import sweep as sweep
 
 # Modules load when first used, so that `import pebbler` and `pebbler --help` stay quick.
 _HOME = {
@@ -59,6 +60,7 @@ _HOME = {
     "report": "show.report",
     "solve": "solver",
     "solve_chain": "solver.chain",
+    "sweep": "sweeps.sweep",
     "tile": "game.transform",
     "verify": "run.numbers",
 }

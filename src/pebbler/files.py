@@ -147,8 +147,11 @@ def require_writable(path: str | Path | None, *suffixes: str, what: str = "a fil
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open a file to be written whole or not at all: aside first, then renamed into place."""
+def whole_file(path: str | Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file to be written whole or not at all: aside first, then renamed into place.
+
+    With `durable` its bytes are on the disk before its name is there, so that not even a power cut leaves half of it.
+    """
     path = Path(path)
     aside = None
     try:
@@ -161,6 +164,9 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
         _unfinished.add(aside)
         with os.fdopen(handle, "wb") as file:
             yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(aside, 0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones

@@ -27,6 +27,7 @@ from pebbler.cli.play import play
 from pebbler.cli.report import report
 from pebbler.cli.reproduce import reproduce
 from pebbler.cli.solve import solve
+from pebbler.cli.sweep import sweep
 from pebbler.cli.torch import torch
 from pebbler.cli.trace import trace
 from pebbler.cli.workloads import workloads
@@ -64,7 +65,8 @@ def _root(
 
 
 _COMMANDS = (
-    demo, solve, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, measure, calibrate, reproduce,
+    demo, solve, sweep, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, measure, calibrate,
+    reproduce,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command(cls=PlainCommand)(_command)

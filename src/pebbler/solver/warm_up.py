@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 
@@ -76,10 +77,33 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
 
     Processes of their own compile them side by side and leave the machine code on disk.
     """
-    missing = [part for part in parts if not _stamp(part).exists()]
-    if not missing:
+    parts = list(parts)
+    if all(_stamp(part).exists() for part in parts):
         return False
-    (tell or _tell)("compiling kernels, once")
+    with _one_at_a_time():
+        missing = [
+            part for part in parts if not _stamp(part).exists()
+        ]  # another process may have compiled them just now
+        if missing:
+            _compile_missing(missing, tell or _tell)
+        return bool(missing)
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Let one process of this machine compile, however many begin at once: the others wait, and find its kernels."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (cache_folder() / "compiling").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the process ends, however it ends
+        yield
+
+
+def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> None:
+    tell("compiling kernels, once")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     running = [
         # A session of its own, so that Ctrl-C is for this process alone; the pipe ends them when it ends.
@@ -104,7 +128,6 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
             assert process.stdin is not None
             process.stdin.close()
     _compile(part for part in missing if not _stamp(part).exists())  # here, where no process can be started
-    return True
 
 
 def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:

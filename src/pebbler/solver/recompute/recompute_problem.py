@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from pebbler.errors import InputError
 from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import COMPUTE, DROP, Moves
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, measure
 from pebbler.solver.recompute.kernels.sequence_moves import list_moves
 
-__all__ = ["ENDLESS", "PartMeasure", "RecomputeProblem", "SequenceMeasure"]
+__all__ = ["ENDLESS", "PartMeasure", "RecomputeProblem", "SequenceMeasure", "program_order_peak"]
 
 ENDLESS = 2**62
 Ints = npt.NDArray[np.int64]
@@ -171,6 +173,18 @@ class RecomputeProblem:
         dropped = kind == DROP
         subject[dropped] = self.flow.value_tensor[subject[dropped]]
         return Moves.numbered(self.original.graph, self.original.machine, kind, subject)
+
+
+def program_order_peak(graph: Graph) -> int:
+    """Return the most units that program order holds at once when every value is freed after its last use.
+
+    >>> from pebbler.workloads import chain
+    >>> program_order_peak(chain(6))
+    7
+    """
+    endless = Machine("memory", graph.unit, (Level("memory", 0, 0),))
+    game = RecomputeProblem.of(Problem.of(graph, endless))
+    return int(game.measure(game.program).memory.max(initial=1))
 
 
 def _distinct(rows: Rows) -> Rows:

@@ -23,7 +23,7 @@ from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.checkpointing import checkpointings
 from pebbler.solver.recompute.least_capacity import LeastCapacity, least_capacity
-from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem, program_order_peak
 from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_memory_order
 
 __all__ = ["least_units", "solve_phases"]
@@ -121,7 +121,7 @@ def solve_phases(
     [2]
     """
     if capacity is None:
-        return [_solve(graph, _program_peak(graph), headroom, seconds, seed, report) for graph in graphs]
+        return [_solve(graph, program_order_peak(graph), headroom, seconds, seed, report) for graph in graphs]
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
     if link is not None and capacity < least:
@@ -142,11 +142,6 @@ def solve_phases(
     except Impossible as error:
         hint = f"; with offload to the host's memory {least + headroom:,} would do" if least <= capacity else ""
         raise Impossible(f"{error}{hint}") from None
-
-
-def _program_peak(graph: Graph) -> int:
-    game = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)))
-    return int(game.measure(game.program).memory.max(initial=1))
 
 
 def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int, report: Report | None) -> Plan:

@@ -18,14 +18,15 @@ from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import CapturedWithKernels, fuse
-from pebbler.run.torch.plan.byte_sizes import bytes_of, shown_bytes
+from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
-from pebbler.run.torch.plan.launch_fusion import Launch, plan_launches
-from pebbler.run.torch.plan.phase_search import least_units, solve_phases
+from pebbler.run.torch.plan.launch_fusion import plan_launches
+from pebbler.run.torch.plan.phase_search import least_units
+from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
-from pebbler.solver.problem import Impossible, Search
+from pebbler.solver.problem import Search
 
-__all__ = ["least_budget", "plan", "plan_captured", "priced_graph"]
+__all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "step_problem"]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
@@ -98,6 +99,30 @@ def plan_captured(
     report: Callable[[Search], None] | None = None,
 ) -> TorchPlan:
     """Return the cheapest plan found for a captured step with known costs; see `plan`."""
+    problem = step_problem(captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom)
+    made = replace(problem.solve(time_limit, seed, report), captured=captured)
+    if not isinstance(captured, CapturedWithKernels):
+        return made
+    if costs.price is None:
+        return replace(made, kernels="compiled")
+    room = check(made.plan).peak[MEMORY] if problem.capacity is None else problem.capacity
+    last, launches, launch_peak = plan_launches(captured.phases[-1], made.plan, MEMORY, costs[-1], costs.price, room)
+    return replace(
+        made, phases=[*made.phases[:-1], last], kernels="compiled", launches=tuple(map(tuple, launches)),
+        launch_peak=launch_peak,
+    )  # fmt: skip
+
+
+def step_problem(
+    captured: Captured,
+    costs: Costs,
+    *,
+    budget: str | int | None = None,
+    objective: Objective = "time",
+    offload: bool | None = None,
+    headroom: str | int | None = None,
+) -> StepProblem:
+    """Return a captured step with known costs as a problem of plain data."""
     if objective not in ("time", "energy"):
         raise InputError(f"objective must be time or energy, got {quoted(objective)}")
     if objective == "energy" and any(math.isnan(cost.joules) for row in costs for cost in row):
@@ -105,28 +130,10 @@ def plan_captured(
     limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
-    capacity = None if limit is None else limit - headroom_bytes
-    if limit is not None and capacity is not None and capacity <= 0:
-        raise Impossible(f"the budget of {shown_bytes(limit)} is less than the headroom, {shown_bytes(headroom_bytes)}")
     link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
-    phases = solve_phases(graphs, capacity, headroom_bytes, time_limit, seed, link, report)
-    about = (
-        {"cost_unit": "ns"} if objective == "time" else {"joules": "described" if costs.energy is None else "measured"}
+    return StepProblem(
+        graphs, limit, headroom_bytes, objective, link, captured.fingerprint, captured.device, costs.energy is not None
     )
-    phases = [replace(phase, meta={**phase.meta, **about}) for phase in phases]
-    launches: list[Launch] = []
-    launch_peak = 0
-    with_kernels = isinstance(captured, CapturedWithKernels)
-    if with_kernels and costs.price is not None:
-        room = check(phases[-1]).peak[MEMORY] if capacity is None else capacity
-        last, price = phases[-1], costs.price
-        phases[-1], launches, launch_peak = plan_launches(captured.phases[-1], last, MEMORY, costs[-1], price, room)
-    unplanned = sum(op.cost for op in graphs[-1].ops) / SCALE[objective]
-    return TorchPlan(
-        phases, captured.fingerprint, captured.device, limit, headroom_bytes, objective, unplanned,
-        "compiled" if with_kernels else "exact", tuple(map(tuple, launches)), launch_peak,
-        link is not None and link.overlap, captured,
-    )  # fmt: skip
 
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:

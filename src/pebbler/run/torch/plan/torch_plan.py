@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from pebbler.errors import InputError
+from pebbler.files import write_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Copy, Moves
 from pebbler.game.plan import Plan, PlanFile, Status
@@ -106,15 +107,19 @@ class TorchPlan:
         """Return what the referee says of every phase."""
         return [check(phase) for phase in self.phases]
 
-    def save(self, path: str | Path) -> None:
-        """Write the plan as JSON: the plan of the repeating step, the others beside it in `meta`."""
+    def to_json(self) -> bytes:
+        """Return the plan as JSON text: the plan of the repeating step, the others beside it in `meta`."""
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
             "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
             "launches": [list(launch) for launch in self.launches], "launch_peak": self.launch_peak,
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
-        replace(self.plan, meta={**self.plan.meta, "torch": about}).save(path)
+        return replace(self.plan, meta={**self.plan.meta, "torch": about}).to_json()
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON, whole or not at all."""
+        write_bytes(path, self.to_json() + b"\n")
 
     @classmethod
     def load(cls, path: str | Path) -> TorchPlan:

@@ -1,0 +1,144 @@
+"""Where jobs run: threads of this process, a Dask cluster, or anything that speaks `concurrent.futures.Executor`.
+
+An engine only carries bytes: each job runs in a child process of whatever the engine calls a worker (`child_process`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pebbler.errors import InputError, PebblerError, quoted
+from pebbler.jobs.child_process import ChildPool, attempt
+
+__all__ = ["ENGINES", "Engine", "EngineChoice", "EngineLost", "open_engine"]
+
+ENGINES = ("local", "dask")
+EngineChoice = Literal["local", "dask"] | str | Executor | Callable[[], Executor]
+_CONNECT = "10s"  # to reach a scheduler
+_COUNTED = 5.0  # seconds for which the number of workers is taken as known
+
+
+class EngineLost(PebblerError):
+    """The engine takes no more work: its scheduler or its pool is gone."""
+
+
+@dataclass
+class Engine:
+    """An executor, what it is to call with a request, and how it ends."""
+
+    name: str
+    executor: Executor
+    attempt: Callable[[bytes], bytes]
+    end: Callable[[], None]  # now, with nothing waited for
+    workers: Callable[[], int]
+    renew: Callable[[], Executor] | None = None  # when the executor has broken
+    alive: Callable[[], bool] = lambda: True  # whether what it loses is lost with one worker, not with all
+
+    def require_alive(self) -> None:
+        """Raise `EngineLost` when nothing will run any more."""
+        if not self.alive():
+            raise EngineLost(f"the engine {self.name} is gone: its scheduler does not answer any more")
+
+    def submit(self, request: bytes) -> Future[bytes]:
+        """Hand a request to the executor; a broken one is replaced once, where that can be done."""
+        try:
+            return self.executor.submit(self.attempt, request)
+        except Exception as error:
+            if self.renew is None:
+                raise EngineLost(
+                    f"the engine {self.name} takes no more runs: {type(error).__name__}: {error}"
+                ) from None
+        self.executor.shutdown(wait=False)
+        self.executor = self.renew()
+        return self.executor.submit(self.attempt, request)
+
+
+def open_engine(choice: EngineChoice = "local", *, workers: int | None = None, scheduler: str | None = None) -> Engine:
+    """Return an engine by name, or one around an executor (or a function that makes one, so that it can be replaced if it breaks).
+
+    >>> engine = open_engine("local", workers=2)
+    >>> engine.workers()
+    2
+    >>> engine.end()
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    if scheduler is not None and choice != "dask":
+        raise InputError("a scheduler's address is for the engine dask")
+    if choice == "local":
+        return _local(workers or _cores())
+    if choice == "dask":
+        return _dask(scheduler, workers)
+    if isinstance(choice, Executor):
+        return _given(choice, None, workers)
+    if callable(choice):
+        return _given(choice(), choice, workers)
+    raise InputError(f"no engine {quoted(choice)}; there are {', '.join(ENGINES)}, and from Python any Executor")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _local(workers: int) -> Engine:
+    children = ChildPool()
+    threads = ThreadPoolExecutor(workers, thread_name_prefix="pebbler-job")
+
+    def end() -> None:
+        threads.shutdown(wait=False, cancel_futures=True)
+        children.close()
+
+    return Engine("local", threads, children.attempt, end, lambda: workers)
+
+
+def _given(executor: Executor, renew: Callable[[], Executor] | None, workers: int | None) -> Engine:
+    name = type(executor).__name__
+    count = workers or int(getattr(executor, "_max_workers", 0)) or _cores()
+    engine = Engine(name, executor, attempt, lambda: None, lambda: count, renew)
+    if renew is not None:  # what we made we end; what was given stays its owner's
+        engine.end = lambda: engine.executor.shutdown(wait=False, cancel_futures=True)
+    return engine
+
+
+def _dask(scheduler: str | None, workers: int | None) -> Engine:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError("the engine dask is not installed: pip install 'pebbler[dask]'") from None
+    cluster: Any = None
+    try:
+        if scheduler is None:
+            # Threads are enough for workers here: what they run is in processes of its own.
+            cluster = LocalCluster(
+                n_workers=workers or _cores(), threads_per_worker=1, processes=False, dashboard_address=":0",
+                host="127.0.0.1", protocol="tcp",
+            )  # fmt: skip
+        client = Client(scheduler if cluster is None else cluster, timeout=_CONNECT, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"no Dask scheduler answers at {quoted(scheduler or 'local')}: {error}") from None
+
+    def end() -> None:
+        with suppress(Exception):  # whatever is already gone need not be ended
+            executor.shutdown(wait=False)
+        with suppress(Exception):
+            client.close(timeout=2)
+        if cluster is not None:
+            with suppress(Exception):
+                cluster.close(timeout=5)
+
+    asked: list[tuple[float, int]] = [(-_COUNTED, 1)]
+
+    def count() -> int:
+        if time.monotonic() - asked[-1][0] >= _COUNTED:  # workers come and go, and each question is a journey
+            with suppress(Exception):
+                asked[:] = [(time.monotonic(), sum(client.nthreads().values()))]
+        return asked[-1][1]
+
+    executor = client.get_executor(pure=False)
+    return Engine("dask", executor, attempt, end, count, alive=lambda: client.status == "running")

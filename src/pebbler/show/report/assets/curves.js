@@ -1,0 +1,264 @@
+// The page of a sweep: curves of energy against what was swept, the front of budgets against time and joules, and all runs.
+
+const SWEPT = { capacity: "capacity", share: "share of program order's peak", time_limit: "time limit (s)", seed: "seed" };
+const FIGURES = {
+  energy: "energy",
+  step_seconds: "seconds per step",
+  step_joules: "joules per step",
+  gap: "gap",
+  saving: "times less than program order",
+  seconds: "seconds to plan",
+};
+const NAMED = ["graph", "machine", "level", "objective", "tile"];
+const DOT = 4;
+const MOST_LISTED = 1000;
+const MOST_LINES = 24;
+
+const family = (row) => row.graph.split(":")[0];
+const distinct = (rows, name) => [...new Set(rows.map((row) => row[name]).filter((value) => value !== null))];
+const words = (name) => SWEPT[name] || name.replace(/^graph_/, "").replaceAll("_", " ");
+const figureOf = (row, name) =>
+  name === "saving" ? (row.energy > 0 && row.program_order ? row.program_order / row.energy : null) : row[name];
+
+/** The columns of numbers that differ between rows: what can be an axis. */
+function sweptColumns(rows, columns) {
+  const candidates = ["capacity", "share", ...columns.filter((name) => name.startsWith("graph_")), "time_limit", "seed"];
+  return candidates.filter((name) => distinct(rows, name).length > 1);
+}
+
+/** Lines through rows that differ in nothing but `x`: [{label, rows}], the rows by x. */
+function linesOf(rows, x, swept) {
+  const apart = [...NAMED, ...swept.filter((name) => name !== x && !(x === "capacity" && name === "share"))].filter(
+    (name) => distinct(rows, name).length > 1 && !(name === "graph" && swept.some((one) => one.startsWith("graph_"))),
+  );
+  // A share is another way to write a capacity, and a graph whose parameter is the axis is named by it.
+  const kept = apart.filter((name) => !(x === "share" && name === "capacity") && !(x.startsWith("graph_") && name === "graph"));
+  const lines = new Map();
+  for (const row of rows) {
+    const label = kept
+      .map((name) => (NAMED.includes(name) ? shown(row[name] ?? "–", 60) : `${words(name)} ${brief(row[name] ?? 0)}`))
+      .join(", ");
+    if (!lines.has(label)) lines.set(label, []);
+    lines.get(label).push(row);
+  }
+  return [...lines].map(([label, found]) => ({ label, rows: found.sort((a, b) => a[x] - b[x]) }));
+}
+
+const told = (row) =>
+  [
+    shown(row.graph, 80),
+    `${shown(row.machine, 40)}, ${shown(row.capacities, 80)}`,
+    row.energy === null ? row.status : `${energyText(row.energy, row.energy_unit)}, ${row.status}`,
+    row.bound > 0 ? `bound ${energyText(row.bound, row.energy_unit)}` : null,
+    row.report ? "click: the plan's page" : "plan: click for the file",
+  ]
+    .filter(Boolean)
+    .join("\n");
+
+const opened = (row) => row.report || row.plan;
+
+/** One chart: a line per setting, with the room down to the bound as a band where energies are drawn. */
+function curveChart(lines, x, y, unit, width) {
+  const rows = lines.flatMap((line) => line.rows);
+  const values = rows.map((row) => figureOf(row, y)).filter((value) => value !== null);
+  const { factor, name } = y === "energy" ? energyScale(d3.max(values) || 0, unit) : { factor: 1, name: "" };
+  const points = lines.flatMap((line, i) =>
+    line.rows
+      .filter((row) => figureOf(row, y) !== null && row[x] !== null)
+      .map((row) => ({ row, i, x: row[x], y: figureOf(row, y) / factor, low: (row.bound || 0) / factor })),
+  );
+  const positive = points.every((point) => point.x > 0) && points.length > 0;
+  const [least, most] = d3.extent(points, (point) => point.y);
+  const steep = least > 0 && most / least > 8;
+  const wide = positive && d3.max(points, (p) => p.x) / d3.min(points, (p) => p.x) > 8;
+  const floor = steep ? least / 1.5 : 0;
+  const band = y === "energy" ? points.filter((point) => point.low > 0) : [];
+  return plotOf(width, {
+    x: { type: wide ? "log" : "linear", label: `${words(x)} →`, grid: true, tickFormat: wide ? undefined : brief },
+    y: {
+      type: steep ? "log" : "linear",
+      label: `↑ ${FIGURES[y]}${name ? ` (${name})` : ""}`,
+      grid: true,
+      zero: !steep && y === "energy",
+    },
+    marks: [
+      Plot.areaY(band, {
+        x: "x",
+        y1: (d) => Math.max(floor, d.low),
+        y2: "y",
+        z: "i",
+        fill: (d) => planColour(d.i),
+        fillOpacity: 0.15,
+      }),
+      Plot.line(points, {
+        x: "x",
+        y: "y",
+        z: "i",
+        stroke: (d) => planColour(d.i),
+        strokeDasharray: (d) => PLAN_DASHES[Math.floor(d.i / 6) % 6],
+        strokeWidth: 2,
+      }),
+      Plot.dot(points, {
+        x: "x",
+        y: "y",
+        r: DOT,
+        fill: (d) => (d.row.status === "optimal" ? planColour(d.i) : "var(--paper)"),
+        stroke: (d) => planColour(d.i),
+        strokeWidth: 1.5,
+        href: (d) => opened(d.row),
+        title: (d) => told(d.row),
+      }),
+    ],
+  });
+}
+
+/** The legend of a chart's lines. */
+function lineLegend(lines) {
+  return el(
+    "div",
+    { class: "legend" },
+    ...lines.map((line, i) => {
+      const svg = d3.create("svg").attr("width", 26).attr("height", 8);
+      svg
+        .append("line")
+        .attr("x2", 26)
+        .attr("y1", 4)
+        .attr("y2", 4)
+        .attr("stroke", planColour(i))
+        .attr("stroke-width", 2.5)
+        .attr("stroke-dasharray", PLAN_DASHES[Math.floor(i / 6) % 6]);
+      return el("span", {}, svg.node(), ` ${line.label || "all runs"}`);
+    }),
+  );
+}
+
+/** A chart of one family of graphs, with a choice of axes. */
+function showFamily(root, name, rows, columns) {
+  const swept = sweptColumns(rows, columns);
+  if (!swept.length) return;
+  // A step planned for time has seconds where one planned for energy has joules: those have figures of their own.
+  const apart = rows.some((row) => row.step_seconds !== null);
+  const figures = Object.keys(FIGURES).filter(
+    (one) => rows.some((row) => figureOf(row, one) !== null) && !(apart && one === "energy"),
+  );
+  const choice = (label, names, text) =>
+    el("label", {}, `${label} `, el("select", {}, ...names.map((one) => el("option", { value: one }, text(one)))));
+  const [across, up] = [choice("against", swept, words), choice("show", figures, (one) => FIGURES[one])];
+  const place = el("div", {});
+  const draw = () => {
+    const [x, y] = [across, up].map((label) => label.querySelector("select").value);
+    const all = linesOf(rows, x, swept);
+    const lines = all.slice(0, MOST_LINES);
+    const unit = rows.find((row) => row.energy_unit)?.energy_unit || "units";
+    place.replaceChildren(
+      figure(
+        `${FIGURES[y]} of ${name} against ${words(x)}`,
+        (width) => curveChart(lines, x, y, unit, width),
+        (y === "energy" ? "Bands reach down to the proven bound; filled points are proven optimal. " : "") +
+          (all.length > lines.length ? `${all.length - lines.length} more lines are in the table. ` : ""),
+      ),
+      lineLegend(lines),
+    );
+  };
+  [across, up].forEach((label) => label.addEventListener("change", draw));
+  root.append(el("h2", {}, shown(name, 80)), el("div", { style: { display: "flex", gap: "1.5rem" } }, up, across), place);
+  draw();
+}
+
+/** Runs that no other run of the same step beats in all of some figures at once. */
+function paretoFront(rows, axes) {
+  const beats = (a, b) => axes.every((one) => a[one] <= b[one]) && axes.some((one) => a[one] < b[one]);
+  return rows.filter((row) => !rows.some((other) => other.graph === row.graph && beats(other, row)));
+}
+
+function showFront(root, rows) {
+  const steps = rows.filter((row) => row.step_seconds !== null && row.step_joules !== null && row.capacity !== null);
+  if (!steps.length) return;
+  root.hidden = false;
+  const front = new Set(paretoFront(steps, ["capacity", "step_seconds", "step_joules"]));
+  const graphs = distinct(steps, "graph");
+  for (const y of ["step_seconds", "step_joules"]) {
+    root.append(
+      figure(
+        `${FIGURES[y]} against the budget`,
+        (width) =>
+          plotOf(width, {
+            x: { type: "log", label: "budget (bytes) →", grid: true, tickFormat: brief },
+            y: { label: `↑ ${FIGURES[y]}`, grid: true },
+            marks: [
+              Plot.line(
+                paretoFront(steps, ["capacity", y]).sort((a, b) => a.capacity - b.capacity),
+                {
+                  x: "capacity",
+                  y,
+                  z: "graph",
+                  curve: "step-after",
+                  stroke: (d) => planColour(graphs.indexOf(d.graph)),
+                  strokeOpacity: 0.5,
+                },
+              ),
+              Plot.dot(steps, {
+                x: "capacity",
+                y,
+                r: (d) => (front.has(d) ? DOT + 1 : DOT - 1),
+                fill: (d) => (front.has(d) ? planColour(graphs.indexOf(d.graph)) : "var(--paper)"),
+                stroke: (d) => planColour(graphs.indexOf(d.graph)),
+                href: opened,
+                title: told,
+              }),
+            ],
+          }),
+        "Line: the least for every budget. Filled: no other run needs less of budget, time and joules at once (Pareto front).",
+      ),
+    );
+  }
+  root.append(lineLegend(graphs.map((graph) => ({ label: shown(graph, 60) }))));
+}
+
+/** All runs, the first `MOST_LISTED` of them, each with its plan. */
+function showRuns(root, rows) {
+  const link = (href, text) => (href ? el("a", { href }, text) : "");
+  const columns = ["graph", "machine", "capacities", "energy", "gap", "status", "plan", "page"];
+  const cells = rows.slice(0, MOST_LISTED).map((row) => [
+    shown(row.graph, 60),
+    shown(row.machine, 40),
+    shown(row.capacities, 60),
+    row.energy === null ? "–" : energyText(row.energy, row.energy_unit),
+    row.gap === null ? "–" : `${(100 * row.gap).toFixed(2)} %`,
+    row.error ? `${row.status}: ${shown(row.error, 160)}` : row.status,
+    link(row.plan, "plan"),
+    link(row.report, "page"),
+  ]);
+  const line = (tag, items) => el("tr", {}, ...items.map((item) => el(tag, tag === "th" ? { scope: "col" } : {}, item)));
+  root.append(
+    el(
+      "div",
+      { class: "scroll" },
+      el("table", {}, el("thead", {}, line("th", columns)), el("tbody", {}, ...cells.map((row) => line("td", row)))),
+    ),
+  );
+  if (rows.length > MOST_LISTED) root.append(el("p", {}, `${grouped(rows.length - MOST_LISTED)} more are in table.csv.`));
+}
+
+function startCurves() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const section = (id) => document.getElementById(id);
+  const theme = el("button", { type: "button", "aria-label": "Switch between light and dark" }, "◐");
+  theme.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    document.dispatchEvent(new Event("themechange"));
+  });
+  section("controls").append(theme);
+  const count = (status) => data.rows.filter((row) => row.status === status).length;
+  const states = ["optimal", "bounded", "heuristic", "impossible", "failed"].filter(count);
+  section("glance").append(
+    el("p", {}, `${plural(data.rows.length, "run")}: ${states.map((one) => `${grouped(count(one))} ${one}`).join(", ")}.`),
+  );
+  const solved = data.rows.filter((row) => row.energy !== null);
+  for (const [name, rows] of d3.group(solved, family)) showFamily(section("curves"), name, rows, data.columns);
+  showFront(section("front"), solved);
+  showRuns(section("runs"), data.rows);
+  document.documentElement.dataset.ready = "true";
+}
+
+startCurves();

@@ -1,0 +1,126 @@
+"""The page of a sweep: curves, the front of PyTorch steps, all runs, and a page of its own for chosen plans."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from html import escape
+from pathlib import Path
+from string import Template
+
+import msgspec
+
+from pebbler.errors import one_line
+from pebbler.files import write_bytes, write_text
+from pebbler.game.plan import Plan
+from pebbler.jobs.engine import open_engine
+from pebbler.jobs.job_runner import Faults, Job, run_jobs
+from pebbler.show.report import report
+from pebbler.show.report.report_page import asset, embedded, one_function, script_policy
+from pebbler.show.style import base_style
+from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.sweeps.sweep_table import SweepTable, load_table
+from pebbler.version import VERSION
+
+__all__ = ["PAGE", "chosen_for_reports", "curves_page", "write_page"]
+
+PAGE = "index.html"
+REPORTS = "reports"
+_TASK = "pebbler.sweeps.curves_page:report_task"
+_LIBRARIES = ("d3-7.9.2", "plot-0.6.17")
+
+
+def write_page(
+    folder: ResultFolder,
+    reports: int = 0,
+    stop: threading.Event | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Path:
+    """Write the page of a folder's runs and the pages of at most `reports` plans, on all cores; return the first."""
+    table = load_table(folder.path)
+    missing = [row for row in chosen_for_reports(table.rows, reports) if not _report(folder, row).exists()]
+    engine = open_engine("local")
+    try:
+        jobs = iter([Job(row["key"], _TASK, partial(_request, folder, row)) for row in missing])
+        for count, outcome in enumerate(run_jobs(jobs, engine, Faults(retries=0), stop), start=1):
+            if outcome.body is not None:  # a page that cannot be made is no reason to be without the others
+                write_bytes(folder.path / REPORTS / f"{outcome.key}.html", outcome.body)
+            if tell is not None:
+                tell(f"pages of plans: {count} of {len(missing)}")
+    finally:
+        engine.end()
+    write_text(folder.path / PAGE, curves_page(table, folder, f"Sweep: {folder.path.absolute().name}"))
+    return folder.path / PAGE
+
+
+class ReportTask(msgspec.Struct, frozen=True):
+    """A plan file whose page is wanted, and what it is called there."""
+
+    plan: bytes
+    name: str
+
+
+def report_task(payload: bytes) -> bytes:
+    """Return the page of a plan."""
+    task = msgspec.msgpack.decode(payload, type=ReportTask)
+    with tempfile.TemporaryDirectory() as place:
+        plan, page = Path(place, "plan.json"), Path(place, "page.html")
+        plan.write_bytes(task.plan)
+        report(Plan.load(plan), page, names=[task.name], title=task.name)
+        return page.read_bytes()
+
+
+def _request(folder: ResultFolder, row: Row) -> bytes:
+    name = f"{row['graph']} on {row['machine']}, {row.get('capacities') or ''}"
+    return msgspec.msgpack.encode(ReportTask(folder.plan_path(row["key"]).read_bytes(), name))
+
+
+def chosen_for_reports(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return the runs whose plans get pages: in turn the cheapest, second cheapest, ... of every graph on every machine.
+
+    >>> rows = [{"graph": g, "machine": "m", "energy": e} for g in "ab" for e in (3, 1, 2)]
+    >>> [(row["graph"], row["energy"]) for row in chosen_for_reports(rows, 3)]
+    [('a', 1), ('b', 1), ('a', 2)]
+    """
+    lines: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.get("energy") is not None:
+            lines.setdefault((row["graph"], row["machine"]), []).append(row)
+    ranked = [
+        (rank, place, row)
+        for place, line in enumerate(lines.values())
+        for rank, row in enumerate(sorted(line, key=lambda row: float(row["energy"])))
+    ]
+    return [row for _, _, row in sorted(ranked, key=lambda item: item[:2])][:most]
+
+
+def curves_page(table: SweepTable, folder: ResultFolder, title: str) -> str:
+    """Return the page as HTML; names from graphs and machines go in as data only."""
+    rows = [
+        row | {"plan": _link(folder, folder.plan_path(row["key"])), "report": _link(folder, _report(folder, row))}
+        for row in table.filled()
+    ]
+    scripts = [asset(f"vendor/{name}.min.js") for name in _LIBRARIES]
+    scripts.append(one_function(("dom", "download", "charts", "curves")))
+    licences = "".join(
+        f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in _LIBRARIES
+    )
+    return Template(asset("curves.html")).substitute(
+        policy=script_policy(scripts),
+        version=escape(VERSION),
+        title=escape(one_line(title)),
+        style=base_style() + asset("report.css"),
+        licences=licences,
+        data=embedded(msgspec.json.encode({"columns": table.columns, "rows": rows})),
+        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+    )
+
+
+def _report(folder: ResultFolder, row: Row) -> Path:
+    return folder.path / REPORTS / f"{row['key']}.html"
+
+
+def _link(folder: ResultFolder, path: Path) -> str | None:
+    return path.relative_to(folder.path).as_posix() if path.exists() else None

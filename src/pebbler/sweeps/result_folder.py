@@ -1,0 +1,151 @@
+"""A folder of results: one row and one plan per run, each written whole or not at all, whoever else writes there.
+
+A run's plan is written first, its row after it: a row that is there stands for a run that is done. Rows and plans are named by the
+run's key, so two sweeps that find the same write the same. Which runs are being worked on is told by locks on bytes of one file,
+which end with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pebbler.errors import InputError
+from pebbler.files import whole_file
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, two sweeps may do a run twice; nothing else changes
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FORMAT", "ResultFolder", "Row"]
+
+FORMAT = "pebbler-sweep-row-1"
+Row = dict[str, Any]
+_LEFT_BEHIND = 3600.0  # seconds after which a file that is still being written aside belongs to nobody
+
+
+class _RowFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The JSON form of a row; digests tell whether it, or its plan, is damaged."""
+
+    format: str
+    key: str
+    digest: str
+    plan: str | None  # the digest of its plan
+    row: Row
+
+
+class ResultFolder:
+    """The results in a folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     folder = ResultFolder(place)
+    ...     folder.put("ab12", {"energy": 3}, b"{}")
+    ...     folder.row("ab12"), folder.row("cd34")
+    ({'energy': 3}, None)
+    """
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self._locks: int | None = None
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{path}: a sweep's results go to a folder, and this is a file")
+        if not create and not (self.path / "rows").is_dir():
+            raise InputError(f"{path}: there is no sweep in this folder")
+
+    def row_path(self, key: str) -> Path:
+        """Return where a run's row is."""
+        return self.path / "rows" / key[:2] / f"{key}.json"
+
+    def plan_path(self, key: str) -> Path:
+        """Return where a run's plan is."""
+        return self.path / "plans" / key[:2] / f"{key}.json"
+
+    def put(self, key: str, row: Row, plan: bytes | None) -> None:
+        """Keep a result: when this returns, it is on the disk."""
+        if plan is not None:
+            _write(self.plan_path(key), plan)
+        file = _RowFile(FORMAT, key, _digest(key, row), None if plan is None else _plan_digest(plan), row)
+        _write(self.row_path(key), msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+
+    def row(self, key: str, *, whole: bool = False) -> Row | None:
+        """Return a run's row; None when there is none, or it is damaged, or (with `whole`) its plan is."""
+        try:
+            file = msgspec.json.decode(self.row_path(key).read_bytes(), type=_RowFile)
+            if whole and file.plan is not None and _plan_digest(self.plan_path(key).read_bytes()) != file.plan:
+                return None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        known = file.format == FORMAT and file.key == key and file.digest == _digest(key, file.row)
+        return file.row if known else None
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row that is whole, in the order of their keys."""
+        for path in sorted((self.path / "rows").glob("*/*.json")):
+            row = self.row(path.stem)
+            if row is not None:
+                yield row
+
+    def done(self) -> set[str]:
+        """Return the keys of runs that need not be done again: row and plan are there, and undamaged."""
+        paths = (self.path / "rows").glob("*/*.json")
+        return {path.stem for path in paths if self.row(path.stem, whole=True) is not None}
+
+    # Who works on what ------------------------------------------------------------------------------------------------
+
+    def claim(self, key: str) -> bool:
+        """Say that this process works on a run; False when another does."""
+        if fcntl is None:
+            return True
+        if self._locks is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._locks = os.open(self.path / "claims", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+        except OSError:
+            return False
+        return True
+
+    def release(self, key: str) -> None:
+        """Say that this process has ended its work on a run."""
+        if fcntl is not None and self._locks is not None:
+            with suppress(OSError):
+                fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, _place(key))
+
+    def close(self) -> None:
+        """Give up all claims."""
+        if self._locks is not None:
+            os.close(self._locks)
+            self._locks = None
+
+    def remove_left_behind(self) -> None:
+        """Remove what processes that were killed in the middle of a write have left."""
+        for part in self.path.rglob(".pebbler.*.part"):
+            with suppress(OSError):
+                if time.time() - part.stat().st_mtime > _LEFT_BEHIND:
+                    part.unlink()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with whole_file(path, durable=True) as file:
+        file.write(data)
+
+
+def _place(key: str) -> int:
+    return int(key[:15], 16)  # of 60 bits: no two runs of any sweep will meet there
+
+
+def _digest(key: str, row: Row) -> str:
+    return hashlib.sha256(key.encode() + b"\0" + msgspec.json.encode(row)).hexdigest()
+
+
+def _plan_digest(plan: bytes) -> str:
+    return hashlib.sha256(plan).hexdigest()

@@ -1,0 +1,69 @@
+"""What a worker does for one run: solve a problem, and give back the plan and the figures about it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from pebbler.files import decode_json
+from pebbler.game.graph import Graph, GraphFile
+from pebbler.game.machine import Machine
+from pebbler.solver import finish, new_search
+from pebbler.solver.methods import program_order_energy, run
+from pebbler.solver.problem import Impossible
+
+__all__ = ["SolveTask", "TaskResult", "solve_task"]
+
+
+class SolveTask(msgspec.Struct, frozen=True):
+    """A problem as data: graph and machine as JSON, and the solver's options."""
+
+    graph: bytes
+    machine: bytes
+    tile: str
+    seed: int
+    time_limit: float | None
+    quick: bool
+    steady: bool | None
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """Figures of a run, by column, and its plan as a file; a run that is impossible has none."""
+
+    figures: dict[str, Any]
+    plan: bytes | None = None
+
+
+def solve_task(payload: bytes) -> bytes:
+    """Solve the problem of a task with one thread, and return its result.
+
+    >>> from pebbler import machine, workloads
+    >>> task = SolveTask(workloads.chain(9).to_json(), msgspec.json.encode(machine("red-blue")), "auto", 0, 5.0, False, None)
+    >>> result = msgspec.msgpack.decode(solve_task(msgspec.msgpack.encode(task)), type=TaskResult)
+    >>> result.figures["energy"], result.figures["status"]
+    (119, 'optimal')
+    """
+    task = msgspec.msgpack.decode(payload, type=SolveTask)
+    graph = Graph.from_file(decode_json(task.graph, GraphFile, "graph"))
+    machine = decode_json(task.machine, Machine, "machine")
+    began = time.monotonic()
+    try:
+        search = new_search(
+            graph, machine, task.steady, None, task.tile, task.time_limit, 1, task.seed, lambda _: None, task.quick,  # type: ignore[arg-type]
+        )  # fmt: skip
+        began = time.monotonic()
+        run(search, task.tile)
+        plan = finish(search)
+    except Impossible as error:
+        figures: dict[str, Any] = {"status": "impossible", "error": str(error), "seconds": time.monotonic() - began}
+        return msgspec.msgpack.encode(TaskResult(figures))
+    seconds = time.monotonic() - began
+    base = search.program_order if search.program_order is not None else program_order_energy(search.problem)
+    figures = {
+        "status": plan.status, "energy": plan.energy, "bound": plan.bound, "gap": plan.gap, "energy_unit": plan.energy_unit,
+        "program_order": base, "moves": len(plan.moves), "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
+        "seconds": seconds,
+    }  # fmt: skip
+    return msgspec.msgpack.encode(TaskResult(figures, plan.to_json() + b"\n"))

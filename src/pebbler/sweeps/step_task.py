@@ -1,0 +1,102 @@
+"""What a worker does for one run of a PyTorch step: plan it within a budget, and say what that takes in time and in joules."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import msgspec
+
+from pebbler.files import decode_json
+from pebbler.game.graph import Graph, GraphFile
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
+from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, predicted_cost
+from pebbler.run.torch.plan.step_problem import StepProblem
+from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
+from pebbler.solver.problem import Impossible
+from pebbler.sweeps.solve_task import TaskResult
+
+__all__ = ["StepData", "StepTask", "solve_step_task"]
+
+
+class StepData(msgspec.Struct, frozen=True):
+    """A step's problem as data, without a budget."""
+
+    graphs: list[bytes]
+    headroom: int
+    objective: Literal["time", "energy"]
+    link: tuple[float, float, bool, int] | None
+    fingerprint: str
+    device: str
+    measured: bool
+
+    @classmethod
+    def of(cls, problem: StepProblem) -> StepData:
+        """Return a problem as data."""
+        link = problem.link
+        prices = None if link is None else (link.out, link.into, link.overlap, link.least)
+        graphs = [graph.to_json() for graph in problem.graphs]
+        return cls(
+            graphs, problem.headroom, problem.objective, prices, problem.fingerprint, problem.device, problem.measured
+        )
+
+    def last(self) -> StepData:
+        """Return the same with the step that repeats alone."""
+        return msgspec.structs.replace(self, graphs=self.graphs[-1:])
+
+    def problem(self, budget: int | None) -> StepProblem:
+        """Return the problem with a budget."""
+        graphs = [Graph.from_file(decode_json(graph, GraphFile, "graph")) for graph in self.graphs]
+        link = None if self.link is None else PricedLink(*self.link)
+        return StepProblem(
+            graphs, budget, self.headroom, self.objective, link, self.fingerprint, self.device, self.measured
+        )
+
+
+class StepTask(msgspec.Struct, frozen=True):
+    """A step to be planned for one objective, and what its ops cost by the other."""
+
+    step: StepData
+    other: StepData | None  # None where its prices are not known
+    budget: int | None
+    time_limit: float
+    seed: int
+
+
+def solve_step_task(payload: bytes) -> bytes:
+    """Plan the step of a task, and return its result."""
+    task = msgspec.msgpack.decode(payload, type=StepTask)
+    problem = task.step.problem(task.budget)
+    began = time.monotonic()
+    try:
+        made = problem.solve(task.time_limit, task.seed)
+    except Impossible as error:
+        figures: dict[str, Any] = {"status": "impossible", "error": str(error), "seconds": time.monotonic() - began}
+        return msgspec.msgpack.encode(TaskResult(figures))
+    scale = SCALE[made.objective]
+    seconds = time.monotonic() - began
+    cost: dict[str, float] = {made.objective: made.cost}
+    if task.other is not None:
+        cost[task.other.objective] = _cost_by(made, task.other.problem(task.budget))
+    figures = {
+        "status": made.status, "energy": made.cost * scale, "bound": made.bound * scale, "gap": made.gap,
+        "energy_unit": made.plan.energy_unit, "program_order": made.unplanned * scale, "moves": len(made.plan.moves),
+        "cut_off": bool(made.plan.meta.get("cut_off")), "peak": made.peak, "step_seconds": cost.get("time"),
+        "step_joules": cost.get("energy"), "proof": made.plan.proof, "seconds": seconds,
+    }  # fmt: skip
+    return msgspec.msgpack.encode(TaskResult(figures, made.to_json() + b"\n"))
+
+
+def _cost_by(made: TorchPlan, other: StepProblem) -> float:
+    """Return what the same moves cost by another objective's prices."""
+    graph, plan = other.graphs[-1], made.plan
+    machine = plan.machine
+    if len(machine.level) > 1 and other.link is not None:
+        assert machine.level[0].capacity is not None
+        machine = machine_with_host(machine.level[0].capacity, other.link)
+    again = Plan(graph, machine, Moves.of(graph, machine, plan.moves.words()), plan.start, plan.steady)
+    overlap = other.link is not None and other.link.overlap and len(machine.level) > 1
+    cost = predicted_cost(again, True) if overlap else check(again).energy
+    return float(cost) / SCALE[other.objective]

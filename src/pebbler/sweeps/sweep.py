@@ -1,0 +1,211 @@
+"""`pb.sweep(...)`: many plans at once, kept run by run, so that whatever is stopped can be gone on with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pebbler.jobs.engine import EngineChoice, open_engine
+from pebbler.jobs.job_runner import Faults, Job, JobOutcome, run_jobs
+from pebbler.jobs.request import current_versions
+from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.sweeps.solve_task import TaskResult
+from pebbler.sweeps.sweep_spec import SweepSpec, read_spec
+from pebbler.sweeps.sweep_table import SweepTable, in_order, load_table, write_tables
+from pebbler.sweeps.swept_run import SweptRun
+from pebbler.sweeps.swept_runs import list_runs
+
+__all__ = ["SweepProgress", "SweepRunner", "Sweeper", "sweep"]
+
+_SLACK, _COMPILING = 3.0, 300.0  # a run hangs after so many times its limit, and what kernels may take to compile
+
+
+@dataclass
+class SweepProgress:
+    """How far a sweep has come."""
+
+    runs: int
+    kept: int = 0  # done before it began
+    done: int = 0
+    failed: int = 0
+    running: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def finished(self) -> int:
+        """Runs that need no more work."""
+        return self.kept + self.done + self.failed
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What the rest will take, if it goes on like this; None before anything is done."""
+        here = self.done + self.failed
+        return (time.monotonic() - self.began) / here * (self.runs - self.finished) if here else None
+
+
+class SweepRunner:
+    """A sweep as it goes on: another thread may stop it, and what is done is in the folder."""
+
+    def __init__(
+        self, runs: list[SweptRun], folder: ResultFolder, *, retry_failed: bool = False, kill_after: float | None = None
+    ) -> None:
+        self.runs, self.folder, self.retry_failed, self.kill_after = runs, folder, retry_failed, kill_after
+        self.progress = SweepProgress(len(runs))
+        self.stopping = threading.Event()
+        self._by_key = {run.key: run for run in runs}
+
+    def stop(self) -> None:
+        """End the sweep soon; runs that are not done will be done by the next one."""
+        self.stopping.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to stop."""
+        return self.stopping.is_set()
+
+    def run(
+        self,
+        engine: EngineChoice = "local",
+        *,
+        workers: int | None = None,
+        scheduler: str | None = None,
+        faults: Faults | None = None,
+        report: Callable[[SweepProgress], None] | None = None,
+    ) -> None:
+        """Do what is missing."""
+        self.folder.remove_left_behind()
+        missing = deque(self._missing())
+        self.progress.kept = len(self.runs) - len(missing)
+        if not missing:
+            return
+        here = open_engine(engine, workers=workers, scheduler=scheduler)
+        try:
+            jobs = self._jobs(missing)
+            for outcome in run_jobs(jobs, here, faults, self.stopping):
+                self._keep(outcome)
+                if report is not None:
+                    report(self.progress)
+        finally:
+            here.end()
+            self.folder.close()
+
+    def _missing(self) -> list[SweptRun]:
+        done = self.folder.done()
+        return [run for run in self.runs if run.key not in done or (self.retry_failed and self._failed(run.key))]
+
+    def _failed(self, key: str) -> bool:
+        row = self.folder.row(key)
+        return row is not None and row.get("status") == "failed"
+
+    def _jobs(self, missing: deque[SweptRun]) -> Iterator[Job | None]:
+        """Yield what is to be done; None while all that is left is being done by another sweep in the same folder."""
+        refused = 0
+        while missing:
+            run = missing.popleft()
+            if not self.folder.claim(run.key):
+                missing.append(run)
+                refused += 1
+                if refused >= len(missing):
+                    refused = 0
+                    yield None
+                continue
+            refused = 0
+            # Looked at with the claim in hand: whoever had it before may have written the row just now.
+            if self.folder.row(run.key) is not None and not (self.retry_failed and self._failed(run.key)):
+                self.folder.release(run.key)
+                self.progress.kept += 1
+                continue
+            self.progress.running += 1
+            yield Job(run.key, run.function, run.payload, self._limit(run))
+
+    def _limit(self, run: SweptRun) -> float | None:
+        if self.kill_after is not None:
+            return self.kill_after
+        return None if run.seconds is None else _SLACK * run.seconds + _COMPILING
+
+    def _keep(self, outcome: JobOutcome) -> None:
+        run = self._by_key[outcome.key]
+        if outcome.body is None:
+            figures, plan = {"status": "failed", "error": outcome.reason}, None
+        else:
+            result = msgspec.msgpack.decode(outcome.body, type=TaskResult)
+            figures, plan = result.figures, result.plan
+        versions = current_versions()
+        row: Row = {
+            "key": run.key, "run": run.run, **run.columns, **figures, "pebbler": versions["pebbler"],
+            "versions": " ".join(f"{name}={version}" for name, version in sorted(versions.items()) if name != "pebbler"),
+            "attempts": outcome.attempts, "host": outcome.host,
+            "finished": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        }  # fmt: skip
+        self.folder.put(run.key, row, plan)
+        self.folder.release(run.key)
+        self.progress.running -= 1
+        if row["status"] == "failed":
+            self.progress.failed += 1
+        else:
+            self.progress.done += 1
+
+
+class Sweeper:
+    """What `pb.sweep` is: call it to sweep; `pb.sweep.load` reads what was found, `pb.sweep.runs` lists what would be done."""
+
+    def __call__(
+        self,
+        spec: str | Path | SweepSpec | None = None,
+        folder: str | Path = "sweep",
+        *,
+        engine: EngineChoice = "local",
+        workers: int | None = None,
+        scheduler: str | None = None,
+        faults: Faults | None = None,
+        retry_failed: bool = False,
+        kill_after: float | None = None,
+        report: Callable[[SweepProgress], None] | None = None,
+        **axes: Any,
+    ) -> SweepTable:
+        """Plan every combination of graphs, machines, capacities and options, and return the table of all rows.
+
+        `spec` is a TOML file, or a graph with the rest given by name (see `SweepSpec`). Every finished run is kept in `folder`; a
+        second call does only what is missing there. `engine` is `local` (processes here), `dask`, or any
+        `concurrent.futures.Executor`; a function that makes one lets a broken one be replaced. `faults` says how often a run is
+        tried again whose process died, and how much memory it may take; one that takes more than `kill_after` seconds has hung.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     found = sweep("chain:length=9", place, capacity={"fast": "3..5"}, time_limit=10, workers=1)
+        >>> [(row["capacity"], row["energy"]) for row in found.rows]
+        [(3, 153), (4, 129), (5, 124)]
+        """
+        runs = self.runs(spec, **axes)
+        results = ResultFolder(folder)
+        going_on = SweepRunner(runs, results, retry_failed=retry_failed, kill_after=kill_after)
+        try:
+            going_on.run(engine, workers=workers, scheduler=scheduler, faults=faults, report=report)
+        finally:
+            write_tables(results)
+        return SweepTable(in_order(row for run in runs if (row := results.row(run.key)) is not None))
+
+    @staticmethod
+    def runs(spec: str | Path | SweepSpec | None = None, **axes: Any) -> list[SweptRun]:
+        """Return the runs that a sweep would do, in order.
+
+        >>> [run.columns["capacity"] for run in sweep.runs("chain:length=9", capacity={"fast": "3..5"})]
+        [3, 4, 5]
+        """
+        return list_runs(*read_spec(spec, axes))
+
+    @staticmethod
+    def load(folder: str | Path) -> Any:
+        """Return everything in a sweep's folder: a data frame of polars or pandas if one is installed, else a list of rows."""
+        return load_table(folder).frame()
+
+
+sweep = Sweeper()

@@ -1,0 +1,107 @@
+"""What a sweep varies, as its TOML file, the command line and Python say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from pebbler.errors import InputError, near_matches, one_line, quoted
+from pebbler.files import read_toml
+
+__all__ = ["RunOptions", "SweepSpec", "read_spec"]
+
+Axis = Any  # one value, or a list of them
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run is solved with, apart from its graph and machine."""
+
+    tile: Literal["auto", "none"] = "auto"
+    seed: int = 0
+    time_limit: float | None = 30.0
+    quick: bool = False
+    steady: bool | None = None
+    objective: Literal["time", "energy"] = "time"  # of PyTorch steps
+
+
+class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Graphs x machines x capacities x options. Wherever one value can stand, a list of them can too.
+
+    `graphs` are files, built-in workloads (`mlp:n=10|20,hidden=100..800x2`, or `{workload = "mlp", n = [10, 20]}`), PyTorch steps
+    (`module:function`) and, from Python, graphs. `capacity` gives capacities by level (`fastest`: each machine's first), in units
+    of the graph, as bytes, or as shares of what program order holds at its peak. `budget` is the same for PyTorch steps, in bytes.
+    """
+
+    graphs: Axis
+    machines: Axis = None
+    capacity: dict[str, Axis] = {}
+    budget: Axis = None
+    device: str | None = None  # that prices the ops of PyTorch steps; h200 and the like
+    offload: bool | None = None
+    tile: Axis = "auto"
+    seed: Axis = 0
+    time_limit: Axis = 30.0
+    quick: bool = False
+    steady: bool | None = None
+    objective: Axis = "time"
+
+    def options(self) -> list[RunOptions]:
+        """Return every combination of options.
+
+        >>> len(SweepSpec(graphs="chain", seed=[0, 1], tile=["auto", "none"]).options())
+        4
+        """
+        found = []
+        for objective in _listed(self.objective):
+            for tile in _listed(self.tile):
+                for limit in _listed(self.time_limit):
+                    for seed in _listed(self.seed):
+                        fields = {
+                            "tile": tile, "seed": seed, "time_limit": None if self.quick else limit, "quick": self.quick,
+                            "steady": self.steady, "objective": objective,
+                        }  # fmt: skip
+                        found.append(_convert(fields))
+        return list(dict.fromkeys(found))
+
+
+def _listed(given: Axis) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _convert(fields: dict[str, Any]) -> RunOptions:
+    try:
+        made = msgspec.convert(fields, RunOptions)
+    except msgspec.ValidationError as error:
+        raise InputError(f"a sweep's options: {one_line(str(error))}") from None
+    if made.time_limit is not None and not 0 <= made.time_limit < float("inf"):
+        raise InputError(f"a sweep's options: time_limit must be a number of seconds from 0, got {made.time_limit}")
+    if not -(2**31) <= made.seed < 2**31:
+        raise InputError(f"a sweep's options: seed must be a number of 32 bits, got {made.seed}")
+    return made
+
+
+def read_spec(given: str | Path | SweepSpec | None, axes: Mapping[str, Any]) -> tuple[SweepSpec, Path]:
+    """Return a sweep's spec and the folder that its files are relative to: a TOML file's own, or the present one.
+
+    >>> read_spec("chain:length=5", {"machines": "red-blue"})[0].graphs
+    'chain:length=5'
+    """
+    known = SweepSpec.__struct_fields__
+    for name in axes:
+        if name not in known:
+            raise InputError(f"a sweep has no {quoted(name)}{near_matches(name, known)}")
+    if isinstance(given, str | Path) and str(given).endswith(".toml"):
+        if axes:
+            raise InputError(f"{given} says what is swept: leave out {', '.join(axes)}, or write it there")
+        return read_toml(given, SweepSpec), Path(given).absolute().parent
+    if isinstance(given, SweepSpec):
+        return msgspec.structs.replace(given, **axes), Path.cwd()
+    graphs = {} if given is None else {"graphs": given}
+    if given is not None and "graphs" in axes:
+        raise InputError("graphs are given twice")
+    if not graphs and "graphs" not in axes:
+        raise InputError("a sweep needs graphs: files, built-in workloads or PyTorch steps")
+    return SweepSpec(**(graphs | dict(axes))), Path.cwd()

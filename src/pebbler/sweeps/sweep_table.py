@@ -1,0 +1,132 @@
+"""The table of a sweep: rows in a settled order, as CSV, JSON, Parquet or a data frame."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pebbler.files import write_bytes, write_json
+from pebbler.jobs.request import current_versions
+from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.version import VERSION
+
+__all__ = ["TIMES", "SweepTable", "in_order", "load_table", "write_tables"]
+
+FORMAT = "pebbler-sweep-1"
+# Columns that every table has, in this order; parameters of workloads come after the graph.
+_FIRST = ("graph", "unit")
+_MIDDLE = (
+    "machine", "level", "capacity", "share", "capacities", "objective", "tile", "seed", "time_limit", "status", "energy",
+    "bound", "gap", "energy_unit", "program_order", "moves", "cut_off", "peak", "step_seconds", "step_joules", "proof", "error",
+    "pebbler", "versions", "key", "run", "attempts",
+)  # fmt: skip
+TIMES = ("host", "seconds", "finished")  # what differs from one time to the next; the last columns
+_ORDER = ("graph", "machine", "level", "objective", "tile", "time_limit", "seed", "capacity", "capacities", "key")
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """Rows of a sweep, and the same in other forms."""
+
+    rows: list[Row]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        known = {*_FIRST, *_MIDDLE, *TIMES}
+        parameters = sorted({name for row in self.rows for name in row if name not in known})
+        return [*_FIRST, *parameters, *_MIDDLE, *TIMES]
+
+    def to_csv(self) -> bytes:
+        """Return the table as CSV; what a row does not have is empty.
+
+        >>> SweepTable([{"graph": "g", "energy": 3}]).to_csv().decode().splitlines()[1][:9]
+        'g,,,,,,,,'
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self.rows:
+            writer.writerow(["" if row.get(name) is None else row[name] for name in self.columns])
+        return text.getvalue().encode()
+
+    def filled(self) -> list[Row]:
+        """Return the rows with all columns, None where there is nothing."""
+        return [{name: row.get(name) for name in self.columns} for row in self.rows]
+
+    def frame(self) -> Any:
+        """Return a data frame of polars, or of pandas, whichever is installed; else the rows."""
+        for name in ("polars", "pandas"):
+            with suppress(ImportError):
+                library: Any = import_module(name)
+                if name == "polars":
+                    return library.DataFrame(self.filled(), infer_schema_length=None)
+                return library.DataFrame(self.filled(), columns=self.columns)
+        return self.filled()
+
+    def to_parquet(self) -> bytes | None:
+        """Return the table as Parquet; None without pyarrow."""
+        try:
+            import pyarrow
+            import pyarrow.parquet as parquet
+        except ImportError:
+            return None
+        sink = pyarrow.BufferOutputStream()
+        filled = self.filled()
+        columns = {name: [_plain(row[name]) for row in filled] for name in self.columns}
+        parquet.write_table(pyarrow.table(columns), sink)
+        return bytes(sink.getvalue())
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63 else value
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows in the order of what they are about, however they came.
+
+    >>> [row["capacity"] for row in in_order([{"capacity": 10}, {"capacity": None}, {"capacity": 9}])]
+    [None, 9, 10]
+    """
+
+    def place(row: Row) -> tuple[Any, ...]:
+        values = [row.get(name) for name in _ORDER]
+        return tuple((value is not None, isinstance(value, str), 0 if value is None else value) for value in values)
+
+    return sorted(rows, key=place)
+
+
+def load_table(folder: str | Path) -> SweepTable:
+    """Return every run in a folder once: as this version found it, or else as it was found last."""
+    mine = " ".join(f"{name}={version}" for name, version in sorted(current_versions().items()) if name != "pebbler")
+    best: dict[str, Row] = {}
+    for row in ResultFolder(folder, create=False).rows():
+        other = best.get(row["run"])
+        if other is None or _merit(row, mine) > _merit(other, mine):
+            best[row["run"]] = row
+    return SweepTable(in_order(best.values()))
+
+
+def _merit(row: Row, mine: str) -> tuple[bool, str]:
+    return row["versions"] == mine and row["pebbler"] == VERSION, str(row["finished"])
+
+
+def write_tables(folder: ResultFolder) -> list[Path]:
+    """Write the table of a folder as CSV and JSON, and as Parquet if pyarrow is installed; return the files."""
+    if not (folder.path / "rows").is_dir():
+        return []
+    table = load_table(folder.path)
+    csv_path, json_path, parquet_path = (folder.path / f"table.{kind}" for kind in ("csv", "json", "parquet"))
+    write_bytes(csv_path, table.to_csv())
+    write_json(json_path, {"format": FORMAT, "columns": table.columns, "rows": table.filled()})
+    data = table.to_parquet()
+    if data is None:
+        return [csv_path, json_path]
+    write_bytes(parquet_path, data)
+    return [csv_path, json_path, parquet_path]
