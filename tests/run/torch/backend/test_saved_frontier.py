@@ -12,7 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
-from pebbler.run.torch.backend.step_memory import simulate
+from pebbler.run.torch.backend.step_memory import StepMemory
 from pebbler.run.torch.cost.costs import DEVICES
 from pebbler.run.torch.cost.peak_memory import measure_peak
 
@@ -77,7 +77,7 @@ def test_every_choice_gives_the_gradients(name):
 
     compiled, seen = traced(loss)
     compiled(x)
-    frontier = saved_frontier(seen.step, seen.fastest, 60.0)
+    frontier = saved_frontier(StepMemory(seen.step), [seen.fastest], 60.0)
     assert len(frontier) >= 3
     assert frontier[-1].peak < frontier[0].peak
     for before, after in pairwise(frontier):
@@ -98,12 +98,13 @@ def test_simulated_peaks_are_those_of_runs_without_kernels():
 
     compiled, seen = traced(loss)
     compiled(x)
-    for choice in saved_frontier(seen.step, seen.fastest, 60.0)[::6]:
+    memory = StepMemory(seen.step)
+    for choice in saved_frontier(memory, [seen.fastest], 60.0)[::6]:
         again, _ = traced(loss, choice.saved)
         again(x)
         model.zero_grad()
         _, peak = measure_peak(lambda again=again: again(x).backward())
-        assert simulate(seen.step, choice.saved, fusing=False).peak == pytest.approx(given + peak, rel=0.05)
+        assert memory.simulate(choice.saved, fusing=False).peak == pytest.approx(given + peak, rel=0.05)
 
 
 def test_choices_are_near_the_best_of_all():
@@ -113,8 +114,8 @@ def test_choices_are_near_the_best_of_all():
     x = torch.randn(64, 16)
     compiled, seen = traced(lambda x: model(x).square().mean())
     compiled(x)
-    step = seen.step
-    frontier = saved_frontier(step, seen.fastest, 60.0)
+    step, memory = seen.step, StepMemory(seen.step)
+    frontier = saved_frontier(memory, [seen.fastest], 60.0)
     inputs = [i for i, given in enumerate(step.given) if given and not step.tangent[i]]
     useful = [
         i for i, runs in enumerate(step.required)
@@ -122,7 +123,7 @@ def test_choices_are_near_the_best_of_all():
     ]  # fmt: skip
     assert len(useful) <= 12
     everything = [
-        simulate(step, (*inputs, *some)) for count in range(len(useful) + 1) for some in combinations(useful, count)
+        memory.simulate((*inputs, *some)) for count in range(len(useful) + 1) for some in combinations(useful, count)
     ]
     least = min(choice.peak for choice in everything)
     assert frontier[-1].peak <= 1.1 * least
@@ -145,7 +146,7 @@ def test_random_numbers_and_effects_never_run_again():
     ]
     assert len(random) == 2
     assert all(step.fixed[i] for i in random)
-    for choice in saved_frontier(step, seen.fastest, 60.0):
+    for choice in saved_frontier(StepMemory(step), [seen.fastest], 60.0):
         saved = set(choice.saved)
         for i in random:  # nothing random is reached from backward without a saved value in between
             stack = step.users[i]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -13,11 +12,14 @@ from torch import fx
 from torch._functorch import partitioners
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pebbler.run.torch.backend.node_kinds import GIVEN, INLINED, STORED, VIEW, node_kind, seeded_operators
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
 __all__ = ["JointStep", "hinted"]
 
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
+_SLOW = 1000
+_SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu", "gelu", "erf"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class JointStep:
     size: list[int]
     tensor: list[bool]  # whether it can be saved: tuples cannot, their elements can
     view: list[bool]  # no memory of its own
-    fusible: list[bool]  # Inductor computes it inside other kernels
-    kernel: list[bool]  # a kernel of its own
+    kind: list[int]  # what Inductor makes of it (`node_kinds`)
+    operations: list[int]  # in its expression, where it is computed inside other kernels
     seconds: list[float]  # what running it again takes; nothing where it is fused into what reads it
     given: list[bool]
     required: list[bool]  # forward's outputs need it
@@ -58,8 +60,9 @@ class JointStep:
             for part in (out[:forward_outputs], out[forward_outputs:])
         ]
         closure = getattr(info, "tangents_closure", info.required_bw_nodes)
-        fusible = [_fuses(_maker(node), kinds) for node in nodes]
-        view = [bool(kinds.is_view(_maker(node))) for node in nodes]
+        kind = [node_kind(node) for node in nodes]
+        view = [k == VIEW for k in kind]
+        fusible = [k in (INLINED, STORED) for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
         required = [info.is_required_fw(node) for node in nodes]
         return cls(
@@ -69,11 +72,8 @@ class JointStep:
             size=[0 if v else _bytes(node) for node, v in zip(nodes, view, strict=True)],
             tensor=[isinstance(node.meta.get("val"), torch.Tensor) or _is_symbol(node) for node in nodes],
             view=view,
-            fusible=fusible,
-            kernel=[
-                not fusible[i] and not view[i] and node.op == "call_function" and node.target is not operator.getitem
-                for i, node in enumerate(nodes)
-            ],
+            kind=kind,
+            operations=[0 if k in (GIVEN, VIEW) else _operations(n, device) for n, k in zip(nodes, kind, strict=True)],
             seconds=[
                 _seconds(node, device, fusible[i], any(not fusible[user] and not view[user] for user in users[i]))
                 for i, node in enumerate(nodes)
@@ -93,19 +93,6 @@ class JointStep:
         )
 
 
-@cache
-def _seeded() -> frozenset[Any]:
-    """Return Inductor's random operators that compute their numbers from a seed: running them again gives the same numbers."""
-    import torch._inductor.inductor_prims
-
-    names = ("inductor_lookup_seed", "inductor_random", "inductor_randint")
-    return frozenset(getattr(torch.ops.prims, name).default for name in names if hasattr(torch.ops.prims, name))
-
-
-def _fuses(node: fx.Node, kinds: Any) -> bool:
-    return node.target in _seeded() or bool(kinds.is_fusible(node))
-
-
 def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:
     """Return the inputs that forward changes in place, such as running means, with their views."""
     told = [getattr(desc, "mutated_input", None) for desc in tree_leaves(output.meta.get("desc") or [])]
@@ -121,11 +108,10 @@ def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:
     return changed
 
 
-def _maker(node: fx.Node) -> fx.Node:
-    """Return the operator that makes a value: an element of a tuple is made with the tuple."""
-    while node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-        node = node.args[0]
-    return node
+def _operations(node: fx.Node, device: Device) -> int:
+    """Return how many operations a node adds to an expression; on a CPU Inductor never computes a slow one twice."""
+    name = getattr(node.target, "__name__", "").partition(".")[0]
+    return _SLOW if device.name == "cpu" and name in _SLOW_ON_CPU else 1
 
 
 def _is_symbol(node: fx.Node) -> bool:
@@ -145,10 +131,20 @@ def _is_fixed(node: fx.Node, kinds: Any) -> bool:
         return True  # a higher-order operator: nobody knows what is in it
     if str(node.meta.get("recompute")).endswith("MUST_SAVE"):
         return True
-    if target in _seeded():
+    if target in seeded_operators():
         return False
-    seeded = torch.Tag.nondeterministic_seeded in target.tags or kinds.is_random(node)
+    seeded = (torch.Tag.nondeterministic_seeded in target.tags or kinds.is_random(node)) and not _draws_nothing(node)
     return bool(seeded or target.namespace not in ("aten", "prims") or target._schema.is_mutable)
+
+
+def _draws_nothing(node: fx.Node) -> bool:
+    """Return whether an operator that could drop values, such as attention, is told to drop none."""
+    target: Any = node.target
+    for place, argument in enumerate(target._schema.arguments):
+        if argument.name == "dropout_p":
+            told = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            return bool(told == 0.0)
+    return False
 
 
 def hinted(value: Any) -> Any:

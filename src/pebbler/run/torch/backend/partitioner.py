@@ -12,7 +12,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
-from pebbler.run.torch.backend.step_memory import SavedChoice, eager_peak
+from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
@@ -23,10 +23,11 @@ class GraphFrontier:
     """The choices of one joint graph from fast to small, and which one is taken: `place`."""
 
     def __init__(self, step: JointStep, fastest: Sequence[int], time_limit: float) -> None:
+        memory = StepMemory(step)
         self.names = [node.name for node in step.nodes]
-        self.choices = saved_frontier(step, fastest, time_limit)
-        self.eager = eager_peak(step)
-        self.inputs = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
+        self.choices = saved_frontier(memory, [fastest], time_limit)
+        self.eager = eager_peak(memory)
+        self.inputs = memory.resident
         self.place = 0
 
     @property

@@ -2,10 +2,10 @@
 
 At a price of `p` seconds per byte, the values to save are a minimum cut: a node that runs again costs its seconds, a saved value
 its bytes times `p` (the graph of torch's own partitioner, where running again is free or forbidden, with prices). Minimum cuts know
-sums and no order, so three things are added. Checkpoints: values that cross narrow places of forward cost nothing to save, else
+sums and no order, so more is added. Checkpoints: values that cross narrow places of forward cost nothing to save, else
 backward would compute all of forward again before its first use. Mixed choices: layers alike change sides at the same price all at
-once, so a choice may follow one cut in the later part of forward and the next smaller one in the earlier part. And the peak of each
-is simulated, not added up.
+once, so a choice may follow one cut in the later part of forward and the next smaller one in the earlier part. What torch itself
+would save at its own budgets. Single values more or less than the best choices so far. And the peak of each is simulated, not added up.
 """
 
 from __future__ import annotations
@@ -19,64 +19,75 @@ from ortools.graph.python import max_flow
 
 from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.step_memory import SavedChoice, simulate
+from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory
 
 __all__ = ["saved_frontier"]
 
 _ENDLESS = 1 << 50
 _TICKS = 1e12  # capacities are whole picoseconds
-_PRICES = [2.0**power for power in range(-9, 8, 2)]  # of what forward takes per byte that torch would save
+_PRICES = (2.0**-9, 2.0**7)  # of what forward takes per byte that torch would save
+_HULL = 24  # cuts between them
 _CHECKPOINTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _WORTH = 0.001  # of the peak: what a slower choice must save
-_TRIES, _TRIED = 200_000, 32  # nodes simulated when values are left out one by one; values tried for each
+_TRIES = 6_000_000  # nodes simulated when values are saved or left out one by one
 _PARTS = 8  # mixed choices between two neighbours
 
 
-def saved_frontier(step: JointStep, fastest: Sequence[int], time_limit: float) -> list[SavedChoice]:
-    """Return choices of growing time and falling peak; the first is `fastest`, what torch saves without a budget.
+def saved_frontier(memory: StepMemory, starts: Sequence[Sequence[int]], time_limit: float) -> list[SavedChoice]:
+    """Return choices of growing time and falling peak; the first is `starts[0]`, what torch saves without a budget.
 
     The same graph gives the same choices, unless the time limit (seconds) ends the search.
     """
     deadline = time.monotonic() + time_limit
-    first = simulate(step, fastest)
-    found = [first]
+    found = [memory.simulate(start) for start in starts]
+    for saved in _cuts(memory, found[0]):
+        if time.monotonic() > deadline:
+            return _pareto(found)
+        found.append(memory.simulate(saved))
+    for _ in range(2):
+        for loose, tight in pairwise(_pareto(found)):
+            for part in _mixed(loose, tight):
+                if time.monotonic() > deadline:
+                    return _pareto(found)
+                found.append(memory.simulate(part))
+    return _improved(memory, _pareto(found), deadline)
+
+
+def _cuts(memory: StepMemory, first: SavedChoice) -> Iterable[set[int]]:
+    """Return minimum cuts at many prices of a byte, with few and with many checkpoints."""
+    step = memory.step
     cuts = _CutGraph(step)
     work = sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs)
     unit = max(work, 1e-9) / max(first.bytes, 1)
     for count in _CHECKPOINTS:
         free = _checkpoints(step, count)
         if count and not free:
-            break
-        for scale in _PRICES if not count else _PRICES[::2]:
-            if time.monotonic() > deadline:
-                return _pareto(found)
-            saved = cuts.solve(unit * scale, free)
-            if saved is not None:
-                found.append(simulate(step, {*saved, *free}))
-    for _ in range(2):
-        for loose, tight in pairwise(_pareto(found)):
-            for part in _mixed(loose, tight):
-                if time.monotonic() > deadline:
-                    return _pareto(found)
-                found.append(simulate(step, part))
-    found += _smaller(step, _pareto(found)[-1], deadline)
-    return _pareto(found)
+            return
+        for saved in cuts.hull(unit, free, _HULL if not count else _HULL // 4):
+            yield {*saved, *free}
 
 
-def _smaller(step: JointStep, start: SavedChoice, deadline: float) -> Iterable[SavedChoice]:
-    """Return choices of ever lower peak: the smallest so far, less the value without which the peak falls most."""
-    here, tries = start, _TRIES // len(step.nodes)
+def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> list[SavedChoice]:
+    """Return the choices with what comes of saving single values more or less, as long as that gives better ones."""
+    step = memory.step
+    tries = _TRIES // len(step.nodes)
+    worth = _WORTH * front[0].peak
+    pool = sorted({i for c in front for i in c.saved if not step.given[i] and step.size[i] >= worth})
+    tried: set[tuple[int, ...]] = {front[0].saved}
     while True:
-        large = sorted((i for i in here.saved if not step.given[i]), key=lambda i: -step.size[i])[:_TRIED]
-        tries -= len(large)
-        if tries < 0 or time.monotonic() > deadline or not large:
-            return
-        found = [simulate(step, (other for other in here.saved if other != i)) for i in large]
-        best = min((c for c in found if c.legal), key=lambda choice: (choice.peak, choice.seconds), default=here)
-        if best.peak >= here.peak:
-            return
-        here = best
-        yield here
+        # From small to fast: the least peak is what nothing else can give.
+        here = next((choice for choice in reversed(front) if choice.saved not in tried), None)
+        if here is None:
+            return front
+        tried.add(here.saved)
+        saved = set(here.saved)
+        found = []
+        for i in pool:
+            tries -= 1
+            if tries < 0 or time.monotonic() > deadline:
+                return _pareto([*front, *found])
+            found.append(memory.simulate(saved ^ {i}))
+        front = _pareto([*front, *found])
 
 
 def _pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
@@ -175,3 +186,40 @@ class _CutGraph:
         return [
             i for i in range(len(step.nodes)) if 2 * i in reached and 2 * i + 1 not in reached and not step.tangent[i]
         ]
+
+    def hull(self, unit: float, free: Iterable[int], most: int) -> Iterable[list[int]]:
+        """Return at most so many cuts at prices around `unit`: between two neighbours, the price at which they cost the same."""
+        gratis = set(free)
+        ends = [(price, self.solve(price, gratis)) for price in (unit * _PRICES[0], unit * _PRICES[1])]
+        pairs = []
+        for _, saved in ends:
+            if saved is not None:
+                yield saved
+        if all(saved is not None for _, saved in ends):
+            pairs.append((self._cost(ends[0][1] or [], gratis), self._cost(ends[1][1] or [], gratis)))
+        while pairs and most > 0:
+            (size, seconds), (smaller, longer) = pairs.pop(0)
+            if smaller >= size or longer <= seconds:
+                continue
+            most -= 1
+            saved = self.solve((longer - seconds) / (size - smaller), gratis)
+            if saved is None:
+                continue
+            middle = self._cost(saved, gratis)
+            if smaller < middle[0] < size:
+                yield saved
+                pairs += [((size, seconds), middle), (middle, (smaller, longer))]
+
+    def _cost(self, saved: Iterable[int], gratis: set[int]) -> tuple[int, float]:
+        """Return the bytes that are paid for, and the seconds of what runs again."""
+        step = self.step
+        kept = set(saved)
+        again = [False] * len(step.nodes)
+        seconds = 0.0
+        for i in range(len(step.nodes) - 1, -1, -1):
+            if step.tangent[i]:
+                again[i] = True
+            elif i not in kept and not step.given[i] and any(again[user] for user in step.users[i]):
+                again[i] = True
+                seconds += step.seconds[i]
+        return sum(step.size[i] for i in kept if i not in gratis and not step.given[i]), seconds

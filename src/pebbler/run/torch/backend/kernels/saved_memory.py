@@ -1,0 +1,264 @@
+"""Peak and time of a step for a choice of saved values, on flat arrays; which values are never written, as Inductor decides it.
+
+Inductor computes a value inside every kernel that reads it, unless a call reads it, it is a result, or it is read more than once
+and is itself made from many values; what it then writes is still left out where all readers join the same kernel.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pebbler.arrays import Array, Bools, Ints, Shorts
+from pebbler.compiled import kernel
+from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, VIEW
+
+__all__ = ["StepArrays", "simulate_saved"]
+
+_READS = 4  # values that a value read more than once may be made from without being written
+_MOST_READS = 8  # the same where it is read once
+_OPERATIONS = 30  # operations in one expression
+
+
+class StepArrays(NamedTuple):
+    """A joint graph: what nodes read and who reads them (`first` into flat lists), memory, seconds, and what may run when."""
+
+    first_input: Ints
+    inputs: Ints
+    first_user: Ints
+    users: Ints
+    kind: Shorts
+    storage: Ints  # the node whose memory holds it
+    size: Ints
+    seconds: Array
+    tangent: Bools
+    fixed: Bools
+    operations: Ints  # in its expression
+    forward_end: Bools
+    backward_end: Bools
+
+
+@kernel
+def _backward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
+    """Write the nodes that run in backward: as traced, what is computed again just before it is read first; return how many."""
+    nodes = len(step.kind)
+    done = saved | (step.kind == GIVEN)
+    stack = np.empty(len(step.inputs) + nodes + 1, np.int64)
+    count = 0
+    for node in range(nodes):
+        if done[node] or not (step.tangent[node] or step.backward_end[node]):
+            continue
+        begin, depth = count, 1
+        stack[0] = node
+        while depth:
+            depth -= 1
+            i = stack[depth]
+            if not done[i]:
+                done[i] = True
+                order[count] = i
+                count += 1
+                for k in range(step.first_input[i], step.first_input[i + 1]):
+                    stack[depth] = step.inputs[k]
+                    depth += 1
+        if count - begin > 1:
+            order[begin:count] = np.sort(order[begin:count])
+    return count
+
+
+@kernel
+def _forward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
+    nodes = len(step.kind)
+    needed = saved | step.forward_end
+    for i in range(nodes - 1, -1, -1):
+        if needed[i]:
+            for k in range(step.first_input[i], step.first_input[i + 1]):
+                needed[step.inputs[k]] = True
+    count = 0
+    for i in range(nodes):
+        if needed[i] and step.kind[i] != GIVEN:
+            order[count] = i
+            count += 1
+    return count
+
+
+@kernel
+def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing: bool) -> Bools:
+    """Return which nodes are in memory of their own when they run in this order; what the graph was given is."""
+    nodes = len(step.kind)
+    written = np.zeros(nodes, np.bool_)
+    reads = np.empty((nodes, _MOST_READS + 1), np.int64)
+    count = np.zeros(nodes, np.int64)
+    weight = np.zeros(nodes, np.int64)
+    for node in order:
+        kind = step.kind[node]
+        users, called = 0, False
+        for k in range(step.first_user[node], step.first_user[node + 1]):
+            user = step.users[k]
+            if place[user] >= 0:
+                users += 1
+                called |= step.kind[user] == CALL
+        for k in range(step.first_input[node], step.first_input[node + 1]):
+            source = step.inputs[k]
+            inlined = place[source] >= 0 and not written[source]
+            weight[node] += weight[source] if inlined else 1
+            for r in range(count[source] if inlined else 1):
+                value = reads[source, r] if inlined else step.storage[source]
+                known = count[node] > _MOST_READS
+                for other in range(count[node]):
+                    known |= reads[node, other] == value
+                if not known:
+                    reads[node, count[node]] = value
+                    count[node] += 1
+        weight[node] += step.operations[node]
+        if kind == VIEW:
+            written[node] = written[step.storage[node]] or place[step.storage[node]] < 0
+            if called and not written[node]:
+                _write_below(step, place, written, node)
+            continue
+        large = weight[node] > _OPERATIONS or count[node] > _READS
+        written[node] = (
+            kind != INLINED or not fusing or called or results[node] or users == 0
+            or (users > 1 and large) or count[node] > _MOST_READS
+        )  # fmt: skip
+    return written
+
+
+@kernel
+def _write_below(step: StepArrays, place: Ints, written: Bools, view: int) -> None:
+    """Write the value that a view looks at, because a call reads the view."""
+    i = view
+    while True:
+        written[i] = True
+        if step.kind[i] != VIEW or step.first_input[i] == step.first_input[i + 1]:
+            return
+        i = step.inputs[step.first_input[i]]
+        if place[i] < 0:
+            return
+
+
+@kernel
+def _levels(step: StepArrays, order: Ints, place: Ints) -> Ints:
+    """Return for every node how many calls there are at most on a way to it."""
+    level = np.zeros(len(step.kind), np.int64)
+    for node in order:
+        for k in range(step.first_input[node], step.first_input[node + 1]):
+            source = step.inputs[k]
+            if place[source] >= 0:
+                level[node] = max(level[node], level[source] + (step.kind[source] == CALL))
+    return level
+
+
+@kernel
+def _peak(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool) -> int:
+    """Return the most bytes held while nodes run in this order, what the graph was given not counted.
+
+    `held` is there at the start; it and what is made goes after its last use, `results` apart. All three are about storages;
+    `donated` may be written over.
+    """
+    nodes = len(step.kind)
+    place = np.full(nodes, -1, np.int64)
+    for t in range(len(order)):
+        place[order[t]] = t
+    written = _written(step, order, place, results, fusing)
+    level = _levels(step, order, place)
+    last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
+    for t in range(len(order) - 1, -1, -1):
+        node = order[t]
+        until, together = -1, fusing and not results[step.storage[node]]
+        for k in range(step.first_user[node], step.first_user[node + 1]):
+            user = step.users[k]
+            if place[user] < 0:
+                continue
+            through = step.kind[user] == VIEW or not written[user]
+            until = max(until, last[user] if through else place[user])
+            together &= step.kind[user] != CALL and level[user] == level[node]
+        last[node] = t if until < 0 else until
+        if written[node] and together and until >= 0 and step.kind[node] == INLINED:
+            written[node] = False
+    return _highest(step, order, place, written, last, results, held, donated, fusing)
+
+
+@kernel
+def _highest(
+    step: StepArrays, order: Ints, place: Ints, written: Bools, last: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool,
+) -> int:  # fmt: skip
+    nodes = len(step.kind)
+    gone = np.zeros(len(order) + 1, np.int64)  # bytes that go after each node
+    free = np.zeros(len(order) + 1, np.int64)  # the largest of them that may be written over
+    until = np.full(nodes, -1, np.int64)
+    for i in range(nodes):  # a storage goes after the last use of whatever looks at it
+        if not held[step.storage[i]]:
+            continue
+        if place[i] >= 0:  # where what a view looks at is made again, that is not what is held
+            if step.kind[i] == VIEW and place[step.storage[i]] < 0:
+                until[step.storage[i]] = max(until[step.storage[i]], last[i])
+            continue
+        for k in range(step.first_user[i], step.first_user[i + 1]):
+            user = step.users[k]
+            if place[user] >= 0:
+                through = step.kind[user] == VIEW or not written[user]
+                until[step.storage[i]] = max(until[step.storage[i]], last[user] if through else place[user])
+    now = 0
+    for i in range(nodes):
+        if held[i]:
+            if results[i]:
+                now += step.size[i]
+            elif until[i] >= 0:
+                now += step.size[i]
+                gone[until[i]] += step.size[i]
+                if donated[i]:
+                    free[until[i]] = max(free[until[i]], step.size[i])
+        if place[i] >= 0 and step.storage[i] == i and written[i] and not results[i]:
+            gone[last[i]] += step.size[i]
+            if last[i] > place[i]:
+                free[last[i]] = max(free[last[i]], step.size[i])
+    most = now
+    for t in range(len(order)):
+        node = order[t]
+        new = step.size[node] if step.storage[node] == node and written[node] else 0
+        inside = fusing and step.kind[node] != CALL and new and free[t] == new
+        most = max(most, now if inside else now + new)
+        now += new - gone[t]
+    return most
+
+
+@kernel
+def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) -> tuple[int, float, bool]:
+    """Return the peak, the seconds that backward computes again, and whether that is allowed; `saved` becomes what is needed."""
+    nodes = len(step.kind)
+    order = np.empty(nodes, np.int64)
+    backward = order[: _backward_order(step, saved, order)].copy()
+    needed = step.backward_end.copy()
+    legal = True
+    for node in backward:
+        legal &= not step.fixed[node]
+        for k in range(step.first_input[node], step.first_input[node + 1]):
+            needed[step.inputs[k]] = True
+    for i in range(nodes):
+        saved[i] = needed[i] and (saved[i] or (step.kind[i] == GIVEN and step.fixed[i]))
+    forward = order[: _forward_order(step, saved, order)].copy()
+    ran = np.zeros(nodes, np.bool_)
+    ran[forward] = True
+    seconds = 0.0
+    for node in backward:
+        if ran[node] and not step.tangent[node]:
+            seconds += step.seconds[node]
+    nothing, kept, held = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
+    donated, results = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
+    for i in range(nodes):
+        place = step.storage[i]
+        if saved[i] or step.forward_end[i]:
+            kept[place] = kept[i] = True
+        if saved[i] and step.kind[place] != GIVEN:
+            held[place] = donated[place] = True
+        if step.kind[i] == GIVEN and step.tangent[i]:
+            held[i] = True
+        if step.backward_end[i]:
+            results[place] = results[i] = True
+    for i in range(nodes):
+        if step.forward_end[i]:  # whoever called may still hold it
+            donated[step.storage[i]] = False
+    first = _peak(step, forward, kept, nothing, nothing, fusing)
+    second = _peak(step, backward, results, held, donated, fusing)
+    return resident + max(first, second), seconds, legal

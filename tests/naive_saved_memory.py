@@ -1,0 +1,139 @@
+"""The peak of a step for a choice of saved values, by looking at every moment: the twin of `kernels/saved_memory.py`."""
+
+from __future__ import annotations
+
+from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, VIEW
+
+
+def lists(first, flat):
+    return [list(map(int, flat[a:b])) for a, b in zip(first[:-1], first[1:], strict=True)]
+
+
+class NaiveStep:
+    """A joint graph as lists, with the rules written down one by one."""
+
+    def __init__(self, arrays):
+        self.inputs = lists(arrays.first_input, arrays.inputs)
+        self.users = lists(arrays.first_user, arrays.users)
+        self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
+        self.seconds, self.operations = arrays.seconds.tolist(), arrays.operations.tolist()
+        self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
+        self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
+        self.backward_end = {i for i, end in enumerate(arrays.backward_end) if end}
+        self.nodes = range(len(self.kind))
+        self.given = {i for i in self.nodes if self.kind[i] == GIVEN}
+
+    def ancestors(self, node, stop):
+        """Return a node and everything it needs, `stop` apart."""
+        if node in stop:
+            return set()
+        found = {node}
+        for source in self.inputs[node]:
+            found |= self.ancestors(source, stop | found)
+        return found
+
+    def simulate(self, saved, resident, fusing):
+        """Return what is saved in the end, the peak, the seconds and whether the choice is allowed."""
+        backward, done = [], set(saved) | self.given
+        for node in self.nodes:
+            if self.tangent[node] or node in self.backward_end:
+                batch = sorted(self.ancestors(node, done))
+                backward += batch
+                done |= set(batch)
+        needed = {source for node in backward for source in self.inputs[node]} | self.backward_end
+        saved = {i for i in needed if i in saved or (i in self.given and self.fixed[i])}
+        forward = sorted(set().union(*(self.ancestors(i, self.given) for i in saved | self.forward_end)))
+        again = [i for i in backward if i in forward and not self.tangent[i]]
+        own = {self.storage[i] for i in saved} - self.given
+        kept = saved | self.forward_end
+        peaks = (
+            self.peak(forward, kept, set(), set(), fusing),
+            self.peak(
+                backward,
+                self.backward_end,
+                own | {i for i in self.given if self.tangent[i]},
+                own - {self.storage[i] for i in self.forward_end},
+                fusing,
+            ),
+        )
+        legal = not any(self.fixed[i] for i in backward)
+        return saved, resident + max(peaks), sum(self.seconds[i] for i in again), legal
+
+    def peak(self, order, results, held, donated, fusing):
+        """Return the most bytes that are held at any moment."""
+        results = results | {self.storage[i] for i in results}
+        written = self.written(order, results, fusing)
+        place = {node: t for t, node in enumerate(order)}
+        readers = {i: [u for u in self.users[i] if u in place] for i in self.nodes}
+        level = {}
+        for node in order:
+            above = [level[s] + (self.kind[s] == CALL) for s in self.inputs[node] if s in place]
+            level[node] = max(above, default=0)
+
+        def last(node):
+            """When a node is read last: what is not written is read when its readers run."""
+            ends = [last(u) if self.kind[u] == VIEW or u not in written else place[u] for u in readers[node]]
+            return max(ends, default=place.get(node, -1))
+
+        for node in reversed(order):
+            joined = all(self.kind[u] != CALL and level[u] == level[node] for u in readers[node])
+            if fusing and joined and readers[node] and self.kind[node] == INLINED and node not in results:
+                written.discard(node)
+        spans = {}  # first and last moment, by storage and whether it is made here
+        for i in held:
+            looks = [j for j in self.nodes if self.storage[j] == i]
+            ends = [last(j) for j in looks if j in place and i not in place] + [
+                last(u) if self.kind[u] == VIEW or u not in written else place[u]
+                for j in looks
+                if j not in place
+                for u in readers[j]
+            ]
+            if i in results or ends:
+                spans[i, False] = -1, len(order) if i in results else max(ends)
+        for i in order:
+            if self.storage[i] == i and i in written:
+                spans[i, True] = place[i], len(order) if i in results else last(i)
+        most = sum(self.size[i] for (i, _), (start, _) in spans.items() if start < 0)
+        for t, node in enumerate(order):
+            alive = sum(self.size[i] for (i, _), (start, end) in spans.items() if start <= t <= end)
+            new = self.size[node] if (node, True) in spans else 0
+            leaving = [
+                self.size[i] for (i, made), (start, end) in spans.items()
+                if end == t and start < t and (made or i in donated) and i not in results
+            ]  # fmt: skip
+            if fusing and self.kind[node] != CALL and new and max(leaving, default=0) == new:
+                alive -= new
+            most = max(most, alive)
+        return most
+
+    def written(self, order, results, fusing):
+        """Return the nodes that are in memory of their own, before kernels are joined."""
+        written, reads, weight = set(), {}, {}
+        inside = set(order)
+        for node in order:
+            readers = [u for u in self.users[node] if u in inside]
+            called = any(self.kind[u] == CALL for u in readers)
+            values, weight[node] = [], self.operations[node]
+            for source in self.inputs[node]:
+                inlined = source in inside and source not in written
+                weight[node] += weight[source] if inlined else 1
+                for value in reads[source] if inlined else [self.storage[source]]:
+                    if value not in values and len(values) <= 8:
+                        values.append(value)
+            reads[node] = values
+            if self.kind[node] == VIEW:
+                if self.storage[node] in written or self.storage[node] not in inside:
+                    written.add(node)
+                elif called:
+                    base = node
+                    while base in inside:
+                        written.add(base)
+                        if self.kind[base] != VIEW or not self.inputs[base]:
+                            break
+                        base = self.inputs[base][0]
+            elif (
+                self.kind[node] != INLINED or not fusing or called or node in results or not readers or len(values) > 8
+                or (len(readers) > 1 and (len(values) > 4 or weight[node] > 30))
+            ):  # fmt: skip
+                written.add(node)
+        return written

@@ -1,0 +1,69 @@
+"""Simulated peaks against their twin, on random graphs; and what Inductor writes, on small graphs."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from pebbler.run.torch.backend.kernels.saved_memory import StepArrays, simulate_saved
+from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, STORED, VIEW
+from tests.naive_saved_memory import NaiveStep
+
+
+def random_step(draw, count):
+    """Return arrays of a random joint graph: inputs first, then forward, then nodes that need a tangent."""
+    given, tangents = draw.randint(1, 3), draw.randint(1, 2)
+    kind = [GIVEN] * (given + tangents)
+    inputs = [[] for _ in kind]
+    tangent = [False] * given + [True] * tangents
+    storage = list(range(len(kind)))
+    for i in range(len(kind), count):
+        kinds = [VIEW, CALL, STORED, INLINED, INLINED, INLINED]
+        sources = draw.sample(range(max(0, i - 6), i), min(i, draw.randint(1, 3)))
+        if i < count // 2:
+            sources = [s for s in sources if not tangent[s]] or [0]
+        kind.append(draw.choice(kinds))
+        inputs.append(sources)
+        tangent.append(any(tangent[s] for s in sources))
+        storage.append(storage[sources[0]] if kind[-1] == VIEW else i)
+    users = [[j for j in range(count) if i in inputs[j]] for i in range(count)]
+    size = [0 if k == VIEW else draw.choice([0, 4, 4, 8, 8, 100]) for k in kind]
+
+    def flat(rows):
+        return np.cumsum([0, *map(len, rows)]), np.array([i for row in rows for i in row], np.int64)
+
+    def some(share, allowed):
+        return np.array([allowed(i) and draw.random() < share for i in range(count)])
+
+    return StepArrays(
+        *flat(inputs), *flat(users), np.array(kind, np.int16), np.array(storage), np.array(size),
+        np.array([draw.random() for _ in kind]), np.array(tangent),
+        np.array([k == GIVEN or draw.random() < 0.1 for k in kind]) & ~np.array(tangent),
+        np.array([0 if k in (GIVEN, VIEW) else draw.choice([1, 1, 40]) for k in kind]),
+        some(0.2, lambda i: not tangent[i] and kind[i] != GIVEN), some(0.4, lambda i: tangent[i] and kind[i] != GIVEN),
+    )  # fmt: skip
+
+
+def check(seed, count):
+    draw = random.Random(seed)
+    arrays = random_step(draw, count)
+    chosen = np.array([not t and draw.random() < 0.3 for t in arrays.tangent])
+    for fusing in (True, False):
+        saved = chosen.copy()
+        peak, seconds, legal = simulate_saved(arrays, saved, 1000, fusing)
+        naive = NaiveStep(arrays).simulate({int(i) for i in np.flatnonzero(chosen)}, 1000, fusing)
+        assert (set(np.flatnonzero(saved).tolist()), peak, legal) == (naive[0], naive[1], naive[3])
+        assert seconds == pytest.approx(naive[2])
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_kernel_is_its_twin(seed):
+    check(seed, 6 + seed % 17)
+
+
+@pytest.mark.slow
+def test_the_kernel_is_its_twin_on_thousands_of_graphs():
+    for seed in range(1000, 6000):
+        check(seed, 6 + seed % 30)
