@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # Graphs that other benchmarks build on, not benchmarks themselves.
-PARTS = {"recompute_graphs", "scale_graphs"}
+PARTS = {"recompute_graphs", "scale_graphs", "torch_model_steps"}
 
 
 def main() -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, VIEW
 
 
 def lists(first, flat):
-    return [list(map(int, flat[a:b])) for a, b in zip(first[:-1], first[1:], strict=True)]
+    return [list(map(int, flat[a:b])) for a, b in pairwise(first)]
 
 
 class NaiveStep:

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from naive_saved_memory import NaiveStep
 from pebbler.run.torch.backend.kernels.saved_memory import StepArrays, simulate_saved
 from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, STORED, VIEW
-from tests.naive_saved_memory import NaiveStep
 
 
 def random_step(draw, count):

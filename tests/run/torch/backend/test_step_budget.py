@@ -34,10 +34,15 @@ class Graph:
         self.frontier = GraphFrontier.__new__(GraphFrontier)
         self.frontier.choices = [SavedChoice((), peak, seconds, peak) for peak, seconds in choices]
         self.frontier.place, self.frontier.eager, self.frontier.inputs = 0, choices[0][0], 0
+        self.frontier.fastest, self.frontier.work, self.frontier.padded = 0, 10.0, False
         self.budget, self.again = budget, 0
 
     def compile_again(self):
         self.again += 1
+
+    def compile_unpadded(self):
+        padded, self.frontier.padded = self.frontier.padded, False
+        return padded
 
     def __call__(self, x, view=False):
         self.budget.enter(self, [x])

@@ -19,26 +19,30 @@ _LATER = ("cache", "host_budget", "objective", "offload")
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What the step may hold (`budget` in bytes, or `share` of the eager peak), bytes held besides, seconds to plan a graph."""
+    """What the step may hold, bytes held besides, seconds to plan a graph.
+
+    It may hold `budget` bytes, or a `share` of the eager peak, or the `least` that is known.
+    """
 
     budget: int | None = None
     share: float | None = None
     reserve: int = 0
     time_limit: float = 30.0
+    least: bool = False
 
     @property
     def free(self) -> bool:
         """Whether there is no budget at all."""
-        return self.budget is None and self.share is None
+        return self.budget is None and self.share is None and not self.least
 
     @classmethod
     def read(cls, options: Mapping[str, Any] | None, environment: Mapping[str, str] = os.environ) -> BackendOptions:
         """Return the options that were given, checked; the budget is `PEBBLER_BUDGET` where no option names one.
 
         >>> BackendOptions.read({"budget": "8GiB"}, {})
-        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0)
+        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0, least=False)
         >>> BackendOptions.read({"reserve": "1MB"}, {"PEBBLER_BUDGET": "0.5"})
-        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0)
+        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0, least=False)
         >>> BackendOptions.read({"buget": 1}, {})
         Traceback (most recent call last):
         ...
@@ -50,12 +54,14 @@ class BackendOptions:
                 raise InputError(f"option {name} is not there yet; known: {', '.join(_KNOWN)}")
             if name not in _KNOWN:
                 raise InputError(f"unknown option {quoted(name)}{near_matches(str(name), _KNOWN)}")
-        budget, share = _budget(given.get("budget", environment.get("PEBBLER_BUDGET")))
+        wanted = given.get("budget", environment.get("PEBBLER_BUDGET"))
+        least = isinstance(wanted, str) and wanted.strip().lower() == "least"
+        budget, share = _budget(None if least else wanted)
         reserve = given.get("reserve", 0)
         seconds = given.get("time_limit", cls.time_limit)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise InputError(f"time_limit: expected seconds above 0, got {quoted(seconds)}")
-        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds))
+        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds), least)
 
 
 def _budget(given: Any) -> tuple[int | None, float | None]:

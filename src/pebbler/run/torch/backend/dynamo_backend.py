@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.partitioner import GraphFrontier, SavedValuesPartitioner
+from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.cost.costs import nearest_device
 
@@ -55,8 +56,10 @@ class PlannedGraph:
             x.detach().requires_grad_(x.requires_grad) if isinstance(x, FakeTensor) else None for x in example_inputs
         ]
         self._context = _own_context()
-        self._stale = False
-        self._compiled = _inductor(gm, example_inputs, {"custom_partitioner_fn": self._partitioner})
+        self._stale, self._padding = False, True
+        places = expects_nothing(gm) if torch.is_grad_enabled() else []
+        self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
+        self._compiled = self._compile(gm, example_inputs)
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -67,9 +70,36 @@ class PlannedGraph:
         """Compile before the next call, with the choice that the frontier's place says then."""
         self._stale = True
 
+    def compile_unpadded(self) -> bool:
+        """Compile before the next call without padded copies of operands; return whether there are any."""
+        if not self._padding or self.frontier is None or not self.frontier.padded:
+            return False
+        self._padding = False
+        self.compile_again()
+        return True
+
+    def _expect_all(self) -> None:
+        self._spare = None
+        self.compile_again()
+
+    def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
+        self._partitioner.repeatable = self._spare is not None
+        settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
+        if not self._padding:
+            settings |= {"shape_padding": False, "comprehensive_padding": False}
+        try:
+            return _inductor(self._spare.without() if self._spare is not None else gm, inputs, settings)
+        except NotRepeatable:
+            self._spare, self._partitioner.repeatable = None, False
+            return _inductor(copy.deepcopy(self._graph), inputs, settings)
+
     def __call__(self, *args: Any) -> Any:
-        if self.frontier is None or not torch.is_grad_enabled() or self._budget.in_backward:
+        spare = self._spare
+        if self.frontier is None or not torch.is_grad_enabled():
             return self._compiled(*args)
+        if self._budget.in_backward:
+            return self._compiled(*args) if spare is None else spare.attach(args, self._compiled(*args))
         if active_fake_mode() is not None:
             # DDP's graphs are compiled one after the other before any runs; each is called once for the strides of its outputs.
             self._budget.expect(self)
@@ -81,17 +111,16 @@ class PlannedGraph:
                 for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
             ]
             with tracing(copy.copy(self._context)):
-                self._compiled = _inductor(
-                    copy.deepcopy(self._graph), inputs, {"custom_partitioner_fn": self._partitioner}
-                )
+                self._compiled = self._compile(copy.deepcopy(self._graph), inputs)
         self._budget.enter(self, args)
+        spare = self._spare
         try:
             outputs = self._compiled(*args)
         except BaseException:
             self._budget.abandon()
             raise
         self._budget.leave(outputs)
-        return outputs
+        return outputs if spare is None else spare.attach(args, outputs)
 
 
 def _own_context() -> TracingContext | None:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from pebbler.run.torch.backend.node_kinds import GIVEN, INLINED, STORED, VIEW, node_kind, seeded_operators
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
-__all__ = ["JointStep", "hinted"]
+__all__ = ["JointStep", "hinted", "runs_alike"]
 
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _SLOW = 1000
@@ -137,12 +137,24 @@ def _is_fixed(node: fx.Node, kinds: Any) -> bool:
     return bool(seeded or target.namespace not in ("aten", "prims") or target._schema.is_mutable)
 
 
+def runs_alike(graph: fx.Graph) -> bool:
+    """Return whether a joint graph does the same whenever it runs: no random numbers, no changed inputs, no unknown operators."""
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    kinds = partitioners.get_default_op_list()
+    if _changed_inputs(nodes, graph.output_node()):
+        return False
+    calls = [node for node in nodes if node.op == "call_function"]
+    return not any(node.target in seeded_operators() or _is_fixed(node, kinds) for node in calls)
+
+
 def _draws_nothing(node: fx.Node) -> bool:
     """Return whether an operator that could drop values, such as attention, is told to drop none."""
     target: Any = node.target
     for place, argument in enumerate(target._schema.arguments):
         if argument.name == "dropout_p":
-            told = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            told = (
+                node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            )
             return bool(told == 0.0)
     return False
 

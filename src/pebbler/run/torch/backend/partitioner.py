@@ -12,6 +12,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
+from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
 from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
@@ -28,7 +29,11 @@ class GraphFrontier:
         self.choices = saved_frontier(memory, [fastest], time_limit)
         self.eager = eager_peak(memory)
         self.inputs = memory.resident
+        # Inductor's pass that pads the operands of products names its copies so.
+        self.padded = any(name.startswith("constant_pad_nd_default") for name in self.names)
+        self.work = sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs)
         self.place = 0
+        self.fastest = 0  # the first place that is not known to be over the budget
 
     @property
     def choice(self) -> SavedChoice:
@@ -37,7 +42,9 @@ class GraphFrontier:
 
     def within(self, target: int) -> int:
         """Return the place of the fastest choice whose simulated peak is at most `target`, or the last place."""
-        return next((i for i, choice in enumerate(self.choices) if choice.peak <= target), len(self.choices) - 1)
+        return next(
+            (i for i, c in enumerate(self.choices) if i >= self.fastest and c.peak <= target), len(self.choices) - 1
+        )
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
@@ -46,6 +53,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
     def __init__(self, device: Device, time_limit: float, start: Callable[[GraphFrontier], int]) -> None:
         self.device, self.time_limit, self.start = device, time_limit, start
         self.frontier: GraphFrontier | None = None
+        self.repeatable = False  # whether a graph that does not do the same twice is to be refused
 
     def __deepcopy__(self, memo: Any) -> SavedValuesPartitioner:
         """Return itself: Inductor copies its settings, and every copy is to decide for the same graph."""
@@ -61,6 +69,8 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
         """Return the graphs of forward and backward."""
+        if self.repeatable:
+            refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
         choose = partitioners.choose_saved_values_set
 

@@ -4,8 +4,8 @@ At a price of `p` seconds per byte, the values to save are a minimum cut: a node
 its bytes times `p` (the graph of torch's own partitioner, where running again is free or forbidden, with prices). Minimum cuts know
 sums and no order, so more is added. Checkpoints: values that cross narrow places of forward cost nothing to save, else
 backward would compute all of forward again before its first use. Mixed choices: layers alike change sides at the same price all at
-once, so a choice may follow one cut in the later part of forward and the next smaller one in the earlier part. What torch itself
-would save at its own budgets. Single values more or less than the best choices so far. And the peak of each is simulated, not added up.
+once, so a choice may follow one cut in the later part of forward and the next smaller one in the earlier part. Single values more
+or less than in the best choices so far. And the peak of each is simulated, not added up.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> 
             return front
         tried.add(here.saved)
         saved = set(here.saved)
-        found = []
+        found: list[SavedChoice] = []
         for i in pool:
             tries -= 1
             if tries < 0 or time.monotonic() > deadline:

@@ -26,6 +26,8 @@ __all__ = ["StepBudget", "shared_budget"]
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
 _MARGIN = 0.002  # of the budget, by which a step that was over aims below it
+_LOOSENED = 2  # times that graphs are compiled again to save more
+_WORTH = 0.01  # of the time of a step: what that must gain
 
 
 class _PlannedCall(Protocol):
@@ -36,6 +38,8 @@ class _PlannedCall(Protocol):
 
     def compile_again(self) -> None: ...
 
+    def compile_unpadded(self) -> bool: ...
+
 
 class StepBudget:
     """The budget of the graphs on one device, and the peak of the step that is being measured."""
@@ -43,7 +47,7 @@ class StepBudget:
     def __init__(self, device: str, options: BackendOptions) -> None:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
-        self._trials = _TRIALS
+        self._trials, self._most, self._loosened = _TRIALS, 0, 0
         self._meter: StepMeter | None = None
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
@@ -56,7 +60,9 @@ class StepBudget:
 
     def start(self, frontier: GraphFrontier) -> int:
         """Return which choice a new graph starts with, given what is held besides it now."""
-        self._trials = _TRIALS
+        self._trials, self._most = _TRIALS, 0
+        if self.options.least:
+            return len(frontier.choices) - 1
         budget = self.limit([*self._frontiers(), frontier])
         return frontier.within(budget - self.options.reserve - self._besides(frontier))
 
@@ -122,22 +128,48 @@ class StepBudget:
             return  # not measured, or another graph of the same backward was here before
         self.peak = meter.peak() + (self.options.reserve if self.device == "cpu" else 0)
         self._trials -= 1
+        self._most = max(self._most, self.peak)
+        if self.options.least:
+            if _unpad(running):
+                self._trials, self._most = _TRIALS, 0
+            return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
+        elif not self._trials:
+            self._loosen(running, budget - self._most - int(_MARGIN * budget))
+
+    def _loosen(self, running: list[_PlannedCall], room: int) -> None:
+        """Let graphs save more where the step holds much less than it may, and that saves time worth compiling again."""
+        frontiers = [graph.frontier for graph in running if graph.frontier]
+        if self._loosened >= _LOOSENED or room <= 0:
+            return
+        before = [(frontier, frontier.place) for frontier in frontiers]
+        gain = sum(_take(frontier, room // len(frontiers)) for frontier in frontiers)
+        if gain < _WORTH * 3 * sum(frontier.work for frontier in frontiers):  # a step is about three times a forward
+            for frontier, place in before:
+                frontier.place = place
+            return
+        self._loosened += 1
+        self._trials, self._most = _TRIALS, 0
+        for graph in running:
+            if any(graph.frontier is frontier and frontier.place != place for frontier, place in before):
+                graph.compile_again()
 
     def _tighten(self, running: list[_PlannedCall], excess: int, budget: int) -> None:
         """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse where there are none."""
         before = [graph.frontier.place if graph.frontier else 0 for graph in running]
+        if len(running) == 1 and running[0].frontier:
+            running[0].frontier.fastest = min(before[0] + 1, len(running[0].frontier.choices) - 1)
         _give([graph.frontier for graph in running if graph.frontier], excess)
         moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
-        if not moved:
+        self._trials, self._most = _TRIALS, 0
+        if not moved and not _unpad(running):
             raise OverBudget(
                 f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
                 f"the budget is {shown_bytes(budget)}; "
                 f"the least budget is {self.peak:,} bytes"
             )
-        self._trials = _TRIALS
         for graph in moved:
             graph.compile_again()
 
@@ -158,6 +190,11 @@ def _compiled_node(node: Any) -> Any:
     return node
 
 
+def _unpad(running: Iterable[_PlannedCall]) -> bool:
+    """Have graphs compiled again without padded copies, and return whether any has some."""
+    return sum(graph.compile_unpadded() for graph in running) > 0
+
+
 def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:
     """Move to smaller choices, always the move that costs least time per byte, then back as far as enough is still given."""
     given = 0
@@ -172,6 +209,13 @@ def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:
         here = frontier.choice.peak
         frontier.place = frontier.within(here + given - excess)
         given -= frontier.choice.peak - here
+
+
+def _take(frontier: GraphFrontier, room: int) -> float:
+    """Move to the fastest choice that holds at most so much more, and return the seconds that this gains."""
+    here = frontier.choice
+    frontier.place = min(frontier.place, frontier.within(here.peak + room))
+    return here.seconds - frontier.choice.seconds
 
 
 def _moves(frontier: GraphFrontier) -> list[tuple[float, int, int]]:

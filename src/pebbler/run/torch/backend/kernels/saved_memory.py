@@ -176,12 +176,14 @@ def _peak(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: B
         last[node] = t if until < 0 else until
         if written[node] and together and until >= 0 and step.kind[node] == INLINED:
             written[node] = False
-    return _highest(step, order, place, written, last, results, held, donated, fusing)
+    most: int = _highest(step, order, place, written, last, results, held, donated, fusing)
+    return most
 
 
 @kernel
 def _highest(
-    step: StepArrays, order: Ints, place: Ints, written: Bools, last: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool,
+    step: StepArrays, order: Ints, place: Ints, written: Bools, last: Ints, results: Bools, held: Bools, donated: Bools,
+    fusing: bool,
 ) -> int:  # fmt: skip
     nodes = len(step.kind)
     gone = np.zeros(len(order) + 1, np.int64)  # bytes that go after each node
