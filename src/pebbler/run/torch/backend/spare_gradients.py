@@ -72,7 +72,7 @@ class SpareGradients:
         again = _Again(self._graph, args, self.places, self._missed)
         results = list(outputs)
         again.outputs = tuple(results[place] for place in self.places)
-        for place, result in zip(self.places, _Replay.apply(again, *again.inputs), strict=True):
+        for place, result in zip(self.places, _SecondRun.apply(again, *again.inputs), strict=True):
             results[place] = result
         return results
 
@@ -121,7 +121,7 @@ class _Again:
         return list(found)
 
 
-class _Replay(torch.autograd.Function):  # type: ignore[misc]
+class _SecondRun(torch.autograd.Function):  # type: ignore[misc]
     """Gives outputs as they are, and their gradients by running the graph again."""
 
     @staticmethod
