@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.partitioner import GraphFrontier
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.step_budget import StepBudget
 from pebbler.run.torch.backend.step_memory import SavedChoice
 from pebbler.run.torch.run.verification import OverBudget
@@ -31,14 +31,18 @@ class Graph:
     """A graph that saves what its frontier's choice says."""
 
     def __init__(self, budget, *choices):
-        self.frontier = GraphFrontier.__new__(GraphFrontier)
-        self.frontier.choices = [SavedChoice((), peak, seconds, peak) for peak, seconds in choices]
-        self.frontier.place, self.frontier.eager, self.frontier.inputs = 0, choices[0][0], 0
-        self.frontier.fastest, self.frontier.work, self.frontier.padded = 0, 10.0, False
-        self.budget, self.again = budget, 0
+        self.frontier = GraphFrontier(
+            key="", names=[], choices=[SavedChoice((), peak, seconds, peak) for peak, seconds in choices],
+            eager=choices[0][0], inputs=0, padded=False, work=10.0,
+        )  # fmt: skip
+        budget.start(self.frontier)
+        self.budget, self.again, self.settled = budget, 0, []
 
     def compile_again(self):
         self.again += 1
+
+    def settle(self, peak):
+        self.settled.append(peak)
 
     def compile_unpadded(self):
         padded, self.frontier.padded = self.frontier.padded, False
@@ -170,3 +174,54 @@ def test_calls_within_a_backward_are_known():
     y.sum().backward()
     within.append(budget.in_backward)
     assert within == [True, False]
+
+
+def test_room_is_used_once_it_is_known():
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (400_000, 5.0), (100_000, 9.0))
+    graph.frontier.place = 2
+    for _ in range(3):
+        assert graph.again == 0
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, graph.again, graph.settled) == (0, 1, [])
+    for _ in range(3):
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, graph.again) == (0, 1)
+    assert graph.settled == [budget.peak]
+
+
+def test_room_that_gains_little_is_left():
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (400_000, 0.1))
+    graph.frontier.place = 1
+    for _ in range(4):
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, graph.again) == (1, 0)
+
+
+def test_a_choice_that_was_over_is_never_taken_again():
+    budget = step_budget(1_000_000)
+    graph = Graph(budget, (900_000, 0.0), (100_000, 9.0))
+    graph.frontier.choices[0] = SavedChoice((), 1_100_000, 0.0, 900_000)  # holds more than simulated
+    for _ in range(8):
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, graph.again) == (1, 1)
+    assert len(graph.settled) == 1
+
+
+def test_padded_copies_go_before_a_step_is_refused():
+    budget = step_budget(50_000)
+    graph = Graph(budget, (100_000, 0.0))
+    graph.frontier.padded = True
+    graph(given()).sum().backward()
+    with pytest.raises(OverBudget):
+        graph(given()).sum().backward()
+
+
+def test_the_least_is_never_refused():
+    budget = StepBudget("cpu", BackendOptions(least=True))
+    graph = Graph(budget, (1_000_000, 0.0), (100_000, 9.0))
+    graph.frontier.place = budget.start(graph.frontier)
+    for _ in range(4):
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, len(graph.settled)) == (1, 1)

@@ -13,7 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.partitioner import GraphFrontier, SavedValuesPartitioner
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
+from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.cost.costs import nearest_device
@@ -57,7 +59,13 @@ class PlannedGraph:
         ]
         self._context = _own_context()
         self._stale, self._padding = False, True
+        self._cache = PlanCache(options.cache) if options.cache is not None else None
+        self._key = graph_key(gm, budget.device, options) if self._cache is not None else ""
         places = expects_nothing(gm) if torch.is_grad_enabled() else []
+        known = self._cache.load(self._key) if self._cache is not None else None
+        if known is not None:
+            self._padding, self._partitioner.frontier = known.padding, known.frontier
+            places = places if known.spare else []
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
         self._compiled = self._compile(gm, example_inputs)
 
@@ -77,6 +85,12 @@ class PlannedGraph:
         self._padding = False
         self.compile_again()
         return True
+
+    def settle(self, peak: int) -> None:
+        """Keep the plan on disk, now that the step's peak is known and nothing will change."""
+        if self._cache is not None and self.frontier is not None and not self._stale:
+            spare = self._spare is not None
+            self._cache.store(self._key, padding=self._padding, spare=spare, peak=peak, frontier=self.frontier)
 
     def _expect_all(self) -> None:
         self._spare = None

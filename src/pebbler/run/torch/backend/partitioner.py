@@ -10,41 +10,13 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
-from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
-__all__ = ["GraphFrontier", "SavedValuesPartitioner"]
-
-
-class GraphFrontier:
-    """The choices of one joint graph from fast to small, and which one is taken: `place`."""
-
-    def __init__(self, step: JointStep, fastest: Sequence[int], time_limit: float) -> None:
-        memory = StepMemory(step)
-        self.names = [node.name for node in step.nodes]
-        self.choices = saved_frontier(memory, [fastest], time_limit)
-        self.eager = eager_peak(memory)
-        self.inputs = memory.resident
-        # Inductor's pass that pads the operands of products names its copies so.
-        self.padded = any(name.startswith("constant_pad_nd_default") for name in self.names)
-        self.work = sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs)
-        self.place = 0
-        self.fastest = 0  # the first place that is not known to be over the budget
-
-    @property
-    def choice(self) -> SavedChoice:
-        """What is taken now."""
-        return self.choices[self.place]
-
-    def within(self, target: int) -> int:
-        """Return the place of the fastest choice whose simulated peak is at most `target`, or the last place."""
-        return next(
-            (i for i, c in enumerate(self.choices) if i >= self.fastest and c.peak <= target), len(self.choices) - 1
-        )
+__all__ = ["SavedValuesPartitioner"]
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
@@ -82,11 +54,11 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             return partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, fastest: list[fx.Node]) -> list[fx.Node]:
-        names = [node.name for node in graph.nodes if node.op != "output"]
-        if self.frontier is None or self.frontier.names != names:
+        key = joint_key(graph)
+        if self.frontier is None or self.frontier.key != key:
             step = JointStep.read(graph, info, outputs, self.device)
             number = {node: i for i, node in enumerate(step.nodes)}
-            self.frontier = GraphFrontier(step, [number[node] for node in fastest], self.time_limit)
+            self.frontier = GraphFrontier.plan(step, [number[node] for node in fastest], key, self.time_limit)
             self.frontier.place = self.start(self.frontier)
         if self.frontier.place == 0:
             return fastest

@@ -16,7 +16,7 @@ from torch.autograd import Variable
 from torch.autograd.function import BackwardCFunction
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.partitioner import GraphFrontier
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.step_meter import StepMeter, step_meter
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
@@ -40,6 +40,8 @@ class _PlannedCall(Protocol):
 
     def compile_unpadded(self) -> bool: ...
 
+    def settle(self, peak: int) -> None: ...
+
 
 class StepBudget:
     """The budget of the graphs on one device, and the peak of the step that is being measured."""
@@ -47,7 +49,7 @@ class StepBudget:
     def __init__(self, device: str, options: BackendOptions) -> None:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
-        self._trials, self._most, self._loosened = _TRIALS, 0, 0
+        self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
         self._meter: StepMeter | None = None
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
@@ -132,12 +134,20 @@ class StepBudget:
         if self.options.least:
             if _unpad(running):
                 self._trials, self._most = _TRIALS, 0
+            self._settle(running)
             return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:
             self._loosen(running, budget - self._most - int(_MARGIN * budget))
+        self._settle(running)
+
+    def _settle(self, running: list[_PlannedCall]) -> None:
+        """Tell the graphs that nothing will change any more, once that is so."""
+        if not self._trials:
+            for graph in running:
+                graph.settle(self._most)
 
     def _loosen(self, running: list[_PlannedCall], room: int) -> None:
         """Let graphs save more where the step holds much less than it may, and that saves time worth compiling again."""

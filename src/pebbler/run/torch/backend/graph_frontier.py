@@ -1,0 +1,66 @@
+"""The choices of one joint graph, and which one is taken: plain data, so that a file can hold it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import fx
+
+from pebbler.run.torch.backend.joint_step import JointStep
+from pebbler.run.torch.backend.saved_frontier import saved_frontier
+from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
+
+__all__ = ["GraphFrontier", "joint_key"]
+
+
+@dataclass
+class GraphFrontier:
+    """The choices of one joint graph from fast to small, and which one is taken: `place`. Sizes are bytes, times seconds."""
+
+    key: str  # of the joint graph that this was made for
+    names: list[str]
+    choices: list[SavedChoice]
+    eager: int  # the peak where nothing is fused and all is saved
+    inputs: int  # what the graph is given
+    padded: bool  # whether operands of products are copied to round sizes
+    work: float  # what forward takes
+    place: int = 0
+    fastest: int = 0  # the first place that is not known to be over the budget
+
+    @classmethod
+    def plan(cls, step: JointStep, fastest: Sequence[int], key: str, time_limit: float) -> GraphFrontier:
+        """Return the choices of a graph; `fastest` is what torch saves without a budget."""
+        memory = StepMemory(step)
+        names = [node.name for node in step.nodes]
+        return cls(
+            key=key,
+            names=names,
+            choices=saved_frontier(memory, [fastest], time_limit),
+            eager=eager_peak(memory),
+            inputs=memory.resident,
+            # Inductor's pass that pads the operands of products names its copies so.
+            padded=any(name.startswith("constant_pad_nd_default") for name in names),
+            work=sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs),
+        )
+
+    @property
+    def choice(self) -> SavedChoice:
+        """What is taken now."""
+        return self.choices[self.place]
+
+    def within(self, target: int) -> int:
+        """Return the place of the fastest choice whose simulated peak is at most `target`, or the last place."""
+        places = range(self.fastest, len(self.choices))
+        return next((i for i in places if self.choices[i].peak <= target), len(self.choices) - 1)
+
+
+def joint_key(graph: fx.Graph) -> str:
+    """Return a key that is equal for joint graphs that are equal in names, operators, operands and sizes."""
+    said = hashlib.sha256()
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        shape = (str(getattr(value, "dtype", "")), str(list(getattr(value, "shape", ()))))
+        said.update(repr((node.name, node.op, str(node.target), str(node.args), str(node.kwargs), *shape)).encode())
+    return said.hexdigest()

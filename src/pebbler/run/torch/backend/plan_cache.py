@@ -1,0 +1,98 @@
+"""Plans of compiled graphs on disk: a job that is started again plans nothing, and measures nothing that was measured before.
+
+One JSON file per graph, named by a hash of what the plan was made for: Dynamo's graph with its shapes, the device, the versions of
+torch and pebbler, the options. What cannot be read, or is not what the name says, is left aside with a warning; so is a folder that
+cannot be written. Training never fails because of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import fx
+
+from pebbler.errors import InputError
+from pebbler.files import read_json, write_json
+from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.version import VERSION
+
+__all__ = ["GraphPlan", "PlanCache", "graph_key"]
+
+_FORMAT = "pebbler compiled graph 1"
+
+
+class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
+    """What is known of a graph after its first steps: its choices, the one that keeps the budget, and how it is compiled."""
+
+    format: str
+    key: str
+    padding: bool  # whether operands of products may be copied to round sizes
+    spare: bool  # whether gradients of outputs besides the loss are left out
+    peak: int  # measured, of the whole step
+    frontier: GraphFrontier
+
+
+def graph_key(gm: fx.GraphModule, device: str, options: BackendOptions) -> str:
+    """Return a key of all that a plan depends on and that is known before the graph is compiled."""
+    kind = torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
+    casts = [str(torch.get_autocast_dtype(k)) for k in ("cpu", "cuda") if torch.is_autocast_enabled(k)]
+    said = hashlib.sha256(repr((_FORMAT, VERSION, torch.__version__, kind, casts, options.planning)).encode())
+    for node in gm.graph.nodes:
+        value = node.meta.get("example_value")
+        name = getattr(node.target, "__qualname__", None) or str(node.target)
+        shape = (str(getattr(value, "dtype", "")), str(list(getattr(value, "shape", ()))))
+        needs = bool(getattr(value, "requires_grad", False))
+        said.update(repr((node.name, node.op, name, str(node.args), str(node.kwargs), *shape, needs)).encode())
+    return said.hexdigest()
+
+
+class PlanCache:
+    """A folder of plans."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder).expanduser()
+
+    def _file(self, key: str) -> Path:
+        return self.folder / f"{key[:32]}.json"
+
+    def load(self, key: str) -> GraphPlan | None:
+        """Return the plan of a graph, or None where there is none that can be used."""
+        path = self._file(key)
+        if not path.is_file():
+            return None
+        try:
+            plan = read_json(path, GraphPlan)
+            _check(plan, key)
+        except (InputError, OSError) as error:
+            warnings.warn(f"a plan on disk is left aside: {error}", stacklevel=2)
+            return None
+        return plan
+
+    def store(self, key: str, **known: Any) -> None:
+        """Write the plan of a graph."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self._file(key), GraphPlan(format=_FORMAT, key=key, **known))
+        except (InputError, OSError) as error:
+            warnings.warn(f"a plan could not be kept on disk: {error}", stacklevel=2)
+
+
+def _check(plan: GraphPlan, key: str) -> None:
+    """Refuse a plan that is not the one that its name promises, or that points nowhere."""
+    frontier = plan.frontier
+    places = range(len(frontier.choices))
+    count = len(frontier.names)
+    if plan.format != _FORMAT or plan.key != key:
+        raise InputError(f"{key[:32]}.json: it is not the plan that its name says")
+    if frontier.place not in places or frontier.fastest not in places:
+        raise InputError(
+            f"{key[:32]}.json: frontier.place: expected one of {len(places)} choices, got {frontier.place}"
+        )
+    if any(not 0 <= i < count for choice in frontier.choices for i in choice.saved):
+        raise InputError(f"{key[:32]}.json: frontier.choices: a value that is saved is not in the graph")
