@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, VIEW
+from pebbler.run.torch.backend.kernels.saved_memory import CALL, GIVEN, INLINED, VIEW
 
 
 def lists(first, flat):

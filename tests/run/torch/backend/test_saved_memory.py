@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from naive_saved_memory import NaiveStep
-from pebbler.run.torch.backend.kernels.saved_memory import StepArrays, simulate_saved
-from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, STORED, VIEW
+from pebbler.run.torch.backend.kernels.saved_memory import (
+    CALL,
+    GIVEN,
+    INLINED,
+    STORED,
+    VIEW,
+    StepArrays,
+    simulate_saved,
+)
 
 
 def random_step(draw, count):

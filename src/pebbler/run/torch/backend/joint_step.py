@@ -12,7 +12,8 @@ from torch import fx
 from torch._functorch import partitioners
 from torch.utils._pytree import tree_leaves, tree_map
 
-from pebbler.run.torch.backend.node_kinds import GIVEN, INLINED, STORED, VIEW, node_kind, seeded_operators
+from pebbler.run.torch.backend.kernels.saved_memory import GIVEN, INLINED, STORED, VIEW
+from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
 __all__ = ["JointStep", "hinted", "runs_alike"]
@@ -35,7 +36,7 @@ class JointStep:
     size: list[int]
     tensor: list[bool]  # whether it can be saved: tuples cannot, their elements can
     view: list[bool]  # no memory of its own
-    kind: list[int]  # what Inductor makes of it (`node_kinds`)
+    kind: list[int]  # how Inductor computes it (`node_kinds`)
     operations: list[int]  # in its expression, where it is computed inside other kernels
     seconds: list[float]  # what running it again takes; nothing where it is fused into what reads it
     given: list[bool]

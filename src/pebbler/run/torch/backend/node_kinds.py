@@ -1,4 +1,4 @@
-"""What Inductor makes of a node of a joint graph: nothing, part of other kernels, a kernel that stores its result, or a call."""
+"""How Inductor computes a node of a joint graph: not at all, as part of other kernels, a kernel that stores its result, or a call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["CALL", "GIVEN", "INLINED", "STORED", "VIEW", "maker", "node_kind", "seeded_operators"]
+from pebbler.run.torch.backend.kernels.saved_memory import CALL, GIVEN, INLINED, STORED, VIEW
 
-GIVEN = 0  # an input or a constant
-VIEW = 1  # no memory of its own
-INLINED = 2  # computed inside the kernels that read it, unless they are too many or it is large
-STORED = 3  # a reduction or a scatter: what it reads may be computed inside it, its own result is written
-CALL = 4  # a kernel of a library or a template: its operands and its results are in memory
+__all__ = ["maker", "node_kind", "seeded_operators"]
 
 _CALLS = {"mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_mm", "_int_mm", "_grouped_mm", "sort", "topk"}
 _REDUCTIONS = {
@@ -42,7 +38,7 @@ def maker(node: fx.Node) -> fx.Node:
 
 
 def node_kind(node: fx.Node) -> int:
-    """Return what Inductor makes of a node; elements of tuples are as what makes them."""
+    """Return how Inductor computes a node; elements of tuples are as what makes them."""
     node = maker(node)
     if node.op in ("placeholder", "get_attr"):
         return GIVEN

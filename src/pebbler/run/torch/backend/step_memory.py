@@ -10,8 +10,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.kernels.saved_memory import StepArrays, simulate_saved
-from pebbler.run.torch.backend.node_kinds import VIEW
+from pebbler.run.torch.backend.kernels.saved_memory import VIEW, StepArrays, simulate_saved
 
 __all__ = ["SavedChoice", "StepMemory", "eager_peak"]
 

@@ -12,9 +12,15 @@ import numpy as np
 
 from pebbler.arrays import Array, Bools, Ints, Shorts
 from pebbler.compiled import kernel
-from pebbler.run.torch.backend.node_kinds import CALL, GIVEN, INLINED, VIEW
 
-__all__ = ["StepArrays", "simulate_saved"]
+__all__ = ["CALL", "GIVEN", "INLINED", "STORED", "VIEW", "StepArrays", "simulate_saved"]
+
+# How Inductor computes a node.
+GIVEN = 0  # an input or a constant
+VIEW = 1  # no memory of its own
+INLINED = 2  # computed inside the kernels that read it, unless they are too many or it is large
+STORED = 3  # a reduction or a scatter: what it reads may be computed inside it, its own result is written
+CALL = 4  # a kernel of a library or a template: its operands and its results are in memory
 
 _READS = 4  # values that a value read more than once may be made from without being written
 _MOST_READS = 8  # the same where it is read once
