@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pebbler.errors import InputError
@@ -20,6 +22,17 @@ def test_budgets_are_bytes_or_a_share(given, budget, share):
     assert told.free == (budget is None and share is None)
 
 
+def test_the_least_is_a_budget():
+    told = BackendOptions.read({"budget": " Least"}, {})
+    assert (told.least, told.free, told.budget, told.share) == (True, False, None, None)
+    assert BackendOptions.read({}, {"PEBBLER_BUDGET": "least"}).least
+
+
+def test_the_cache_may_come_from_the_environment():
+    assert BackendOptions.read({}, {"PEBBLER_PLANS": "~/plans"}).cache == "~/plans"
+    assert BackendOptions.read({"cache": Path("here")}, {"PEBBLER_PLANS": "~/plans"}).cache == "here"
+
+
 def test_an_option_goes_before_the_environment():
     assert BackendOptions.read({}, {"PEBBLER_BUDGET": "2MiB"}).budget == 2**21
     assert BackendOptions.read({"budget": 5000}, {"PEBBLER_BUDGET": "2MiB"}).budget == 5000
@@ -29,7 +42,7 @@ def test_an_option_goes_before_the_environment():
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"bugdet": 1}, "unknown option bugdet .did you mean budget"), ({"max_autotune": True}, "unknown option max_autotune"),
-     ({"offload": True}, "offload is not there yet"),
+     ({"offload": True}, "offload is not there yet"), ({"cache": 3}, "cache: expected a folder"),
      ({"budget": "lots"}, "budget: expected bytes"), ({"budget": 0.0}, "budget: expected"),
      ({"budget": -0.5}, "budget: expected"),
      ({"budget": True}, "budget: expected bytes"), ({"time_limit": 0}, "time_limit: expected seconds"),

@@ -1,4 +1,4 @@
-"""How Inductor computes a node of a joint graph: not at all, as part of other kernels, a kernel that stores its result, or a call."""
+"""How Inductor computes a node of a joint graph: not at all, inside other kernels, by a kernel that stores it, or by a call."""
 
 from __future__ import annotations
 
