@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,8 @@ from pebbler.errors import InputError
 from pebbler.joules import meter as module
 from pebbler.joules.measured_program import MeasuredProgram
 from simulated_meters import WallCounter
+
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -71,3 +76,24 @@ def test_a_program_ended_by_a_signal_has_the_status_of_a_shell():
     program = MeasuredProgram(["sh", "-c", "kill -9 $$"], idle=0, meter_=module.EnergyMeter([WallCounter()]))
     program.run()
     assert program.status == 137
+
+
+def test_ctrl_c_ends_the_program_and_tells_what_was_measured_by_then(tmp_path):
+    driver = tmp_path / "driver.py"
+    driver.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(TESTS)!r})\n"
+        "from pebbler.joules import meter\n"
+        "from simulated_meters import WallCounter\n"
+        "meter.find_counters = lambda: [WallCounter()]\n"
+        "from pebbler.cli import main\n"
+        "sys.argv = ['pebbler', 'measure', '--idle', '0', '--json', '--', 'sh', '-c', 'echo started >&2; exec sleep 60']\n"
+        "main()\n"
+    )
+    running = subprocess.Popen([sys.executable, driver], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stderr.readline() == "started\n"
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert json.loads(out)["joules"] >= 0
+    assert "Traceback" not in err
