@@ -5,7 +5,7 @@ schedule runs for some seconds with the counter on. Nothing is fitted to the row
 `exact:SHARE` and `compiled:SHARE` (plans with the step's own or with fused kernels, SHARE of the peak without a limit, or `none`),
 `energy:SHARE` (a compiled plan for joules), and `torch.compile[:SHARE]`, which is measured only.
 
-    python -m benchmarks.energy_truth --output truth.json --calibration machine.toml
+    python -m benchmarks.energy_truth --output truth.json --calibrate machine.toml
     python -m benchmarks.energy_truth --models gpt,bert --schedules eager,compiled:none,compiled:0.5
     python -m benchmarks.energy_truth --page docs/truth.md --plot docs/images/truth.svg --read truth.json
 
@@ -21,6 +21,7 @@ import gc
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -33,14 +34,15 @@ import pebbler.torch as pt
 from benchmarks.energy_models import MODELS, make_model
 from benchmarks.energy_truth_page import summarize, write_page
 from pebbler.errors import InputError
+from pebbler.files import write_json
 from pebbler.joules.meter import EnergyMeter
-from pebbler.joules.power import CallWork, PowerReading, Work, measure_idle, measure_power
+from pebbler.joules.power import CallWork, PowerReading, Work, measure_power
+from pebbler.run.calibrate import calibrate, save_machine
 from pebbler.run.torch.cost.cuda_work import CudaWork
 from pebbler.run.torch.cost.op_energy import meter_of
 
 SCHEDULES = "eager,exact:none,exact:0.6,compiled:none,compiled:0.6,compiled:0.4,energy:0.4,torch.compile"
 NAMES = {False: "exact", True: "compiled"}
-PREPARATION = 240.0  # seconds that compiling ahead may take
 
 
 class SimulatedCounter:
@@ -98,9 +100,9 @@ class Truth:
             kind["joules"] += cost.joules
         return sorted(found.values(), key=lambda kind: -kind["joules"])[:most]
 
-    def plan(self, compiled: bool, share: str, objective: str) -> Any:
+    def plan(self, compiled: bool, share: str, objective: str, energy: str = "measured") -> Any:
         """Return a plan within a share of the peak without a limit."""
-        self.learn(compiled, "described" if self.options.prepare else "measured")
+        self.learn(compiled, energy)
         captured, costs = self.captured[compiled], self.costs[compiled]
         if compiled not in self.peaks:
             self.peaks[compiled] = pt.plan_captured(captured, costs, time_limit=0.0).peak
@@ -130,10 +132,6 @@ class Truth:
                 row |= {"measured_share": costs.energy.measured_share, "static_watts": costs.energy.static_watts}
             step = self.plain if kind == "eager" else pt.compile(plan, self.function, verify="never")
         row["setup_seconds"] = time.perf_counter() - began
-        if self.options.prepare:
-            if kind == "torch.compile":
-                step(*self.batch)
-            return row
         return row | self._measured(step)
 
     def _torch_compiled(self, share: str) -> Callable[..., Any]:
@@ -149,7 +147,7 @@ class Truth:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
         reading: PowerReading = measure_power(
-            work, self.meter, seconds=self.options.seconds, most_seconds=2 * self.options.seconds, settle=0.6
+            work, self.meter, seconds=self.options.seconds, most_seconds=1.5 * self.options.seconds, settle=0.5
         )
         peak = torch.cuda.max_memory_allocated() if self.device != "cpu" else None
         return {
@@ -165,20 +163,87 @@ class Truth:
         return CudaWork([call], self.device, recorded=False)
 
 
-def prepare(options: argparse.Namespace, models: list[str]) -> None:
-    """Compile the kernels of all models at once, each in a process of its own, so that they are found on disk afterwards."""
-    words = ["--schedules", options.schedules, "--time-limit", str(options.time_limit), "--prepare"]
-    words += ["--calibration", options.calibration] if options.calibration else []
-    began = time.perf_counter()
-    running = [
-        subprocess.Popen([sys.executable, "-m", "benchmarks.energy_truth", "--models", name, *words]) for name in models
-    ]
-    for process in running:
+def take_turns(options: argparse.Namespace) -> None:
+    """Prepare all models at once, each in a process of its own, then let one after the other measure; merge what they write.
+
+    Capturing and compiling take minutes of CPU time and can go side by side; nothing may run beside a measurement.
+    """
+    ends, models = time.perf_counter() + options.limit, options.models.split(",")
+    if options.output is not None:
+        options.output.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = [
+            "--time-limit",
+            str(options.time_limit),
+            "--seconds",
+            str(options.seconds),
+            "--op-seconds",
+            str(options.op_seconds),
+        ]
+        workers = {
+            model: subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.energy_truth", "--models", model, "--turn", name, *words]
+                + ["--schedules", options.schedules, "--output", str(folder / f"{model}.json")]
+                + (["--small"] if options.small else [])
+                + (["--simulated-watts", str(options.simulated_watts)] if options.simulated_watts else [])
+            )
+            for model in models
+        }
+        began = time.perf_counter()
+        while time.perf_counter() - began < options.preparation and any(
+            worker.poll() is None and not (folder / f"{model}.ready").exists() for model, worker in workers.items()
+        ):
+            time.sleep(0.5)
+        print(f"prepared in {time.perf_counter() - began:.0f} s", flush=True)
+        if options.calibrate is not None:
+            save_machine(calibrate(seconds=0.35), options.calibrate)
+            options.calibration = str(options.calibrate)
+            print(f"calibrated after {time.perf_counter() - began:.0f} s", flush=True)
         try:
-            process.wait(max(1.0, PREPARATION - (time.perf_counter() - began)))
-        except subprocess.TimeoutExpired:
-            process.kill()
-    print(f"prepared in {time.perf_counter() - began:.0f} s", flush=True)
+            for model, worker in workers.items():
+                (folder / f"{model}.go").write_text(options.calibration or "")
+                while worker.poll() is None and time.perf_counter() < ends:
+                    time.sleep(0.1)
+                merge(options.output, folder / f"{model}.json")
+        finally:
+            for worker in workers.values():
+                worker.kill()
+
+
+def merge(output: Path | None, part: Path) -> None:
+    """Add what one model's process wrote to what the others wrote."""
+    if output is None or not part.is_file():
+        return
+    found = json.loads(part.read_text())
+    if output.is_file():
+        known = json.loads(output.read_text())
+        known["rows"] += found["rows"]
+        known["ops"] |= found["ops"]
+        found = known
+    write_json(output, found)
+
+
+def wait_for_turn(truth: Truth, options: argparse.Namespace, schedules: list[str]) -> None:
+    """Capture, compile and plan once, say so, and wait until it is this model's turn."""
+    for schedule in schedules:
+        kind, _, share = schedule.partition(":")
+        if kind != "torch.compile":
+            try:
+                truth.plan(kind in ("compiled", "energy"), share, "energy" if kind == "energy" else "time", "described")
+            except Exception as error:
+                print(f"{truth.name} {schedule}: {error}", flush=True)
+    truth.costs.clear()  # measured beside others: the kernels stay, the figures do not
+    truth.peaks.clear()
+    gc.collect()
+    if truth.device != "cpu":
+        torch.cuda.empty_cache()
+    folder = Path(options.turn)
+    (folder / f"{truth.name}.ready").touch()
+    while not (folder / f"{truth.name}.go").exists():
+        time.sleep(0.1)
+    time.sleep(0.2)
+    options.calibration = (folder / f"{truth.name}.go").read_text() or None
 
 
 def show(row: dict[str, Any]) -> None:
@@ -200,45 +265,50 @@ def show(row: dict[str, Any]) -> None:
     print(" ".join(told), f"set up {row['setup_seconds']:.0f} s", flush=True)
 
 
+def schedules_of(model: str, text: str) -> list[str]:
+    """Return the schedules of a model: those named alone, and those named for it (`gpt=energy:0.5`).
+
+    >>> schedules_of("gpt", "eager,gpt=energy:0.5,vit=energy:0.5")
+    ['eager', 'energy:0.5']
+    """
+    words = (word.rpartition("=") for word in text.split(","))
+    return [schedule for owner, _, schedule in words if owner in ("", model)]
+
+
 def measure_models(options: argparse.Namespace, device: str, meter: EnergyMeter) -> None:
     """Measure model after model, and write what there is after every row."""
-    models, schedules = options.models.split(","), options.schedules.split(",")
     ends = time.perf_counter() + options.limit
-    if options.ahead and not options.prepare:
-        prepare(options, models)
     name = torch.cuda.get_device_name() if device != "cpu" else "CPU"
     known: dict[str, Any] = {
-        "device": name, "torch": torch.__version__, "simulated": options.simulated_watts is not None,
-        "idle_watts": None if options.prepare else measure_idle(meter), "rows": [], "ops": {},
+        "device": name, "torch": torch.__version__, "simulated": options.simulated_watts is not None, "rows": [], "ops": {},
     }  # fmt: skip
-    print(
-        f"{'model':9s} {'schedule':18s} {'pred. J':>9s} {'J':>9s} {'pred. ms':>9s} {'ms':>9s} {'W':>9s} {'error':>7s}",
-        flush=True,
-    )
-    for model in models:
-        truth = None
+    columns = " ".join(f"{word:>9s}" for word in ("pred. J", "J", "pred. ms", "ms", "W"))
+    if options.turn is None:
+        print(f"{'model':9s} {'schedule':18s} {columns} {'error':>7s}", flush=True)
+    for model in options.models.split(","):
+        schedules = schedules_of(model, options.schedules)
+        truth = Truth(model, device, meter, options)
+        if options.turn is not None:
+            wait_for_turn(truth, options, schedules)
         for schedule in schedules:
             if time.perf_counter() > ends:
                 print(f"{model} {schedule}: no time was left", flush=True)
                 continue
             try:
-                truth = truth or Truth(model, device, meter, options)
                 row = truth.run(schedule)
             except Exception as error:  # one schedule must not cost the others
                 traceback.print_exc()
                 row = {"model": model, "schedule": schedule, "error": f"{type(error).__name__}: {error}"[:500]}
             show(row)
             known["rows"].append(row)
-            if truth is not None and not options.prepare:
-                known["ops"] |= {f"{model} {name}": truth.ops(key) for key, name in NAMES.items() if key in truth.costs}
+            known["ops"] |= {f"{model} {word}": truth.ops(key) for key, word in NAMES.items() if key in truth.costs}
             if options.output is not None:
-                options.output.write_text(json.dumps(known, indent=1) + "\n")
+                write_json(options.output, known)
         del truth
         gc.collect()
         if device != "cpu":
             torch.cuda.empty_cache()
-    if not options.prepare:
-        print(summarize(known["rows"]))
+    print(summarize(known["rows"]), flush=True)
 
 
 def main() -> None:
@@ -254,8 +324,14 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which no schedule is begun")
     parser.add_argument("--calibration", help="a file of pebbler calibrate, for ops too small for the counter")
     parser.add_argument("--output", type=Path, help="write the rows as JSON")
-    parser.add_argument("--ahead", action="store_true", help="compile all models' kernels at once before measuring")
-    parser.add_argument("--prepare", action="store_true", help="compile kernels and measure nothing")
+    parser.add_argument(
+        "--calibrate", type=Path, help="calibrate before measuring, and write the machine here; implies --turns"
+    )
+    parser.add_argument(
+        "--turns", action="store_true", help="prepare all models at once, then measure one after the other"
+    )
+    parser.add_argument("--preparation", type=float, default=240.0, help="seconds that preparing may take")
+    parser.add_argument("--turn", help=argparse.SUPPRESS)  # a folder: this is one of the processes that take turns
     parser.add_argument("--small", action="store_true", help="tiny models")
     parser.add_argument("--simulated-watts", type=float, help="pretend that the device draws this: for trying out")
     parser.add_argument("--read", type=Path, nargs="*", help="measure nothing; read what --output wrote")
@@ -275,7 +351,10 @@ def main() -> None:
         except InputError as error:
             sys.exit(f"{error} (--simulated-watts 100 --small tries this out)")
     torch.set_float32_matmul_precision("high")
-    measure_models(options, device, meter)
+    if options.turns or options.calibrate is not None:
+        take_turns(options)
+    else:
+        measure_models(options, device, meter)
 
 
 if __name__ == "__main__":

@@ -49,8 +49,8 @@ def calibrate_bench(
 ) -> Machine:
     """Return a device as a machine, its measurements in `device`; without a meter prices are times, and `about` says so.
 
-    Every probe runs for `seconds`, and longer while its standard error is above 2 %. `report` gets the name of each probe and
-    the share of them that is done.
+    Every probe runs for `seconds`, and up to twice as long while its standard error is above 2 %. `report` gets the name of each
+    probe and the share of them that is done.
     """
     before = None if meter is None else measure_idle(meter)
     period = None if meter is None else meter.find_period()
@@ -67,7 +67,7 @@ def calibrate_bench(
 def _read(probe: Probe, meter: EnergyMeter | None, seconds: float) -> ProbeReading:
     if meter is None:
         return ProbeReading(probe, time_work(probe.work, time.perf_counter, seconds / 3))
-    power = measure_power(probe.work, meter, seconds=seconds)
+    power = measure_power(probe.work, meter, seconds=seconds, most_seconds=2 * seconds)
     return ProbeReading(probe, power.seconds, power)
 
 

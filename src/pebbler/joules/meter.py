@@ -57,6 +57,11 @@ class EnergyMeter:
         self._inside = False
         self._stop = threading.Event()
 
+    @property
+    def is_real(self) -> bool:
+        """Whether its time is the wall's, so that a thread can watch it."""
+        return self.clock is time.perf_counter
+
     def read(self) -> float:
         """Return the joules of all counters together, since some moment in the past."""
         return sum(self._read())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,11 +18,11 @@ from typing import Protocol
 from pebbler.errors import InputError
 from pebbler.joules.meter import EnergyMeter
 
-__all__ = ["CallWork", "PowerReading", "Work", "measure_idle", "measure_power", "time_work"]
+__all__ = ["CallWork", "PowerReading", "UpdateWatch", "Work", "measure_idle", "measure_power", "time_work"]
 
 _POLL = 0.001
 _ERROR = 0.02  # standard error, as a fraction, at which a measurement ends
-_LEAST = 3  # stretches between updates
+_LEAST = 2  # stretches between updates
 _SHORTEST = 0.015  # seconds of a stretch
 _PATIENCE = 5  # times the longest window, for work so long that the counter is hardly looked at
 
@@ -104,25 +105,21 @@ def measure_power(
         work.wait()
         if meter.clock() - began >= settle:
             break
-    began = meter.clock()
-    updates: list[tuple[float, float]] = []
-    last, launches = meter.read(), 0
-    while True:
-        work.launch()
-        launches += 1
-        while True:  # the next launch comes before this one has ended, so that there is always something to do
-            joules, now = meter.read(), meter.clock()
-            if joules != last:
-                updates.append((now, joules))
-                last = joules
-            if work.pending() <= 1:
+    with UpdateWatch(meter) as watch:
+        began, launches = meter.clock(), 0
+        while True:
+            work.launch()
+            launches += 1
+            while True:  # the next launch comes before this one has ended, so that there is always something to do
+                watch.look()
+                if work.pending() <= 1:
+                    break
+                meter.sleep(_POLL)
+            spent, updates = meter.clock() - began, watch.seen()
+            if spent >= seconds and len(updates) > _LEAST and _spread(updates)[1] < error:
                 break
-            meter.sleep(_POLL)
-        spent = now - began
-        if spent >= seconds and len(updates) > _LEAST and _spread(updates)[1] < error:
-            break
-        if spent >= max(most, seconds) * (1 if len(updates) > 1 else _PATIENCE):
-            break
+            if spent >= max(most, seconds) * (1 if len(updates) > 1 else _PATIENCE):
+                break
     work.wait()
     each = (meter.clock() - began) / (launches * work.runs)
     if len(updates) < 2:
@@ -131,6 +128,48 @@ def measure_power(
         )
     watts, uncertain = _spread(updates)
     return PowerReading(watts, each, uncertain, len(updates) - 1)
+
+
+class UpdateWatch:
+    """Notes when a meter's counters are updated, and what they show then: in a thread of its own where time is the wall's.
+
+    A loop that queues work looks at the counter when it gets to it, tens of milliseconds late; a thread that does nothing else is
+    late by one reading (some 4 ms with NVML).
+    """
+
+    def __init__(self, meter: EnergyMeter) -> None:
+        self._meter, self._updates, self._last = meter, list[tuple[float, float]](), meter.read()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, daemon=True) if meter.is_real else None
+
+    def __enter__(self) -> UpdateWatch:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def seen(self) -> list[tuple[float, float]]:
+        """Return moments and joules of all updates so far."""
+        return list(self._updates)
+
+    def look(self) -> None:
+        """Look now, unless a thread does."""
+        if self._thread is None:
+            self._note()
+
+    def _keep_looking(self) -> None:
+        while not self._stop.wait(_POLL):
+            self._note()
+
+    def _note(self) -> None:
+        before, joules, after = self._meter.clock(), self._meter.read(), self._meter.clock()
+        if joules != self._last:
+            self._updates.append(((before + after) / 2, joules))
+            self._last = joules
 
 
 def _spread(updates: list[tuple[float, float]]) -> tuple[float, float]:

@@ -64,7 +64,7 @@ class MeasuredEnergy:
 class OpMeter:
     """Measures groups of calls one at a time, each for about `seconds`."""
 
-    def __init__(self, meter: EnergyMeter, device: str, seconds: float = 0.4) -> None:
+    def __init__(self, meter: EnergyMeter, device: str, seconds: float = 0.3) -> None:
         self.meter, self.device, self.seconds = meter, device, seconds
         self.static_watts = self._static()
 
