@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO_READY := .venv/.demo-ready
 BENCH_READY := .venv/.bench-ready
 
-.PHONY: demo test slow bench docs lint clean
+.PHONY: demo test slow bench docs lint scripts clean
 
 demo: $(DEMO_READY)
 	$(BIN)/pebbler demo --out out/demo
@@ -20,6 +20,15 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@$(MAKE) --no-print-directory scripts
+
+# Types of the pages' scripts. Nothing else needs node: where it is missing that is said, and pages work all the same.
+scripts:
+	@command -v tsc >/dev/null || test -x node_modules/.bin/tsc \
+	  || npm install --silent --no-package-lock --no-audit --no-fund \
+	  || echo "no tsc, and npm cannot get it: the types of the pages' scripts are not checked"
+	@if test -x node_modules/.bin/tsc; then node_modules/.bin/tsc -p src/pebbler/show/report/assets; \
+	  elif command -v tsc >/dev/null; then tsc -p src/pebbler/show/report/assets; fi
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks

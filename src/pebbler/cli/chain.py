@@ -197,7 +197,7 @@ def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any], 
     if "curve" in more:
         table(
             "Energy against red pebbles",
-            ["red", "energy", "computes", "loads", "stores", "lives from"],
+            ["red", "energy", "computes", "loads", "stores", "strategy"],
             [
                 [row["red"], row["energy"], row["computes"], row["loads"], row["stores"], row["strategy"]]
                 for row in more["curve"]["red"]

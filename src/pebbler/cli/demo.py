@@ -44,10 +44,9 @@ def demo(
         rows.append(["one training step", energy(before.energy, unit), energy(after.energy, unit)])
         rows.append(["no order or tiling needs less than", "", energy(bound, unit)])
         table(f"{shown.times_less:.2f} times less energy for the same step", ["", "program order", "the plan"], rows)
-        far = f"{shown.results.largest_difference:.0e}"
-        say(
-            f"Both compute the same: {'bit for bit' if shown.results.identical else f'relative differences up to {far}'}."
-        )
+        far = shown.results.largest_difference
+        alike = "bit for bit" if shown.results.identical or far == 0 else f"relative differences up to {far:.0e}"
+        say(f"Both compute the same: {alike}.")
     for one in failed:
         tell(f"does not reproduce: {one}")
     tell(f"the plan: {shown.plan_file}")

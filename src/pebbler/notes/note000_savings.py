@@ -61,8 +61,7 @@ def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
     program, best = energies[_PROGRAM], min(energies, key=lambda name: energies[name])
     times = program / energies[best]
     rows: list[tuple[Value, ...]] = [
-        (name, energies[name], program / energies[name], f"{verify(plan).largest_difference:.0e}")
-        for name, plan in plans.items()
+        (name, energies[name], program / energies[name], _difference(plan)) for name, plan in plans.items()
     ]
     if solved is None:
         rows.append((_SOLVED, NEEDS_SOLVER, None, None))
@@ -95,3 +94,9 @@ def _evidence(solved: Plan | None) -> str:
     if solved is None or solved.bound is None:
         return sure
     return f"{sure} No schedule of the plan's graph costs less than {show(solved.bound / PJ_PER_UJ, 3)} µJ ({solved.status})."
+
+
+def _difference(plan: Plan) -> str:
+    """Return how far a plan's results are from program order's, in words."""
+    found = verify(plan).largest_difference
+    return "none" if found == 0 else f"{found:.0e}"

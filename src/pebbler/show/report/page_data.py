@@ -17,6 +17,7 @@ from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
+from pebbler.show.report.proof_note import ProofNote, proof_note
 from pebbler.show.report.saving_steps import SavingStep, saving_steps, source_ops
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
@@ -150,7 +151,7 @@ class PlanData:
     bound: float | None  # this and the next three: proven while the page was made
     gap: float | None
     status: str | None
-    proof: str
+    proof: ProofNote | None
     claims: ClaimData
     source: str | None
     program_order: float | None
@@ -185,7 +186,7 @@ class PlanData:
             bound=found.bound,
             gap=found.gap,
             status=found.status if plan.status is not None or plan.bound is not None else None,
-            proof=found.proof,
+            proof=proof_note(found.proof),
             claims=ClaimData(
                 plan.energy, plan.bound, plan.status, plan.proof, list(found.unverified), list(found.void)
             ),

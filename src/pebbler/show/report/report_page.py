@@ -53,6 +53,7 @@ SCRIPTS = (
     "board",
     "handview",
     "playsection",
+    "habits",
     "main",
 )
 

@@ -16,7 +16,7 @@ __all__ = ["CurvePoint", "PriceRange", "default_reds", "io_curve", "red_curve"]
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The optimum for one number of red pebbles; `strategy` is what it lives from."""
+    """The optimum for one number of red pebbles; `strategy` says in a word what it does with values that have no room."""
 
     red: int
     energy: float

@@ -98,7 +98,10 @@ function svgEl(tag, attributes = {}, ...children) {
 class Board {
   /** `act(value)` is called when a node is clicked or entered, `choose(value)` when it gets the focus. */
   constructor(act, choose) {
-    Object.assign(this, { act, choose, chosen: null, width: 0 });
+    this.act = act;
+    this.choose = choose;
+    this.chosen = null;
+    this.width = 0;
     this.element = el("div", { class: "board", role: "group", "aria-label": "The board" });
     new ResizeObserver(() => this.fit()).observe(this.element);
   }

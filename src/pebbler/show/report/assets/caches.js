@@ -1,7 +1,10 @@
 // What an order of ops costs where the machine places the values itself: the `recency` and `lru` rules,
 // as in pebbler/kernels/recency.py, pebbler/touches.py and pebbler/kernels/lru_energy.py.
 
-/** The levels' prices and capacities; `order` is a list of ops. Books as in rules.js, without peaks. */
+/**
+ * The levels' prices and capacities; `order` is a list of ops. Books as in rules.js, without peaks.
+ * @param {Graph} graph
+ */
 function emptyBooks(graph, levels, steps) {
   const zeros = (n) => new Array(n).fill(0);
   return {
@@ -16,7 +19,12 @@ function emptyBooks(graph, levels, steps) {
   };
 }
 
-/** Note 000's rule: a read is priced by the tensor's recency rank among the live ones, a write by its size. */
+/**
+ * Note 000's rule: a read is priced by the tensor's recency rank among the live ones, a write by its size.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {number[]} order
+ */
 function priceRecency(graph, arena, order, visit) {
   const { reads, writes } = effects(graph);
   const size = graph.tensor_size,
@@ -94,7 +102,12 @@ function priceRecency(graph, arena, order, visit) {
   return books;
 }
 
-/** What an order touches: runs {tensor, write, step, address (in lines), lines, units}, reads before writes. */
+/**
+ * What an order touches: runs {tensor, write, step, address (in lines), lines, units}, reads before writes.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {number[]} order
+ */
 function touchesOf(graph, arena, order) {
   const { reads, writes } = effects(graph);
   const touches = [];
@@ -123,7 +136,11 @@ function touchesOf(graph, arena, order) {
   return touches;
 }
 
-/** Give every touch its first line: each storage its own, or first fit into what is free by then. */
+/**
+ * Give every touch its first line: each storage its own, or first fit into what is free by then.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ */
 function allocate(graph, arena, touches) {
   const room = graph.tensor_size.map((size) => Math.ceil(size / arena.line));
   const own = arena.allocator === "own",
@@ -262,7 +279,12 @@ function depthsOf(pieces, items, steady) {
   return depth.slice(0, pieces.length);
 }
 
-/** Hardware LRU caches with write-back; a write-back is charged to the write that made the line dirty. */
+/**
+ * Hardware LRU caches with write-back; a write-back is charged to the write that made the line dirty.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {number[]} order
+ */
 function priceLru(graph, arena, order) {
   const levels = arena.capacity.length,
     bottom = levels - 1;

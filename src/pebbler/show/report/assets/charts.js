@@ -7,7 +7,10 @@ const logTicks = (domain) => (n) => {
   return lead === 1 || (domain[1] / domain[0] < 2000 && (lead === 2 || lead === 5)) ? brief(n) : "";
 };
 
-/** Common options of a chart: wide enough margins, labelled axes, a grid. */
+/**
+ * Common options of a chart: wide enough margins, labelled axes, a grid.
+ * @param {number} width
+ */
 function plotOf(width, options) {
   return Plot.plot({
     width,
@@ -21,7 +24,17 @@ function plotOf(width, options) {
   });
 }
 
-/** Level boundaries as labelled vertical lines; labels that would collide go to another row. */
+/** A read-out for curves: a line at the nearest point along x, and its words. Points are {x, y, words}. */
+const curveReadout = (points) => [
+  Plot.ruleX(points, Plot.pointerX({ x: "x", stroke: "var(--muted)", strokeDasharray: "2 2" })),
+  Plot.tip(points, Plot.pointerX({ x: "x", y: "y", title: "words", fontSize: 12 })),
+];
+
+/**
+ * Level boundaries as labelled vertical lines; labels that would collide go to another row.
+ * @param {string[]} names
+ * @param {number} width
+ */
 function boundaryMarks(reach, names, domain, width) {
   const rules = reach
     .map((at, i) => ({ at, name: shown(names[i], 14) }))
@@ -77,6 +90,10 @@ function themed(make) {
   return holder;
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ */
 function showReuse(root, data) {
   const items = withLocality(data);
   if (!items.length) {
@@ -170,6 +187,13 @@ function showReuse(root, data) {
     });
     return { i, points: [[domain[0], 0], ...points, [domain[1], points.length ? points[points.length - 1][1] : 0]] };
   });
+  const shares = curves.flatMap(({ i, points }) =>
+    points.slice(1, -1).map(([x, y]) => ({
+      x,
+      y,
+      words: `${shown(data.plans[i].name, 40)}\n${y.toFixed(1)} % at distance ${grouped(x)} or nearer`,
+    })),
+  );
   root.append(
     figure(
       "Cumulative distribution of reuse distances",
@@ -188,10 +212,16 @@ function showReuse(root, data) {
             ),
             ...boundaryMarks(found.reach, names, domain, width),
             Plot.ruleY([0]),
+            ...curveReadout(shares),
           ],
         }),
       "Cumulative: the share of touches that an LRU cache of this size would hit. " +
         "What is missing to 100 % are first touches.",
+      asTable(["plan", `distance (${what})`, "touches at this distance or nearer (%)"], () =>
+        curves.flatMap(({ i, points }) =>
+          points.slice(1, -1).map(([d, share]) => [shown(data.plans[i].name), grouped(d), share.toFixed(3)]),
+        ),
+      ),
     ),
   );
 }
@@ -206,6 +236,11 @@ function lruMisses(found) {
   };
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {number} index
+ */
 function showMisses(root, data, index) {
   const plan = data.plans[index],
     found = plan.reuse,
@@ -291,6 +326,10 @@ function showMisses(root, data, index) {
             Plot.ruleY([found.cold], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
             ...boundaryMarks(found.reach, names, domain, width),
             Plot.ruleY([0]),
+            ...curveReadout([
+              ...lru.map(([x, y]) => ({ x, y, words: `LRU of ${grouped(Math.round(x))}\n${grouped(y)} pass` })),
+              ...opt.map(([x, y]) => ({ x, y, words: `OPT of ${grouped(x)}\n${grouped(y)} pass` })),
+            ]),
             Plot.dot(knees, { x: "size", y: "y", r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
             Plot.text(knees, {
               x: "size",
@@ -345,6 +384,10 @@ function showMisses(root, data, index) {
     d3.max(sizes, (s) => cost(s, misses(s))),
     unit,
   );
+  const priced = /** @type {[string, number, number][]} */ ([
+    ...sizes.map((s) => ["LRU", s, cost(s, misses(s))]),
+    ...best.map(([s, m]) => ["OPT", s, cost(s, m)]),
+  ]);
   root.append(
     figure(
       `${capital(costWord(unit))} against cache size`,
@@ -368,12 +411,22 @@ function showMisses(root, data, index) {
             Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
             ...boundaryMarks(found.reach, names, domain, width),
             Plot.ruleY([0]),
+            ...curveReadout(
+              priced.map(([rule, x, y]) => ({
+                x,
+                y: y / factor,
+                words: `${rule} of ${grouped(Math.round(x))}\n${energyText(y, unit)}`,
+              })),
+            ),
           ],
         }),
       `One cache in front of ${last}: a hit costs the read price of the level that a cache of this size would be, ` +
         `a miss that of ${last}. ` +
         "The dotted line is the least there could be: first touches from the slowest " +
         "level, everything else from the fastest.",
+      asTable(["rule", `cache size (${what})`, `${costWord(unit)} (${unit})`], () =>
+        priced.map(([rule, size, energy]) => [rule, grouped(Math.round(size)), grouped(energy)]),
+      ),
     ),
   );
 }

@@ -25,6 +25,10 @@ function longestRising(places) {
   return kept;
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ */
 function showDiff(root, data) {
   if (data.plans.length < 2) {
     root.append(
@@ -51,6 +55,12 @@ function showDiff(root, data) {
   draw();
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} a
+ * @param {PlanData} b
+ */
 function drawDiff(root, data, a, b) {
   const graphs = [data.graphs[a.graph], data.graphs[b.graph]],
     [unit, other] = graphs.map((graph) => graph.energy_unit),
@@ -63,7 +73,9 @@ function drawDiff(root, data, a, b) {
     names = same ? graphs.map((graph) => graph.op_name) : sourceGroups(graphs),
     runs = [firstRuns(a, names[0]), firstRuns(b, names[1])],
     place = new Map(runs[1].map((name, i) => [name, i]));
-  const common = runs[0].map((name, i) => ({ name, i, j: place.get(name) })).filter((op) => op.j !== undefined);
+  const common = runs[0]
+    .map((name, i) => ({ name, i, j: place.get(name), moved: false }))
+    .filter((op) => op.j !== undefined);
   const kept = longestRising(common.map((op) => op.j));
   common.forEach((op, k) => {
     op.moved = !kept.has(k);
@@ -116,7 +128,11 @@ function drawDiff(root, data, a, b) {
   else root.append(orderLinks(a, b, runs, common));
 }
 
-/** How a plan's costs come about, in words; plans with the same words can be compared. */
+/**
+ * How a plan's costs come about, in words; plans with the same words can be compared.
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function rulesOf(data, plan) {
   const { machine } = plan,
     management = machine.management || "explicit",
@@ -133,7 +149,12 @@ function rulesOf(data, plan) {
   };
 }
 
-/** What differs between the rules that two plans are priced under, as "this one against that one"; empty if nothing does. */
+/**
+ * What differs between the rules that two plans are priced under, as "this one against that one"; empty if nothing does.
+ * @param {ReportData} data
+ * @param {PlanData} a
+ * @param {PlanData} b
+ */
 function rulesApart(data, a, b) {
   const [one, other] = [rulesOf(data, a), rulesOf(data, b)];
   return Object.keys(one)
@@ -141,7 +162,14 @@ function rulesApart(data, a, b) {
     .map((key) => `${one[key]} against ${other[key]}`);
 }
 
-/** Before and after, by source op and by level. */
+/**
+ * Before and after, by source op and by level.
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} a
+ * @param {PlanData} b
+ * @param {string} unit
+ */
 function energyDiffs(root, data, a, b, names, unit) {
   const plans = [a, b],
     spent = plans.map((plan, k) => spentBySource(timelineOf(data, plan), names[k])),
@@ -195,7 +223,11 @@ function energyDiffs(root, data, a, b, names, unit) {
   );
 }
 
-/** Rows of two bars each, before and after, split by level. */
+/**
+ * Rows of two bars each, before and after, split by level.
+ * @param {number} width
+ * @param {string} unit
+ */
 function pairedBars(width, rows, plans, levels, unit) {
   const narrow = width < 560,
     pitch = narrow ? 58 : 40,
@@ -210,10 +242,12 @@ function pairedBars(width, rows, plans, levels, unit) {
       .attr("height", height)
       .attr("viewBox", [0, 0, width, height])
       .attr("class", "paired");
+  const bars = svg.append("g"),
+    words = svg.append("g");
   rows.forEach((row, i) => {
     const y = i * pitch + (narrow ? 22 : 6),
       totals = row.parts.map((part) => d3.sum(part)),
-      label = svg
+      label = words
         .append("text")
         .attr("class", "name")
         .text(shown(row.op, Math.floor((narrow ? width * 0.6 : left) / 7.2)));
@@ -228,7 +262,7 @@ function pairedBars(width, rows, plans, levels, unit) {
       let sum = 0;
       part.forEach((amount, at) => {
         if (!amount) return;
-        svg
+        bars
           .append("rect")
           .attr("x", x(sum))
           .attr("y", y + 14 * k)
@@ -241,7 +275,7 @@ function pairedBars(width, rows, plans, levels, unit) {
         sum += amount;
       });
     });
-    const figures = svg
+    const figures = words
       .append("text")
       .attr("class", row.change < 0 ? "figures less" : row.change > 0 ? "figures more" : "figures")
       .text(`${row.change < 0 ? "−" : "+"}${energyText(Math.abs(row.change), unit)}`);
@@ -255,7 +289,11 @@ function pairedBars(width, rows, plans, levels, unit) {
   return svg.node();
 }
 
-/** Two columns of ops with a line for each; those that moved stand out. Long lists keep their labels for the moved ones. */
+/**
+ * Two columns of ops with a line for each; those that moved stand out. Long lists keep their labels for the moved ones.
+ * @param {PlanData} a
+ * @param {PlanData} b
+ */
 function orderLinks(a, b, runs, common) {
   const most = Math.max(runs[0].length, runs[1].length),
     dense = most > 80;

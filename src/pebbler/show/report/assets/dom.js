@@ -13,7 +13,10 @@ function el(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** A name with everything made visible that would break a line, shortened to fit. */
+/**
+ * A name with everything made visible that would break a line, shortened to fit.
+ * @param {string} name
+ */
 function shown(name, most = 200) {
   const plain = String(name).replace(
     /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069]/g,
@@ -34,17 +37,34 @@ function byOrigin(origins, amounts) {
   return [...sums.values()];
 }
 
+const keptResults = new WeakMap();
+
+/**
+ * What `make` returns, made once for an object and a name.
+ * @template T
+ * @param {object} owner
+ * @param {string} name
+ * @param {() => T} make
+ * @returns {T}
+ */
+function once(owner, name, make) {
+  if (!keptResults.has(owner)) keptResults.set(owner, new Map());
+  const results = keptResults.get(owner);
+  if (!results.has(name)) results.set(name, make());
+  return results.get(name);
+}
+
 const grouped = (n) => n.toLocaleString("en", { maximumFractionDigits: 2 });
 
 /** A number short enough for an axis or a label: 20,000 or 1.3M. */
 function brief(n) {
   const size = Math.abs(n);
   if (size >= 1e15) return n.toExponential(1);
-  for (const [factor, letter] of [
+  for (const [factor, letter] of /** @type {[number, string][]} */ ([
     [1e12, "T"],
     [1e9, "G"],
     [1e6, "M"],
-  ]) {
+  ])) {
     if (size >= factor) return `${trim(n / factor)}${letter}`;
   }
   return size >= 1e4 ? `${trim(n / 1e3)}k` : grouped(n);
@@ -69,13 +89,20 @@ const SCALES = {
 const costWord = (unit) => (unit === "ns" ? "time" : "energy");
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 
-/** The factor and name of the unit in which energies up to `most` read best. */
+/**
+ * The factor and name of the unit in which energies up to `most` read best.
+ * @param {string} unit
+ */
 function energyScale(most, unit) {
   const [factor, name] = (SCALES[unit] || []).find(([limit]) => Math.abs(most) >= limit) || [1, unit];
   return { factor, name };
 }
 
-/** An energy with its unit: 10.764 µJ, 336 units. */
+/**
+ * An energy with its unit: 10.764 µJ, 336 units.
+ * @param {number} value
+ * @param {string} unit
+ */
 function energyText(value, unit) {
   const { factor, name } = energyScale(value, unit);
   const scaled = value / factor;
@@ -86,7 +113,10 @@ function energyText(value, unit) {
   return `${text} ${name === "units" && value === 1 ? "unit" : name}`;
 }
 
-/** A change against a reference: "2.2 % less". */
+/**
+ * A change against a reference: "2.2 % less".
+ * @param {number} value
+ */
 function changeText(value, reference) {
   if (!reference) return value === reference ? "the same" : "more than nothing";
   const part = value / reference - 1;
@@ -97,7 +127,10 @@ function changeText(value, reference) {
   return `${percent < 0.1 ? percent.toPrecision(2) : percent.toFixed(1)} % ${part < 0 ? "less" : "more"}`;
 }
 
-/** The same with the word that follows it: "2.2 % less than", "the same as". */
+/**
+ * The same with the word that follows it: "2.2 % less than", "the same as".
+ * @param {number} value
+ */
 function comparedTo(value, reference) {
   const change = changeText(value, reference);
   return `${change} ${change === "the same" ? "as" : "than"}`;
@@ -157,7 +190,10 @@ function foldedTable({ columns, rows: makeRows }) {
   return details;
 }
 
-/** A figure whose drawing follows the width of the page: `draw(width)` returns an element; with its files to save. */
+/**
+ * A figure whose drawing follows the width of the page: `draw(width)` returns an element; with its files to save.
+ * @param {string} label
+ */
 function figure(label, draw, caption, table) {
   const holder = el("div", { class: "chart", role: "img", "aria-label": label });
   let width = 0;

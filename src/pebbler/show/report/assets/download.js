@@ -45,7 +45,7 @@ function svgText(svg) {
     copy.setAttribute("height", box.height);
     copy.style.background = cssValue("--paper");
   }
-  return new XMLSerializer().serializeToString(copy);
+  return new XMLSerializer().serializeToString(copy).replace(/var\((--[\w-]+)\)/g, (_, name) => cssValue(name));
 }
 
 /** Rows as CSV: numbers without separators; text that a spreadsheet would take for a formula is marked as text. */

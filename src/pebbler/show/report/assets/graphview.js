@@ -49,7 +49,10 @@ class GraphView {
     }).observe(this.holder);
   }
 
-  /** Show another plan's graph. */
+  /**
+   * Show another plan's graph.
+   * @param {Graph} graph
+   */
   load(graph) {
     this.graph = graph;
     this.drawn = null;

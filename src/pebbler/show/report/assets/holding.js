@@ -3,6 +3,7 @@
 /**
  * Calls visit(step, level, held) for every step and level asked for, in order of steps. `held` lists [value, units]; a value of -1
  * are lines in a cache that nothing needs any more. `wanted` has, per level, an ascending list of steps.
+ * @param {Timeline} timeline
  */
 function sweepHeld(timeline, wanted, visit) {
   const byStep = new Map();
@@ -20,6 +21,7 @@ function sweepHeld(timeline, wanted, visit) {
   });
 }
 
+/** @param {Timeline} timeline */
 function explicitSweep(timeline, steps, visit) {
   const { graph, arena, moves } = timeline,
     size = graph.value_size,
@@ -52,15 +54,18 @@ function explicitSweep(timeline, steps, visit) {
   });
 }
 
-/** The values of each tensor. */
-function versionsOf(graph) {
-  if (!graph.versions) {
-    graph.versions = graph.tensor_name.map(() => []);
-    graph.value_tensor.forEach((t, v) => graph.versions[t].push(v));
-  }
-  return graph.versions;
-}
+/**
+ * The values of each tensor.
+ * @param {Graph} graph
+ */
+const versionsOf = (graph) =>
+  once(graph, "versions", () => {
+    const versions = graph.tensor_name.map(() => []);
+    graph.value_tensor.forEach((t, v) => versions[t].push(v));
+    return versions;
+  });
 
+/** @param {Timeline} timeline */
 function recencySweep(timeline, steps, visit) {
   for (const step of steps) {
     const places = timeline.places(step);
@@ -74,7 +79,10 @@ function recencySweep(timeline, steps, visit) {
   }
 }
 
-/** The LRU stack as a linked list of pieces, so that a touch costs the same however long it is. */
+/**
+ * The LRU stack as a linked list of pieces, so that a touch costs the same however long it is.
+ * @param {Timeline} timeline
+ */
 function lruSweep(timeline, steps, visit) {
   const { graph, arena } = timeline,
     { pieces, items } = timeline.cutPieces(),

@@ -1,5 +1,9 @@
 // The landscape: where the plans stand among all orders, and what more or less fast memory would do.
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ */
 function showLandscape(root, data) {
   const found = data.landscape,
     plan = data.plans[0],
@@ -28,6 +32,11 @@ function showLandscape(root, data) {
   showFronts(root, found, data, unit);
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {string} unit
+ * @param {ReportData} data
+ */
 function showDistribution(root, found, unit, data) {
   const marks = found.marks.slice().sort((a, b) => a.energy - b.energy);
   const low = Math.min(found.low, ...marks.map((mark) => mark.energy)),
@@ -122,6 +131,11 @@ function showDistribution(root, found, unit, data) {
   }
 }
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {string} unit
+ */
 function showFronts(root, found, data, unit) {
   root.append(el("h3", {}, `${capital(costWord(unit))} against memory`));
   if (!found.curves.length) {
@@ -219,13 +233,18 @@ function showFronts(root, found, data, unit) {
                   },
                 );
               }),
+              ...curveReadout(
+                points.map((p) => ({
+                  x: p.room,
+                  y: p.energy,
+                  words: `${shown(p.plan, 40)}\n${grouped(p.room)} ${gunit}: ${grouped(p.energy)} ${name}`,
+                })),
+              ),
               Plot.dot(pareto, {
                 x: "room",
                 y: "energy",
                 r: 4,
                 fill: "var(--ink)",
-                title: (d) => `${shown(d.plan)}\n${grouped(d.room)} ${gunit}: ${grouped(d.energy)} ${name}`,
-                tip: true,
               }),
               Plot.dot(plans, {
                 x: (p) => Math.max(1, p.judgement.peak[level]),

@@ -5,9 +5,15 @@ const MOST_LANES = 64;
 /**
  * The lanes of a graph: {lanes: [{name, axes, tiles (per axis), count}], laneOf, tileOf, placeOf} with one entry per op in the
  * last three: its lane, its tile numbers, and its place among all tiles of the lane, the first axis counting most.
+ * @param {Graph} graph
  */
-function lanesOf(graph) {
-  if (graph.lanes) return graph.lanes;
+const lanesOf = (graph) => once(graph, "lanes", () => makeLanes(graph));
+
+/**
+ * @param {Graph} graph
+ * @returns {Lanes}
+ */
+function makeLanes(graph) {
   const numbers = new Map(),
     lanes = [],
     laneOf = new Int32Array(graph.op_name.length),
@@ -54,14 +60,17 @@ function lanesOf(graph) {
       single: true,
     });
   }
-  graph.lanes = { lanes, laneOf, placeOf };
-  return graph.lanes;
+  return { lanes, laneOf, placeOf };
 }
 
 /** Whether ops are tiles of others, so that a grid of them says more than a graph. */
 const isTiled = (graph) => graph.axes.length > 0 && lanesOf(graph).lanes.some((lane) => lane.count > 1);
 
-/** The level that most of a move's reading is paid in (units where reads are free); -1 where nothing is read. */
+/**
+ * The level that most of a move's reading is paid in (units where reads are free); -1 where nothing is read.
+ * @param {Timeline} timeline
+ * @param {number} i
+ */
 function servingLevel(timeline, i) {
   const { arena, judgement } = timeline,
     levels = arena.names.length;
@@ -75,9 +84,14 @@ function servingLevel(timeline, i) {
   return best;
 }
 
-/** Per move: what `servingLevel` says, and whether its op had run before; made once per timeline. */
-function servedMoves(timeline) {
-  if (timeline.servedMoves) return timeline.servedMoves;
+/**
+ * Per move: what `servingLevel` says, and whether its op had run before; made once per timeline.
+ * @param {Timeline} timeline
+ */
+const servedMoves = (timeline) => once(timeline, "served moves", () => makeServedMoves(timeline));
+
+/** @param {Timeline} timeline */
+function makeServedMoves(timeline) {
   const { moves, length, graph } = timeline,
     level = new Int8Array(length),
     again = new Uint8Array(length),
@@ -88,11 +102,14 @@ function servedMoves(timeline) {
     again[i] = ran[moves.subject[i]];
     ran[moves.subject[i]] = 1;
   }
-  timeline.servedMoves = { level, again };
-  return timeline.servedMoves;
+  return { level, again };
 }
 
-/** What a move reads from where, in words: "20,000 from L2, 20 from L1". */
+/**
+ * What a move reads from where, in words: "20,000 from L2, 20 from L1".
+ * @param {Timeline} timeline
+ * @param {number} i
+ */
 function servedWords(timeline, i) {
   const { arena, judgement, graph } = timeline,
     levels = arena.names.length,

@@ -5,6 +5,7 @@ const LANE_LEAST = 17,
 
 /** What both have in common: a frame with labels on the left, a zoom over x, the move shown kept in the middle. */
 class LaneView {
+  /** @param {string} label */
   constructor(label, onMove) {
     this.onMove = onMove;
     this.zoomed = 1;
@@ -29,6 +30,7 @@ class LaneView {
     document.addEventListener("themechange", () => this.draw());
   }
 
+  /** @param {Graph} graph */
   load(graph) {
     this.graph = graph;
     this.found = lanesOf(graph);
@@ -64,10 +66,15 @@ class LaneView {
   /** The drawing as SVG, at the size at which it is shown. */
   svg() {
     const pen = new SvgPen(this.holder.clientWidth, this.holder.clientHeight);
-    this.drawOn(pen, ...pen.size);
+    this.drawOn(pen, pen.size[0], pen.size[1]);
     return pen.node();
   }
 
+  /**
+   * @param {Pen} pen
+   * @param {number} width
+   * @param {number} height
+   */
   drawOn(pen, width, height) {
     const { timeline, move } = this.state,
       frame = this.frame(width, height, move, timeline),
@@ -101,7 +108,71 @@ class LaneView {
     this.last = frame;
   }
 
-  /** Heights: lanes share the room; where they need more than there is, the view goes with the lane of the move shown. */
+  // Every kind of picture has these of its own.
+
+  /**
+   * The lanes, each with its height, given the room for all of them.
+   * @param {Timeline} timeline
+   * @param {number} room
+   * @returns {Lane[]}
+   */
+  rows(timeline, room) {
+    throw new Error("rows");
+  }
+
+  /**
+   * The row that a move is drawn in, -1 for none.
+   * @param {Timeline} timeline
+   * @param {number} i
+   * @returns {number}
+   */
+  rowOf(timeline, i) {
+    throw new Error("rowOf");
+  }
+
+  /**
+   * The marks in the lanes.
+   * @param {Pen} pen
+   * @returns {void}
+   */
+  paint(pen, frame, theme) {
+    throw new Error("paint");
+  }
+
+  /**
+   * What the sides say of the marks.
+   * @param {Pen} pen
+   * @returns {void}
+   */
+  axis(pen, frame, theme) {
+    throw new Error("axis");
+  }
+
+  /**
+   * What is under the pointer, and the move that a click goes to; null for nothing.
+   * @param {MouseEvent} event
+   * @returns {{move: number, op?: number}}
+   */
+  at(event) {
+    throw new Error("at");
+  }
+
+  /**
+   * Lines of a read-out about what `at` has found.
+   * @param {{move: number, op?: number}} found
+   * @returns {(Node | string)[]}
+   */
+  words(found) {
+    throw new Error("words");
+  }
+
+  /**
+   * Heights: lanes share the room; where they need more than there is, the view goes with the lane of the move shown.
+   * @param {number} width
+   * @param {number} height
+   * @param {number} move
+   * @param {Timeline} timeline
+   */
   frame(width, height, move, timeline) {
     const top = 26,
       bottom = height - 26,
@@ -123,6 +194,7 @@ class LaneView {
     return { width, height, left, top, right, bottom, lanes, current };
   }
 
+  /** @param {Pen} pen */
   label(pen, frame, theme) {
     pen.font = `12px ${FONT}`;
     for (const [i, lane] of frame.lanes.entries()) {
@@ -140,7 +212,10 @@ class LaneView {
     pen.textAlign = "left";
   }
 
-  /** Names beside a lane of all ops: as many as there is room for. */
+  /**
+   * Names beside a lane of all ops: as many as there is room for.
+   * @param {Pen} pen
+   */
   labelOps(pen, frame, lane, theme) {
     const every = Math.max(1, Math.ceil((16 * lane.count) / lane.height));
     pen.textAlign = "right";

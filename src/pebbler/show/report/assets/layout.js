@@ -7,7 +7,10 @@ const NODE_HEIGHT = 46,
 const textWidth = (text, size) => text.length * size * 0.6;
 const chipWidth = (name) => Math.max(26, textWidth(shown(name, 14), 11.5) + 10);
 
-/** Nodes (ops with what they write, and start values) and hazards between them. */
+/**
+ * Nodes (ops with what they write, and start values) and hazards between them.
+ * @param {Graph} graph
+ */
 function nodesAndEdges(graph) {
   const { writes, readers } = effects(graph);
   const nodes = new Map();

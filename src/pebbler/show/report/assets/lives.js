@@ -1,6 +1,9 @@
 // When values are in memory: from which move to which, in which level or at which address.
 
-/** When and where values are in memory: {value, level, from, to} in moves done; `room` is the sum at each step. */
+/**
+ * When and where values are in memory: {value, level, from, to} in moves done; `room` is the sum at each step.
+ * @param {Timeline} timeline
+ */
 function livesOf(timeline) {
   const { graph, arena } = timeline,
     explicit = arena.management === "explicit",
@@ -9,8 +12,7 @@ function livesOf(timeline) {
     const open = new Map();
     const before = new Int32Array(graph.value_tensor.length),
       { writes, destroys } = effects(graph);
-    const versions = graph.tensor_name.map(() => []);
-    graph.value_tensor.forEach((t, v) => versions[t].push(v));
+    const versions = versionsOf(graph);
     let end = 0;
     play(graph, arena, timeline.moves, (i, present) => {
       end = i + 1;
@@ -40,7 +42,10 @@ function livesOf(timeline) {
   return cacheLives(timeline);
 }
 
-/** The same on a cache, which has no say in it: from each making of a value to its last use before it is made again. */
+/**
+ * The same on a cache, which has no say in it: from each making of a value to its last use before it is made again.
+ * @param {Timeline} timeline
+ */
 function cacheLives(timeline) {
   const { graph, arena } = timeline,
     { destroys } = effects(graph),

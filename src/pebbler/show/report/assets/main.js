@@ -2,10 +2,11 @@
 
 /** What the page shows; long data is packed. */
 async function readData() {
-  const node = document.getElementById("data");
+  const node = /** @type {HTMLScriptElement} */ (document.getElementById("data"));
   if (node.type === "application/json") return JSON.parse(node.textContent);
-  const packed = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0)),
-    stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const { DecompressionStream: Unpack } = /** @type {any} */ (window), // older tsc does not know it
+    packed = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0)),
+    stream = new Blob([packed]).stream().pipeThrough(new Unpack("deflate"));
   return JSON.parse(await new Response(stream).text());
 }
 
@@ -13,15 +14,7 @@ async function start() {
   const data = await readData();
   const section = (id) => document.getElementById(id);
   const select = el("select", {}, ...data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 60))));
-  const theme = el("button", { type: "button", "aria-label": "Switch between light and dark" }, "◐");
-  theme.addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    document.dispatchEvent(new Event("themechange"));
-  });
-  window
-    .matchMedia("(prefers-color-scheme: dark)")
-    .addEventListener("change", () => document.dispatchEvent(new Event("themechange")));
-  section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), theme);
+  section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), themeButton());
 
   data.graphs.forEach(effects);
   const cost = costWord(data.graphs[data.plans[0].graph].energy_unit); // a plan's costs may be times
@@ -43,10 +36,12 @@ async function start() {
         },
         moved: (step) => {
           if (memory) memory.mark(step);
+          if (document.documentElement.dataset.ready) place.write(player.plan, step);
         },
       });
       player.load(data.plans[0]);
       warnIfApart(data, player);
+      section("controls").prepend(...listenToKeys(player, new Search(player), section("player-view")));
     },
     () => {
       memory = new Memory(section("memory-view"), data, (plan, step) => {
@@ -62,6 +57,7 @@ async function start() {
     () => showLandscape(section("landscape-view"), data),
     () => showPlay(data),
     () => {
+      place.follow();
       document.documentElement.dataset.ready = "true";
     },
   ];
@@ -74,7 +70,6 @@ async function start() {
     performance.mark(VIEWS[done++]);
     setTimeout(next, 0);
   };
-  next();
   const choose = (index) => {
     select.value = String(index);
     showSummary(summary, data, data.plans[index]);
@@ -82,7 +77,12 @@ async function start() {
     showEnergy(section("energy-view"), data, data.plans[index]);
     showMisses(section("misses-view"), data, index);
   };
+  const place = new PlaceLink(data, (index, move) => {
+    if (index !== null && data.plans[index] !== player.plan) choose(index);
+    if (move !== null) player.goTo(move);
+  });
   select.addEventListener("change", () => choose(Number(select.value)));
+  next();
   window.pebbler = {
     data,
     judge,
@@ -98,7 +98,10 @@ async function start() {
   };
 }
 
-/** The page has the referee's rules once more, for reordering; should they ever disagree, it says so. */
+/**
+ * The page has the referee's rules once more, for reordering; should they ever disagree, it says so.
+ * @param {ReportData} data
+ */
 function warnIfApart(data, player) {
   const plan = data.plans[0],
     mine = player.given.judgement;

@@ -13,9 +13,14 @@ const STRIP = 96,
   STRIP_GAP = 24,
   LEVEL_GAP = 18;
 
-/** Per value the number of its kind in KINDS: the tensor's, or what this plan does to it. */
-function kindsOf(timeline) {
-  if (timeline.valueKinds) return timeline.valueKinds;
+/**
+ * Per value the number of its kind in KINDS: the tensor's, or what this plan does to it.
+ * @param {Timeline} timeline
+ */
+const kindsOf = (timeline) => once(timeline, "kinds", () => makeKinds(timeline));
+
+/** @param {Timeline} timeline */
+function makeKinds(timeline) {
   const { graph, moves } = timeline,
     number = new Map(KINDS.map(([kind], i) => [kind, i])),
     kinds = graph.value_tensor.map((t) => number.get(graph.tensor_kind[t]) ?? 2),
@@ -29,52 +34,72 @@ function kindsOf(timeline) {
     if (makes[v].length > 1) kinds[v] = number.get("again");
     else if (away.has(graph.value_tensor[v])) kinds[v] = number.get("away");
   });
-  timeline.valueKinds = kinds;
   return kinds;
 }
 
-/** Values in the order in which they are stacked: by kind, then by the move that first makes them. */
-function stackRanks(timeline) {
-  if (timeline.stackRanks) return timeline.stackRanks;
+/**
+ * Values in the order in which they are stacked: by kind, then by the move that first makes them.
+ * @param {Timeline} timeline
+ */
+const stackRanks = (timeline) => once(timeline, "stack ranks", () => makeStackRanks(timeline));
+
+/** @param {Timeline} timeline */
+function makeStackRanks(timeline) {
   const kinds = kindsOf(timeline),
     makes = timeline.makes(),
     order = kinds
       .map((_, v) => v)
       .sort((a, b) => kinds[a] - kinds[b] || (makes[a][0] || 0) - (makes[b][0] || 0) || a - b);
-  timeline.stackRanks = new Int32Array(kinds.length);
+  const ranks = new Int32Array(kinds.length);
   order.forEach((v, rank) => {
-    timeline.stackRanks[v] = rank;
+    ranks[v] = rank;
   });
-  return timeline.stackRanks;
+  return ranks;
 }
 
-/** What a level holds, from the bottom up: [value, units], what nothing needs on top. */
+/**
+ * What a level holds, from the bottom up: [value, units], what nothing needs on top.
+ * @param {Timeline} timeline
+ */
 function stacked(timeline, held) {
   const ranks = stackRanks(timeline);
   return held.sort((a, b) => (a[0] < 0 ? 1 : b[0] < 0 ? -1 : ranks[a[0]] - ranks[b[0]]));
 }
 
-/** Units held by each level after every number of legal moves: levels x (moves + 1). */
-function roomOverTime(timeline) {
-  if (timeline.roomOverTime) return timeline.roomOverTime;
+/**
+ * Units held by each level after every number of legal moves: levels x (moves + 1).
+ * @param {Timeline} timeline
+ */
+const roomOverTime = (timeline) => once(timeline, "room", () => makeRoomOverTime(timeline));
+
+/** @param {Timeline} timeline */
+function makeRoomOverTime(timeline) {
   const { arena, judgement } = timeline,
-    count = Math.min(timeline.length, judgement.legal ? timeline.length : judgement.played);
-  if (arena.management === "explicit") {
-    const rooms = arena.names.map(() => new Float64Array(count + 1));
+    count = judgement.legal ? timeline.length : Math.min(timeline.length, judgement.played),
+    rooms = arena.names.map(() => new Float64Array(count + 1));
+  if (arena.management === "explicit")
     play(timeline.graph, arena, timeline.moves, (i, _, used) => {
       used.forEach((units, k) => {
         if (i + 1 <= count) rooms[k][i + 1] = units;
       });
     });
-    timeline.roomOverTime = rooms;
-  } else timeline.roomOverTime = arena.names.map(() => new Float64Array(count + 1)); // filled as the stack is swept
-  return timeline.roomOverTime;
+  return rooms; // a cache is as full as it gets: any move of a column will do
 }
 
 class Memory {
-  /** `open(plan, step)` goes to a move of a plan. */
+  /**
+   * `open(plan, step)` goes to a move of a plan.
+   * @param {HTMLElement} root
+   * @param {ReportData} data
+   */
   constructor(root, data, open) {
-    Object.assign(this, { root, data, open, domain: null });
+    this.data = data;
+    this.open = open;
+    this.domain = null;
+    /** @type {Timeline} */
+    this.timeline = null;
+    /** @type {PlanData} */
+    this.plan = null;
     this.axis = el(
       "select",
       { onchange: () => this.zoomTo(null) },
@@ -139,10 +164,15 @@ class Memory {
     });
   }
 
-  /** Show the plan of the player as it is now, its moves perhaps reordered. */
+  /**
+   * Show the plan of the player as it is now, its moves perhaps reordered.
+   * @param {Timeline} timeline
+   * @param {PlanData} plan
+   */
   show(timeline, plan) {
     const fresh = plan !== this.plan;
-    Object.assign(this, { timeline, plan });
+    this.timeline = timeline;
+    this.plan = plan;
     if (fresh) this.offer();
     const others = this.other.value === "" || this.otherLabel.hidden ? [] : [this.data.plans[Number(this.other.value)]];
     this.strips = [...others.map((one) => ({ plan: one, timeline: timelineOf(this.data, one) })), { plan, timeline }];
@@ -156,7 +186,7 @@ class Memory {
     const { plan, data } = this,
       known = (one) =>
         one !== plan && one.judgement.legal && !rulesApart(data, plan, one).length && sameLevels(one, plan),
-      others = data.plans.map((one, i) => [one, i]).filter(([one]) => known(one));
+      others = /** @type {[PlanData, number][]} */ (data.plans.map((one, i) => [one, i])).filter(([one]) => known(one));
     this.other.replaceChildren(
       ...others.map(([one, i]) => el("option", { value: i }, shown(one.name, 40))),
       el("option", { value: "" }, "nothing"),
@@ -207,7 +237,11 @@ class Memory {
     this.draw();
   }
 
-  /** Where a move ends along the axis. */
+  /**
+   * Where a move ends along the axis.
+   * @param {Timeline} timeline
+   * @param {number} step
+   */
   place(timeline, step) {
     return this.axis.value === "moves" ? step : timeline.energyAt(step);
   }
@@ -253,7 +287,10 @@ class Memory {
     );
   }
 
-  /** Columns of every strip and heights of every level: what is to be drawn. */
+  /**
+   * Columns of every strip and heights of every level: what is to be drawn.
+   * @param {number} width
+   */
   plot(width) {
     this.whole = this.extent();
     const left = 58,
@@ -300,6 +337,7 @@ class Memory {
   /**
    * Where the moves of a plan are along x, per level: {x0, x1, step}, none narrower than half a pixel. Of the moves that share a
    * column the one after which the level is fullest is drawn, so that no peak is lost.
+   * @param {Timeline} timeline
    */
   columns(timeline, x) {
     const [low, high] = x.range(),
@@ -324,6 +362,7 @@ class Memory {
     });
   }
 
+  /** @param {Pen} pen */
   drawOn(pen, plot) {
     const colours = KINDS.map(([kind]) => cssValue(`--kind-${kind}`)),
       theme = {
@@ -364,6 +403,7 @@ class Memory {
     pen.fillText(fitted(pen, energy ? `${costWord(unit)} (${name})` : "moves done", 78), plot.right + 8, y + 16);
   }
 
+  /** @param {Pen} pen */
   drawStrip(pen, plot, level, strip, colours, theme) {
     const y = d3.scaleLinear([0, level.most], [strip.bottom, strip.top]),
       kinds = kindsOf(strip.timeline),
@@ -437,7 +477,10 @@ class Memory {
     }
   }
 
-  /** Show where the player is. */
+  /**
+   * Show where the player is.
+   * @param {number} step
+   */
   mark(step) {
     this.step = step;
     if (!this.plotted || !this.cursor) return;

@@ -9,7 +9,10 @@ class OrderView extends LaneView {
     );
   }
 
-  /** Lanes of the families, and below them one per pair of levels between which values are copied. */
+  /**
+   * Lanes of the families, and below them one per pair of levels between which values are copied.
+   * @param {Timeline} timeline
+   */
   rows(timeline, room) {
     const { lanes } = this.found,
       pairs = copyPairs(timeline),
@@ -19,6 +22,9 @@ class OrderView extends LaneView {
       ...lanes.map((lane) => ({ ...lane, height })),
       ...pairs.map(([from, to]) => ({
         name: `${shown(timeline.arena.names[from], 12)} → ${shown(timeline.arena.names[to], 12)}`,
+        axes: [],
+        tiles: [1],
+        ops: [],
         height: LANE_LEAST,
         count: 1,
         copy: `${from} ${to}`,
@@ -26,6 +32,10 @@ class OrderView extends LaneView {
     ];
   }
 
+  /**
+   * @param {Timeline} timeline
+   * @param {number} i
+   */
   rowOf(timeline, i) {
     if (i < 0 || i >= timeline.length) return -1;
     const { kind, subject, level, to } = timeline.moves;
@@ -35,6 +45,12 @@ class OrderView extends LaneView {
     return lanes.length + copyPairs(timeline).findIndex(([a, b]) => a === level[i] && b === to[i]);
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {number} move
+   * @param {Timeline} timeline
+   */
   frame(width, height, move, timeline) {
     const frame = super.frame(width, height, move, timeline),
       count = Math.max(1, timeline.length),
@@ -44,7 +60,11 @@ class OrderView extends LaneView {
     return { ...frame, pitch, x: (i) => frame.left + i * pitch - shift, shift };
   }
 
-  /** The rectangle of a move, null for drops. */
+  /**
+   * The rectangle of a move, null for drops.
+   * @param {Timeline} timeline
+   * @param {number} i
+   */
   mark(frame, timeline, i) {
     const row = this.rowOf(timeline, i);
     if (row < 0) return null;
@@ -62,6 +82,7 @@ class OrderView extends LaneView {
     };
   }
 
+  /** @param {Pen} pen */
   paint(pen, frame, theme) {
     const { timeline, step, move, illegal } = this.state,
       { level, again } = servedMoves(timeline),
@@ -95,6 +116,7 @@ class OrderView extends LaneView {
     }
   }
 
+  /** @param {Pen} pen */
   axis(pen, frame, theme) {
     const { timeline } = this.state,
       room = frame.right - frame.left,
@@ -147,19 +169,25 @@ class OrderView extends LaneView {
   }
 }
 
-/** The pairs of levels between which a plan copies, in order. */
-function copyPairs(timeline) {
-  if (timeline.copyPairs) return timeline.copyPairs;
-  const { kind, level, to } = timeline.moves,
-    found = new Map();
-  kind.forEach((one, i) => {
-    if (one === COPY) found.set(`${level[i]} ${to[i]}`, [level[i], to[i]]);
+/**
+ * The pairs of levels between which a plan copies, in order.
+ * @param {Timeline} timeline
+ */
+const copyPairs = (timeline) =>
+  once(timeline, "copy pairs", () => {
+    const { kind, level, to } = timeline.moves,
+      found = new Map();
+    kind.forEach((one, i) => {
+      if (one === COPY) found.set(`${level[i]} ${to[i]}`, [level[i], to[i]]);
+    });
+    return [...found.values()].sort((a, b) => b[0] - a[0] || a[1] - b[1]);
   });
-  timeline.copyPairs = [...found.values()].sort((a, b) => b[0] - a[0] || a[1] - b[1]);
-  return timeline.copyPairs;
-}
 
-/** A move for a read-out: what, where its reads come from, what it costs. */
+/**
+ * A move for a read-out: what, where its reads come from, what it costs.
+ * @param {Timeline} timeline
+ * @param {number} i
+ */
 function moveWords(timeline, i) {
   const { graph, moves, arena, judgement } = timeline,
     subject = moves.subject[i],

@@ -2,7 +2,11 @@
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif";
 
-/** A canvas of some size in CSS pixels, sharp on any screen, with its pen. */
+/**
+ * A canvas of some size in CSS pixels, sharp on any screen, with its pen.
+ * @param {number} width
+ * @param {number} height
+ */
 function canvasOf(width, height) {
   const canvas = el("canvas", {}),
     ratio = window.devicePixelRatio || 1;
@@ -16,6 +20,10 @@ function canvasOf(width, height) {
 
 /** What a drawing uses of a canvas, written down as SVG: rectangles, lines and text. */
 class SvgPen {
+  /**
+   * @param {number} width
+   * @param {number} height
+   */
   constructor(width, height) {
     this.size = [width, height];
     this.parts = [];
@@ -38,10 +46,18 @@ class SvgPen {
     this.parts.push(node);
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   */
   fillRect(x, y, width, height) {
     this.add("rect", { x, y, width, height, fill: this.fillStyle });
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   */
   strokeRect(x, y, width, height) {
     this.add("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
   }
@@ -104,7 +120,10 @@ class SvgPen {
   }
 }
 
-/** A horizontal or vertical line. */
+/**
+ * A horizontal or vertical line.
+ * @param {Pen} pen
+ */
 function rule(pen, x1, y1, x2, y2) {
   pen.beginPath();
   pen.moveTo(x1, y1);
@@ -112,7 +131,11 @@ function rule(pen, x1, y1, x2, y2) {
   pen.stroke();
 }
 
-/** Text shortened with an ellipsis until it is at most `width` wide. */
+/**
+ * Text shortened with an ellipsis until it is at most `width` wide.
+ * @param {Pen} pen
+ * @param {number} width
+ */
 function fitted(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   let low = 0,

@@ -1,6 +1,11 @@
 // What the player saves: a plan that `pebbler check` reads.
 
-/** The moves as a plan file; of the graph, what prices and rules do not need (axes, meta) is left out. */
+/**
+ * The moves as a plan file; of the graph, what prices and rules do not need (axes, meta) is left out.
+ * @param {Graph} graph
+ * @param {Pick<PlanData, "machine" | "steady">} plan
+ * @param {Pick<Timeline, "moves" | "arena" | "judgement">} timeline
+ */
 function planFile(graph, plan, timeline) {
   const { moves, arena } = timeline,
     explicit = arena.management === "explicit";

@@ -1,9 +1,16 @@
 // The player: step, play and scrub through the moves; reorder them and see legality and energy at once.
 
 class Player {
-  /** `handlers`: changed() hears of other moves, moved(step) of every step. */
+  /**
+   * `handlers`: changed() hears of other moves, moved(step) of every step.
+   * @param {HTMLElement} root
+   * @param {ReportData} data
+   */
   constructor(root, data, handlers) {
-    Object.assign(this, { data, handlers, step: 0, timer: null });
+    this.data = data;
+    this.handlers = handlers;
+    this.step = 0;
+    this.timer = null;
     this.stage = new Stage({
       op: (op) => this.findOp(op),
       move: (i) => this.goTo(i + 1),
@@ -41,7 +48,7 @@ class Player {
     );
     this.now = el("div", { class: "now", "aria-live": "polite", "data-test": "now" });
     this.meters = el("div", { class: "meters" });
-    this.running = new RunningEnergy();
+    this.running = new RunningEnergy((step) => this.goTo(step));
     this.live = el("div", { class: "live", "aria-live": "polite", "data-test": "live" });
     this.along = el("input", { type: "checkbox", id: "along", checked: true });
     this.alongLabel = el("label", { for: "along" }, "take its copies and drops along");
@@ -104,6 +111,7 @@ class Player {
     );
   }
 
+  /** @param {PlanData} plan */
   load(plan) {
     this.plan = plan;
     this.graph = this.data.graphs[plan.graph];
@@ -121,6 +129,7 @@ class Player {
     this.goTo(legal ? 0 : move === null ? this.given.judgement.played || 0 : move - 1, true);
   }
 
+  /** @param {Timeline} timeline */
   useTimeline(timeline) {
     this.timeline = timeline;
     this.slider.max = timeline.length;
@@ -162,6 +171,7 @@ class Player {
     this.handlers.changed();
   }
 
+  /** @param {number} i */
   describe(i) {
     const { moves, judgement, arena } = this.timeline,
       kind = moves.kind[i],
@@ -181,6 +191,7 @@ class Player {
       : { kind: "drop", text: `drop ${name} from ${names[moves.level[i]]}`, cost: paid };
   }
 
+  /** @param {number} step */
   goTo(step, quiet) {
     const { timeline } = this,
       { judgement } = timeline;
@@ -200,6 +211,7 @@ class Player {
     if (wanted > last || this.step === timeline.length) this.pause();
   }
 
+  /** @param {number} move */
   tell(move, blocked) {
     const { timeline, graph } = this,
       unit = graph.energy_unit,
@@ -334,7 +346,10 @@ class Player {
 
   // Reordering ------------------------------------------------------------------------------------------------------
 
-  /** The moves that go with the one at `i`: a compute takes the copies right before it and the drops right after it. */
+  /**
+   * The moves that go with the one at `i`: a compute takes the copies right before it and the drops right after it.
+   * @param {number} i
+   */
   block(i) {
     const { kind } = this.timeline.moves;
     let first = i,
@@ -362,6 +377,7 @@ class Player {
     this.goTo(at + (from - first) + 1);
   }
 
+  /** @param {number[]} order */
   use(order) {
     this.order = order;
     const same = order.every((place, i) => place === i);

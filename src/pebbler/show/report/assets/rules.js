@@ -6,12 +6,18 @@ const COMPUTE = 0,
   DROP = 2;
 const NONE = -1;
 
-/** The values row[i] of flat rows {start, items}. */
+/**
+ * The values row[i] of flat rows {start, items}.
+ * @param {number} i
+ */
 function row(rows, i) {
   return rows.items.slice(rows.start[i], rows.start[i + 1]);
 }
 
-/** What an op does to values, as arrays per op; made once per graph. */
+/**
+ * What an op does to values, as arrays per op; made once per graph.
+ * @param {Graph} graph
+ */
 function effects(graph) {
   if (!graph.effects) {
     const list = (rows, count) => Array.from({ length: count }, (_, i) => row(rows, i));
@@ -28,7 +34,10 @@ function effects(graph) {
   return graph.effects;
 }
 
-/** Names in messages, as pebbler.errors.quoted writes the plain ones. */
+/**
+ * Names in messages, as pebbler.errors.quoted writes the plain ones.
+ * @param {Graph} graph
+ */
 function valueName(graph, v) {
   return `${graph.tensor_name[graph.value_tensor[v]]} (version ${graph.value_version[v]})`;
 }
@@ -38,6 +47,9 @@ function valueName(graph, v) {
  * `arena` has capacity, read and write prices per level, fastestOnly, steady and start (bits of levels per value).
  * Returns {legal, error, move (1-based or null), energy, levels, tensors, ops, kinds, steps, spent, served, peak, played};
  * `spent` is energy and `served` units read, per move and level: that of move i in level k is at i * levels + k.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {Moves} moves
  */
 function play(graph, arena, moves, visit) {
   const { reads, writes, destroys, readers } = effects(graph);
@@ -226,7 +238,11 @@ function play(graph, arena, moves, visit) {
   return finish("end", endError(graph, arena, present, ran));
 }
 
-/** What is wrong at the end of the moves, or null. */
+/**
+ * What is wrong at the end of the moves, or null.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ */
 function endError(graph, arena, present, ran) {
   const idle = ran.indexOf(0);
   if (idle >= 0) return `${graph.op_name[idle]} has not run`;

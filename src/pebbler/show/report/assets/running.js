@@ -1,14 +1,21 @@
 // The running energy under the player: a line over the moves, with a marker at the move shown.
 
 class RunningEnergy {
-  constructor() {
+  /** `onMove(step)` goes to where the line was clicked. */
+  constructor(onMove) {
     this.step = 0;
     this.element = el("div", { class: "chart strip", role: "img", "aria-label": "Running cost over the moves" });
+    this.element.addEventListener("pointermove", (event) => this.point(event));
+    this.element.addEventListener("pointerleave", () => readout.hide());
+    this.element.addEventListener("click", (event) => onMove(this.stepAt(event)));
     new ResizeObserver(() => this.draw()).observe(this.element);
     document.addEventListener("themechange", () => this.draw());
   }
 
-  /** Show a timeline, and behind it the plan as given where that is another. */
+  /**
+   * Show a timeline, and behind it the plan as given where that is another.
+   * @param {Timeline} timeline
+   */
   show(timeline, given) {
     this.timeline = timeline;
     this.given = given;
@@ -79,7 +86,30 @@ class RunningEnergy {
     this.mark(this.step);
   }
 
-  /** Put the marker after `step` moves. */
+  stepAt(event) {
+    const at = this.scales.x.invert(event.clientX - this.element.getBoundingClientRect().left);
+    return Math.max(0, Math.min(this.timeline.length, Math.round(at)));
+  }
+
+  point(event) {
+    if (!this.scales || event.pointerType === "touch") return;
+    const step = this.stepAt(event),
+      unit = this.timeline.graph.energy_unit;
+    readout.show(
+      event,
+      ...readoutLines(
+        `${energyText(this.timeline.energyAt(step), unit)} after ${plural(step, "move")}`,
+        step > 0 && step <= this.timeline.judgement.steps.length
+          ? `the last one: ${moveName(this.timeline, step - 1)}, ${energyText(this.timeline.judgement.steps[step - 1], unit)}`
+          : null,
+      ),
+    );
+  }
+
+  /**
+   * Put the marker after `step` moves.
+   * @param {number} step
+   */
   mark(step) {
     this.step = step;
     if (!this.marker) return;

@@ -1,5 +1,10 @@
 // Where the energy goes: from program order to the plan, freedom by freedom, and by level, tensor and op.
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function showEnergy(root, data, plan) {
   const graph = data.graphs[plan.graph],
     unit = graph.energy_unit,
@@ -10,12 +15,50 @@ function showEnergy(root, data, plan) {
     const bars = energyBars(plan, graph, unit);
     root.append(plan.savings.length > 1 ? el("details", {}, el("summary", {}, "By level, tensor and op"), bars) : bars);
   } else root.append(el("p", {}, `An illegal order has no ${costWord(unit)} under this machine's rule.`));
+  if (plan.bound !== null && plan.proof) root.append(...boundWords(plan, unit));
+  if (plan.source !== null && graph.name !== plan.source)
+    root.append(
+      el(
+        "details",
+        {},
+        el("summary", {}, "How the graph was cut"),
+        el(
+          "p",
+          {},
+          `${shown(graph.name, 600)}: ${plural(graph.op_name.length, "op")}, ${plural(graph.tensor_name.length, "tensor")}.`,
+        ),
+      ),
+    );
   const given = data.plans.filter((one) => !one.baseline).length;
   if (data.plans.length > 1)
     root.append(el("details", { open: given > 1 }, el("summary", {}, "All plans on this page"), ...allPlans(data)));
 }
 
-/** Schedules from program order to the plan, each with one freedom more; the bound as the floor. */
+/**
+ * The bound in words: what it counts, for which plans it holds, where its proof is written.
+ * @param {PlanData} plan
+ * @param {string} unit
+ */
+function boundWords(plan, unit) {
+  const { words, scope, page } = plan.proof;
+  return [
+    el("h3", { id: "bound" }, "The lower bound"),
+    el(
+      "p",
+      {},
+      `No plan costs less than ${energyText(plan.bound, unit)}. ${shown(words, 400)} ${scope} `,
+      "The proof is in pebbler's documentation: ",
+      el("code", {}, `docs/${page}`),
+      ".",
+    ),
+  ];
+}
+
+/**
+ * Schedules from program order to the plan, each with one freedom more; the bound as the floor.
+ * @param {PlanData} plan
+ * @param {string} unit
+ */
 function waterfall(plan, unit) {
   const steps = plan.savings,
     names = plan.machine.level.map((level) => level.name),
@@ -27,7 +70,12 @@ function waterfall(plan, unit) {
         "en",
         factor === 1 ? {} : { minimumFractionDigits: 3, maximumFractionDigits: 3 },
       ),
-    before = steps.map((_, i) => steps.slice(0, i).reduce((last, step) => step.energy ?? last, null));
+    before = steps.map((_, i) =>
+      steps
+        .slice(0, i)
+        .map((step) => step.energy)
+        .reduce((last, energy) => energy ?? last, null),
+    );
   const change = (i) => (steps[i].energy === null || before[i] === null ? null : steps[i].energy - before[i]),
     signed = (n) => (n === 0 ? "no change" : `${n < 0 ? "−" : "+"}${text(Math.abs(n))}`);
   const draw = (width) => {

@@ -7,6 +7,9 @@ class Schedule {
   constructor(handlers) {
     this.handlers = handlers;
     this.count = 0;
+    this.index = -1;
+    this.done = 0;
+    this.illegal = -1;
     this.spacer = el("div", {});
     this.dropLine = el("div", { class: "droplines" });
     this.list = el(
@@ -36,8 +39,11 @@ class Schedule {
     this.draw();
   }
 
+  /** @param {number} index */
   select(index, done, illegal) {
-    Object.assign(this, { index, done, illegal });
+    this.index = index;
+    this.done = done;
+    this.illegal = illegal;
     const top = index * ROW,
       view = this.list;
     if (index >= 0 && (top < view.scrollTop || top + ROW > view.scrollTop + view.clientHeight)) {
@@ -72,6 +78,7 @@ class Schedule {
     }
   }
 
+  /** @param {number} i */
   make(i) {
     const { kind, text, cost } = this.describe(i);
     const grip = el("span", { class: "grip", "aria-hidden": "true", title: "Drag to reorder" }, "⠿");

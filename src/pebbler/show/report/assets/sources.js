@@ -23,7 +23,10 @@ function sourceGroups(graphs) {
   return graphs.map((graph) => graph.op_name.map((_, o) => label.get(find(sourcesOf(graph, o)[0]))));
 }
 
-/** Energy per group and level of a plan; copies, which belong to no op, are a group of their own. */
+/**
+ * Energy per group and level of a plan; copies, which belong to no op, are a group of their own.
+ * @param {Timeline} timeline
+ */
 function spentBySource(timeline, groups) {
   const { moves, judgement, arena } = timeline,
     levels = arena.names.length,
@@ -42,7 +45,11 @@ function spentBySource(timeline, groups) {
   return found;
 }
 
-/** The timeline of a plan as it was given; made once. */
+/**
+ * The timeline of a plan as it was given; made once.
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function timelineOf(data, plan) {
   if (!timelineOf.known.has(plan)) {
     const { kind, subject, level, to } = plan;

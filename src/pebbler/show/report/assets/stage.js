@@ -44,7 +44,10 @@ class Stage {
     return this.views[this.mode];
   }
 
-  /** Show another plan's graph, in the picture that says most about it. */
+  /**
+   * Show another plan's graph, in the picture that says most about it.
+   * @param {Graph} graph
+   */
   load(graph) {
     const tiled = isTiled(graph),
       ops = graph.op_name.length;

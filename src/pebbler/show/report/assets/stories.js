@@ -1,6 +1,10 @@
 // Why a value is where it is: who made it, who reads it next, and what becomes of it, in words.
 
-/** The op of a move, or what else the move does. */
+/**
+ * The op of a move, or what else the move does.
+ * @param {Timeline} timeline
+ * @param {number} i
+ */
 function moveName(timeline, i) {
   const { graph, moves } = timeline;
   return moves.kind[i] === COMPUTE
@@ -10,7 +14,13 @@ function moveName(timeline, i) {
       : "a drop";
 }
 
-/** Lines about a value that a level holds after `step` moves. */
+/**
+ * Lines about a value that a level holds after `step` moves.
+ * @param {Timeline} timeline
+ * @param {number} value
+ * @param {number} level
+ * @param {number} step
+ */
 function storyOf(timeline, value, level, step) {
   const made = [...timeline.makes()[value]].reverse().find((at) => at <= step),
     again = timeline.makes()[value].indexOf(made) > 0,
@@ -27,7 +37,12 @@ function storyOf(timeline, value, level, step) {
   return lines;
 }
 
-/** On a cache nobody decides: what was touched last is nearest. */
+/**
+ * On a cache nobody decides: what was touched last is nearest.
+ * @param {Timeline} timeline
+ * @param {number} value
+ * @param {number} step
+ */
 function sinks(timeline, value, step) {
   const touched = [...timeline.makes()[value], ...timeline.uses()[value]].filter((at) => at <= step);
   return touched.length
@@ -35,10 +50,16 @@ function sinks(timeline, value, step) {
     : "not touched yet in this step";
 }
 
-/** How the stay of a value in a level ends, and what that means for those who read it later. */
+/**
+ * How the stay of a value in a level ends, and what that means for those who read it later.
+ * @param {Timeline} timeline
+ * @param {number} value
+ * @param {number} level
+ * @param {number} step
+ */
 function stayEnds(timeline, value, level, step) {
   const { arena, graph, moves } = timeline,
-    lives = (timeline.lives ||= livesOf(timeline)),
+    lives = once(timeline, "lives", () => livesOf(timeline)),
     stay = lives.find((life) => life.value === value && life.level === level && life.from <= step && step < life.to);
   if (!stay || stay.to > timeline.length) return "kept to the end";
   const at = Math.floor(stay.to),

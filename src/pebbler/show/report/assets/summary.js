@@ -1,5 +1,10 @@
 // At a glance: what the plan is, what it costs, how sure that is, and where the energy goes.
 
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function showSummary(root, data, plan) {
   const graph = data.graphs[plan.graph],
     unit = graph.energy_unit,
@@ -24,8 +29,8 @@ function showSummary(root, data, plan) {
       "p",
       { class: "sentence" },
       el("b", {}, shown(plan.name, 60)),
-      ` runs ${shown(graph.name, 60)} (${plural(graph.op_name.length, "op")}) ` +
-        `on ${shown(machine.name, 60)}, ${management}, ${plan.steady ? "as one step of an endless loop" : "once"}. `,
+      ` runs ${shown(plan.source || graph.name, 60)} on ${shown(machine.name, 60)}, ${management}, ` +
+        `${plan.steady ? "as one step of an endless loop" : "once"}. `,
       ...(judgement.legal
         ? ["It costs ", el("b", {}, energyText(judgement.energy, unit)), ".", ...versus, ` ${sure}`]
         : []),
@@ -45,7 +50,11 @@ function showSummary(root, data, plan) {
   );
 }
 
-/** What is proven of a plan, in a sentence, and what is only claimed. */
+/**
+ * What is proven of a plan, in a sentence, and what is only claimed.
+ * @param {PlanData} plan
+ * @param {string} unit
+ */
 function howSure(plan, unit) {
   const { claims } = plan;
   const proven =
@@ -60,6 +69,7 @@ function howSure(plan, unit) {
   return words.length ? `${proven} Claimed by the file, not verified: ${words.join(", and ")}.` : proven;
 }
 
+/** @param {ReportData} data */
 function allPlans(data) {
   const units = data.plans.map((plan) => data.graphs[plan.graph].energy_unit);
   const apart = [...new Set(data.plans.slice(1).flatMap((plan) => rulesApart(data, data.plans[0], plan)))];
@@ -97,6 +107,12 @@ function allPlans(data) {
 
 const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 : 1)} %`;
 
+/**
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ * @param {Graph} graph
+ * @param {string} unit
+ */
 function tilesOf(data, plan, graph, unit) {
   const { judgement } = plan,
     tile = (label, value, note) =>
@@ -121,7 +137,14 @@ function tilesOf(data, plan, graph, unit) {
   ];
   const { claims } = plan,
     claimed = "claimed by the file, not verified";
-  if (plan.bound !== null) tiles.push(tile("Lower bound", energyText(plan.bound, unit), plan.proof || null));
+  if (plan.bound !== null)
+    tiles.push(
+      tile(
+        "Lower bound",
+        energyText(plan.bound, unit),
+        plan.proof ? el("a", { href: "#bound" }, "what is proven, and how") : null,
+      ),
+    );
   if (claims.unverified.includes("bound"))
     tiles.push(
       tile("Claimed bound", energyText(claims.bound, unit), [claimed, claims.proof].filter(Boolean).join(": ")),
@@ -181,6 +204,11 @@ function tilesOf(data, plan, graph, unit) {
   return tiles;
 }
 
+/**
+ * @param {PlanData} plan
+ * @param {Graph} graph
+ * @param {string} unit
+ */
 function energyBars(plan, graph, unit) {
   const { judgement, machine } = plan;
   const block = (title, rows) => {

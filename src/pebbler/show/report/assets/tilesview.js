@@ -8,6 +8,7 @@ class TilesView extends LaneView {
     super("Families of ops as rows and tiles as columns, coloured by the level that serves the reads", onMove);
   }
 
+  /** @param {Timeline} timeline */
   rows(timeline, room) {
     const { lanes } = this.found,
       depth = (lane) => lane.count / lane.tiles[0],
@@ -20,12 +21,22 @@ class TilesView extends LaneView {
     }));
   }
 
+  /**
+   * @param {Timeline} timeline
+   * @param {number} i
+   */
   rowOf(timeline, i) {
     return i >= 0 && i < timeline.length && timeline.moves.kind[i] === COMPUTE
       ? this.found.laneOf[timeline.moves.subject[i]]
       : -1;
   }
 
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @param {number} move
+   * @param {Timeline} timeline
+   */
   frame(width, height, move, timeline) {
     const frame = super.frame(width, height, move, timeline),
       room = frame.right - frame.left,
@@ -35,7 +46,10 @@ class TilesView extends LaneView {
     return { ...frame, all, shift };
   }
 
-  /** Where an op's cell is in its lane, as fractions. */
+  /**
+   * Where an op's cell is in its lane, as fractions.
+   * @param {number} op
+   */
   spot(lane, op) {
     const inner = lane.count / lane.tiles[0],
       place = this.found.placeOf[op],
@@ -44,6 +58,7 @@ class TilesView extends LaneView {
     return { x: column / lane.tiles[0], y: line / inner, width: 1 / lane.tiles[0], height: 1 / inner };
   }
 
+  /** @param {number} op */
   cell(frame, op) {
     const lane = frame.lanes[this.found.laneOf[op]],
       { x, y, width, height } = this.spot(lane, op),
@@ -57,6 +72,7 @@ class TilesView extends LaneView {
     };
   }
 
+  /** @param {Pen} pen */
   paint(pen, frame, theme) {
     const { timeline, step, move, illegal } = this.state,
       { level } = servedMoves(timeline),
@@ -93,7 +109,10 @@ class TilesView extends LaneView {
     }
   }
 
-  /** The way over the grid of the last moves. */
+  /**
+   * The way over the grid of the last moves.
+   * @param {Pen} pen
+   */
   trail(pen, frame, theme) {
     const { timeline, move } = this.state,
       spots = [];
@@ -106,11 +125,12 @@ class TilesView extends LaneView {
     for (let k = spots.length - 1; k > 0; k--) {
       pen.globalAlpha = 0.15 + 0.75 * (1 - k / TRAIL);
       pen.lineWidth = 1.5;
-      rule(pen, ...spots[k], ...spots[k - 1]);
+      rule(pen, spots[k][0], spots[k][1], spots[k - 1][0], spots[k - 1][1]);
     }
     pen.globalAlpha = 1;
   }
 
+  /** @param {Pen} pen */
   axis(pen, frame, theme) {
     const widest = frame.lanes.reduce((best, lane) => (lane.tiles[0] > best.tiles[0] ? lane : best), frame.lanes[0]);
     pen.fillStyle = theme.muted;
@@ -150,7 +170,10 @@ class TilesView extends LaneView {
     return op === undefined ? null : { op, move: this.runOf(op) };
   }
 
-  /** The last run of an op so far, or the next one. */
+  /**
+   * The last run of an op so far, or the next one.
+   * @param {number} op
+   */
   runOf(op) {
     const { timeline, step } = this.state,
       { kind, subject } = timeline.moves;

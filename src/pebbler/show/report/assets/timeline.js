@@ -1,6 +1,10 @@
 // One plan in time: the judgement of any list of moves, where every value is after each move, and when it is used next.
 
-/** The levels and prices that a plan is played with. */
+/**
+ * The levels and prices that a plan is played with.
+ * @param {Pick<PlanData, "machine" | "capacity" | "steady" | "start">} plan
+ * @returns {Arena}
+ */
 function arenaOf(plan) {
   const machine = plan.machine;
   return {
@@ -17,7 +21,11 @@ function arenaOf(plan) {
   };
 }
 
-/** A cache keeps every value somewhere, so there the order alone is judged, on one endless level. */
+/**
+ * A cache keeps every value somewhere, so there the order alone is judged, on one endless level.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ */
 function judgingArena(graph, arena) {
   if (arena.management === "explicit") return arena;
   return {
@@ -32,7 +40,12 @@ function judgingArena(graph, arena) {
   };
 }
 
-/** What the referee says of these moves: the port of pebbler.referee.check. */
+/**
+ * What the referee says of these moves: the port of pebbler.referee.check.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {Moves} moves
+ */
 function judge(graph, arena, moves, visit) {
   effects(graph);
   const explicit = arena.management === "explicit";
@@ -59,7 +72,11 @@ function judge(graph, arena, moves, visit) {
   return { ...books, legal, error, move, energy, played: legal ? order.length : judgement.played };
 }
 
-/** In a steady plan every input arrives in the slowest level, and only there. */
+/**
+ * In a steady plan every input arrives in the slowest level, and only there.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ */
 function startError(graph, arena) {
   if (!arena.steady) return null;
   const slowest = arena.names.length - 1;
@@ -72,6 +89,7 @@ function startError(graph, arena) {
   return null;
 }
 
+/** @param {Moves} moves */
 function sliceMoves(moves, count) {
   return {
     kind: moves.kind.slice(0, count),
@@ -81,13 +99,20 @@ function sliceMoves(moves, count) {
   };
 }
 
-/** The moves rearranged: `order` lists positions in the given ones. */
+/**
+ * The moves rearranged: `order` lists positions in the given ones.
+ * @param {Moves} moves
+ * @param {number[]} order
+ */
 function permuteMoves(moves, order) {
   const pick = (list) => order.map((i) => list[i]);
   return { kind: pick(moves.kind), subject: pick(moves.subject), level: pick(moves.level), to: pick(moves.to) };
 }
 
-/** How deep in the stack each level of a cache ends; a level takes whole lines only, so what is left over at its end stays empty. */
+/**
+ * How deep in the stack each level of a cache ends; a level takes whole lines only, so what is left over at its end stays empty.
+ * @param {Arena} arena
+ */
 function levelEnds(arena) {
   const lru = arena.management !== "recency";
   let sum = 0;
@@ -100,6 +125,12 @@ function levelEnds(arena) {
 
 /** A plan's moves in time: judgement, running energy, and the place of every value after any move. */
 class Timeline {
+  /**
+   * @param {Graph} graph
+   * @param {PlanData} plan
+   * @param {Moves} moves
+   * @param {Judgement} [judgement]
+   */
   constructor(graph, plan, moves, judgement) {
     this.graph = graph;
     this.arena = arenaOf(plan);
@@ -111,17 +142,26 @@ class Timeline {
     this.keys = null;
   }
 
-  /** Energy paid by the first `step` moves; of an order that is priced as a whole and illegal, nothing is known. */
+  /**
+   * Energy paid by the first `step` moves; of an order that is priced as a whole and illegal, nothing is known.
+   * @param {number} step
+   */
   energyAt(step) {
     return this.running[Math.min(step, this.running.length - 1)];
   }
 
-  /** Where every value is after the first `step` moves: per value an array of units per level, null where it is nowhere. */
+  /**
+   * Where every value is after the first `step` moves: per value an array of units per level, null where it is nowhere.
+   * @param {number} step
+   */
   places(step) {
     return this.arena.management === "explicit" ? this.explicitPlaces(step) : this.cachePlaces(step);
   }
 
-  /** Units held by each level after `step` moves; a cache also holds lines of values that nobody needs any more. */
+  /**
+   * Units held by each level after `step` moves; a cache also holds lines of values that nobody needs any more.
+   * @param {number} step
+   */
   used(step) {
     const places = this.places(step);
     if (places.used) return places.used;
@@ -134,6 +174,7 @@ class Timeline {
     return used;
   }
 
+  /** @param {number} step */
   explicitPlaces(step) {
     // Snapshots of the bits every few hundred moves, so that scrubbing through long plans replays little.
     const every = 256;
@@ -149,6 +190,7 @@ class Timeline {
     const wanted = Math.max(0, Math.min(step, legalSteps));
     if (this.memo && this.memo.step === wanted) return this.memo.places;
     const present = this.replay(wanted, every);
+    /** @type {Places} */
     const places = this.graph.value_size.map((size, v) =>
       present[v] ? this.arena.names.map((_, level) => ((present[v] >> level) & 1 ? Math.max(size, 0) : 0)) : null,
     );
@@ -157,7 +199,10 @@ class Timeline {
     return places;
   }
 
-  /** The bits of every value after `step` legal moves, from the nearest snapshot on. */
+  /**
+   * The bits of every value after `step` legal moves, from the nearest snapshot on.
+   * @param {number} step
+   */
   replay(step, every) {
     const { graph, moves } = this,
       { writes, destroys } = effects(graph);
@@ -202,11 +247,13 @@ class Timeline {
     return held === undefined ? NONE : held;
   }
 
+  /** @param {number} step */
   cachePlaces(step) {
     if (this.memo && this.memo.step === step) return this.memo.places;
     const { graph, arena } = this,
       alive = this.aliveValues(step),
       lru = arena.management !== "recency";
+    /** @type {Places} */
     const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
     if (lru) places.used = arena.names.map(() => 0);
     const ends = levelEnds(arena);
@@ -233,7 +280,10 @@ class Timeline {
     return places;
   }
 
-  /** Which values exist after `step` computes: made, not overwritten, and still of use before they are made again. */
+  /**
+   * Which values exist after `step` computes: made, not overwritten, and still of use before they are made again.
+   * @param {number} step
+   */
   aliveValues(step) {
     const { graph } = this,
       { writes, destroys } = effects(graph),
@@ -266,7 +316,10 @@ class Timeline {
     return this.makeList;
   }
 
-  /** The last move that uses a value as it was made by move `made` (0: by any), before it is made again; 0 if none does. */
+  /**
+   * The last move that uses a value as it was made by move `made` (0: by any), before it is made again; 0 if none does.
+   * @param {number} value
+   */
   lastUse(value, made) {
     const again = made ? this.makes()[value].find((at) => at > made) : undefined;
     const uses = this.uses()[value];
@@ -276,7 +329,10 @@ class Timeline {
     return last;
   }
 
-  /** The recency rule's stack: live tensors by the step of their last access, ties by first insertion. */
+  /**
+   * The recency rule's stack: live tensors by the step of their last access, ties by first insertion.
+   * @param {number} step
+   */
   recencyStack(step, alive, sink) {
     const { graph, moves } = this,
       { reads, writes } = effects(graph),
@@ -306,7 +362,10 @@ class Timeline {
     return this.cut;
   }
 
-  /** The LRU stack of lines, each once; a steady loop begins with what the round before has left. */
+  /**
+   * The LRU stack of lines, each once; a steady loop begins with what the round before has left.
+   * @param {number} step
+   */
   lineStack(step, alive, sink) {
     const { graph, arena } = this;
     const { pieces, items } = this.cutPieces(),
@@ -372,7 +431,11 @@ class Timeline {
     return uses;
   }
 
-  /** The first move after `step` that uses a value, or null. */
+  /**
+   * The first move after `step` that uses a value, or null.
+   * @param {number} value
+   * @param {number} step
+   */
   nextUse(value, step) {
     const list = this.uses()[value];
     let low = 0,

@@ -1,0 +1,279 @@
+// What the page is given and what its scripts hand one another. The data are the dataclasses of page_data.py, field by field:
+// tests/show/test_script_types.py holds the two together. `make scripts` checks the scripts against this file.
+
+declare const d3: any; // vendored as published, without types
+declare const Plot: any;
+declare const dagre: any;
+
+interface RowsData {
+  start: number[];
+  items: number[];
+}
+
+interface GraphData {
+  name: string;
+  unit: string;
+  energy_unit: string;
+  tensor_name: string[];
+  tensor_size: number[];
+  tensor_kind: string[];
+  tensor_origin: string[];
+  tensor_overwrites: (string | null)[];
+  storage: number[];
+  op_name: string[];
+  op_origin: string[];
+  op_sources: Record<string, string[]>;
+  axes: string[];
+  op_tile: number[][];
+  op_cost: number[];
+  op_once: boolean[];
+  value_tensor: number[];
+  value_version: number[];
+  value_maker: number[];
+  value_destroyer: number[];
+  value_survives: boolean[];
+  reads: RowsData;
+  writes: RowsData;
+  destroys: RowsData;
+  readers: RowsData;
+}
+
+/** A graph as the scripts use it: `effects` has put these in. */
+interface Graph extends GraphData {
+  effects: Effects;
+  value_size: number[];
+  op_in_place: boolean[];
+}
+
+interface Effects {
+  reads: number[][];
+  writes: number[][];
+  destroys: number[][];
+  readers: number[][];
+}
+
+interface JudgementData {
+  legal: boolean;
+  energy: number;
+  error: string | null;
+  move: number | null;
+  peak: number[];
+  levels: number[];
+  tensors: number[];
+  ops: number[];
+  kinds: number[];
+  steps: number[];
+}
+
+/** What the page's own rules say of moves. */
+interface Judgement extends JudgementData {
+  spent: number[];
+  served: number[];
+  played: number;
+}
+
+interface ClaimData {
+  energy: number | null;
+  bound: number | null;
+  status: string | null;
+  proof: string;
+  unverified: string[];
+  void: string[];
+}
+
+interface ProofNote {
+  words: string;
+  scope: string;
+  page: string;
+}
+
+interface SavingStep {
+  name: string;
+  words: string;
+  energy: number | null;
+  levels: number[];
+}
+
+interface Knee {
+  size: number;
+  saved: number;
+  tensor: string;
+  op: string;
+  write: boolean;
+}
+
+interface StepReuse {
+  line: number;
+  accesses: number;
+  cold: number;
+  mean: number;
+  distance: number[];
+  weight: number[];
+  reach: number[];
+  knees: Knee[];
+  opt_size: number[];
+  opt_misses: number[];
+}
+
+interface MachineLevel {
+  name: string;
+  capacity?: number | null;
+  read: number;
+  write: number;
+}
+
+interface Machine {
+  name: string;
+  level: MachineLevel[];
+  management?: string;
+  operands?: string;
+  allocator?: string;
+  line?: number;
+}
+
+interface Moves {
+  kind: number[];
+  subject: number[];
+  level: number[];
+  to: number[];
+}
+
+interface PlanData extends Moves {
+  name: string;
+  graph: number;
+  machine: Machine;
+  capacity: number[];
+  steady: boolean;
+  baseline: boolean;
+  bound: number | null;
+  gap: number | null;
+  status: string | null;
+  proof: ProofNote | null;
+  claims: ClaimData;
+  source: string | null;
+  program_order: number | null;
+  savings: SavingStep[];
+  start: number[];
+  judgement: JudgementData;
+  reuse: StepReuse | null;
+}
+
+interface Mark {
+  name: string;
+  energy: number;
+  legal: boolean;
+}
+
+interface CapacityCurve {
+  plan: string;
+  level: number;
+  rule: string;
+  own: number;
+  capacity: number[];
+  energy: number[];
+}
+
+interface Landscape {
+  rule: string;
+  orders: string | null;
+  complete: boolean;
+  seen: number;
+  misfits: number;
+  low: number;
+  high: number;
+  counts: number[];
+  marks: Mark[];
+  curves: CapacityCurve[];
+}
+
+interface ReportData {
+  title: string;
+  version: string;
+  graphs: Graph[];
+  plans: PlanData[];
+  landscape: Landscape | null;
+}
+
+/** The levels and prices that moves are played with. */
+interface Arena {
+  names: string[];
+  capacity: number[];
+  read: number[];
+  write: number[];
+  management: string;
+  fastestOnly: boolean;
+  allocator: string;
+  line: number;
+  steady: boolean;
+  start: number[];
+}
+
+/** Units per level of every value, null where it is nowhere; with what a cache holds in all, or the levels as bits. */
+type Places = (number[] | null)[] & { used?: number[]; bits?: Int32Array };
+
+interface Touch {
+  value: number;
+  tensor: number;
+  root: number;
+  write: boolean;
+  step: number;
+  fresh: boolean;
+  address: number;
+  last: boolean;
+  lines: number;
+  units: number;
+}
+
+/** Part of a touch; any two are equal or share no line. */
+interface Piece {
+  item: number;
+  lines: number;
+  units: number;
+  touch: Touch;
+}
+
+interface Life {
+  value: number;
+  level: number | null;
+  from: number;
+  to: number;
+  low?: number;
+}
+
+interface Lane {
+  name: string;
+  axes: string[];
+  tiles: number[];
+  ops: number[];
+  count: number;
+  single?: boolean;
+  copy?: string;
+  height?: number;
+  y?: number;
+}
+
+interface Lanes {
+  lanes: Lane[];
+  laneOf: Int32Array;
+  placeOf: Int32Array;
+}
+
+/** What a picture of the player shows: the state after `step` moves, with the move at index `move` marked. */
+interface Shown {
+  timeline: Timeline;
+  step: number;
+  move: number;
+  illegal: boolean;
+}
+
+/** What canvas and SVG have in common. */
+type Pen = CanvasRenderingContext2D | SvgPen;
+
+interface Figures {
+  columns: string[];
+  rows: () => (string | number)[][];
+}
+
+interface Window {
+  pebbler: Record<string, unknown>;
+}

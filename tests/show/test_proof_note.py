@@ -1,0 +1,58 @@
+"""Proofs for readers: every method's words lead to a page that exists."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pebbler import machine, solve_chain
+from pebbler.show.report.proof_note import proof_note
+from pebbler.solver import solve
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("graph", "levels", "page"),
+    [
+        ("mlp:n=4,hidden=16", "notes", "tiling.md"),
+        ("note-mlp", "notes-recency", "tiling.md"),
+        ("chain:length=4", "red-blue", "chains.md"),
+        ("note-mlp", "notes-explicit", "tiling.md"),
+    ],
+)
+def test_what_solvers_prove_is_explained_on_the_page_of_its_method(graph: str, levels: str, page: str) -> None:
+    plan = solve(graph, machine(levels), time_limit=3)
+    found = proof_note(plan.proof)
+    assert found is not None
+    assert found.words[0].isupper()
+    assert found.page == page, plan.proof
+    assert (ROOT / "docs" / found.page).exists()
+
+
+def test_other_words_lead_to_the_page_on_bounds_for_all_games() -> None:
+    found = proof_note("smallest estimate among the game states still open")
+    assert found is not None
+    assert (found.page, found.words) == ("exact.md", "Smallest estimate among the game states still open.")
+
+
+def test_a_page_that_a_proof_names_itself_is_the_one_that_is_shown() -> None:
+    found = proof_note(solve_chain(30, red=4).proof)
+    assert found is not None
+    assert found.page == "chains.md"
+    assert "docs/" not in found.words
+
+
+def test_every_page_that_a_proof_in_the_solver_names_is_known() -> None:
+    named = set()
+    for path in (ROOT / "src/pebbler/solver").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md)"):
+                named.add(node.value)
+    assert named
+    for proof in named:
+        found = proof_note(proof)
+        assert found is not None
+        assert found.page in proof
