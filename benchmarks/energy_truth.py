@@ -280,7 +280,7 @@ def measure_models(options: argparse.Namespace, device: str, meter: EnergyMeter)
     ends = time.perf_counter() + options.limit
     name = torch.cuda.get_device_name() if device != "cpu" else "CPU"
     known: dict[str, Any] = {
-        "device": name, "torch": torch.__version__, "simulated": options.simulated_watts is not None, "rows": [], "ops": {},
+        "device": name, "torch": str(torch.__version__), "simulated": options.simulated_watts is not None, "rows": [], "ops": {},
     }  # fmt: skip
     columns = " ".join(f"{word:>9s}" for word in ("pred. J", "J", "pred. ms", "ms", "W"))
     if options.turn is None:
