@@ -29,7 +29,7 @@ def test_every_builtin_machine_loads_and_cites_its_figures(name):
     assert shown.about
     text = machine_text(name)
     assert text.startswith("#")
-    assert any(word in text for word in ("ISSCC", "data sheet", "Measured", "note 00"))
+    assert any(word in text for word in ("ISSCC", "data sheet", "Measured", "note 00", "puzzle", "metric"))
 
 
 def test_the_machines_of_the_notes():

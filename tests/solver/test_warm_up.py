@@ -11,7 +11,7 @@ import pebbler as pb
 from pebbler.game.machine import builtin_machines
 from pebbler.solver import problem, solve_search, warm_up
 from pebbler.solver.problem import Problem
-from pebbler.workloads import chain, mlp
+from pebbler.workloads import chain, matmul, mlp
 
 PARTS = dict(warm_up.PARTS)
 
@@ -99,7 +99,7 @@ def test_every_part_is_dealt_out_once(parts, cores):
 @pytest.mark.parametrize("name", builtin_machines())
 def test_every_machine_has_its_parts(name):
     machine = pb.machine(name)
-    graph = chain(5) if machine.unit == "pebble" else mlp(n=2, hidden=4)
+    graph = {"pebble": chain(5), "element": matmul(1, 2, 2)}.get(machine.unit, mlp(n=2, hidden=4))
     assert "play" in warm_up.needed(Problem.of(graph, machine))
 
 
@@ -112,7 +112,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.solver import new_search, warm_up
 from pebbler.solver.methods import run
 from pebbler.solver.problem import Problem
-from pebbler.workloads import chain, deep_mlp, mlp, note_mlp
+from pebbler.workloads import chain, deep_mlp, matmul, mlp, note_mlp
 
 ONE = Machine("one", "pebble", (Level("fast", 0, 0, capacity=6),))
 TWO = Machine("two", "float32", (Level("fast", 1, 1, capacity=200), Level("slow", 9, 9)), operands="fastest")
@@ -129,6 +129,7 @@ CASES = [
     (chain(3_000), ONE, "auto"),
     (deep_mlp(n=2, hidden=4, layers=8), "notes", "none"),
     (chain(1_200), ANY, "auto"),
+    (matmul(2, 2, 2), "grid", "auto"),
 ]
 
 
@@ -153,7 +154,7 @@ print({name: signatures for name, signatures in kernels().items() if signatures 
 """
 
 
-@pytest.mark.parametrize("case", range(11))
+@pytest.mark.parametrize("case", range(12))
 def test_a_search_calls_no_kernel_that_was_not_compiled_before_its_clock(case):
     done = subprocess.run([sys.executable, "-c", CALLS, str(case)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

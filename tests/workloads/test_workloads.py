@@ -67,7 +67,9 @@ def test_specs():
     assert get("mlp:hidden=4, n=3") == mlp(n=3, hidden=4)
     assert get("mlp") == mlp()
     assert get("note-mlp") == note_mlp()
-    assert {usage.partition(":")[0] for usage in catalogue()} == {"attention", "chain", "deep-mlp", "mlp", "note-mlp"}
+    assert {usage.partition(":")[0] for usage in catalogue()} == {
+        "attention", "chain", "deep-mlp", "matmul", "mlp", "note-mlp",
+    }  # fmt: skip
     for usage in catalogue():
         assert get(usage.partition("[")[0]).ops
 
@@ -78,7 +80,7 @@ def test_specs():
         ("mpl", r"no built-in workload mpl \(did you mean mlp"),
         (
             "zzz",
-            r"no built-in workload zzz \(known: attention, chain, deep-mlp, mlp, note-mlp\); and there is no file zzz",
+            r"no built-in workload zzz \(known: attention, chain, deep-mlp, matmul, mlp, note-mlp\); and there is no file zzz",
         ),
         ("mlp:m=3", "'?m=3'? is no parameter; it is called as mlp:n=20,hidden=1000"),
         ("mlp:n", "n is no parameter"),

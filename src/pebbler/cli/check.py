@@ -25,9 +25,17 @@ def check(
     ignore_war: Annotated[
         bool, typer.Option("--ignore-war", help="Let updates overwrite what is still to be read, as the notes did.")
     ] = False,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a program (.ir): the product's sizes m,n,k, where they do not follow.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say whether a plan is legal, what it costs and where, and what of its claims holds.
+
+    A file that ends in .ir is a program on numbered cells: it is run on random matrices, and priced if it computes their product.
 
     Nothing in the file is believed: the referee finds the energy, and bounds that are quick to prove are proven again.
 
@@ -42,6 +50,13 @@ def check(
     from pebbler.run.numbers import verify
     from pebbler.solver.assessment import assess
 
+    if plan.suffix.lower() == ".ir":
+        from pebbler.cli.program import check_program
+
+        check_program(plan, size, json)
+        return
+    if size is not None:
+        raise InputError("--size is for programs: files that end in .ir")
     loaded = Plan.load("/dev/stdin" if str(plan) == "-" else plan)
     try:
         judgement = referee.check(loaded, ignore_war=ignore_war)

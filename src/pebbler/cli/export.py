@@ -15,24 +15,51 @@ __all__ = ["export"]
 def export(
     plan: PlanFile,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option("--output", "-o", help="A trace (.json) or a table (.csv, .parquet).", show_default=False),
-    ],
+    ] = None,
+    ir: Annotated[
+        Path | None,
+        typer.Option("--ir", help="A program on numbered cells, of single elements (text).", show_default=False),
+    ] = None,
     table: Annotated[str, typer.Option(help="Which table: moves, tensors, ops or levels.")] = "moves",
     clock: Annotated[str, typer.Option(help="Time in a trace: move, or energy.")] = "move",
     json: Json = False,
 ) -> None:
-    """Write a plan as a trace for Perfetto or chrome://tracing, or one of its tables.
+    """Write a plan as a trace for Perfetto or chrome://tracing, as one of its tables, or as a program on numbered cells.
 
     Example: pebbler export plan.json -o plan.trace.json
     """
     from pebbler.cli.output import emit_json, tell
+    from pebbler.errors import InputError
     from pebbler.files import require_writable
     from pebbler.show.export import export as write
 
-    require_writable(output)
-    write(plan, output, table=table, clock=clock)  # type: ignore[arg-type]
+    if output is None and ir is None:
+        raise InputError("say what to write: -o FILE for a trace or a table, --ir FILE for a program")
+    files = [path for path in (output, ir) if path is not None]
+    for path in files:
+        require_writable(path)
+    if output is not None:
+        write(plan, output, table=table, clock=clock)  # type: ignore[arg-type]
+    if ir is not None:
+        _write_program(plan, ir)
     if json:
-        emit_json({"file": str(output)})
-    else:
-        tell(f"wrote {output}" + (": open it at ui.perfetto.dev" if output.suffix.lower() == ".json" else ""))
+        emit_json({"file": str(files[0])} if len(files) == 1 else {"file": str(output), "ir": str(ir)})
+        return
+    for path in files:
+        tell(f"wrote {path}" + (": open it at ui.perfetto.dev" if path.suffix.lower() == ".json" else ""))
+
+
+def _write_program(plan: Path, path: Path) -> None:
+    from pebbler.errors import InputError
+    from pebbler.files import write_bytes
+    from pebbler.game.plan import Plan
+    from pebbler.run.cell_writer import cell_program
+
+    loaded = Plan.load("/dev/stdin" if str(plan) == "-" else plan)
+    try:
+        program = cell_program(loaded)
+    except InputError as error:
+        raise InputError(f"{plan}: {error}") from None
+    write_bytes(path, program.text().encode())

@@ -45,6 +45,9 @@ class SolveOptions:
     time_limit: Annotated[float, typer.Option(help="Seconds; 0 returns program order.")] = 30.0
     threads: Annotated[int | None, typer.Option(help="Cores to use; all by default.", show_default=False)] = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan, unless time cuts it off.")] = 0
+    resume: Annotated[
+        Path | None, typer.Option(help="A plan of the same problem to go on from (JSON).", show_default=False)
+    ] = None
 
 
 @grouped

@@ -61,7 +61,7 @@ class AxisCut:
             size = tensor.size // self.cuts[-1][1] * (stop - start)
             overwrites = None if tensor.overwrites is None else self.piece(tensor.overwrites, i)
             meta = tensor.meta | self._tile_meta(tensor, i)
-            pieces.append(Tensor(self.piece(tensor.name, i), size, tensor.kind, axes, overwrites, meta))
+            pieces.append(Tensor(self.piece(tensor.name, i), size, tensor.kind, axes, overwrites, tensor.start, meta))
         return pieces
 
     def cut_op(self, op: Op, backwards: bool = False) -> list[Op]:

@@ -42,6 +42,7 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     kind: Kind
     axes: tuple[tuple[Name, Annotated[int, msgspec.Meta(ge=1)]], ...] | None = None
     overwrites: Name | None = None
+    start: Literal["free"] | None = None  # the plan chooses where it is at the start
     meta: dict[str, Any] = {}
 
 
@@ -120,11 +121,15 @@ class Graph(RichRepr):
         *,
         axes: Sequence[tuple[str, int]] | None = None,
         overwrites: str | None = None,
+        start: Literal["free"] | None = None,
         meta: dict[str, Any] | None = None,
     ) -> Self:
-        """Declare a tensor and return the graph; `size` is in the graph's unit."""
-        fields = {"name": name, "size": size, "kind": kind, "axes": axes, "overwrites": overwrites, "meta": meta or {}}
-        self._add_tensor(_convert(fields, Tensor, "tensor"))
+        """Declare a tensor and return the graph; `size` is in the graph's unit.
+
+        An input or param with `start="free"` begins wherever the plan says, at no price; others begin in the slowest level.
+        """
+        fields = {"name": name, "size": size, "kind": kind, "axes": axes, "overwrites": overwrites, "start": start}
+        self._add_tensor(_convert(fields | {"meta": meta or {}}, Tensor, "tensor"))
         return self
 
     def op(
@@ -153,6 +158,8 @@ class Graph(RichRepr):
             wrong = f"the name is taken by tensors[{self._tensor_index[tensor.name]}]"
         elif not tensor.name.isascii() and _has_surrogate(tensor.name):
             wrong = "the name is not valid Unicode"
+        elif tensor.start is not None and tensor.kind not in ("input", "param"):
+            wrong = f"only inputs and params exist at the start, so a {tensor.kind} has no start"
         elif tensor.axes is not None:
             product = math.prod(extent for _, extent in tensor.axes)
             if product != tensor.size:

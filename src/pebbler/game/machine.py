@@ -46,6 +46,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     level: tuple[Level, ...]
     management: Literal["explicit", "lru", "recency"] = "explicit"
     operands: Literal["fastest", "any"] = "fastest"
+    results: Literal["apart", "over"] = (
+        "apart"  # over: a result may take the room of operands that are dropped right after
+    )
     allocator: Literal["own", "reuse"] = "reuse"
     line: Annotated[int, msgspec.Meta(ge=1)] = 1
     prices: Literal["pJ", "ns"] = "pJ"
@@ -74,6 +77,8 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
                 raise InputError(f"{here}: only the last level may be unbounded; give it a capacity")
             if level.capacity is not None and last and len(self.level) > 1:
                 raise InputError(f"{here}: the last of several levels is unbounded; leave out its capacity")
+        if self.results == "over" and (self.management != "explicit" or self.operands != "any"):
+            raise InputError(f"{place}: results 'over' is for management 'explicit' and operands 'any'")
         if self.management != "explicit" and self.level[-1].capacity is not None:
             raise InputError(f"{place}: management {self.management!r} needs an unbounded last level")
 

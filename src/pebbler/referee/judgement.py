@@ -147,6 +147,7 @@ def _explicit_game(
         read_price=pricing.prices(machine, "read"),
         write_price=pricing.prices(machine, "write"),
         fastest_only=machine.operands == "fastest",
+        over=machine.results == "over",
         tensor=flow.value_tensor,
         size=flow.value_size,
         maker=flow.value_maker,
@@ -179,7 +180,8 @@ def _place_start(plan: Plan) -> tuple[npt.NDArray[np.int64], str | None]:
     error = None
     for tensor, levels in plan.start_levels().items():
         mask[flow.start_value[tensor]] = sum(1 << level for level in levels)
-        if plan.steady and plan.graph.tensors[tensor].kind == "input" and levels != [slowest]:
+        arrives = plan.graph.tensors[tensor].kind == "input" and plan.graph.tensors[tensor].start is None
+        if plan.steady and arrives and levels != [slowest]:
             name, level = quoted(flow.tensor_names[tensor]), quoted(plan.machine.names[slowest])
             error = error or f"start: in a steady plan input {name} arrives in {level}, and only there"
     return mask, error

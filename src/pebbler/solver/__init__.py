@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pebbler.game.machine import Machine
     from pebbler.game.plan import Plan
     from pebbler.solver.capacity import LeastMemory
-    from pebbler.solver.problem import Search, Start
+    from pebbler.solver.problem import Problem, Search, Start
 
 __all__ = ["Tile", "find_least_capacity", "finish", "new_search", "solve", "solve_search"]
 
@@ -33,6 +33,7 @@ def solve(
     threads: int | None = None,
     seed: int = 0,
     quick: bool = False,
+    resume: Plan | str | Path | None = None,
     report: Callable[[Search], None] | None = None,
 ) -> Plan:
     """Return the cheapest plan found, with its energy, a lower bound, and a status that says what is proven.
@@ -46,7 +47,7 @@ def solve(
     same call gives the same plan unless time cut it off, and then `plan.meta["cut_off"]` says so. `report` is called with the
     running search whenever the best plan or the bound improves; without one, a notebook shows a line under the cell. `quick`
     stops the search for tilings after a small, fixed amount of work, so that it ends within seconds and yet gives the same plan
-    every time.
+    every time. `resume` is a plan of the same problem, or its file, to go on from: the answer is never worse.
 
     >>> plan = solve("chain:length=10", start={"N0": "fast"})
     >>> plan.energy, plan.status
@@ -55,7 +56,7 @@ def solve(
     from pebbler.solver.notebook_progress import NotebookLine
 
     line = NotebookLine.wanted() if report is None else None
-    search = solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report or line, quick)
+    search = solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report or line, quick, resume)
     if line is not None:
         line.show(search)
     return finish(search)
@@ -72,11 +73,12 @@ def solve_search(
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
     quick: bool = False,
+    resume: Plan | str | Path | None = None,
 ) -> Search:
     """Return the finished search behind `solve`, for callers that want more than the plan."""
     from pebbler.solver.methods import run
 
-    search = new_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick)
+    search = new_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick, resume)
     run(search, tile)
     return search
 
@@ -92,6 +94,7 @@ def new_search(
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
     quick: bool = False,
+    resume: Plan | str | Path | None = None,
 ) -> Search:
     """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
     from pebbler.solver.problem import Problem, Search
@@ -105,9 +108,37 @@ def new_search(
     problem = Problem.of(graph, machine, steady=steady, start=start, seed=seed, threads=threads)
     if time_limit != 0:
         warm_up(needed(problem, tile))
+    known = None if resume is None else _resumed(problem, resume)
     search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
     search.quick = quick
+    search.offer_plan(known)
     return search
+
+
+def _resumed(problem: Problem, resume: Plan | str | Path) -> Plan:
+    """Return a plan to go on from, if it is a legal one of this very problem."""
+    from pebbler.game.plan import Plan
+    from pebbler.referee.judgement import check
+
+    place = "resume" if isinstance(resume, Plan) else f"{resume}"
+    plan = resume if isinstance(resume, Plan) else Plan.load(resume)
+    wanted = problem.plan([])
+    if (plan.graph if plan.source is None else plan.source) != problem.graph:
+        raise InputError(
+            f"{place}: is a plan of another graph, {quoted(plan.graph.name)}; expected {quoted(problem.graph.name)}"
+        )
+    if plan.machine.in_unit(plan.graph.unit) != problem.machine:
+        raise InputError(f"{place}: is a plan for another machine than {quoted(problem.machine.name)}")
+    if bool(plan.steady) != problem.steady:
+        raise InputError(f"{place}: its plan is {'steady' if plan.steady else 'one step'}; the problem is not")
+    free = {problem.graph.tensor_names[tensor] for tensor, where in problem.start_choices().items() if where is None}
+    fixed = {name: where for name, where in plan.start.items() if name not in free}
+    if plan.source is None and problem.plan([], fixed).start_levels() != wanted.start_levels():
+        raise InputError(f"{place}: its plan starts from other levels than the problem")
+    judgement = check(plan)
+    if not judgement.legal:
+        raise InputError(f"{place}: an illegal plan: {judgement.error}")
+    return plan
 
 
 def finish(search: Search) -> Plan:

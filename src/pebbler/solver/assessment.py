@@ -163,7 +163,7 @@ def _bound_tilings(search: Search, plan: Plan) -> None:
     problem = search.problem
     if plan.source is not None and form_of(plan.graph, plan.source):
         problem = replace(problem, graph=plan.source, start=_start_of_source(plan))
-    if len(problem.graph.ops) <= _MOST_OPS:
+    if len(problem.graph.ops) <= _MOST_OPS and problem.plain:
         found = tiled_bound(problem, seconds_left=lambda: search.remaining - 0.5 * SECONDS)
         search.raise_bound(found.energy, found.proof)
 

@@ -72,6 +72,8 @@ def can_tile(problem: Problem, tile: str) -> bool:
 
     if tile == "none" or problem.machine.management == "recency" or is_large(problem) or is_large_cache(problem):
         return False
+    if not problem.plain:
+        return False
     space = TransformSpace(problem.graph)
     return bool(space.axes or space.temps)
 
@@ -117,6 +119,9 @@ def _run_explicit(search: Search, tile: str) -> None:
     from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
+    if not problem.plain:
+        _run_layouts(search, tile)
+        return
     if not can_tile(problem, tile):
         if not is_large(problem):
             require_capacity(problem)
@@ -200,6 +205,24 @@ def _run_as_it_is(search: Search) -> None:
         end = search.elapsed + 0.1 * search.remaining
         offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
         solve_pebbles(search, _ALL_PEBBLES)
+
+
+def _run_layouts(search: Search, tile: str) -> None:
+    """Solve an explicit game whose starts or results are freer than usual."""
+    from pebbler.solver.layout import can_lay_out, layout_bounds, solve_layout
+    from pebbler.solver.paging import solve_paging
+
+    _offer_program_order(search)
+    search.as_it_is = True  # other orders of the terms of a sum cost whole numbers as well
+    if search.time_limit == 0:
+        search.cut_off = True
+    elif can_lay_out(search.problem):
+        solve_layout(search, any_sums=tile != "none")
+    else:
+        for bound in layout_bounds(search.problem, any_sums=False):
+            search.raise_bound(bound.value, bound.proof)
+        if not search.done:
+            solve_paging(search)
 
 
 def _offer_program_order(search: Search) -> None:

@@ -69,7 +69,8 @@ class Problem:
         """Return the levels where each start value is, by tensor number; None where the solver chooses.
 
         Inputs of a steady step arrive in the slowest level, and only there. Its params start where the solver likes, as long as
-        they end there too; a machine of one level leaves no choice. Everything else starts where the problem says.
+        they end there too; a machine of one level leaves no choice. What has `start = "free"` starts where the solver likes.
+        Everything else starts where the problem says.
 
         >>> from pebbler import machine, workloads
         >>> Problem.of(workloads.note_mlp(), machine("notes-explicit"), steady=True).start_choices()
@@ -80,7 +81,21 @@ class Problem:
         for tensor in levels if self.steady else ():
             free = slowest > 0 and self.graph.tensors[tensor].kind == "param"
             levels[tensor] = None if free else [slowest]
+        for tensor in self.free_starts:
+            levels[tensor] = None
         return levels
+
+    @property
+    def free_starts(self) -> list[int]:
+        """The tensors that start where the plan says, by number; a machine of one level leaves no choice."""
+        if len(self.machine.level) == 1:
+            return []
+        return [number for number, tensor in enumerate(self.graph.tensors) if tensor.start == "free"]
+
+    @property
+    def plain(self) -> bool:
+        """Whether starts and results follow the common rules; some methods know no others."""
+        return not self.free_starts and self.machine.results == "apart"
 
     @property
     def looped_params(self) -> list[int]:

@@ -24,7 +24,7 @@ from pebbler.game.plan import Plan
 from pebbler.game.transform import tile as cut
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
-from pebbler.workloads import chain, mlp
+from pebbler.workloads import chain, matmul, mlp
 
 __all__ = ["PARTS", "needed", "warm_up"]
 
@@ -42,6 +42,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_caches import is_large_cache, reruns_pay
     from pebbler.solver.large_games import is_large
+    from pebbler.solver.layout import can_lay_out
     from pebbler.solver.methods import can_tile
     from pebbler.solver.tiling import MOST_EXACT
 
@@ -51,6 +52,8 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
         parts = {"play"} if is_large_cache(problem) else {"play", kind}
         parts |= {f"{kind}-orders"} if not tiled and ops <= MOST_EXACT else set()
         return _known(parts | ({f"{kind}-reruns"} if reruns_pay(problem, as_it_is=not tiled) else set()))
+    if not problem.plain:
+        return _known({"play", "layout"} if can_lay_out(problem) else {"play", "pages", "sequences", "prices"})
     found = None if tiled or problem.steady else as_chain(problem.graph, machine, problem.start)
     if found is not None and found[0].is_uniform:
         return _known({"chain", "play"})
@@ -228,6 +231,16 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
         paging.improve(paged, 1)
 
 
+def _layout() -> None:
+    import numpy as np
+
+    from pebbler.solver.layout.layout_search import Layout
+
+    problem = Problem.of(matmul(1, 1, 2), "grid")
+    Layout.of(problem, np.arange(len(problem.graph.ops)), rounds=2).improve(2, seed=0)
+    check(Plan.in_order(problem.graph, problem.machine))
+
+
 def _exact() -> None:
     from pebbler.solver.exact import solve_exact
     from pebbler.solver.problem import Search
@@ -306,6 +319,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "recency-reruns": (9.0, partial(_reruns, "recency")),
     "lru-orders": (6.0, partial(_orders, "lru")),
     "recency-orders": (5.0, partial(_orders, "recency")),
+    "layout": (7.0, _layout),
     "recompute": (4.0, _recompute),
     "chain": (3.0, _chain),
     "pebbles": (6.0, _pebbles),

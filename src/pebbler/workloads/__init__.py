@@ -17,13 +17,15 @@ from pebbler.game.plan import Plan
 from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
 from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp
+from pebbler.workloads.element_products import matmul
 
-__all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "load_subject", "mlp", "note_mlp"]
+__all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "load_subject", "matmul", "mlp", "note_mlp"]
 
 _MAKERS: dict[str, Callable[..., Graph]] = {
     "attention": attention,
     "chain": chain,
     "deep-mlp": deep_mlp,
+    "matmul": matmul,
     "mlp": mlp,
     "note-mlp": note_mlp,
 }

@@ -76,6 +76,13 @@ def _product(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Flo
     return contract(reads, axes)
 
 
+def _add(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
+    total: Floats = reads[0].along(axes)
+    for read in reads[1:]:
+        total = total + read.along(axes)
+    return total
+
+
 def _sgd(reads: Sequence[Named], axes: Axes, meta: Mapping[str, Any]) -> Floats:
     param, grad = (one.data for one in reads)
     result: Floats = param - float(meta["lr"]) * (grad + float(meta["wd"]) * param)
@@ -109,6 +116,7 @@ def _squared_error_grad(reads: Sequence[Named], axes: Axes, meta: Mapping[str, A
 _MALFORMED = (KeyError, TypeError, AttributeError)  # what a graph's `meta`, which may hold anything, can lead to
 Kernel = Callable[[Sequence[Named], Axes, Mapping[str, Any]], Floats]
 KERNELS: dict[str, Kernel] = {
+    "add": _add,
     "hinge": _hinge,
     "hinge_grad": _hinge_grad,
     "linear": _linear,

@@ -55,6 +55,7 @@ class ExplicitGame(NamedTuple):
     read_price: Array
     write_price: Array
     fastest_only: bool  # reads must be in the fastest level, and results go there
+    over: bool  # a result may take the room of what is dropped right after
     tensor: Array  # per value: the tensor it is a version of
     size: Array
     maker: Array  # per value: the op that makes it, -1: there at the start

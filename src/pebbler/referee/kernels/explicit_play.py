@@ -45,6 +45,7 @@ def _play(game, board, moves, books):  # type: ignore[no-untyped-def]
         books.peak[at] = board.used[at]
         if board.used[at] > game.capacity[at]:
             return OVERFLOW, -1, at, board.used[at], 0
+    crowded = -1  # the level whose result takes the room of what the next moves drop
     for i in range(len(moves.kind)):
         kind, subject, at = moves.kind[i], moves.subject[i], int(moves.level[i])
         if kind == 0:
@@ -66,6 +67,15 @@ def _play(game, board, moves, books):  # type: ignore[no-untyped-def]
             return reason, i, a, b, c
         books.by_kind[kind] += energy
         books.step_energy[i] = energy
+        if game.over and kind == 0:
+            crowded = at
+        if crowded >= 0:
+            if board.used[crowded] > game.capacity[crowded]:
+                if i + 1 < len(moves.kind) and moves.kind[i + 1] == 2:
+                    continue
+                return OVERFLOW, i, crowded, board.used[crowded], 0
+            books.peak[crowded] = max(books.peak[crowded], board.used[crowded])
+            crowded = -1
         if board.used[at] > game.capacity[at]:
             return OVERFLOW, i, at, board.used[at], 0
         books.peak[at] = max(books.peak[at], board.used[at])

@@ -88,6 +88,8 @@ def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
             if not read[value]:
                 continue
         elif maker == NONE:
+            if prices.start[value] is None:
+                continue  # it may start in any level, or in several
             price = _start(prices, value, level, size)
             if prices.fastest:
                 # What starts elsewhere is loaded anyway; it is paid for twice only if it was read before and will be again.

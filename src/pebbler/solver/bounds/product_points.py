@@ -27,6 +27,9 @@ class ProductPoints:
     sums: Ints
     unit: int  # the size of the smallest value that has to do with it
     apart: bool  # whether no product op adds anything itself
+    ops: Ints  # the ops that make products, and those that add on the way to a sum
+    makers: Ints  # the ops that make products, in program order
+    index: Ints  # their points: i, j and k of each, numbered from 0 in the order in which they come
 
     @classmethod
     def of(cls, flow: Dataflow) -> ProductPoints | None:
@@ -43,19 +46,20 @@ class ProductPoints:
         >>> found.count, len(found.left), len(found.right), len(found.sums)
         (4, 2, 2, 4)
         """
-        found, apart = _triples(flow)
+        found, apart, ops, makers = _triples(flow)
         if not len(found):
             return None
         left, right, sums = (np.unique(column) for column in found.T)
-        if np.intersect1d(left, right).size or not _distinct_points(found):
+        index = _points(found)
+        if np.intersect1d(left, right).size or index is None:
             return None
         involved = [value for value in range(flow.values) if flow.value_maker[value] != NONE]
         unit = int(flow.value_size[[*involved, *left.tolist(), *right.tolist()]].min())
-        return cls(len(found), left, right, sums, unit, apart) if unit else None
+        return cls(len(found), left, right, sums, unit, apart, ops, makers, index) if unit else None
 
 
-def _triples(flow: Dataflow) -> tuple[Ints, bool]:
-    """Return per product op the two values it reads and the value that its result is summed up to; whether none reads more."""
+def _triples(flow: Dataflow) -> tuple[Ints, bool, Ints, Ints]:
+    """Return per product op the two values it reads and its sum; whether none reads more; all ops involved; the product ops."""
     made = flow.value_maker != NONE
     reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
     writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
@@ -63,17 +67,21 @@ def _triples(flow: Dataflow) -> tuple[Ints, bool]:
     alone = [len(row) == 1 for row in writes]
     # A sum ends where a value is read by several ops, or by one that does something else with it.
     last = list(range(flow.values))
+    adding = set()
     for op in range(flow.ops - 1, -1, -1):
         for value in (value for value in reads[op] if made[value]):
             if len(flow.value_readers.row(value)) == 1 and alone[op] and len(given[op]) in (0, 2):
                 last[value] = last[writes[op][0]]
+                adding.add(op)
     ops = [op for op in range(flow.ops) if alone[op] and len(given[op]) == 2 and given[op][0] != given[op][1]]
     found = [(*given[op], last[writes[op][0]]) for op in ops]
-    return np.array(found, np.int64).reshape(-1, 3), all(len(reads[op]) == 2 for op in ops)
+    apart = all(len(reads[op]) == 2 for op in ops)
+    every = np.array(sorted(adding | set(ops)), np.int64)
+    return np.array(found, np.int64).reshape(-1, 3), apart, every, np.array(ops, np.int64)
 
 
-def _distinct_points(triples: Ints) -> bool:
-    """Return whether indices can be given to all values so that no two product ops have the same three."""
+def _points(triples: Ints) -> Ints | None:
+    """Return i, j and k of all product ops; None if two have the same three, whatever indices are given to the values."""
     # The two indices of each value are nodes; a product joins those that it has in common.
     leader = np.arange(2 * (int(triples.max()) + 1))
 
@@ -86,5 +94,9 @@ def _distinct_points(triples: Ints) -> bool:
     for left, right, total in triples.tolist():
         for one, other in ((2 * left, 2 * total), (2 * left + 1, 2 * right), (2 * right + 1, 2 * total + 1)):
             leader[find(one)] = find(other)
-    points = {(find(2 * left), find(2 * left + 1), find(2 * right + 1)) for left, right, _ in triples.tolist()}
-    return len(points) == len(triples)
+    points = [(find(2 * left), find(2 * right + 1), find(2 * left + 1)) for left, right, _ in triples.tolist()]
+    if len(set(points)) < len(points):
+        return None
+    known: list[dict[int, int]] = [{}, {}, {}]
+    numbered = [[names.setdefault(one, len(names)) for one, names in zip(row, known, strict=True)] for row in points]
+    return np.array(numbered, np.int64)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from pebbler.arrays import Ints
+from pebbler.game.dataflow import Dataflow
 from pebbler.referee import pricing
 from pebbler.solver.bounds.product_points import ProductPoints
 from pebbler.solver.problem import Problem
@@ -184,10 +185,22 @@ def _outside(problem: Problem, points: ProductPoints, inside: _Inside) -> int:
     found = unit * least_outside_reads(form, room, min(room, at_start))
     if by_copies:
         return found
-    # Of what one op reads, no more than the room is inside.
-    pairs = np.unique(np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start)) * flow.values + flow.op_reads.items)
+    # Of what one op reads, no more than the room is inside. Of ops that have no part in the products, what is no matrix
+    # element comes on top.
+    op = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+    apart = ~np.isin(op, points.ops) & ~np.isin(flow.op_reads.items, np.concatenate([points.left, points.right]))
+    every, others = (
+        int(np.maximum(0, _units_read(flow, op[some], flow.op_reads.items[some]) - inside.room).sum())
+        for some in (np.ones(len(op), np.bool_), apart)
+    )
+    return max(found + others, every)
+
+
+def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
+    """Return how many units each op reads of these values, each value once."""
+    pairs = np.unique(op * flow.values + value)
     units = np.bincount(pairs // flow.values, flow.value_size[pairs % flow.values].astype(np.float64), flow.ops)
-    return max(found, int(np.maximum(0, units - inside.room).sum()))
+    return units.astype(np.int64)
 
 
 def _lasts(problem: Problem, value: int) -> bool:

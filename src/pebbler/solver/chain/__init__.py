@@ -154,7 +154,7 @@ def _proves(bound: float, energy: float) -> bool:
 def solve_chain_problem(search: Search) -> bool:
     """Solve a problem whose graph is a chain; return False, having done nothing, if it is not one."""
     problem = search.problem
-    if problem.steady:
+    if problem.steady or not problem.plain:
         return False
     found = as_chain(problem.graph, problem.machine, problem.start)
     if found is None:

@@ -36,7 +36,7 @@ def fits_exact(problem: Problem) -> bool:
     flow, levels = problem.graph.dataflow, len(problem.machine.level)
     params = len(problem.looped_params)
     explicit = problem.machine.management == "explicit"
-    return explicit and flow.ops <= 30 and flow.values <= 62 and params * levels <= 62
+    return explicit and problem.plain and flow.ops <= 30 and flow.values <= 62 and params * levels <= 62
 
 
 def solve_exact(search: Search, max_states: int = 3_000_000) -> None:

@@ -49,6 +49,8 @@ def pebble_rules(problem: Problem) -> PebbleRules | None:
     flow, machine = problem.graph.dataflow, problem.machine
     if machine.management != "explicit" or machine.operands != "fastest" or len(machine.level) != 2 or problem.steady:
         return None
+    if not problem.plain:
+        return None
     fast, slow = machine.level
     if fast.capacity is None or slow.capacity is not None or not 0 < flow.ops <= WORD or len(flow.destroyed_values()):
         return None

@@ -107,6 +107,10 @@ class _Runtime:
                     home = min(slowest, self._first_with_room(self.room[self.storage[value]]))
                 levels, self.homes[self.storage[value]] = [home], home
                 self.start[self.flow.tensor_names[tensor]] = self.names[home]
+            elif levels is None:  # free: as near as there is room, one tensor after the other
+                near = problem.machine.operands == "any"
+                levels = [min(slowest, self._first_with_room(self.sizes[value])) if near else slowest]
+                self.start[self.flow.tensor_names[tensor]] = self.names[levels[0]]
             elif problem.steady:
                 self.start.pop(self.flow.tensor_names[tensor], None)  # an input: it is in the slowest level only
             for level in levels or ():

@@ -146,6 +146,7 @@ class PagingSolver:
         """Whether a bound for this sequence holds for every plan."""
         return (
             len(self.problem.machine.level) == 2
+            and self.problem.plain
             and copies_are_direct(self.paging.arrays)
             and order_is_forced(self.problem.graph)
             and recomputation_never_pays(self.problem)

@@ -1,0 +1,1 @@
+"""Compiled kernels of the layout of a fixed order."""

@@ -1,0 +1,116 @@
+"""Layouts that fit: values routed one after the other into the room that is left, and some of them taken out and routed anew."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pebbler.compiled import inner_kernel, kernel
+from pebbler.solver.layout.kernels.value_route import cost_of, place, route
+
+__all__ = ["fill", "reroute", "take_all"]
+
+_SHARE = 0.7  # of the values of a window that are taken out together
+_MOST = 256  # values taken out at once
+
+
+@kernel
+def fill(arrays, scratch, room, toll, rate, routes, order):  # type: ignore[no-untyped-def]
+    """Route all values in this order; return what they cost, a negative number if one finds no room."""
+    total = 0.0
+    for value in order:
+        if not route(arrays, scratch, room, toll, rate, routes, value):
+            return -1.0
+        place(arrays, scratch, room, routes, value, 1)
+        total += routes.cost[value]
+    return total
+
+
+@kernel
+def reroute(arrays, scratch, room, toll, routes, rounds, hot, cold, window, seed):  # type: ignore[no-untyped-def]
+    """Take out the values of a few neighbouring ops and route them anew, in random order, again and again.
+
+    Keeps a worse layout now and then, less often as the heat falls from `hot` to `cold`. Ends with the best layout in `routes` (and
+    no longer in `room`) and returns what it costs.
+    """
+    np.random.seed(seed)
+    positions = len(arrays.touch_start) - 1
+    total = 0.0
+    for value in range(len(arrays.size)):
+        routes.cost[value] = cost_of(arrays, routes, value)
+        total += routes.cost[value]
+    best, near, far = total, routes.near.copy(), routes.far.copy()
+    marked = np.zeros(len(arrays.size), np.bool_)
+    chosen = np.empty(_MOST, np.int64)
+    kept = np.empty((2, len(routes.near)), routes.near.dtype)
+    for number in range(rounds):
+        heat = hot * (cold / hot) ** (number / rounds)
+        count = _choose(arrays, window, positions, marked, chosen)
+        before = 0.0
+        for i in range(count):
+            before += routes.cost[chosen[i]]
+            place(arrays, scratch, room, routes, chosen[i], -1)
+            _keep(arrays, routes, chosen[i], kept, True)
+        limit = before - heat * math.log(1.0 - np.random.random()) + 1e-9
+        after, done = 0.0, 0
+        while done < count and after <= limit:
+            if not route(arrays, scratch, room, toll, 0.0, routes, chosen[done]):
+                after = limit + 1.0
+                break
+            place(arrays, scratch, room, routes, chosen[done], 1)
+            after += routes.cost[chosen[done]]
+            done += 1
+        if after <= limit:
+            total += after - before
+            if total < best - 1e-9:
+                best = total
+                near[:], far[:] = routes.near, routes.far
+            continue
+        for i in range(done):
+            place(arrays, scratch, room, routes, chosen[i], -1)
+        for i in range(count):
+            _keep(arrays, routes, chosen[i], kept, False)
+            routes.cost[chosen[i]] = cost_of(arrays, routes, chosen[i])
+            place(arrays, scratch, room, routes, chosen[i], 1)
+    routes.near[:], routes.far[:] = near, far
+    return best
+
+
+@inner_kernel
+def _choose(arrays, window, positions, marked, chosen):  # type: ignore[no-untyped-def]
+    """Choose values that neighbouring ops read or make, in random order; return how many."""
+    first = np.random.randint(positions)
+    last = min(positions, first + 1 + np.random.randint(window))
+    count = 0
+    for i in range(arrays.touch_start[first], arrays.touch_start[last]):
+        value = arrays.touch[i]
+        if not marked[value] and count < _MOST and np.random.random() < _SHARE:
+            marked[value] = True
+            chosen[count] = value
+            count += 1
+    for i in range(count):
+        marked[chosen[i]] = False
+    for i in range(count - 1, 0, -1):
+        other = np.random.randint(i + 1)
+        chosen[i], chosen[other] = chosen[other], chosen[i]
+    return count
+
+
+@inner_kernel
+def _keep(arrays, routes, value, kept, away):  # type: ignore[no-untyped-def]
+    """Put a route away, or bring it back."""
+    low = arrays.parts * arrays.use_start[value] + value
+    high = arrays.parts * arrays.use_start[value + 1] + value + 1
+    for k in range(low, high):
+        if away:
+            kept[0, k], kept[1, k] = routes.near[k], routes.far[k]
+        else:
+            routes.near[k], routes.far[k] = kept[0, k], kept[1, k]
+
+
+@kernel
+def take_all(arrays, scratch, room, routes):  # type: ignore[no-untyped-def]
+    """Take the room of all routes."""
+    for value in range(len(arrays.size)):
+        place(arrays, scratch, room, routes, value, 1)

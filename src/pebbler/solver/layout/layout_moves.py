@@ -1,0 +1,131 @@
+"""A layout as moves: at every op what is copied and dropped before it, and where its result goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pebbler.game.moves import MoveList
+from pebbler.game.plan import Plan
+from pebbler.solver.layout.kernels.value_route import Routes
+from pebbler.solver.layout.layout_arrays import LayoutGame
+from pebbler.solver.problem import Problem
+
+__all__ = ["layout_plan"]
+
+
+def layout_plan(problem: Problem, game: LayoutGame, routes: Routes, source: Problem | None = None) -> Plan:
+    """Return the plan of a layout; `source` is the problem as it was given, where this one is of its graph in another form."""
+    writer = _Writer(problem, game, routes)
+    moves = writer.write().moves(problem.graph, problem.machine)
+    start = dict(problem.start) | writer.start
+    return (source or problem).plan(moves, start, problem.graph)
+
+
+class _Writer:
+    """The moves while they are written: who is where, and how much room is left."""
+
+    def __init__(self, problem: Problem, game: LayoutGame, routes: Routes) -> None:
+        self.flow, self.game = problem.graph.dataflow, game
+        self.moves = MoveList()
+        self.levels = game.levels.tolist()
+        self.read = game.arrays.read.tolist()
+        self.size = game.arrays.size.tolist()
+        self.tensor = self.flow.value_tensor[game.values].tolist()
+        self.room = game.capacity.tolist()
+        self.held: list[set[int]] = [set() for _ in self.size]
+        self.changes, self.born = self._changes(routes)
+        self.start: dict[str, str | list[str]] = {}
+        for tensor in problem.free_starts:
+            self.start[self.flow.tensor_names[tensor]] = problem.machine.names[-1]
+        for value, level in self.born.pop(0, []):
+            self._put(value, level)
+            self.start[self.flow.tensor_names[self.tensor[value]]] = problem.machine.names[self.levels[level]]
+
+    def _changes(self, routes: Routes) -> tuple[dict[int, dict[int, set[int]]], dict[int, list[tuple[int, int]]]]:
+        """Return per slot which values are in which levels from then on, and which values begin where."""
+        arrays = self.game.arrays
+        near, far = routes.near.tolist(), routes.far.tolist()
+        use_start, use = arrays.use_start.tolist(), arrays.use.tolist()
+        changes: dict[int, dict[int, set[int]]] = {}
+        born: dict[int, list[tuple[int, int]]] = {}
+        for value, (first, end) in enumerate(zip(arrays.first.tolist(), arrays.end.tolist(), strict=True)):
+            base = arrays.parts * use_start[value] + value
+            born.setdefault(first, []).append((value, near[base]))
+            before = {near[base]}
+            steps = (0, 2) if arrays.parts == 2 else (0, 1, 2)
+            slots = [2 * p + step for p in use[use_start[value] : use_start[value + 1]] for step in steps]
+            for k, slot in enumerate(slots, 1):
+                now = {near[base + k]} | ({far[base + k]} if far[base + k] >= 0 else set())
+                if slot < end and now != before:
+                    changes.setdefault(slot, {})[value] = now
+                    before = now
+            if end < arrays.slots:
+                changes.setdefault(end, {})[value] = set()
+        return changes, born
+
+    def write(self) -> MoveList:
+        """Write all moves."""
+        for position, op in enumerate(self.game.order.tolist(), 1):
+            self._change(self.changes.get(2 * position, {}))
+            results = self.born.get(2 * position + 1, [])
+            self.moves.compute(op, self.levels[results[0][1]] if results else self.levels[-1])
+            for value in self._destroyed(op):
+                for level in sorted(self.held[value]):
+                    self._take(value, level)
+            for value, level in results:
+                self._put(value, level)
+            for value, wanted in sorted(self.changes.get(2 * position + 1, {}).items()):
+                self._drop(value, self.held[value] - wanted)
+        return self.moves
+
+    def _destroyed(self, op: int) -> Iterable[int]:
+        gone = self.flow.op_destroys.row(op).tolist()
+        return [self.number[value] for value in gone if value in self.number]
+
+    @property
+    def number(self) -> dict[int, int]:
+        """The numbers that the arrays have for the graph's values."""
+        if not hasattr(self, "_number"):
+            self._number = {value: i for i, value in enumerate(self.game.values.tolist())}
+        return self._number
+
+    def _change(self, wanted: dict[int, set[int]]) -> None:
+        """Copy and drop until every value is where it is wanted; what stands in its own way takes a detour by the last level."""
+        for value in sorted(wanted):
+            if wanted[value] <= self.held[value]:
+                self._drop(value, self.held[value] - wanted[value])
+        waiting = [value for value in sorted(wanted) if wanted[value] - self.held[value]]
+        while waiting:
+            stuck = []
+            for value in waiting:
+                for level in sorted(wanted[value] - self.held[value]):
+                    if self.room[level] >= self.size[value]:
+                        self._copy(value, level)
+                if wanted[value] <= self.held[value]:
+                    self._drop(value, self.held[value] - wanted[value])
+                else:
+                    stuck.append(value)
+            if len(stuck) == len(waiting):
+                self._copy(stuck[0], len(self.levels) - 1)
+                self._drop(stuck[0], self.held[stuck[0]] - {len(self.levels) - 1})
+            waiting = stuck
+
+    def _copy(self, value: int, level: int) -> None:
+        if level in self.held[value]:
+            return
+        source = min(self.held[value], key=lambda at: (self.read[at], at))
+        self.moves.copy(self.tensor[value], self.levels[source], self.levels[level])
+        self._put(value, level)
+
+    def _drop(self, value: int, levels: set[int]) -> None:
+        for level in sorted(levels):
+            self.moves.drop(self.tensor[value], self.levels[level])
+            self._take(value, level)
+
+    def _put(self, value: int, level: int) -> None:
+        self.held[value].add(level)
+        self.room[level] -= self.size[value]
+
+    def _take(self, value: int, level: int) -> None:
+        self.held[value].remove(level)
+        self.room[level] += self.size[value]

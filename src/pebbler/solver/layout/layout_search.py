@@ -1,0 +1,113 @@
+"""The layout of a fixed order: prices of room first, then values routed into it, then taken out and routed anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pebbler.arrays import Floats, Ints
+from pebbler.game.plan import Plan
+from pebbler.solver.layout.kernels.rerouting import fill, reroute, take_all
+from pebbler.solver.layout.kernels.room import empty_room
+from pebbler.solver.layout.kernels.room_prices import price_room
+from pebbler.solver.layout.kernels.value_route import Routes, scratch_for
+from pebbler.solver.layout.layout_arrays import LayoutGame
+from pebbler.solver.layout.layout_moves import layout_plan
+from pebbler.solver.layout.plan_routes import routes_of
+from pebbler.solver.problem import Problem
+
+__all__ = ["Layout"]
+
+_RATES = (1.0, 0.7, 0.0)  # at which prices of room count when values are first routed
+_FAST, _SLOW = 0.5, 0.03  # factors by which prices change in the first and in the last round
+_HOT, _COLD = 0.6, 0.1  # of the search, in the price of a read from the cheapest level
+_WINDOW = 8  # ops whose values are routed anew together
+
+
+@dataclass
+class Layout:
+    """A layout of an order, and what is known about it.
+
+    >>> from pebbler import machine, workloads
+    >>> problem = Problem.of(workloads.matmul(2, 2, 2), machine("grid"))
+    >>> layout = Layout.of(problem, np.arange(len(problem.graph.ops)))
+    >>> layout.improve(2000, seed=0)
+    >>> layout.energy, int(layout.plan().start_levels()[0][0] < 4)
+    (72.0, 1)
+    """
+
+    problem: Problem
+    game: LayoutGame
+    bound: float  # on layouts of this order, as `price_room` says
+    routes: Routes
+    energy: float  # without the costs of ops
+
+    @classmethod
+    def of(cls, problem: Problem, order: Ints, rounds: int = 100) -> Layout:
+        """Return a first layout of an order, after so many rounds of pricing room."""
+        game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
+        arrays, scratch = game.arrays, scratch_for(game.arrays)
+        bound, _price, toll, routes = _priced(game, _first_prices(game), rounds)
+        lives = arrays.end - arrays.first
+        best: tuple[float, Routes] | None = None
+        for rate in _RATES:
+            room = empty_room(game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+            found = Routes(*(part.copy() for part in routes))
+            energy = float(fill(arrays, scratch, room, toll, rate, found, np.argsort(lives, kind="stable")))
+            if energy >= 0 and (best is None or energy < best[0]):
+                best = energy, found
+        assert best is not None, "the last level is unbounded"
+        return cls(problem, game, bound, best[1], best[0])
+
+    @classmethod
+    def bound_of(cls, problem: Problem, order: Ints, rounds: int) -> float:
+        """Return the bound of an order alone: no layout with at most two copies at a time, made next to uses, costs less."""
+        game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
+        return _priced(game, _first_prices(game), rounds)[0]
+
+    def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD) -> None:
+        """Route values anew so many times."""
+        arrays, scratch = self.game.arrays, scratch_for(self.game.arrays)
+        unit = float(max(arrays.read.min(), 1e-9 * max(1.0, arrays.read.max())))
+        room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+        toll = np.zeros((len(self.game.levels), arrays.slots + 1))
+        take_all(arrays, scratch, room, self.routes)
+        found = reroute(arrays, scratch, room, toll, self.routes, rounds, unit * hot, unit * cold, _WINDOW, seed)
+        self.energy = float(found)
+
+    @classmethod
+    def from_plan(cls, problem: Problem, plan: Plan) -> Layout | None:
+        """Return the layout of a plan of this problem's graph in its order; None where it is not one that can be gone on from."""
+        if plan.graph != problem.graph or len(np.unique(plan.moves.order)) < len(plan.moves.order):
+            return None
+        game = LayoutGame.of(problem, plan.moves.order)
+        routes = routes_of(game, plan)
+        if routes is None:
+            return None
+        layout = cls(problem, game, 0.0, routes, 0.0)
+        layout.improve(1, seed=0)
+        return layout
+
+    def plan(self, source: Problem | None = None) -> Plan:
+        """Return the layout as a plan."""
+        return layout_plan(self.problem, self.game, self.routes, source)
+
+
+def _priced(game: LayoutGame, price: Floats, rounds: int) -> tuple[float, Floats, Floats, Routes]:
+    """Return the bound, the prices of room, their sums, and routes to be filled in."""
+    arrays = game.arrays
+    toll = np.zeros((len(game.levels), arrays.slots + 1))
+    rows = len(arrays.use) * arrays.parts + len(arrays.size)
+    routes = Routes(np.zeros(rows, np.int8), np.full(rows, -1, np.int8), np.zeros(len(arrays.size)))
+    found = price_room(arrays, scratch_for(arrays), game.capacity, price, toll, routes, rounds, _FAST, _SLOW)
+    return float(found), price, toll, routes
+
+
+def _first_prices(game: LayoutGame) -> Floats:
+    """Return prices of room that fall with the cells before it, as they would if uses were spread evenly."""
+    reach = np.cumsum(np.minimum(game.capacity, 2**40)).astype(np.float64)
+    price = np.zeros((len(game.levels), game.arrays.slots))
+    unit = float(game.arrays.read.max())
+    price[:-1] = (unit * 0.5 / len(game.levels) / reach[:-1])[:, None] + 1e-6
+    return price

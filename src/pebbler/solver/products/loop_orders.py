@@ -1,0 +1,159 @@
+"""Orders of the points of a product: nested loops over blocks, back and forth, and small changes of them.
+
+Loops are written as text, outermost first: `i5k3jik` goes through blocks of about 5 rows and, within each, blocks of about
+3 of the summed index; in a block it goes through the columns `j`, and for each through its rows and summed indices. Every
+loop turns round each time it is begun again, unless it is followed by `_`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pebbler.arrays import Ints
+
+__all__ = ["Loop", "changed_loops", "changed_order", "first_loops", "loops_of", "loops_text", "nested_order"]
+
+AXES = "ijk"
+_PROMISING = (
+    "i5k3jik", "j5k3ijk", "k4i4jik", "k4j4ijk", "kij", "kji", "i8k3jik", "i5k4jik", "i4j4kij", "ikj", "jki", "k4i8jik",
+)  # fmt: skip
+_BLOCKS = (2, 3, 4, 5, 8)
+
+
+class Loop(NamedTuple):
+    """One loop: over which index, in blocks of how many, and whether it goes back and forth."""
+
+    axis: int
+    block: int
+    turns: bool
+
+
+Loops = tuple[Loop, ...]
+
+
+def loops_of(text: str) -> Loops:
+    """Return loops from their text.
+
+    >>> loops_of("k4ijk_")[0], loops_of("k4ijk_")[3].turns
+    (Loop(axis=2, block=4, turns=True), False)
+    """
+    found = re.findall(r"([ijk])(\d*)(_?)", text)
+    return tuple(Loop(AXES.index(axis), int(block or 1), not stays) for axis, block, stays in found)
+
+
+def loops_text(loops: Sequence[Loop]) -> str:
+    """Return loops as text."""
+    return "".join(f"{AXES[one.axis]}{one.block if one.block > 1 else ''}{'' if one.turns else '_'}" for one in loops)
+
+
+def first_loops(sizes: Sequence[int]) -> list[Loops]:
+    """Return loops to begin with, the most promising first; blocks that hold everything are left out."""
+    found = []
+    for text in _PROMISING:
+        loops = tuple(one for one in loops_of(text) if one.block == 1 or one.block < sizes[one.axis])
+        if loops not in found:
+            found.append(loops)
+    return found
+
+
+def nested_order(index: Ints, loops: Sequence[Loop]) -> Ints:
+    """Return the points in the order of nested loops: positions in `index`, which has i, j and k of each.
+
+    >>> square = np.array([[i, j, 0] for i in range(2) for j in range(2)])
+    >>> nested_order(square, loops_of("ijk")).tolist()
+    [0, 1, 3, 2]
+    """
+    number = {tuple(point): place for place, point in enumerate(index.tolist())}
+    sizes = (index.max(axis=0) + 1).tolist()
+    begun = [0] * len(loops)
+    order: list[int] = []
+
+    def go(depth: int, low: list[int], high: list[int]) -> None:
+        if depth == len(loops):
+            place = number.get(tuple(low))
+            if place is not None:
+                order.append(place)
+            return
+        axis, block, turns = loops[depth]
+        parts = _parts(low[axis], high[axis], block)
+        if turns and begun[depth] % 2:
+            parts.reverse()
+        begun[depth] += 1
+        for first, end in parts:
+            go(depth + 1, _with(low, axis, first), _with(high, axis, end))
+
+    go(0, [0, 0, 0], sizes)
+    return np.array(order, np.int64)
+
+
+def changed_loops(rng: np.random.Generator, loops: Loops) -> Loops:
+    """Return loops with one or two changes: the order, a block's size, a loop more or less, or whether one turns round."""
+    while True:
+        found = list(loops)
+        for _ in range(1 if rng.random() < 0.6 else 2):
+            at = int(rng.integers(len(found)))
+            axis, block, turns = found[at]
+            kind = rng.random()
+            if kind < 0.35 and at + 1 < len(found):
+                found[at], found[at + 1] = found[at + 1], found[at]
+            elif kind < 0.6 and block > 1:
+                found[at] = Loop(axis, max(2, block + int(rng.choice([-2, -1, 1, 2]))), turns)
+            elif kind < 0.75:
+                found.insert(at, Loop(int(rng.integers(3)), int(rng.choice(_BLOCKS)), True))
+            elif kind < 0.9 and block > 1:
+                found.pop(at)
+            else:
+                found[at] = Loop(axis, block, not turns)
+        if tuple(found) != loops and _is_nest(found):
+            return tuple(found)
+
+
+def changed_order(rng: np.random.Generator, order: Ints) -> Ints:
+    """Return an order with a piece of it turned round, exchanged with another one, or moved."""
+    order = order.copy()
+    count = len(order)
+    for _ in range(1 if rng.random() < 0.7 else 2):
+        size = min(count, int(rng.choice((1, 2, 3, 4, 5, 8, 16))))
+        at = int(rng.integers(count - size + 1))
+        if rng.random() < 0.6:
+            at -= at % size
+        kind = rng.random()
+        if kind < 0.4:
+            order[at : at + size] = order[at : at + size][::-1]
+        elif kind < 0.7:
+            other = at + size * int(rng.integers(1, 4))
+            if other + size <= count:
+                first = order[at : at + size].copy()
+                order[at : at + size] = order[other : other + size]
+                order[other : other + size] = first
+        else:
+            piece, rest = order[at : at + size], np.delete(order, np.s_[at : at + size])
+            goal = int(np.clip(at + rng.integers(-16, 17), 0, len(rest)))
+            order = np.insert(rest, goal, piece[::-1] if rng.random() < 0.3 else piece)
+    return order
+
+
+def _is_nest(loops: Sequence[Loop]) -> bool:
+    """Return whether every index has loops over smaller and smaller blocks, the last over single ones."""
+    blocks: dict[int, int] = {}
+    for axis, block, _ in loops:
+        if blocks.get(axis, block + 1) <= block:
+            return False
+        blocks[axis] = block
+    return all(blocks.get(axis) == 1 for axis in range(3))
+
+
+def _parts(low: int, high: int, block: int) -> list[tuple[int, int]]:
+    """Return a range in parts of about so many, as equal as can be."""
+    count = max(1, int((high - low) / block + 0.5))
+    edges = [low + (high - low) * part // count for part in range(count + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def _with(numbers: list[int], axis: int, number: int) -> list[int]:
+    return [number if at == axis else one for at, one in enumerate(numbers)]
