@@ -16,8 +16,8 @@ from pebbler.game.plan import FORMAT as PLAN_FORMAT
 from pebbler.game.plan import Plan
 from pebbler.workloads.attention import attention
 from pebbler.workloads.chains import chain
-from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp
 from pebbler.workloads.element_products import matmul
+from pebbler.workloads.mlp import deep_mlp, mlp, note_mlp
 
 __all__ = ["attention", "catalogue", "chain", "deep_mlp", "get", "load", "load_subject", "matmul", "mlp", "note_mlp"]
 

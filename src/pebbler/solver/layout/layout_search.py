@@ -40,6 +40,7 @@ class Layout:
     problem: Problem
     game: LayoutGame
     bound: float  # on layouts of this order, as `price_room` says
+    toll: Floats  # prices of room before every slot, summed up
     routes: Routes
     energy: float  # without the costs of ops
 
@@ -48,7 +49,7 @@ class Layout:
         """Return a first layout of an order, after so many rounds of pricing room."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
         arrays, scratch = game.arrays, scratch_for(game.arrays)
-        bound, _price, toll, routes = _priced(game, _first_prices(game), rounds)
+        bound, toll, routes = _priced(game, _first_prices(game), rounds)
         lives = arrays.end - arrays.first
         best: tuple[float, Routes] | None = None
         for rate in _RATES:
@@ -58,7 +59,7 @@ class Layout:
             if energy >= 0 and (best is None or energy < best[0]):
                 best = energy, found
         assert best is not None, "the last level is unbounded"
-        return cls(problem, game, bound, best[1], best[0])
+        return cls(problem, game, bound, toll, best[1], best[0])
 
     @classmethod
     def bound_of(cls, problem: Problem, order: Ints, rounds: int) -> float:
@@ -71,13 +72,12 @@ class Layout:
         arrays, scratch = self.game.arrays, scratch_for(self.game.arrays)
         unit = float(max(arrays.read.min(), 1e-9 * max(1.0, arrays.read.max())))
         room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
-        toll = np.zeros((len(self.game.levels), arrays.slots + 1))
         take_all(arrays, scratch, room, self.routes)
-        found = reroute(arrays, scratch, room, toll, self.routes, rounds, unit * hot, unit * cold, _WINDOW, seed)
+        found = reroute(arrays, scratch, room, self.toll, self.routes, rounds, unit * hot, unit * cold, _WINDOW, seed)
         self.energy = float(found)
 
     @classmethod
-    def from_plan(cls, problem: Problem, plan: Plan) -> Layout | None:
+    def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100) -> Layout | None:
         """Return the layout of a plan of this problem's graph in its order; None where it is not one that can be gone on from."""
         if plan.graph != problem.graph or len(np.unique(plan.moves.order)) < len(plan.moves.order):
             return None
@@ -85,7 +85,8 @@ class Layout:
         routes = routes_of(game, plan)
         if routes is None:
             return None
-        layout = cls(problem, game, 0.0, routes, 0.0)
+        bound, toll, _ = _priced(game, _first_prices(game), rounds)
+        layout = cls(problem, game, bound, toll, routes, 0.0)
         layout.improve(1, seed=0)
         return layout
 
@@ -94,14 +95,14 @@ class Layout:
         return layout_plan(self.problem, self.game, self.routes, source)
 
 
-def _priced(game: LayoutGame, price: Floats, rounds: int) -> tuple[float, Floats, Floats, Routes]:
-    """Return the bound, the prices of room, their sums, and routes to be filled in."""
+def _priced(game: LayoutGame, price: Floats, rounds: int) -> tuple[float, Floats, Routes]:
+    """Return the bound, the prices of room summed up, and routes to be filled in."""
     arrays = game.arrays
     toll = np.zeros((len(game.levels), arrays.slots + 1))
     rows = len(arrays.use) * arrays.parts + len(arrays.size)
     routes = Routes(np.zeros(rows, np.int8), np.full(rows, -1, np.int8), np.zeros(len(arrays.size)))
     found = price_room(arrays, scratch_for(arrays), game.capacity, price, toll, routes, rounds, _FAST, _SLOW)
-    return float(found), price, toll, routes
+    return float(found), toll, routes
 
 
 def _first_prices(game: LayoutGame) -> Floats:

@@ -52,10 +52,11 @@ def reroute(arrays, scratch, room, toll, routes, rounds, hot, cold, window, seed
             before += routes.cost[chosen[i]]
             place(arrays, scratch, room, routes, chosen[i], -1)
             _keep(arrays, routes, chosen[i], kept, True)
+        rate = max(0.0, 1.5 * np.random.random() - 0.5)  # a third without prices of room
         limit = before - heat * math.log(1.0 - np.random.random()) + 1e-9
         after, done = 0.0, 0
         while done < count and after <= limit:
-            if not route(arrays, scratch, room, toll, 0.0, routes, chosen[done]):
+            if not route(arrays, scratch, room, toll, rate, routes, chosen[done]):
                 after = limit + 1.0
                 break
             place(arrays, scratch, room, routes, chosen[done], 1)
