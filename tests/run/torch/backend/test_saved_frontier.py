@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import chain, combinations, pairwise
+from threading import Thread
 
 import pytest
 import torch
 from torch import fx, nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import partitioners
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
@@ -151,3 +153,22 @@ def test_random_numbers_and_effects_never_run_again():
         for i in random:  # nothing random is reached from backward without a saved value in between
             stack = step.users[i]
             assert i in saved or all(user in saved or not step.tangent[user] for user in stack)
+
+
+def test_other_threads_partition_as_torch_does():
+    theirs = []
+
+    class Asking(Recorded):
+        def _saved(self, graph, info, outputs, fastest):
+            thread = Thread(target=lambda: theirs.append(partitioners.choose_saved_values_set(graph, info)))
+            thread.start()
+            thread.join()
+            theirs.append(fastest)
+            return super()._saved(graph, info, outputs, fastest)
+
+    w = torch.randn(8, 8, requires_grad=True)
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=plain, bw_compiler=plain, partition_fn=Asking())
+    torch.compile(lambda x: (x @ w).tanh().mean(), backend=backend)(torch.randn(4, 8))
+    assert len(theirs) == 2  # asked once, here and not there
+    assert theirs[0] == theirs[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import cache, wraps
 from typing import Any
-from unittest import mock
 
 from torch import fx
 from torch._functorch import partitioners
@@ -17,6 +18,26 @@ from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
 __all__ = ["SavedValuesPartitioner"]
+
+
+# What decides instead of torch, in the thread that partitions for us.
+_DECISION: ContextVar[Callable[[fx.Graph, Any, list[fx.Node]], list[fx.Node]] | None] = ContextVar(
+    "decision", default=None
+)
+
+
+@cache
+def _listen() -> None:
+    """Let torch's partitioner ask what to save, once and for all threads; wherever nobody decides, its own choice stands."""
+    choose = partitioners.choose_saved_values_set
+
+    @wraps(choose)
+    def ask(joint_graph: fx.Graph, node_info: Any, *args: Any, **more: Any) -> list[fx.Node]:
+        fastest: list[fx.Node] = choose(joint_graph, node_info, *args, **more)
+        decide = _DECISION.get()
+        return fastest if decide is None else decide(joint_graph, node_info, fastest)
+
+    partitioners.choose_saved_values_set = ask
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
@@ -44,14 +65,12 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         if self.repeatable:
             refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
-        choose = partitioners.choose_saved_values_set
-
-        def chosen(joint_graph: fx.Graph, node_info: Any, *args: Any, **more: Any) -> list[fx.Node]:
-            fastest: list[fx.Node] = choose(joint_graph, node_info, *args, **more)
-            return self._saved(joint_graph, node_info, outputs, fastest)
-
-        with mock.patch.object(partitioners, "choose_saved_values_set", chosen):
+        _listen()
+        told = _DECISION.set(lambda graph, info, fastest: self._saved(graph, info, outputs, fastest))
+        try:
             return partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        finally:
+            _DECISION.reset(told)
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, fastest: list[fx.Node]) -> list[fx.Node]:
         key = joint_key(graph)
