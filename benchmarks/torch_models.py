@@ -167,7 +167,7 @@ def work(name: str, options: argparse.Namespace) -> None:
     rows = []
     for row in Bench(name, options).rows():
         rows.append(row)
-        print(show([row]).splitlines()[1], flush=True)
+        print(show(rows).splitlines()[-1], flush=True)
         aside = options.output.with_suffix(".tmp")
         aside.write_text(json.dumps(rows) + "\n")
         aside.rename(options.output)

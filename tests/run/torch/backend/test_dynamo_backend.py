@@ -44,10 +44,16 @@ def compiled(function, budget, **options):
     return torch.compile(function, backend=pebbler, options={"budget": budget, **options})
 
 
+def stay(monkeypatch, place):
+    """Take one choice of every graph, whatever the budget leaves."""
+    monkeypatch.setattr(step_budget.StepBudget, "start", lambda self, frontier: place % len(frontier.choices))
+    monkeypatch.setattr(step_budget.StepBudget, "_loosen", lambda self, running, room: None)
+
+
 @pytest.fixture
 def tightest(monkeypatch):
-    """Start every graph with the choice that saves least."""
-    monkeypatch.setattr(step_budget.StepBudget, "start", lambda self, frontier: len(frontier.choices) - 1)
+    """Take the choice of every graph that saves least."""
+    stay(monkeypatch, -1)
 
 
 def train(model, forward, batches, lr=0.1):
@@ -148,9 +154,7 @@ def same_dropout(model, x, graphs, monkeypatch):
     found = []
     for end in (0, -1):
         torch._dynamo.reset()
-        monkeypatch.setattr(
-            step_budget.StepBudget, "start", lambda self, frontier, end=end: end % len(frontier.choices)
-        )
+        stay(monkeypatch, end)
         forward = compiled(lambda x: model(x).square().mean(), 10**9)
         model.zero_grad()
         torch.manual_seed(5)
@@ -240,6 +244,20 @@ def test_graphs_of_one_step_share_the_budget(graphs):
     (budget,) = step_budget._BUDGETS.values()
     assert budget.peak <= 380_000
     assert min(graph.frontier.choice.bytes for graph in graphs) < graphs[0].frontier.choices[0].bytes
+
+
+def test_shapes_that_grow_are_measured_and_kept(graphs):
+    batches = [torch.randn(rows, 32) for rows in (64, 64, 64, 64, 256, 256, 128, 256)]
+    eager_model, model = deep(), deep()
+    forward = torch.compile(
+        lambda x: model(x).square().mean(), backend=pebbler, dynamic=True, options={"budget": 300_000}
+    )
+    eager = train(eager_model, lambda x: eager_model(x).square().mean(), batches)
+    assert train(model, forward, batches) == pytest.approx(eager, rel=1e-4)
+    assert graphs[-1].frontier.place > 0
+    assert graphs[-1].frontier.largest > batches[-1].nbytes
+    (budget,) = step_budget._BUDGETS.values()
+    assert 200_000 < budget.peak <= 300_000
 
 
 def test_options_are_checked_when_a_graph_is_compiled():

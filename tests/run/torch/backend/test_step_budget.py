@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pebbler.run.torch.backend import step_budget as module
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.step_budget import StepBudget
 from pebbler.run.torch.backend.step_memory import SavedChoice
+from pebbler.run.torch.backend.step_meter import StepMeter
 from pebbler.run.torch.run.verification import OverBudget
 
 
@@ -225,3 +227,54 @@ def test_the_least_is_never_refused():
     for _ in range(4):
         graph(given()).sum().backward()
     assert (graph.frontier.place, len(graph.settled)) == (1, 1)
+
+
+def test_steps_are_measured_again_when_shapes_grow():
+    budget = step_budget(10**7)
+    graph = Graph(budget, (1_000_000, 0.0), (100, 1.0))
+    for _ in range(3):
+        graph(given()).sum().backward()
+    before = budget.peak
+    graph(given()).sum().backward()
+    assert budget.peak == before
+    graph(torch.ones(2_000_000, requires_grad=True)).sum().backward()
+    assert budget.peak > before + 10**7
+    assert graph.frontier.place == 1
+    for _ in range(3):
+        graph(given()).sum().backward()
+    known = budget.peak
+    graph.frontier.choices = [SavedChoice((), 10**8, 0.0, 10**8)] * 2
+    graph(given()).sum().backward()  # smaller than the largest: nothing to measure
+    assert budget.peak == known
+
+
+def test_a_device_that_held_too_much_later_is_looked_at_again(monkeypatch):
+    held = [0]
+    monkeypatch.setattr(module, "most_since_reset", lambda device: held[0])
+    monkeypatch.setattr(module, "step_meter", lambda device: StepMeter())
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (100_000, 9.0))
+    budget.device = "cuda"
+    for _ in range(4):
+        graph(given()).sum().backward()
+    assert graph.again == 0
+    graph.frontier.choices[0] = SavedChoice((), 1_600_000, 0.0, 1_600_000)  # holds more from now on
+    graph(given()).sum().backward()
+    assert graph.again == 0
+    held[0] = 1_600_000
+    for _ in range(2):
+        graph(given()).sum().backward()
+    assert (graph.again, graph.frontier.place) == (1, 1)
+
+
+def test_a_device_that_others_fill_is_not_looked_at_for_ever(monkeypatch):
+    measured = []
+    monkeypatch.setattr(module, "most_since_reset", lambda device: 10**9)
+    monkeypatch.setattr(module, "step_meter", lambda device: measured.append(device) or StepMeter())
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (100_000, 9.0))
+    budget.device = "cuda"
+    for _ in range(40):
+        graph(given()).sum().backward()
+    assert graph.again == 0
+    assert len(measured) < 10

@@ -28,6 +28,7 @@ class GraphFrontier:
     work: float  # what forward takes
     place: int = 0
     fastest: int = 0  # the first place that is not known to be over the budget
+    largest: int = 0  # what the graph was given in the largest step that was measured
 
     @classmethod
     def plan(cls, step: JointStep, fastest: Sequence[int], key: str, time_limit: float) -> GraphFrontier:

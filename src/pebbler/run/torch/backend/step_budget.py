@@ -17,7 +17,7 @@ from torch.autograd.function import BackwardCFunction
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
-from pebbler.run.torch.backend.step_meter import StepMeter, step_meter
+from pebbler.run.torch.backend.step_meter import StepMeter, most_since_reset, step_meter
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
@@ -26,6 +26,7 @@ __all__ = ["StepBudget", "shared_budget"]
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
 _MARGIN = 0.002  # of the budget, by which a step that was over aims below it
+_LOOKS = 5  # times that a settled step is measured again, because the device held too much
 _LOOSENED = 2  # times that graphs are compiled again to save more
 _WORTH = 0.01  # of the time of a step: what that must gain
 
@@ -50,6 +51,8 @@ class StepBudget:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
         self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
+        self._looks = _LOOKS
+        self._given: dict[int, int] = {}  # bytes that each graph was given last
         self._meter: StepMeter | None = None
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
@@ -88,6 +91,9 @@ class StepBudget:
         first = not self._running
         if graph not in self._running:
             self._running.append(graph)
+        self._given[id(graph)] = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
+        if graph.frontier is not None and self._given[id(graph)] > graph.frontier.largest:
+            self._trials = max(self._trials, 1)  # shapes have grown
         if first and self._trials and not torch.autograd._profiler_enabled():
             self._meter = step_meter(self.device)
         if self._meter is not None:
@@ -126,8 +132,14 @@ class StepBudget:
         """Compare the step that ended with the budget; refuse it, or have graphs save less, where it is over."""
         running, meter = self._running, self._meter
         self._running, self._nodes, self._meter = [], [], None
-        if meter is None or not running:
-            return  # not measured, or another graph of the same backward was here before
+        if not running:
+            return  # another graph of the same backward was here before
+        if meter is None:
+            self._look_again(running)
+            return
+        for graph in running:
+            if graph.frontier is not None:
+                graph.frontier.largest = max(graph.frontier.largest, self._given.get(id(graph), 0))
         self.peak = meter.peak() + (self.options.reserve if self.device == "cpu" else 0)
         self._trials -= 1
         self._most = max(self._most, self.peak)
@@ -142,6 +154,14 @@ class StepBudget:
         elif not self._trials:
             self._loosen(running, budget - self._most - int(_MARGIN * budget))
         self._settle(running)
+
+    def _look_again(self, running: list[_PlannedCall]) -> None:
+        """Have the next step measured where the device has held more than the budget since its record was reset."""
+        if self._looks and not self.options.least and self.device.startswith("cuda"):
+            budget = self.limit(graph.frontier for graph in running if graph.frontier)
+            if most_since_reset(self.device) > budget:
+                self._looks -= 1
+                self._trials = 1
 
     def _settle(self, running: list[_PlannedCall]) -> None:
         """Tell the graphs that nothing will change any more, once that is so."""

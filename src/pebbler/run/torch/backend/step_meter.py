@@ -14,7 +14,7 @@ import torch
 
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
-__all__ = ["StepMeter", "step_meter"]
+__all__ = ["StepMeter", "most_since_reset", "step_meter"]
 
 
 class StepMeter:
@@ -72,7 +72,12 @@ class _DeviceMeter(StepMeter):
 
     def peak(self) -> int:
         """Return the most bytes that the device held since the step began."""
-        return int(torch.cuda.max_memory_allocated(self.device))
+        return most_since_reset(self.device)
+
+
+def most_since_reset(device: str) -> int:
+    """Return the most bytes that a CUDA device held since its record was reset; asking takes no time."""
+    return int(torch.cuda.max_memory_allocated(device))
 
 
 def step_meter(device: str) -> StepMeter:
