@@ -1,29 +1,34 @@
 """How far plans may be from the optimum: energy, lower bound and gap of every built-in workload on every built-in machine.
 
-Run `python -m benchmarks.gaps [--seconds 30] [--quick] [NAME ...]`. Every problem runs in a process of its own, so that its peak
-memory is its own too; names choose the problems whose name contains one. `--quick` gives each 5 s and leaves the largest out.
+Run `python -m benchmarks.gaps [--seconds 30] [--quick] [--folder DIR] [NAME ...]`. It is a sweep of one run at a time, each
+problem in a process of its own, so that its peak memory is its own too; names choose those whose name contains one. `--quick`
+gives each 5 s and leaves the largest out; `--folder` keeps results, and a second start goes on from there.
 Beside the built-in ones stand the problems whose gaps were found too large in 0.1.0, with the gap they had then ("before").
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
-import subprocess
-import sys
-import time
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from benchmarks.recompute_graphs import layered
-from pebbler import machine, solve, workloads
-from pebbler.errors import InputError, PebblerError
+from pebbler import machine, workloads
+from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.jobs.engine import open_engine
 from pebbler.solver.capacity import op_requirement
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.recompute_problem import program_order_peak
+from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.sweeps.solve_task import SolveTask
+from pebbler.sweeps.sweep import SweepRunner
+from pebbler.sweeps.swept_run import SweptRun
 
 __all__ = ["Case", "cases", "main", "matmul"]
 
@@ -63,25 +68,45 @@ class Case:
 
 
 def main() -> None:
-    """Print the table, or one line of it as JSON."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description="Gaps between plans and bounds.")
     parser.add_argument("names", nargs="*", help="only problems whose name contains one of these")
     parser.add_argument("--seconds", type=float, default=30.0, help="time limit per problem")
     parser.add_argument("--quick", action="store_true", help="5 s per problem, without the largest")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help="keep the results there, and go on from what is there")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(next(case for case in cases() if case.name == options.one), options.seconds)))
-        return
     seconds = 5.0 if options.quick else options.seconds
     print(HEADER)
+    runs: dict[str, SweptRun] = {}
     for case in cases():
         wanted = not options.names or any(name in case.name for name in options.names)
-        if not wanted or (options.quick and any(word in case.name for word in LARGE)):
-            continue
-        command = [sys.executable, "-m", "benchmarks.gaps", "--one", case.name, "--seconds", str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(_line(case.name, json.loads(done.stdout) if done.returncode == 0 else None, done.stderr), flush=True)
+        if wanted and not (options.quick and any(word in case.name for word in LARGE)):
+            try:
+                runs[case.name] = _run(case, seconds)
+            except InputError as error:
+                print(f"{case.name:<62} {error}", flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        folder = ResultFolder(options.folder or place)
+        shown: set[str] = set()
+
+        def show(_: object = None) -> None:
+            for name, run in runs.items():
+                row = None if name in shown else folder.row(run.key)
+                if row is not None:
+                    shown.add(name)
+                    print(_line(name, row), flush=True)
+
+        # One at a time, each in a process of its own, so that time and memory are its own too.
+        SweepRunner(list(runs.values()), folder).run(open_engine("local", workers=1, fresh=True), report=show)
+        show()
+
+
+def _run(case: Case, seconds: float) -> SweptRun:
+    graph, levels = case.make()
+    sized, threads = levels.in_unit(graph.unit), os.cpu_count() or 1
+    task = SolveTask(graph.to_json(), msgspec.json.encode(sized), case.tile, 0, seconds, False, None, threads)
+    columns = {"graph": case.name, "unit": graph.unit, "machine": levels.name, "time_limit": seconds}
+    return SweptRun(columns, "pebbler.sweeps.solve_task:solve_task", task, seconds)
 
 
 def cases() -> list[Case]:
@@ -127,27 +152,14 @@ def matmul(n: int) -> Graph:
     return graph
 
 
-def measure(case: Case, seconds: float) -> dict[str, object]:
-    """Return what solving a problem gives."""
-    try:
-        graph, levels = case.make()
-        began = time.monotonic()
-        plan = solve(graph, levels, tile=case.tile, time_limit=seconds)  # type: ignore[arg-type]
-    except (InputError, PebblerError) as error:
-        return {"error": str(error)}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    figures = {"energy": plan.energy, "bound": plan.bound, "status": plan.status}
-    return {**figures, "seconds": time.monotonic() - began, "mib": peak}
-
-
-def _line(name: str, found: dict[str, object] | None, stderr: str) -> str:
-    if found is None or "error" in found:
-        return f"{name:<62} {(found or {}).get('error', stderr.strip()[-60:])}"
-    energy, bound = float(found["energy"]), float(found["bound"])  # type: ignore[arg-type]
+def _line(name: str, row: Row) -> str:
+    if row.get("energy") is None:
+        return f"{name:<62} {row['error']}"
+    energy, bound = float(row["energy"]), float(row["bound"])
     gap = f"{100 * (energy / bound - 1):.1f}" if bound else "-"
     before = next((text for key, text in BEFORE.items() if name == key or name.startswith((f"{key},", f"{key} "))), "")
-    took = f"{found['seconds']:>6.1f} {found['mib']:>6.0f}"
-    return f"{name:<62} {energy:>18,.0f} {bound:>18,.0f} {gap:>7} {before:>7} {took}  {found['status']}"
+    took = f"{row['seconds']:>6.1f} {(row['memory'] or 0) / 2**20:>6.0f}"
+    return f"{name:<62} {energy:>18,.0f} {bound:>18,.0f} {gap:>7} {before:>7} {took}  {row['status']}"
 
 
 def _built_in(workload: str, name: str) -> tuple[Graph, Machine]:

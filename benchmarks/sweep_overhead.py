@@ -52,7 +52,7 @@ def main() -> None:
     parts = {"a run's key, and its request": timed(jobs, lambda: [(run.key, run.payload()) for run in runs])}
     size = len(runs[0].payload())
     with tempfile.TemporaryDirectory() as place:
-        (row,) = sweep("mlp:n=20,hidden=1000", place, machines="notes-explicit", time_limit=2, workers=1).rows
+        (row,) = sweep("mlp:n=20,hidden=1000", place, machines="notes-explicit", quick=True, workers=1).rows
         folder = ResultFolder(place)
         plan = folder.plan_path(row["key"]).read_bytes()
         parts["a row and a plan written, on the disk"] = timed(

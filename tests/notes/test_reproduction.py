@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from pebbler.notes.experiment import ClaimVerdict, Experiment, NoteTable, Plot, 
 from pebbler.notes.findings import markdown, write_findings
 from pebbler.notes.note_plots import inline_svg, png
 from pebbler.notes.notes_page import page
-from pebbler.notes.reproduction import EXPERIMENTS, reproduce
+from pebbler.notes.reproduction import EXPERIMENTS, experiment_task, reproduce
 
 RUN = "from pebbler.notes.reproduction import reproduce; reproduce(['ard', 'minibatch'], {out!r})"
 DIE = (
@@ -155,3 +156,11 @@ def test_every_experiment_has_its_module_and_every_note_its_experiment():
     modules = {path.stem for path in Path(note003_ard.__file__).parent.glob("note0*.py")}
     assert set(EXPERIMENTS.values()) <= modules
     assert {module[:7] for module in EXPERIMENTS.values()} == {module[:7] for module in modules}
+
+
+@pytest.mark.parametrize("name", ["ard", "chain"])
+def test_an_experiment_comes_back_whole_from_its_process(name):
+    here = import_module(f"pebbler.notes.{EXPERIMENTS[name]}").run()
+    there, seconds = msgspec.msgpack.decode(experiment_task(name.encode()), type=tuple[Experiment, float])
+    assert msgspec.json.encode(there) == msgspec.json.encode(here)
+    assert seconds > 0

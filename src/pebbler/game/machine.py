@@ -94,6 +94,16 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
                 return i
         raise InputError(f"machine {quoted(self.name)} has no level {quoted(name)}{near_matches(name, self.names)}")
 
+    def resized(self, level: int, capacity: int | None) -> Machine:
+        """Return the same machine with another capacity of one level.
+
+        >>> machine("red-blue").resized(0, 5).level[0].capacity
+        5
+        """
+        levels = list(self.level)
+        levels[level] = msgspec.structs.replace(levels[level], capacity=capacity)
+        return msgspec.structs.replace(self, level=tuple(levels))
+
     def in_unit(self, unit: str) -> Machine:
         """Return the same machine with capacities, lines and prices per `unit`; only float32 and byte convert.
 

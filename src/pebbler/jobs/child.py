@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from pebbler.errors import PebblerError
+from pebbler.errors import InputError, PebblerError
 from pebbler.jobs.request import JobReply, JobRequest, current_versions, difference
 
 __all__ = ["answer", "echo", "main", "read_message", "write_message"]
@@ -62,7 +62,7 @@ def answer(request: JobRequest) -> JobReply:
     except MemoryError:
         return JobReply("lost", reason="it ran out of memory", host=host)
     except PebblerError as error:
-        return JobReply("error", reason=str(error), host=host)
+        return JobReply("error", reason=str(error), host=host, wrong_input=isinstance(error, InputError))
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(last.filename)}, line {last.lineno}"

@@ -105,9 +105,13 @@ class ChildProcess:
 
 
 class ChildPool:
-    """Children that wait for the next request, as many as were ever asked at once; those that wait too long are ended."""
+    """Children that wait for the next request, as many as were ever asked at once; those that wait too long are ended.
 
-    def __init__(self) -> None:
+    With `fresh` every request gets a process of its own.
+    """
+
+    def __init__(self, *, fresh: bool = False) -> None:
+        self._fresh = fresh
         self._lock = threading.Lock()
         self._idle: list[ChildProcess] = []
         self._busy: set[ChildProcess] = set()
@@ -121,7 +125,7 @@ class ChildPool:
         if child is None:
             return msgspec.msgpack.encode(JobReply("lost", reason="the sweep was stopped", host=platform.node()))
         reply = child.ask(request, seconds)
-        self._give_back(child, keep=reply.status != "lost")
+        self._give_back(child, keep=reply.status != "lost" and not self._fresh)
         return msgspec.msgpack.encode(reply)
 
     def _take(self) -> ChildProcess | None:

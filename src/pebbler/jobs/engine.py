@@ -19,7 +19,6 @@ from pebbler.jobs.child_process import ChildPool, attempt
 __all__ = ["ENGINES", "Engine", "EngineChoice", "EngineLost", "open_engine"]
 
 ENGINES = ("local", "dask")
-EngineChoice = Literal["local", "dask"] | str | Executor | Callable[[], Executor]
 _CONNECT = "10s"  # to reach a scheduler
 _COUNTED = 5.0  # seconds for which the number of workers is taken as known
 
@@ -59,8 +58,15 @@ class Engine:
         return self.executor.submit(self.attempt, request)
 
 
-def open_engine(choice: EngineChoice = "local", *, workers: int | None = None, scheduler: str | None = None) -> Engine:
+EngineChoice = Literal["local", "dask"] | str | Executor | Callable[[], Executor] | Engine
+
+
+def open_engine(
+    choice: EngineChoice = "local", *, workers: int | None = None, scheduler: str | None = None, fresh: bool = False
+) -> Engine:
     """Return an engine by name, or one around an executor (or a function that makes one, so that it can be replaced if it breaks).
+
+    `fresh` is for the engine here: every job in a new process, so that what it takes is its own.
 
     >>> engine = open_engine("local", workers=2)
     >>> engine.workers()
@@ -72,7 +78,9 @@ def open_engine(choice: EngineChoice = "local", *, workers: int | None = None, s
     if scheduler is not None and choice != "dask":
         raise InputError("a scheduler's address is for the engine dask")
     if choice == "local":
-        return _local(workers or _cores())
+        return _local(workers or _cores(), fresh)
+    if isinstance(choice, Engine):
+        return choice
     if choice == "dask":
         return _dask(scheduler, workers)
     if isinstance(choice, Executor):
@@ -86,8 +94,8 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _local(workers: int) -> Engine:
-    children = ChildPool()
+def _local(workers: int, fresh: bool) -> Engine:
+    children = ChildPool(fresh=fresh)
     threads = ThreadPoolExecutor(workers, thread_name_prefix="pebbler-job")
 
     def end() -> None:

@@ -45,6 +45,7 @@ class JobOutcome:
     reason: str
     attempts: int
     host: str
+    wrong_input: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class _Run:
             self.again.append(job)
             return None
         body = reply.body if reply.status == "done" else None
-        return JobOutcome(job.key, body, reply.reason, job.attempts, reply.host)
+        return JobOutcome(job.key, body, reply.reason, job.attempts, reply.host, reply.wrong_input)
 
 
 _NO_MORE = Job("", "", bytes)

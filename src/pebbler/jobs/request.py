@@ -40,6 +40,7 @@ class JobReply(msgspec.Struct, frozen=True):
     body: bytes = b""
     reason: str = ""
     host: str = ""
+    wrong_input: bool = False  # whether an error is the fault of what was given
 
 
 @cache

@@ -84,8 +84,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     """One line or group of bars of a plot; for a histogram, `y` holds the values and `x` is empty."""
 
     label: str
-    x: tuple[float | str, ...] = ()
-    y: tuple[float, ...]
+    x: tuple[int | float | str, ...] = ()  # whole numbers stay whole, through files and processes
+    y: tuple[int | float, ...]
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["line", "bar", "histogram"] = "line"
     log_x: bool = False
     log_y: bool = False
-    marks: tuple[tuple[str, float], ...] = ()
+    marks: tuple[tuple[str, int | float], ...] = ()
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):

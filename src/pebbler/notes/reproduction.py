@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import require_writable, write_text
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
+from pebbler.jobs.run_all import run_all
 from pebbler.notes.experiment import Experiment
 from pebbler.notes.note000_savings import Solver
 from pebbler.solver import solve as solve_graph
 
-__all__ = ["EXPERIMENTS", "REPORT", "plan_quickly", "reproduce"]
+__all__ = ["EXPERIMENTS", "REPORT", "experiment_task", "plan_quickly", "reproduce"]
 
 # Each experiment's module, in the order of the notes.
 EXPERIMENTS = {
@@ -59,25 +62,50 @@ def reproduce(
         require_writable(folder / REPORT)
         _sweep(folder)
     found: dict[str, Experiment] = {}
-    for done, name in enumerate(chosen):
-        if progress is not None:
-            progress(name, done / len(chosen))
-        began = time.perf_counter()
-        run = import_module(f"pebbler.notes.{EXPERIMENTS[name]}").run
-        found[name] = run(solve or plan_quickly) if name in _SOLVING else run()
+    if progress is not None:
+        progress(chosen[0], 0.0)
+    for name, one, seconds in _run(chosen, solve):
+        found[name] = one
         if folder is not None:
             # Here, so that figures without files do not wait for the plotting library.
             from pebbler.notes.findings import write_findings
 
-            write_findings(found[name], folder / name, time.perf_counter() - began)
+            write_findings(one, folder / name, seconds)
         if finished is not None:
-            finished(name, found[name])
+            finished(name, one)
+        if progress is not None:
+            progress(next((other for other in chosen if other not in found), name), len(found) / len(chosen))
+    found = {name: found[name] for name in chosen}
     if folder is not None:
         from pebbler.notes.notes_page import page
 
         if progress is not None:
             progress(REPORT, 1.0)
         write_text(folder / REPORT, page(list(found.values())))
+    return found
+
+
+def _run(chosen: Sequence[str], solve: Solver | None) -> Iterator[tuple[str, Experiment, float]]:
+    """Yield experiments and the seconds they took: side by side in processes of their own, but here with a solver of one's own."""
+    if solve is not None:
+        for name in chosen:
+            began = time.perf_counter()
+            yield name, _experiment(name, solve), time.perf_counter() - began
+        return
+    for number, answer in run_all(experiment_task, [name.encode() for name in chosen]):
+        yield chosen[number], *msgspec.msgpack.decode(answer, type=tuple[Experiment, float])
+
+
+def experiment_task(name: bytes) -> bytes:
+    """Run one experiment, as a process of its own is asked for it; return it with the seconds that it took."""
+    began = time.perf_counter()
+    found = _experiment(name.decode(), plan_quickly)
+    return msgspec.msgpack.encode((found, time.perf_counter() - began))
+
+
+def _experiment(name: str, solve: Solver) -> Experiment:
+    run = import_module(f"pebbler.notes.{EXPERIMENTS[name]}").run
+    found: Experiment = run(solve) if name in _SOLVING else run()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from pebbler.solver import finish, new_search
 from pebbler.solver.methods import program_order_energy, run
 from pebbler.solver.problem import Impossible
 
-__all__ = ["SolveTask", "TaskResult", "solve_task"]
+__all__ = ["SolveTask", "TaskResult", "peak_memory", "solve_task"]
 
 
 class SolveTask(msgspec.Struct, frozen=True):
@@ -27,6 +28,7 @@ class SolveTask(msgspec.Struct, frozen=True):
     time_limit: float | None
     quick: bool
     steady: bool | None
+    threads: int = 1
 
 
 class TaskResult(msgspec.Struct, frozen=True):
@@ -36,8 +38,17 @@ class TaskResult(msgspec.Struct, frozen=True):
     plan: bytes | None = None
 
 
+def peak_memory() -> int | None:
+    """Return the most bytes that this process has held so far, where that is known."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def solve_task(payload: bytes) -> bytes:
-    """Solve the problem of a task with one thread, and return its result.
+    """Solve the problem of a task, and return its result.
 
     >>> from pebbler import machine, workloads
     >>> task = SolveTask(workloads.chain(9).to_json(), msgspec.json.encode(machine("red-blue")), "auto", 0, 5.0, False, None)
@@ -51,7 +62,7 @@ def solve_task(payload: bytes) -> bytes:
     began = time.monotonic()
     try:
         search = new_search(
-            graph, machine, task.steady, None, task.tile, task.time_limit, 1, task.seed, lambda _: None, task.quick,  # type: ignore[arg-type]
+            graph, machine, task.steady, None, task.tile, task.time_limit, task.threads, task.seed, lambda _: None, task.quick,  # type: ignore[arg-type]
         )  # fmt: skip
         began = time.monotonic()
         run(search, task.tile)
@@ -64,6 +75,6 @@ def solve_task(payload: bytes) -> bytes:
     figures = {
         "status": plan.status, "energy": plan.energy, "bound": plan.bound, "gap": plan.gap, "energy_unit": plan.energy_unit,
         "program_order": base, "moves": len(plan.moves), "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
-        "seconds": seconds,
+        "seconds": seconds, "memory": peak_memory(),
     }  # fmt: skip
     return msgspec.msgpack.encode(TaskResult(figures, plan.to_json() + b"\n"))

@@ -16,7 +16,7 @@ from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, pred
 from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
 from pebbler.solver.problem import Impossible
-from pebbler.sweeps.solve_task import TaskResult
+from pebbler.sweeps.solve_task import TaskResult, peak_memory
 
 __all__ = ["StepData", "StepTask", "solve_step_task"]
 
@@ -84,7 +84,7 @@ def solve_step_task(payload: bytes) -> bytes:
         "status": made.status, "energy": made.cost * scale, "bound": made.bound * scale, "gap": made.gap,
         "energy_unit": made.plan.energy_unit, "program_order": made.unplanned * scale, "moves": len(made.plan.moves),
         "cut_off": bool(made.plan.meta.get("cut_off")), "peak": made.peak, "step_seconds": cost.get("time"),
-        "step_joules": cost.get("energy"), "proof": made.plan.proof, "seconds": seconds,
+        "step_joules": cost.get("energy"), "proof": made.plan.proof, "seconds": seconds, "memory": peak_memory(),
     }  # fmt: skip
     return msgspec.msgpack.encode(TaskResult(figures, made.to_json() + b"\n"))
 

@@ -23,6 +23,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     time_limit: float | None = 30.0
     quick: bool = False
+    threads: int = 1
     steady: bool | None = None
     objective: Literal["time", "energy"] = "time"  # of PyTorch steps
 
@@ -45,6 +46,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seed: Axis = 0
     time_limit: Axis = 30.0
     quick: bool = False
+    threads: int = 1  # of each run; runs beside one another use the cores better
     steady: bool | None = None
     objective: Axis = "time"
 
@@ -61,6 +63,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     for seed in _listed(self.seed):
                         fields = {
                             "tile": tile, "seed": seed, "time_limit": None if self.quick else limit, "quick": self.quick,
+                            "threads": self.threads,
                             "steady": self.steady, "objective": objective,
                         }  # fmt: skip
                         found.append(_convert(fields))
@@ -78,6 +81,8 @@ def _convert(fields: dict[str, Any]) -> RunOptions:
         raise InputError(f"a sweep's options: {one_line(str(error))}") from None
     if made.time_limit is not None and not 0 <= made.time_limit < float("inf"):
         raise InputError(f"a sweep's options: time_limit must be a number of seconds from 0, got {made.time_limit}")
+    if made.threads < 1:
+        raise InputError(f"a sweep's options: threads must be at least 1, got {made.threads}")
     if not -(2**31) <= made.seed < 2**31:
         raise InputError(f"a sweep's options: seed must be a number of 32 bits, got {made.seed}")
     return made

@@ -26,7 +26,7 @@ _MIDDLE = (
     "bound", "gap", "energy_unit", "program_order", "moves", "cut_off", "peak", "step_seconds", "step_joules", "proof", "error",
     "pebbler", "versions", "key", "run", "attempts",
 )  # fmt: skip
-TIMES = ("host", "seconds", "finished")  # what differs from one time to the next; the last columns
+TIMES = ("host", "seconds", "memory", "finished")  # what differs from one time to the next; the last columns
 _ORDER = ("graph", "machine", "level", "objective", "tile", "time_limit", "seed", "capacity", "capacities", "key")
 
 

@@ -70,14 +70,9 @@ def _solve_run(
         "tile": options.tile, "seed": options.seed, "time_limit": options.time_limit,
     }  # fmt: skip
     task = SolveTask(
-        bytes_,
-        msgspec.json.encode(machine),
-        options.tile,
-        options.seed,
-        options.time_limit,
-        options.quick,
-        options.steady,
-    )
+        bytes_, msgspec.json.encode(machine), options.tile, options.seed, options.time_limit, options.quick,
+        options.steady, options.threads,
+    )  # fmt: skip
     return SweptRun(about, "pebbler.sweeps.solve_task:solve_task", task, options.time_limit)
 
 
@@ -107,10 +102,10 @@ def _sized(machine: Machine, spec: SweepSpec, graph: Graph) -> Iterator[tuple[Ma
     shares = any(amount.share is not None for amounts in axes.values() for amount in amounts)
     peak = program_order_peak(graph) if shares else 0
     for chosen in product(*axes.values()):
-        levels = list(machine.level)
+        sized = machine
         for level, amount in zip(axes, chosen, strict=True):
-            levels[level] = msgspec.structs.replace(levels[level], capacity=amount.units(graph.unit, peak))
-        yield _about(msgspec.structs.replace(machine, level=tuple(levels)), dict(zip(axes, chosen, strict=True)))
+            sized = sized.resized(level, amount.units(graph.unit, peak))
+        yield _about(sized, dict(zip(axes, chosen, strict=True)))
 
 
 def _about(machine: Machine, chosen: Mapping[int, Amount]) -> tuple[Machine, dict[str, Any]]:

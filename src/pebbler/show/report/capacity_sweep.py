@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from pebbler.errors import PebblerError
-from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
@@ -72,7 +70,7 @@ def _solved_curve(plan: Plan, name: str, points: int) -> list[CapacityCurve]:
     """Return the optimum at every capacity where that is quick: on chains, which have a solver of their own."""
     capacities, energies = [], []
     for room in _ladder(plan, 0, points):
-        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        machine = plan.machine.in_unit(plan.graph.unit).resized(0, room)
         problem = Problem.of(plan.graph, machine, steady=plan.steady, start=plan.start)
         search = Search(problem)
         try:
@@ -96,7 +94,7 @@ def _cache_curve(plan: Plan, name: str, level: int, points: int) -> CapacityCurv
     order = plan.moves.order
     energies = []
     for room in capacities:
-        sizes = pricing.capacities(_resized(machine, level, room))
+        sizes = pricing.capacities(machine.resized(level, room))
         changed: dict[str, Any] = {"reach": np.cumsum(sizes[:-1]) // machine.line, "capacity": sizes}
         resized = game._replace(**{name: changed[name] for name in changed if name in game._fields})
         energies.append(price(resized, order))
@@ -108,7 +106,7 @@ def _explicit_curve(plan: Plan, name: str, points: int) -> CapacityCurve:
     order = list(dict.fromkeys(plan.moves.order.tolist()))
     capacities, energies = [], []
     for room in _ladder(plan, 0, points):
-        machine = _resized(plan.machine.in_unit(plan.graph.unit), 0, room)
+        machine = plan.machine.in_unit(plan.graph.unit).resized(0, room)
         problem = Problem.of(plan.graph, machine, steady=plan.steady, start={} if plan.steady else plan.start)
         loaded = demand_plan(problem, order, "farthest")
         judgement = None if loaded is None else check(loaded)
@@ -125,9 +123,3 @@ def _ladder(plan: Plan, level: int, points: int) -> list[int]:
     most = max(int(plan.graph.dataflow.value_size.sum()), own, 2)
     ladder = np.geomspace(1, most, points - 1).round().astype(np.int64).tolist()
     return sorted({*ladder, own})
-
-
-def _resized(machine: Machine, level: int, capacity: int) -> Machine:
-    levels = list(machine.level)
-    levels[level] = msgspec.structs.replace(levels[level], capacity=capacity)
-    return msgspec.structs.replace(machine, level=tuple(levels))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+
+import msgspec
 
 from pebbler.errors import InputError
 from pebbler.files import int_if_whole
 from pebbler.game.plan import Status
+from pebbler.jobs.run_all import run_all
 from pebbler.solver.chain import ChainSolution, solve_uniform
 
-__all__ = ["CurvePoint", "PriceRange", "default_reds", "io_curve", "red_curve"]
+__all__ = ["CurvePoint", "PriceRange", "default_reds", "io_curve", "point_task", "red_curve"]
+
+_LONG = 20_000  # layers from which on a point takes longer than a process to start
 
 
 @dataclass(frozen=True)
@@ -49,15 +54,19 @@ def red_curve(length: int, reds: Iterable[int], compute: float = 1.0, io: float 
     >>> [(point.red, point.energy, point.strategy) for point in red_curve(100, [3, 11, 101])]
     [(3, 1814, 'stores and recomputes'), (11, 336, 'recomputes'), (101, 201, 'keeps all')]
     """
-    points = []
-    for red in reds:
-        solved = solve_uniform(length, red, compute, io)
-        points.append(
-            CurvePoint(
-                red, solved.energy, solved.computes, solved.loads, solved.stores, solved.status, _strategy(solved)
-            )
-        )
-    return points
+    payloads = [msgspec.msgpack.encode((length, red, compute, io)) for red in reds]
+    found = dict(run_all(point_task, payloads, apart=length >= _LONG))
+    return [CurvePoint(*msgspec.msgpack.decode(found[number])) for number in range(len(payloads))]
+
+
+def point_task(payload: bytes) -> bytes:
+    """Return one point of the curve over red pebbles, as a process of its own is asked for it."""
+    length, red, compute, io = msgspec.msgpack.decode(payload)
+    solved = solve_uniform(length, red, compute, io)
+    point = CurvePoint(
+        red, solved.energy, solved.computes, solved.loads, solved.stores, solved.status, _strategy(solved)
+    )
+    return msgspec.msgpack.encode(astuple(point))
 
 
 def default_reds(length: int, red: int) -> list[int]:

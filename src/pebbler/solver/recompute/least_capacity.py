@@ -6,7 +6,6 @@ import heapq
 import time
 from dataclasses import dataclass, replace
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -71,8 +70,7 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
             failed = tried
         else:
             best, upper = found, _peak(endless, found)
-    level = msgspec.structs.replace(problem.machine.level[0], capacity=max(upper, 1))
-    sized = replace(problem, machine=msgspec.structs.replace(problem.machine, level=(level,)))
+    sized = replace(problem, machine=problem.machine.resized(0, max(upper, 1)))
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
 
 
