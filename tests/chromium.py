@@ -14,7 +14,8 @@ FLAGS = [
 ]  # fmt: skip
 
 # Text that is shown and too small to read, or whose contrast is below what WCAG AA asks: 4.5, or 3 for large text.
-UNREADABLE = """() => {
+# In the element that a selector names, or on the whole page.
+UNREADABLE = """(within) => {
   const channel = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
   const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
   const rgba = (text) => { const n = text.match(/[\\d.]+/g)?.map(Number) ?? [0, 0, 0, 0]; return n.length < 4 ? [...n, 1] : n; };
@@ -26,7 +27,7 @@ UNREADABLE = """() => {
     return known.get(node);
   };
   const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(within ? document.querySelector(within) : document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement, text = walker.currentNode.textContent.trim();
     if (!text || node.closest("script, style, noscript, title, :disabled, option")) continue;

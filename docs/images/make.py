@@ -31,6 +31,7 @@ def main() -> None:
     draw_steps()
     take_player()
     take_game()
+    take_step()
 
 
 def draw_steps() -> None:
@@ -69,6 +70,39 @@ def take_game() -> None:
         page.wait_for_selector("[data-test=costs]:not([data-finish=''])")
         page.keyboard.press("h")
         page.screenshot(path=HERE / "play.png")
+        browser.close()
+
+
+def take_step() -> None:
+    """Write step.png: a transformer's training step in half of its memory, with values sent to the host and computed again."""
+    import torch
+
+    import pebbler.torch as pt
+
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
+    rule = torch.optim.AdamW(model.parameters(), foreach=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        rule.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        rule.step()
+        return loss
+
+    batch = [torch.randn(16, 128, 128)]
+    free = pt.plan(step, batch, device="h200", time_limit=5)
+    budgets = {f"{part:.0%} of the peak": int(part * free.peak) for part in (0.55, 0.7, 0.85)}
+    plans = [pt.plan(step, batch, device="h200", offload=True, budget=one, time_limit=15) for one in budgets.values()]
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page_file = Path(folder, "report.html")
+        pb.report([*plans, free], page_file, names=[*budgets, "no limit"])
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport={"width": 1180, "height": 1400}, color_scheme="light")
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("html[data-ready=true]")
+        page.add_style_tag(content="nav.contents { display: none; }")
+        page.locator("section[aria-labelledby=step]").screenshot(path=HERE / "step.png")
         browser.close()
 
 

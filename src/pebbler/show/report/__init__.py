@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pebbler.errors import InputError
 from pebbler.game.plan import Plan
@@ -15,8 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
+@runtime_checkable
+class HoldsPlan(Protocol):
+    """What can be shown as a plan: `pebbler.torch.TorchPlan` is."""
+
+    def as_plan(self) -> Plan:
+        """Return it as one plan."""
+
+
 def report(
-    plans: Plan | str | Path | Sequence[Plan | str | Path],
+    plans: Plan | HoldsPlan | str | Path | Sequence[Plan | HoldsPlan | str | Path],
     path: str | Path,
     *,
     names: Sequence[str] | None = None,
@@ -24,7 +32,7 @@ def report(
     references: Mapping[str, Sequence[str]] | None = None,
     appendix: str = "",
 ) -> ReportData:
-    """Write a page that shows plans, or plan files, and return what is on it.
+    """Write a page that shows plans (those of PyTorch steps too), or plan files, and return what is on it.
 
     The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
     landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
@@ -45,12 +53,16 @@ def report(
 
     if Path(path).suffix.lower() not in (".html", ".htm", ""):
         raise InputError(f"{path}: a report is a page, and is written as .html")
-    given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
+    given = [plans] if isinstance(plans, Plan | HoldsPlan | str | Path) else list(plans)
     loaded = []
     labels = []
     for i, one in enumerate(given):
-        labels.append(("plan" if len(given) == 1 else f"plan {i + 1}") if isinstance(one, Plan) else Path(one).stem)
-        loaded.append(one if isinstance(one, Plan) else Plan.load(one))
+        if isinstance(one, str | Path):
+            labels.append(Path(one).stem)
+            loaded.append(Plan.load(one))
+        else:
+            labels.append("plan" if len(given) == 1 else f"plan {i + 1}")
+            loaded.append(one if isinstance(one, Plan) else one.as_plan())
     data = gather(loaded, names if names is not None else labels, title, references)
     write_text(path, page(data, appendix))
     return data

@@ -19,6 +19,7 @@ from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.proof_note import ProofNote, proof_note
 from pebbler.show.report.saving_steps import SavingStep, saving_steps, source_ops
+from pebbler.show.report.step_data import BudgetData, StepData, budget_of, step_of
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
@@ -73,6 +74,7 @@ class GraphData:
     writes: RowsData
     destroys: RowsData
     readers: RowsData
+    step: StepData | None  # of a captured PyTorch step
 
     @classmethod
     def of(cls, graph: Graph, unit: str) -> GraphData:
@@ -107,6 +109,7 @@ class GraphData:
             writes=RowsData.of(flow.op_writes),
             destroys=RowsData.of(flow.op_destroys),
             readers=RowsData.of(flow.value_readers),
+            step=step_of(graph),
         )
 
 
@@ -155,6 +158,7 @@ class PlanData:
     claims: ClaimData
     source: str | None
     program_order: float | None
+    budget: BudgetData | None  # of a PyTorch plan
     savings: list[SavingStep]  # schedules between program order and the plan
     kind: list[int]
     subject: list[int]
@@ -192,6 +196,7 @@ class PlanData:
             ),
             source=None if plan.source is None else plan.source.name,
             program_order=None if base is None else check(base).energy,
+            budget=budget_of(plan),
             savings=saving_steps(plan, base),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),

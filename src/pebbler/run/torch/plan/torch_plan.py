@@ -107,19 +107,23 @@ class TorchPlan:
         """Return what the referee says of every phase."""
         return [check(phase) for phase in self.phases]
 
-    def to_json(self) -> bytes:
-        """Return the plan as JSON text: the plan of the repeating step, the others beside it in `meta`."""
+    def as_plan(self) -> Plan:
+        """Return all of it as one plan, as files and reports hold it: that of the repeating step, the others in its `meta`."""
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
             "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
             "launches": [list(launch) for launch in self.launches], "launch_peak": self.launch_peak,
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
-        return replace(self.plan, meta={**self.plan.meta, "torch": about}).to_json()
+        return replace(self.plan, meta={**self.plan.meta, "torch": about})
+
+    def to_json(self) -> bytes:
+        """Return the plan as JSON text."""
+        return self.as_plan().to_json()
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, whole or not at all."""
-        write_bytes(path, self.to_json() + b"\n")
+        self.as_plan().save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> TorchPlan:

@@ -16,13 +16,15 @@ async function start() {
   const select = el("select", {}, ...data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 60))));
   section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), themeButton());
 
+  data.graphs.forEach(useStepNames);
   data.graphs.forEach(effects);
   const cost = costWord(data.graphs[data.plans[0].graph].energy_unit); // a plan's costs may be times
   document.querySelector("[data-cost=nav]").textContent = capital(cost);
   document.querySelector("[data-cost=heading]").textContent = `Where the ${cost} goes`;
   const summary = section("summary-view");
-  showSummary(summary, data, data.plans[0]);
+  showGlance(summary, data, data.plans[0]);
   let player = null,
+    step = null,
     memory = null,
     pending = null;
   const tasks = [
@@ -44,6 +46,10 @@ async function start() {
       section("controls").prepend(...listenToKeys(player, new Search(player), section("player-view")));
     },
     () => {
+      step = showStep(data, (plan, at) => player.goTo(at));
+      if (step) step.show(data.plans[0]);
+    },
+    () => {
       memory = new Memory(section("memory-view"), data, (plan, step) => {
         if (plan !== player.plan) choose(data.plans.indexOf(plan));
         player.goTo(step);
@@ -62,7 +68,7 @@ async function start() {
     },
   ];
   let done = 0;
-  const VIEWS = ["player", "memory", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
+  const VIEWS = ["player", "step", "memory", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
   const next = () => {
     const task = tasks.shift();
     if (!task) return;
@@ -72,8 +78,9 @@ async function start() {
   };
   const choose = (index) => {
     select.value = String(index);
-    showSummary(summary, data, data.plans[index]);
+    showGlance(summary, data, data.plans[index]);
     player.load(data.plans[index]);
+    if (step) step.show(data.plans[index]);
     showEnergy(section("energy-view"), data, data.plans[index]);
     showMisses(section("misses-view"), data, index);
   };
@@ -92,6 +99,9 @@ async function start() {
     livesOf,
     roomOf,
     sweepHeld,
+    timeMoves,
+    heldFor,
+    step: () => step && step.view,
     memory: () => memory,
     player: () => player,
     planFile,

@@ -9,12 +9,14 @@
 function planFile(graph, plan, timeline) {
   const { moves, arena } = timeline,
     explicit = arena.management === "explicit";
-  const names = (values) => values.map((v) => graph.tensor_name[graph.value_tensor[v]]);
+  // A captured step is shown under the names of its model, and written under those of its file.
+  const { op: opNames, tensor: tensorNames } = graph.file_names || { op: graph.op_name, tensor: graph.tensor_name };
+  const names = (values) => values.map((v) => tensorNames[graph.value_tensor[v]]);
   const { reads, writes } = effects(graph),
     start = {};
   graph.value_tensor.forEach((t, v) => {
     if (explicit && graph.value_maker[v] < 0)
-      start[graph.tensor_name[t]] = arena.names.filter((_, i) => (arena.start[v] >> i) & 1);
+      start[tensorNames[t]] = arena.names.filter((_, i) => (arena.start[v] >> i) & 1);
   });
   return {
     format: "pebbler-plan-1",
@@ -22,13 +24,13 @@ function planFile(graph, plan, timeline) {
       format: "pebbler-graph-1",
       name: graph.name,
       unit: graph.unit,
-      tensors: graph.tensor_name.map((name, t) => ({
+      tensors: tensorNames.map((name, t) => ({
         name,
         size: graph.tensor_size[t],
         kind: graph.tensor_kind[t],
         ...(graph.tensor_overwrites[t] === null ? {} : { overwrites: graph.tensor_overwrites[t] }),
       })),
-      ops: graph.op_name.map((name, o) => ({
+      ops: opNames.map((name, o) => ({
         name,
         reads: names(reads[o]),
         writes: names(writes[o]),
@@ -42,8 +44,8 @@ function planFile(graph, plan, timeline) {
     moves: moves.kind.map((kind, i) => {
       const level = arena.names[moves.level[i]];
       if (kind === COMPUTE)
-        return ["compute", graph.op_name[moves.subject[i]], ...(explicit && moves.level[i] ? [level] : [])];
-      const name = graph.tensor_name[moves.subject[i]];
+        return ["compute", opNames[moves.subject[i]], ...(explicit && moves.level[i] ? [level] : [])];
+      const name = tensorNames[moves.subject[i]];
       return kind === COPY ? ["copy", name, level, arena.names[moves.to[i]]] : ["drop", name, level];
     }),
     ...(timeline.judgement.legal ? { energy: timeline.judgement.energy } : {}),

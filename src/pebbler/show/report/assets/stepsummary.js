@@ -1,0 +1,84 @@
+// At a glance, for a captured PyTorch step: time or joules of one step, the budget, and what keeping it costs.
+
+const UNITS_OF = { ns: 1e9, pJ: 1e12 }; // costs in a graph, per second or joule
+
+/** What one step costs: its time with copies beside the computation where they run so, otherwise the referee's sum. */
+function stepCost(data, plan) {
+  const graph = data.graphs[plan.graph];
+  return graph.energy_unit === "ns" && plan.budget && plan.budget.overlap
+    ? timeMoves(graph, arenaOf(plan), plan, true).total
+    : plan.judgement.energy;
+}
+
+/** The most bytes that a plan of a step holds, headroom included. */
+function stepPeak(plan) {
+  const { budget, judgement } = plan;
+  return Math.max(judgement.peak[0], budget ? budget.launch_peak : 0) + (budget ? budget.headroom : 0);
+}
+
+/** The summary of a plan: that of a step where its figures are sound, otherwise the one that says what is wrong. */
+function showGlance(root, data, plan) {
+  const sound = plan.judgement.legal && !plan.claims.void.length && plan.budget;
+  if (sound && data.graphs[plan.graph].step) showStepSummary(root, data, plan);
+  else showSummary(root, data, plan);
+}
+
+function showStepSummary(root, data, plan) {
+  const graph = data.graphs[plan.graph],
+    unit = graph.energy_unit,
+    { budget, judgement } = plan,
+    cost = stepCost(data, plan),
+    text = (amount) => energyText(amount, unit),
+    free = budget.unplanned * (UNITS_OF[unit] || 1);
+  const gap = plan.bound > 0 ? Math.max(0, cost / plan.bound - 1) : null,
+    proven = gap === null ? "" : gap < 1e-9 ? " It is proven optimal." : ` It is at most ${percent(gap)} above the proven lower bound.`; // prettier-ignore
+  const verb = unit === "ns" ? "takes" : "costs",
+    within = budget.budget === null ? "without a budget" : `within ${bytesText(budget.budget)}`;
+  root.replaceChildren(
+    el(
+      "p",
+      { class: "sentence" },
+      el("b", {}, shown(plan.name, 60)),
+      ` runs a training step (${plural(graph.op_name.length, "op")}) ${within} on ${shown(budget.device, 30)}. It ${verb} `,
+      el("b", {}, text(cost)),
+      free > 0 ? `, ${comparedTo(cost, free)} without a limit (${text(free)}).` : ".",
+      proven,
+    ),
+    el("dl", { class: "tiles" }, ...stepTiles(data, plan, { cost, free, gap, text })),
+  );
+  root.dataset.cost = String(cost);
+  root.dataset.peak = String(stepPeak(plan));
+  return judgement;
+}
+
+function stepTiles(data, plan, { cost, free, gap, text }) {
+  const graph = data.graphs[plan.graph],
+    { budget, judgement } = plan,
+    unit = graph.energy_unit;
+  const tile = (label, value, note) =>
+    el("div", { class: "tile" }, el("dt", {}, label), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null); // prettier-ignore
+  const runs = plan.subject.filter((_, i) => plan.kind[i] === COMPUTE),
+    seen = new Set(),
+    again = runs.filter((o) => seen.has(o) || !seen.add(o));
+  const away = d3.sum(plan.kind, (kind, i) => (kind === COPY && plan.level[i] === 0 ? graph.tensor_size[plan.subject[i]] : 0)); // prettier-ignore
+  const turns = budget.overlap && judgement.energy > cost;
+  return [
+    tile(
+      capital(costWord(unit)),
+      text(cost),
+      turns
+        ? `predicted, copies beside the computation; ${text(judgement.energy)} in turn, as the referee adds up`
+        : "predicted, of the step that repeats",
+    ),
+    ...(free > 0 ? [tile("Without a limit", text(free), comparedTo(cost, free).replace(/ (than|as)$/, " here"))] : []),
+    ...(plan.bound === null ? [] : [tile("Lower bound", text(plan.bound), gap === null ? null : gap < 1e-9 ? "reached" : `gap at most ${percent(gap)}`)]), // prettier-ignore
+    tile(
+      "Peak memory",
+      bytesText(stepPeak(plan)),
+      budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}, headroom included`,
+    ),
+    tile("Computed again", again.length ? text(d3.sum(again, (o) => graph.op_cost[o])) : "nothing", again.length ? plural(again.length, "run") : null), // prettier-ignore
+    tile("To the host", away ? bytesText(away) : "nothing", away ? "and back, in every step" : null),
+    tile("Kernels", budget.kernels, budget.kernels === "compiled" ? "fused ones" : "the step's own, same bits"),
+  ];
+}
