@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from pebbler.show.report import capacity_sweep, landscape, page_data, proof_note, saving_steps, step_reuse
+from pebbler.show.report import capacity_sweep, landscape, page_data, proof_note, saving_steps, step_names, step_reuse
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "src/pebbler/show/report/assets"
 DATA = (
     page_data.RowsData, page_data.GraphData, page_data.JudgementData, page_data.ClaimData, page_data.PlanData,
     page_data.ReportData, landscape.Landscape, landscape.Mark, capacity_sweep.CapacityCurve, saving_steps.SavingStep,
-    proof_note.ProofNote, step_reuse.StepReuse, step_reuse.Knee,
+    proof_note.ProofNote, step_reuse.StepReuse, step_reuse.Knee, step_names.StepNames,
 )  # fmt: skip
 SCALARS = {int: "number", float: "number", str: "string", bool: "boolean", type(None): "null"}
 

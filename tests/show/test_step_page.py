@@ -29,7 +29,7 @@ from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.show.report import report
 from pebbler.show.report.page_data import GraphData
-from pebbler.show.report.step_data import budget_of, step_of
+from pebbler.show.report.step_names import budget_of, step_of
 
 pytestmark = needs_browser
 Show = Callable[..., Opened]

@@ -19,7 +19,7 @@ from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.proof_note import ProofNote, proof_note
 from pebbler.show.report.saving_steps import SavingStep, saving_steps, source_ops
-from pebbler.show.report.step_data import BudgetData, StepData, budget_of, step_of
+from pebbler.show.report.step_names import BudgetData, StepNames, budget_of, step_of
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
@@ -74,7 +74,7 @@ class GraphData:
     writes: RowsData
     destroys: RowsData
     readers: RowsData
-    step: StepData | None  # of a captured PyTorch step
+    step: StepNames | None  # of a captured PyTorch step
 
     @classmethod
     def of(cls, graph: Graph, unit: str) -> GraphData:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from pebbler.errors import InputError
-from pebbler.files import write_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Copy, Moves
 from pebbler.game.plan import Plan, PlanFile, Status

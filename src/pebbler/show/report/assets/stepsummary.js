@@ -2,7 +2,11 @@
 
 const UNITS_OF = { ns: 1e9, pJ: 1e12 }; // costs in a graph, per second or joule
 
-/** What one step costs: its time with copies beside the computation where they run so, otherwise the referee's sum. */
+/**
+ * What one step costs: its time with copies beside the computation where they run so, otherwise the referee's sum.
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function stepCost(data, plan) {
   const graph = data.graphs[plan.graph];
   return graph.energy_unit === "ns" && plan.budget && plan.budget.overlap
@@ -10,13 +14,21 @@ function stepCost(data, plan) {
     : plan.judgement.energy;
 }
 
-/** The most bytes that a plan of a step holds, headroom included. */
+/**
+ * The most bytes that a plan of a step holds, headroom included.
+ * @param {PlanData} plan
+ */
 function stepPeak(plan) {
   const { budget, judgement } = plan;
   return Math.max(judgement.peak[0], budget ? budget.launch_peak : 0) + (budget ? budget.headroom : 0);
 }
 
-/** The summary of a plan: that of a step where its figures are sound, otherwise the one that says what is wrong. */
+/**
+ * The summary of a plan: that of a step where its figures are sound, otherwise the one that says what is wrong.
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ */
 function showGlance(root, data, plan) {
   const sound = plan.judgement.legal && !plan.claims.void.length && plan.budget;
   if (sound && data.graphs[plan.graph].step) showStepSummary(root, data, plan);

@@ -3,7 +3,10 @@
 
 const ENGINES = ["computation", "copies to the host", "copies back"];
 
-/** Call ops and tensors by the model's names; what the file calls them stays in `graph.file_names`. */
+/**
+ * Call ops and tensors by the model's names; what the file calls them stays in `graph.file_names`.
+ * @param {Graph} graph
+ */
 function useStepNames(graph) {
   if (!graph.step || graph.file_names) return;
   const { op_label: ops, tensor_label: tensors } = graph.step;
@@ -17,6 +20,10 @@ function useStepNames(graph) {
 /**
  * When every move begins and ends, on which engine (-1: a drop takes no time), and the clock of the computation after it.
  * Memory is free again only when what was copied out of it is out, and an op waits for what it reads to be in.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {Moves} moves
+ * @param {boolean} overlap
  */
 function timeMoves(graph, arena, moves, overlap) {
   const { reads, writes } = effects(graph),
@@ -85,7 +92,12 @@ const HELD_FOR = [
 ];
 const HELD_NUMBER = new Map(HELD_FOR.map(([name], i) => [name, i]));
 
-/** Bytes of memory held for each purpose after every number of moves: (moves + 1) x purposes. */
+/**
+ * Bytes of memory held for each purpose after every number of moves: (moves + 1) x purposes.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ * @param {Moves} moves
+ */
 function heldFor(graph, arena, moves) {
   const { step } = graph,
     { readers, writes } = effects(graph),
@@ -131,7 +143,13 @@ function touchedBy(graph, moves, i) {
   return moves.kind[i] === COMPUTE ? [...destroys[subject], ...writes[subject]] : versionsOf(graph)[subject];
 }
 
-/** Time by a key of each run (`keyOf(op, again)`), largest first: {name, time, runs, again}. */
+/**
+ * Time by a key of each run, largest first.
+ * @param {Graph} graph
+ * @param {Moves} moves
+ * @param {(op: number, again: boolean) => string} keyOf
+ * @returns {{name: string, time: number, runs: number, again: number}[]}
+ */
 function timeBy(graph, moves, keyOf) {
   const found = new Map(),
     ran = new Uint8Array(graph.op_name.length);
@@ -149,14 +167,17 @@ function timeBy(graph, moves, keyOf) {
   return [...found.values()].sort((a, b) => b.time - a.time || (a.name < b.name ? -1 : 1));
 }
 
+const BYTES = /** @type {[number, string][]} */ ([
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+]);
+
+/** The factor and name of the unit in which so many bytes read best. */
+const byteScale = (bytes) => BYTES.find(([factor]) => bytes >= factor) || /** @type {[number, string]} */ ([1, "bytes"]);
+
 /** Bytes as people write them. */
 function bytesText(bytes) {
-  for (const [factor, name] of [
-    [2 ** 30, "GiB"],
-    [2 ** 20, "MiB"],
-    [2 ** 10, "KiB"],
-  ]) {
-    if (bytes >= factor) return `${(bytes / factor).toFixed(2)} ${name}`;
-  }
-  return `${grouped(bytes)} bytes`;
+  const [factor, name] = byteScale(bytes);
+  return factor === 1 ? `${grouped(bytes)} bytes` : `${(bytes / factor).toFixed(2)} ${name}`;
 }

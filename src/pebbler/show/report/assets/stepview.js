@@ -15,9 +15,17 @@ const AGAIN_COLOUR = "#d55e00",
 const HELD_COLOURS = ["#8c96a1", "#b4b9bf", "#d8c58a", "#56b4e9", "#009e73", "#d55e00", "#cc79a7", "#f0e442"];
 
 class StepView {
-  /** `open(plan, step)` goes to a move of a plan in the player. */
+  /**
+   * @param {HTMLElement} root
+   * @param {ReportData} data
+   * @param {(plan: PlanData, step: number) => void} open  goes to a move of a plan in the player
+   */
   constructor(root, data, open) {
-    Object.assign(this, { data, open, domain: null, width: 0 });
+    this.data = data;
+    this.open = open;
+    /** @type {[number, number] | null} */
+    this.domain = null;
+    this.width = 0;
     const button = (text, label, act) =>
       el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
     this.sentence = el("p", { class: "sentence", "data-test": "step" });
@@ -78,6 +86,7 @@ class StepView {
     });
   }
 
+  /** @param {PlanData} plan */
   show(plan) {
     this.plan = plan;
     this.graph = this.data.graphs[plan.graph];
@@ -334,8 +343,7 @@ class StepView {
     pen.strokeStyle = muted;
     pen.fillStyle = muted;
     pen.textAlign = "right";
-    const factor = most >= 2 ** 30 ? 2 ** 30 : most >= 2 ** 20 ? 2 ** 20 : most >= 2 ** 10 ? 2 ** 10 : 1,
-      name = { [2 ** 30]: "GiB", [2 ** 20]: "MiB", [2 ** 10]: "KiB", 1: "bytes" }[factor];
+    const [factor, name] = byteScale(most);
     for (const n of d3.ticks(0, most / factor, 4)) pen.fillText(grouped(n), left - 6, y(n * factor) + 4);
     pen.fillText(name, left - 6, HELD_TOP - 6);
     if (this.limit === null) return;
@@ -408,10 +416,10 @@ class StepView {
     if (py >= HELD_TOP && py <= HELD_TOP + HELD_HEIGHT) {
       const step = this.stepAt(px),
         width = HELD_FOR.length;
-      const lines = HELD_FOR.map(([, words], k) => [words, this.held[step * width + k]]).filter(([, bytes]) => bytes > 0);
+      const lines = HELD_FOR.map(([, words], k) => ({ words, bytes: this.held[step * width + k] })).filter(({ bytes }) => bytes > 0);
       return readoutLines(
         `${bytesText(this.heldAt(step))} held after move ${grouped(step)}`,
-        ...lines.reverse().map(([words, bytes]) => `${words}: ${bytesText(bytes)}`),
+        ...lines.reverse().map(({ words, bytes }) => `${words}: ${bytesText(bytes)}`),
       );
     }
     const i = this.moveAt(event);
@@ -437,6 +445,7 @@ class StepView {
       { op_part: part, op_module: module, op_kernel: kernel } = graph.step;
     const total = d3.sum(moves.kind, (kind, i) => (kind === COMPUTE ? graph.op_cost[moves.subject[i]] : 0)) || 1;
     const group = (o) => module[o].split(".").slice(0, 2).join(".") || (part[o] === "optimizer" ? "optimizer" : "outside of modules");
+    /** @type {[string, (op: number, again: boolean) => string][]} */
     const kinds = [
       [`${capital(costWord(this.unit))} by kernel`, (o) => kernel[o]],
       ["By module", group],

@@ -36,10 +36,33 @@ interface GraphData {
   writes: RowsData;
   destroys: RowsData;
   readers: RowsData;
+  step: StepNames | null;
 }
 
-/** A graph as the scripts use it: `effects` has put these in. */
+interface StepNames {
+  op_label: string[];
+  tensor_label: string[];
+  op_part: string[];
+  op_module: string[];
+  op_line: string[];
+  op_kernel: string[];
+  tensor_role: string[];
+}
+
+interface BudgetData {
+  device: string;
+  budget: number | null;
+  headroom: number;
+  objective: string;
+  unplanned: number;
+  kernels: string;
+  overlap: boolean;
+  launch_peak: number;
+}
+
+/** A graph as the scripts use it: `effects` has put these in, and `useStepNames` what the file calls a captured step's ops. */
 interface Graph extends GraphData {
+  file_names?: { op: string[]; tensor: string[] };
   effects: Effects;
   value_size: number[];
   op_in_place: boolean[];
@@ -152,6 +175,7 @@ interface PlanData extends Moves {
   claims: ClaimData;
   source: string | null;
   program_order: number | null;
+  budget: BudgetData | null;
   savings: SavingStep[];
   start: number[];
   judgement: JudgementData;

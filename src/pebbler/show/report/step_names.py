@@ -11,7 +11,7 @@ import msgspec
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.plan import Plan
 
-__all__ = ["BudgetData", "StepData", "budget_of", "step_of"]
+__all__ = ["BudgetData", "StepNames", "budget_of", "step_of"]
 
 PARTS = ("forward", "backward", "optimizer")
 # By the first word of a tensor's name, which says where the step finds it.
@@ -33,7 +33,7 @@ class BudgetData(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class StepData:
+class StepNames:
     """Per op and tensor, what people call it, and what it belongs to."""
 
     op_label: list[str]
@@ -53,7 +53,7 @@ def budget_of(plan: Plan) -> BudgetData | None:
         return None
 
 
-def step_of(graph: Graph) -> StepData | None:
+def step_of(graph: Graph) -> StepNames | None:
     """Return the names of a captured step, None for any other graph.
 
     >>> from pebbler.workloads import chain
@@ -77,7 +77,7 @@ def step_of(graph: Graph) -> StepData | None:
     for op in graph.ops:
         part = _text(op.meta, "part")
         parts.append(part if part in PARTS else parts[-1] if parts else PARTS[0])
-    return StepData(
+    return StepNames(
         op_label=op_label,
         tensor_label=list(label.values()),
         op_part=parts,
