@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 
 import msgspec
 import pytest
 
 import pebbler as pb
+from pebbler.cli import main
 from pebbler.errors import InputError
 from pebbler.game.machine import Level, Machine, measured_device
 from pebbler.joules.calibration import calibrate_bench
@@ -153,3 +155,30 @@ def test_any_name_survives_the_file(name, tmp_path):
     path = tmp_path / "m.toml"
     path.write_text(machine_toml(machine, "Two\nlines."), encoding="utf-8")
     assert pb.machine(path) == machine
+
+
+def test_the_command_writes_a_file_and_says_what_it_measured(monkeypatch, capsys, tmp_path, calibrated):
+    monkeypatch.setattr("pebbler.run.calibrate.calibrate", lambda device, seconds, report: calibrated)
+    path = tmp_path / "gpu.toml"
+    monkeypatch.setattr(sys, "argv", ["pebbler", "calibrate", "-o", str(path)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    out, err = capsys.readouterr()
+    assert caught.value.code == 0
+    assert "pJ/byte" in out
+    assert "Gflop/s" in out
+    assert "idle, before and after" in out
+    assert f"wrote {path}" in " ".join(err.split())
+    assert pb.machine(path).name == "simulated-gpu"
+    for words in (
+        ["-o", str(tmp_path / "gpu.json")],
+        ["--device", "gpu"],
+        ["-o", "-", "--json"],
+        ["--seconds", "0", "--device", "cpu"],
+    ):
+        monkeypatch.undo()
+        monkeypatch.setattr(sys, "argv", ["pebbler", "calibrate", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 2
+        assert capsys.readouterr().err.startswith("error: ")
