@@ -13,7 +13,8 @@ from pebbler.errors import InputError  # noqa: E402
 from pebbler.joules import counters  # noqa: E402
 from pebbler.joules.counters import NoCounter  # noqa: E402
 from pebbler.joules.meter import EnergyMeter  # noqa: E402
-from pebbler.run.torch.cost import op_energy  # noqa: E402
+from pebbler.joules.power import PowerReading  # noqa: E402
+from pebbler.run.torch.cost import op_energy, op_prices  # noqa: E402
 from pebbler.run.torch.cost.costs import calibrated_device, estimate, find_device  # noqa: E402
 from simulated_meters import WallCounter  # noqa: E402
 
@@ -49,11 +50,42 @@ def test_without_time_for_the_counter_everything_is_modelled(quick):
     costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter(watts=50)]), seconds=0.0)
     assert costs.energy.kinds == 0
     assert costs.energy.measured_share == 0
-    assert all(cost.joules > 0 for cost in costs[-1])
+    assert costs.energy.modelled_joules == 0
+    assert costs.energy.together_joules == pytest.approx(sum(cost.joules for cost in costs[-1]))
+    assert all(cost.joules == pytest.approx(50 * cost.seconds, rel=0.1) for cost in costs[-1])
+
+
+def test_what_does_not_fit_into_memory_together_is_modelled(quick, monkeypatch):
+    def full(self, runs, copies=False):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(op_energy.OpMeter, "measure", full)
+    captured = pt.capture(step, torch.ones(100, 100))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter(watts=50)]), seconds=0.0)
+    assert costs.energy.together_joules == costs.energy.alone_joules == 0
     # What an op moves and computes, and static power for as long as it takes.
     first = costs[-1][0]
     described = estimate(captured.phases[-1].record, captured.phases[-1].groups[0], find_device("cpu")).joules
     assert first.joules == pytest.approx(described + costs.energy.static_watts * first.seconds, rel=0.01)
+
+
+def test_ops_run_together_in_parts_that_fit(quick, monkeypatch):
+    windows = []
+
+    def noted(self, runs, copies=False):
+        windows.append([(run.group.name, run.count) for run in runs])
+        return PowerReading(70.0, 1e-3, 0.01, 3)
+
+    monkeypatch.setattr(op_energy.OpMeter, "measure", noted)
+    captured = pt.capture(lambda x: (x.exp().exp().exp() @ x @ x).sin(), torch.ones(100, 100))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=0.0)
+    assert sorted(map(sorted, windows)) == [[("exp", 3), ("sin", 1)], [("mm", 2)]]
+    assert sum(cost.seconds for cost in costs[-1]) == pytest.approx(2e-3)
+    assert sum(cost.joules for cost in costs[-1]) == pytest.approx(2 * 70e-3)
+    windows.clear()
+    monkeypatch.setattr(op_prices, "_TOGETHER", {"cpu": 100_000})
+    pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=0.0)
+    assert len(windows) == 3  # exp and sin no longer fit into one
 
 
 def test_no_counter_no_joules_and_planning_for_energy_says_that_they_are_described(monkeypatch):

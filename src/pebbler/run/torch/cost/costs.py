@@ -30,6 +30,7 @@ __all__ = [
     "estimate",
     "find_device",
     "find_link",
+    "has_flops",
     "nearest_device",
     "operator_flops",
     "roofline",
@@ -137,8 +138,8 @@ class Link:
 class Costs(list[list[Cost]]):
     """What every op costs, per phase; the link to the host's memory of the same device; what else was on the device when measured.
 
-    `price` tells the cost of any other group of calls, such as ops that run as one kernel; `measured_price` does so by the energy
-    counter, which takes longer. `energy` says how joules came about, None where all are described.
+    `price` tells the cost of any other group of calls, such as ops that run as one kernel; `measure`, where joules are by the
+    energy counter, makes it those of some groups too. `energy` says how joules came about, None where all are described.
     """
 
     def __init__(
@@ -148,11 +149,11 @@ class Costs(list[list[Cost]]):
         price: Callable[[Phase, CallGroup], Cost] | None = None,
         foreign: int = 0,
         energy: MeasuredEnergy | None = None,
-        measured_price: Callable[[Phase, CallGroup], Cost] | None = None,
+        measure: Callable[[Phase, list[CallGroup]], None] | None = None,
     ) -> None:
         super().__init__(rows)
         self.link, self.price, self.foreign = link, price, foreign
-        self.energy, self.measured_price = energy, measured_price
+        self.energy, self.measure = energy, measure
 
 
 def find_link(device: str | Device) -> Link:
@@ -231,6 +232,11 @@ def _flops(record: Record, call: Call) -> float:
     if getattr(call.func, "overloadpacket", None) not in flop_registry:
         return 0.0  # before operands are made for nothing
     return operator_flops(call.func, *map_leaves(meta, (call.args, call.kwargs, call.outputs)))
+
+
+def has_flops(group: CallGroup) -> bool:
+    """Whether some call of a group is a matrix product or the like."""
+    return any(getattr(call.func, "overloadpacket", None) in flop_registry for call in group.calls)
 
 
 def operator_flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> float:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -25,7 +25,7 @@ from pebbler.run.torch.cost.cuda_work import CudaWork
 from pebbler.run.torch.fuse.group_execution import run_group, sample_operands
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface
 
-__all__ = ["MeasuredEnergy", "OpMeter", "meter_of"]
+__all__ = ["MeasuredEnergy", "OpMeter", "OpRun", "meter_of"]
 
 _CACHES = (
     3 * 60 * 2**20
@@ -43,26 +43,27 @@ def meter_of(device: str) -> EnergyMeter:
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """How the joules of a step's ops came about: by the counter, or by a model where an op takes too little time to matter.
+    """How the joules of a step's ops came about: by the counter, for one kind of op or for several together, or by a model.
 
     `static_watts` is what the device draws while it is awake and does nothing: what a gap between ops costs.
     """
 
-    measured_joules: float
+    alone_joules: float  # of kinds of ops measured one at a time
+    together_joules: float  # of kinds that ran together, and share their power
     modelled_joules: float
-    kinds: int  # of ops that were measured
+    kinds: int  # of ops that were measured alone
     all_kinds: int
     static_watts: float
 
     @property
     def measured_share(self) -> float:
-        """The share of the joules that the counter gave."""
-        total = self.measured_joules + self.modelled_joules
-        return self.measured_joules / total if total > 0 else 0.0
+        """The share of the joules that the counter gave for one kind of op at a time."""
+        total = self.alone_joules + self.together_joules + self.modelled_joules
+        return self.alone_joules / total if total > 0 else 0.0
 
 
 class OpMeter:
-    """Measures groups of calls one at a time, each for about `seconds`."""
+    """Measures groups of calls, one at a time or some together, for about `seconds`."""
 
     def __init__(self, meter: EnergyMeter, device: str, seconds: float = 0.3) -> None:
         self.meter, self.device, self.seconds = meter, device, seconds
@@ -77,31 +78,62 @@ class OpMeter:
             CallWork(functools.partial(self.meter.sleep, 0.001)), self.meter, seconds=self.seconds
         ).watts
 
-    def measure(self, phase: Phase, group: CallGroup, kernel: Kernel | None) -> PowerReading:
-        """Return power and time of a group of calls, or of its kernel."""
-        most = 2 * self.seconds
+    def measure(self, runs: Sequence[OpRun], *, copies: bool = False) -> PowerReading:
+        """Return power and time of some runs together, one of each as often as it says; of one alone if there is only one.
+
+        With `copies` there are so many copies of the operands that caches do not hold them all.
+        """
         with torch.no_grad():
-            reading = measure_power(
-                self._work(phase, group, kernel), self.meter, seconds=self.seconds, most_seconds=most
-            )
+            work, calls = self._work(runs, copies)
+            reading = measure_power(work, self.meter, seconds=self.seconds, most_seconds=2 * self.seconds)
+        del work
         if self.device.startswith("cuda"):
             torch.cuda.empty_cache()  # recorded work keeps memory of its own
-        return reading
+        return replace(reading, seconds=reading.seconds * calls)
 
-    def _work(self, phase: Phase, group: CallGroup, kernel: Kernel | None) -> Work:
-        reads = sorted(KernelInterface(phase.record, group).reads)
-        size = sum(phase.record.storages[s].bytes for s in (*reads, *group.makes))
-        copies = 1
+    def _work(self, runs: Sequence[OpRun], copies: bool) -> tuple[Work, int]:
+        """Return work, and how many of its calls one reading is of."""
+        each = [run.call() for run in runs]
+        # In turns, so that what an op touched is out of the caches when it comes again.
+        rounds = 1 if copies else max(run.count for run in runs)
+        calls = [call for turn in range(rounds) for run, call in zip(runs, each, strict=True) if turn < run.count]
+        count = len(calls)
         if self.device.startswith("cuda"):
-            copies = max(1, min(_MOST_COPIES, math.ceil(_CACHES / max(size, 1))))
-
-        def call() -> Callable[[], object]:
-            roots = sample_operands(phase, reads)
-            return lambda: run_group(phase.record, group, dict(roots), kernel)
-
-        calls = [call() for _ in range(copies)]
-        if self.device.startswith("cuda"):
-            return CudaWork(calls, self.device)
+            if copies:
+                wanted = max(1, min(_MOST_COPIES, math.ceil(_CACHES / max(runs[0].bytes, 1))))
+                calls += [runs[0].call() for _ in range(wanted - 1)]
+            return CudaWork(calls, self.device), count
         began = time.perf_counter()
-        calls[0]()
-        return CallWork(calls[0], max(1, int(_CPU_LAUNCH / max(time.perf_counter() - began, 1e-6))))
+        for call in calls:
+            call()
+        repeats = max(1, int(_CPU_LAUNCH / max(time.perf_counter() - began, 1e-6)))
+
+        def all_calls() -> None:
+            for call in calls:
+                call()
+
+        return CallWork(all_calls, repeats), 1
+
+
+@dataclass(frozen=True)
+class OpRun:
+    """A group of calls, or its kernel, to be run `count` times."""
+
+    phase: Phase
+    group: CallGroup
+    kernel: Kernel | None
+    count: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what it reads and makes."""
+        storages = self.phase.record.storages
+        return sum(
+            storages[s].bytes for s in (*KernelInterface(self.phase.record, self.group).reads, *self.group.makes)
+        )
+
+    def call(self) -> Callable[[], object]:
+        """Return a call that runs it once, on sample operands of its own."""
+        record = self.phase.record
+        roots = sample_operands(self.phase, sorted(KernelInterface(record, self.group).reads))
+        return lambda: run_group(record, self.group, dict(roots), self.kernel)

@@ -51,10 +51,12 @@ def predict_energy(plan: TorchPlan, costs: Costs) -> StepEnergy:
     for position, move in enumerate(moves):
         if isinstance(move, Compute) and position not in launched:
             ran.append(costs[-1][phase.graph.op_index(move.op)])
-    price = costs.measured_price or costs.price
-    for launch in plan.launches:
-        assert price is not None  # only a planner with prices makes launches
-        ran.append(price(phase, launch_group(phase, moves, launch)))
+    groups = [launch_group(phase, moves, launch) for launch in plan.launches]
+    if costs.measure is not None:
+        costs.measure(phase, groups)
+    for group in groups:
+        assert costs.price is not None  # only a planner with prices makes launches
+        ran.append(costs.price(phase, group))
     busy, spent = sum(cost.seconds for cost in ran), sum(cost.joules for cost in ran)
     moved, link = 2 * plan.offloaded, costs.link
     copies = moved * link.joules_per_byte if link is not None else 0.0
