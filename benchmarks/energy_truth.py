@@ -25,6 +25,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ import pebbler.torch as pt
 from benchmarks.energy_models import MODELS, make_model
 from benchmarks.energy_truth_page import summarize, write_page
 from pebbler.errors import InputError
-from pebbler.files import write_json
+from pebbler.files import write_text
 from pebbler.joules.meter import EnergyMeter
 from pebbler.joules.power import CallWork, PowerReading, Work, measure_power
 from pebbler.run.calibrate import calibrate, save_machine
@@ -129,7 +130,7 @@ class Truth:
                 "budget_bytes": plan.budget, "launches": len(plan.launches),
             }  # fmt: skip
             if costs.energy is not None:
-                row |= {"measured_share": costs.energy.measured_share, "static_watts": costs.energy.static_watts}
+                row |= {"op_energy": asdict(costs.energy)}
             step = self.plain if kind == "eager" else pt.compile(plan, self.function, verify="never")
         row["setup_seconds"] = time.perf_counter() - began
         return row | self._measured(step)
@@ -221,7 +222,7 @@ def merge(output: Path | None, part: Path) -> None:
         known["rows"] += found["rows"]
         known["ops"] |= found["ops"]
         found = known
-    write_json(output, found)
+    write_text(output, json.dumps(found, indent=1) + "\n")
 
 
 def wait_for_turn(truth: Truth, options: argparse.Namespace, schedules: list[str]) -> None:
@@ -263,6 +264,7 @@ def show(row: dict[str, Any]) -> None:
     if row.get("predicted_joules") and row.get("joules"):
         told.append(f"{row['predicted_joules'] / row['joules'] - 1:+7.1%}")
     print(" ".join(told), f"set up {row['setup_seconds']:.0f} s", flush=True)
+    print(json.dumps(row, default=str), flush=True)  # so that the log alone is enough
 
 
 def schedules_of(model: str, text: str) -> list[str]:
@@ -303,7 +305,7 @@ def measure_models(options: argparse.Namespace, device: str, meter: EnergyMeter)
             known["rows"].append(row)
             known["ops"] |= {f"{model} {word}": truth.ops(key) for key, word in NAMES.items() if key in truth.costs}
             if options.output is not None:
-                write_json(options.output, known)
+                write_text(options.output, json.dumps(known, indent=1, default=str) + "\n")
         del truth
         gc.collect()
         if device != "cpu":
