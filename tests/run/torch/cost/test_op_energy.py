@@ -16,6 +16,7 @@ from pebbler.joules.meter import EnergyMeter  # noqa: E402
 from pebbler.joules.power import PowerReading  # noqa: E402
 from pebbler.run.torch.cost import op_energy, op_prices  # noqa: E402
 from pebbler.run.torch.cost.costs import calibrated_device, estimate, find_device  # noqa: E402
+from pebbler.run.torch.cost.op_energy import NotRecorded  # noqa: E402
 from simulated_meters import WallCounter  # noqa: E402
 
 
@@ -67,6 +68,25 @@ def test_what_does_not_fit_into_memory_together_is_modelled(quick, monkeypatch):
     first = costs[-1][0]
     described = estimate(captured.phases[-1].record, captured.phases[-1].groups[0], find_device("cpu")).joules
     assert first.joules == pytest.approx(described + costs.energy.static_watts * first.seconds, rel=0.01)
+
+
+def test_ops_that_cannot_run_together_are_halved_until_they_can(quick, monkeypatch):
+    windows = []
+
+    def noted(self, runs, copies=False):
+        names = [run.group.name for run in runs]
+        if len(runs) > 1 and "cos" in names:
+            raise NotRecorded
+        windows.append(names)
+        return PowerReading(70.0, 1e-3, 0.01, 3)
+
+    monkeypatch.setattr(op_energy.OpMeter, "measure", noted)
+    captured = pt.capture(lambda x: x.exp().sin().cos().tan().sqrt(), torch.ones(100, 100))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=0.0)
+    assert sorted(name for names in windows for name in names) == ["cos", "exp", "sin", "sqrt", "tan"]
+    assert ["cos"] in windows
+    assert 1 < len(windows) < 5
+    assert costs.energy.modelled_joules == 0
 
 
 def test_ops_run_together_in_parts_that_fit(quick, monkeypatch):

@@ -25,7 +25,7 @@ from pebbler.run.torch.cost.cuda_work import CudaWork
 from pebbler.run.torch.fuse.group_execution import run_group, sample_operands
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface
 
-__all__ = ["MeasuredEnergy", "OpMeter", "OpRun", "meter_of"]
+__all__ = ["MeasuredEnergy", "NotRecorded", "OpMeter", "OpRun", "meter_of"]
 
 _CACHES = (
     3 * 60 * 2**20
@@ -62,6 +62,10 @@ class MeasuredEnergy:
         return self.alone_joules / total if total > 0 else 0.0
 
 
+class NotRecorded(Exception):
+    """One of several runs cannot be recorded: queued from Python, all of them would wait for it and for the CPU."""
+
+
 class OpMeter:
     """Measures groups of calls, one at a time or some together, for about `seconds`."""
 
@@ -81,10 +85,13 @@ class OpMeter:
     def measure(self, runs: Sequence[OpRun], *, copies: bool = False) -> PowerReading:
         """Return power and time of some runs together, one of each as often as it says; of one alone if there is only one.
 
-        With `copies` there are so many copies of the operands that caches do not hold them all.
+        With `copies` there are so many copies of the operands that caches do not hold them all. Raises `NotRecorded` if they cannot
+        run together.
         """
         with torch.no_grad():
             work, calls = self._work(runs, copies)
+            if isinstance(work, CudaWork) and work.graph is None and len(runs) > 1:
+                raise NotRecorded
             reading = measure_power(work, self.meter, seconds=self.seconds, most_seconds=2 * self.seconds)
         del work
         if self.device.startswith("cuda"):

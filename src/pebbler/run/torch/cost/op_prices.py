@@ -14,7 +14,7 @@ from pebbler.run.torch.capture.operators import CTC
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.random_state import is_state_call
 from pebbler.run.torch.cost.costs import Cost, Device, estimate, has_flops, nearest_device
-from pebbler.run.torch.cost.op_energy import MeasuredEnergy, OpMeter, OpRun
+from pebbler.run.torch.cost.op_energy import MeasuredEnergy, NotRecorded, OpMeter, OpRun
 from pebbler.run.torch.cost.op_time import time_run
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.fuse.group_execution import own_random_numbers, run_group, sample_operands
@@ -109,6 +109,11 @@ class OpPrices:
         try:
             reading = self._op_meter.measure(runs)
         except torch.OutOfMemoryError:
+            return
+        except NotRecorded:
+            half = len(kinds) // 2
+            self._measure_together(phase, kinds[:half])
+            self._measure_together(phase, kinds[half:])
             return
         self._keep(kinds, reading.watts, reading.seconds, "together")
 
