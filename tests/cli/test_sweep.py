@@ -31,7 +31,7 @@ def cli(monkeypatch, capsys, tmp_path):
 def test_a_sweep_lists_runs_does_them_and_then_only_what_is_missing(cli, tmp_path):
     status, out, _ = cli(*SMALL, "--dry-run")
     assert status == 0
-    assert "6 runs; 0 are done" in out
+    assert "6 runs, 0 done" in out
     assert not (tmp_path / "out").exists()
     status, out, err = cli(*SMALL, "--json", "--reports", "1")
     answer = json.loads(out)
@@ -78,6 +78,7 @@ def test_a_spec_file_and_failures(cli, tmp_path):
         (["a.toml", "chain"], "stands alone"),
         (["a.toml"], "a.toml: cannot be read"),
         (["chain", "-o", "file"], "this is a file"),
+        (["chain", "-o", "/proc/nowhere"], "cannot be written"),
         (["nowhere:training"], "cannot be imported"),
     ],
 )

@@ -47,13 +47,13 @@ def opened(tmp_path):
 @needs_browser
 def test_curves_have_a_line_per_machine_and_points_that_open_reports(opened, tmp_path):
     pb.sweep("chain:length=6", tmp_path, capacity={"fast": "3..5"}, workers=1)
-    path = write_page(ResultFolder(tmp_path), reports=2)
+    path = write_page(ResultFolder(tmp_path), reports=1)
     page, errors = opened(path)
     assert page.locator("#curves figure").count() == 1
     points = page.locator("#curves svg a")
     assert points.count() == 3
     links = [points.nth(i).get_attribute("href") or points.nth(i).get_attribute("xlink:href") for i in range(3)]
-    assert sum(link.startswith("reports/") for link in links) == 2
+    assert sum(link.startswith("reports/") for link in links) == 1
     assert all((tmp_path / link).is_file() for link in links)
     assert page.locator("#runs tbody tr").count() == 3
     assert page.locator("#front").is_hidden()

@@ -217,7 +217,7 @@ def wait_for_end(pids: list[int]) -> None:
 def kill_at_random(folder: Path, axes: dict[str, object], runs: int, rng: random.Random, **more: object) -> None:
     """Start a sweep again and again, kill a child or all of it at random moments, and let it end: nothing is done twice."""
     seen: dict[str, tuple[int, int]] = {}
-    for _ in range(6 if runs > 50 else 2):
+    for _ in range(6 if runs > 50 else 1):
         with started(folder, axes, **more) as process:
             wait_for_rows(folder, min(runs - 1, rows_in(folder) + rng.randrange(1, max(2, runs // 6))), process)
             time.sleep(rng.random() * 0.05)
@@ -238,10 +238,11 @@ def kill_at_random(folder: Path, axes: dict[str, object], runs: int, rng: random
 
 
 def test_killed_at_random_moments_it_goes_on(tmp_path):
-    axes = {"graphs": "chain:length=2..13", "capacity": {"fast": "3..4"}}
-    kill_at_random(tmp_path / "sweep", axes, 24, random.Random(1), workers=2)
+    axes = {"graphs": "chain:length=2..13", "capacity": {"fast": 3}}
+    kill_at_random(tmp_path / "sweep", axes, 12, random.Random(1), workers=1)
 
 
+@pytest.mark.slow
 def test_two_sweeps_share_a_folder_and_do_nothing_twice(tmp_path):
     axes = {"graphs": "chain:length=2..11", "capacity": {"fast": "3..6"}}
     with started(tmp_path, axes, workers=1) as one, started(tmp_path, axes, workers=1) as other:
@@ -254,8 +255,7 @@ def test_two_sweeps_share_a_folder_and_do_nothing_twice(tmp_path):
         finish(one)
         finish(other)
     require_whole(tmp_path, 40)
-    hosts = {row["attempts"] for row in load_table(tmp_path).rows}
-    assert hosts == {1}
+    assert {row["attempts"] for row in load_table(tmp_path).rows} == {1}
 
 
 # Dask -------------------------------------------------------------------------------------------------------------------

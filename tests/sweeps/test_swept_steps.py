@@ -49,7 +49,7 @@ def test_budgets_are_shares_of_program_orders_peak(step):
     assert [run.key for run in again] == [run.key for run in runs]  # captured anew, and yet the same
 
 
-@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("offload", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_is_what_plan_gives(step, offload, tmp_path):
     function, arguments = pt.load_step(step)
     free = pt.plan(function, arguments, device="h200")

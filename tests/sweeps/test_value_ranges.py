@@ -10,7 +10,7 @@ from pebbler.errors import InputError
 from pebbler.sweeps.value_ranges import Amount, amounts_of, whole_numbers_of
 
 
-@given(st.integers(1, 500), st.integers(0, 2000), st.integers(1, 50))
+@given(st.integers(1, 500), st.integers(0, 200), st.integers(1, 50))
 def test_steps_are_those_of_range(low, more, step):
     found = amounts_of(f"{low}..{low + more}+{step}", "c")
     assert [amount.value for amount in found] == list(range(low, low + more + 1, step))

@@ -234,8 +234,8 @@ def _list(runs: Sequence[SweptRun], folder: Any, json: bool) -> None:
         [*(_cell(run.columns.get(name)) for name in names), "yes" if run.key in done else "no"] for run in runs[:_SHOWN]
     ]
     table("", [*(name.replace("_", " ") for name in names), "done"], rows)
-    more = f", of which {_SHOWN} are shown" if len(runs) > _SHOWN else ""
-    say(f"{len(runs):,} runs{more}; {sum(run.key in done for run in runs):,} are done")
+    more = f"; the first {_SHOWN} are shown" if len(runs) > _SHOWN else ""
+    say(f"{len(runs):,} run{'s' if len(runs) > 1 else ''}, {sum(run.key in done for run in runs):,} done{more}")
 
 
 def _varies(runs: Sequence[SweptRun], name: str) -> bool:

@@ -5,6 +5,7 @@ An engine only carries bytes: each job runs in a child process of whatever the e
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -125,7 +126,7 @@ def _dask(scheduler: str | None, workers: int | None) -> Engine:
             # Threads are enough for workers here: what they run is in processes of its own.
             cluster = LocalCluster(
                 n_workers=workers or _cores(), threads_per_worker=1, processes=False, dashboard_address=":0",
-                host="127.0.0.1", protocol="tcp",
+                host="127.0.0.1", protocol="tcp", silence_logs=logging.ERROR,
             )  # fmt: skip
         client = Client(scheduler if cluster is None else cluster, timeout=_CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:

@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
+from pebbler.files import require_writable
 from pebbler.jobs.engine import EngineChoice, open_engine
 from pebbler.jobs.job_runner import Faults, Job, JobOutcome, run_jobs
 from pebbler.jobs.request import current_versions
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.sweeps.solve_task import TaskResult
 from pebbler.sweeps.sweep_spec import SweepSpec, read_spec
-from pebbler.sweeps.sweep_table import SweepTable, in_order, load_table, write_tables
+from pebbler.sweeps.sweep_table import TABLE, SweepTable, in_order, load_table, write_tables
 from pebbler.sweeps.swept_run import SweptRun
 from pebbler.sweeps.swept_runs import list_runs
 
@@ -81,6 +82,7 @@ class SweepRunner:
         report: Callable[[SweepProgress], None] | None = None,
     ) -> None:
         """Do what is missing."""
+        require_writable(self.folder.path / TABLE)
         self.folder.remove_left_behind()
         missing = deque(self._missing())
         self.progress.kept = len(self.runs) - len(missing)

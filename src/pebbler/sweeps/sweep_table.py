@@ -16,9 +16,10 @@ from pebbler.jobs.request import current_versions
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.version import VERSION
 
-__all__ = ["TIMES", "SweepTable", "in_order", "load_table", "write_tables"]
+__all__ = ["TABLE", "TIMES", "SweepTable", "in_order", "load_table", "write_tables"]
 
 FORMAT = "pebbler-sweep-1"
+TABLE = "table.csv"
 # Columns that every table has, in this order; parameters of workloads come after the graph.
 _FIRST = ("graph", "unit")
 _MIDDLE = (
@@ -122,7 +123,8 @@ def write_tables(folder: ResultFolder) -> list[Path]:
     if not (folder.path / "rows").is_dir():
         return []
     table = load_table(folder.path)
-    csv_path, json_path, parquet_path = (folder.path / f"table.{kind}" for kind in ("csv", "json", "parquet"))
+    csv_path = folder.path / TABLE
+    json_path, parquet_path = csv_path.with_suffix(".json"), csv_path.with_suffix(".parquet")
     write_bytes(csv_path, table.to_csv())
     write_json(json_path, {"format": FORMAT, "columns": table.columns, "rows": table.filled()})
     data = table.to_parquet()
