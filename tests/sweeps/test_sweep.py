@@ -148,14 +148,16 @@ def test_frames(swept, monkeypatch, library):
 
     class Library:
         @staticmethod
-        def DataFrame(rows, **more):
-            return library, rows, more
+        def DataFrame(columns):
+            return library, columns
 
     monkeypatch.setitem(sys.modules, "polars", None)
     monkeypatch.setitem(sys.modules, "pandas", None)
     monkeypatch.setitem(sys.modules, library, Library)
-    name, rows, _ = pb.sweep.load(swept)
-    assert (name, rows) == (library, load_table(swept).filled())
+    name, columns = pb.sweep.load(swept)
+    assert name == library
+    assert columns == {column: [row[column] for row in load_table(swept).filled()] for column in columns}
+    assert all(len({type(value) for value in values} - {type(None)}) <= 1 for values in columns.values())
 
 
 def test_rows_of_this_version_come_before_others_in_the_table(small):

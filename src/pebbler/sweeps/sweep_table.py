@@ -66,9 +66,10 @@ class SweepTable:
         for name in ("polars", "pandas"):
             with suppress(ImportError):
                 library: Any = import_module(name)
-                if name == "polars":
-                    return library.DataFrame(self.filled(), infer_schema_length=None)
-                return library.DataFrame(self.filled(), columns=self.columns)
+                filled = self.filled()
+                return library.DataFrame(
+                    {column: _one_type([row[column] for row in filled]) for column in self.columns}
+                )
         return self.filled()
 
     def to_parquet(self) -> bytes | None:
@@ -80,13 +81,17 @@ class SweepTable:
             return None
         sink = pyarrow.BufferOutputStream()
         filled = self.filled()
-        columns = {name: [_plain(row[name]) for row in filled] for name in self.columns}
+        columns = {name: _one_type([row[name] for row in filled]) for name in self.columns}
         parquet.write_table(pyarrow.table(columns), sink)
         return bytes(sink.getvalue())
 
 
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63 else value
+def _one_type(values: list[Any]) -> list[Any]:
+    """Return a column of numbers as floats if any is one, or too large for 64 bits; others as they are."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if not any(isinstance(value, float) or abs(value) >= 2**63 for value in numbers):
+        return values
+    return [None if value is None else float(value) for value in values]
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
