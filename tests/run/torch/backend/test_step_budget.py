@@ -46,7 +46,7 @@ class Graph:
     def settle(self, peak):
         self.settled.append(peak)
 
-    def compile_unpadded(self):
+    def compile_smaller(self):
         padded, self.frontier.padded = self.frontier.padded, False
         return padded
 

@@ -13,8 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
-from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
@@ -66,6 +67,7 @@ class PlannedGraph:
         if known is not None:
             self._padding, self._partitioner.frontier = known.padding, known.frontier
             places = places if known.spare else []
+        self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
         self._compiled = self._compile(gm, example_inputs)
 
@@ -78,11 +80,15 @@ class PlannedGraph:
         """Compile before the next call, with the choice that the frontier's place says then."""
         self._stale = True
 
-    def compile_unpadded(self) -> bool:
-        """Compile before the next call without padded copies of operands; return whether there are any."""
-        if not self._padding or self.frontier is None or not self.frontier.padded:
+    def compile_smaller(self) -> bool:
+        """Compile before the next call in a form that holds less, or without padded copies of operands; return whether it can."""
+        level = self.forms.next_level(self._whole(self._graph).graph) if self.frontier is not None else None
+        if level is not None:
+            self.forms.level = level
+        elif self._padding and self.frontier is not None and self.frontier.padded:
+            self._padding = False
+        else:
             return False
-        self._padding = False
         self.compile_again()
         return True
 
@@ -90,11 +96,16 @@ class PlannedGraph:
         """Keep the plan on disk, now that the step's peak is known and nothing will change."""
         if self._cache is not None and self.frontier is not None and not self._stale:
             spare = self._spare is not None
-            self._cache.store(self._key, padding=self._padding, spare=spare, peak=peak, frontier=self.frontier)
+            form = {"padding": self._padding, "spare": spare, "level": self.forms.level}
+            self._cache.store(self._key, **form, peak=peak, frontier=self.frontier)
 
     def _expect_all(self) -> None:
         self._spare = None
         self.compile_again()
+
+    def _whole(self, gm: fx.GraphModule) -> fx.GraphModule:
+        """Return a graph without the gradients that are not expected."""
+        return self._spare.without() if self._spare is not None else gm
 
     def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
@@ -102,11 +113,17 @@ class PlannedGraph:
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
+        gm = self._whole(gm)
+        level = self.forms.next_level(gm.graph)
+        # Chunks take no more time, so they come before anything runs again; tiles do, and wait until nothing else is left.
+        self._partitioner.refuses = lambda frontier: level == 1 and self._budget.presses(frontier)
         try:
-            return _inductor(self._spare.without() if self._spare is not None else gm, inputs, settings)
+            return _inductor(self.forms.write(gm), inputs, settings)
         except NotRepeatable:
-            self._spare, self._partitioner.repeatable = None, False
-            return _inductor(copy.deepcopy(self._graph), inputs, settings)
+            self._spare = None
+        except WantsOtherForm:
+            self.forms.level = 1
+        return self._compile(copy.deepcopy(self._graph), inputs)
 
     def __call__(self, *args: Any) -> Any:
         spare = self._spare

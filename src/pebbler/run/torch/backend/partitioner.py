@@ -17,7 +17,11 @@ from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
-__all__ = ["SavedValuesPartitioner"]
+__all__ = ["SavedValuesPartitioner", "WantsOtherForm"]
+
+
+class WantsOtherForm(Exception):
+    """A graph's form that is not compiled: another one computes the same and holds less."""
 
 
 # What decides instead of torch, in the thread that partitions for us.
@@ -47,6 +51,9 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.device, self.time_limit, self.start = device, time_limit, start
         self.frontier: GraphFrontier | None = None
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
+        self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: (
+            False
+        )  # whether another form of the graph is wanted
 
     def __deepcopy__(self, memo: Any) -> SavedValuesPartitioner:
         """Return itself: Inductor copies its settings, and every copy is to decide for the same graph."""
@@ -79,6 +86,8 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             number = {node: i for i, node in enumerate(step.nodes)}
             self.frontier = GraphFrontier.plan(step, [number[node] for node in fastest], key, self.time_limit)
             self.frontier.place = self.start(self.frontier)
+        if self.refuses(self.frontier):
+            raise WantsOtherForm
         if self.frontier.place == 0:
             return fastest
         nodes = [node for node in graph.nodes if node.op != "output"]

@@ -24,7 +24,7 @@ from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 1"
+_FORMAT = "pebbler compiled graph 2"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,6 +34,7 @@ class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
     key: str
     padding: bool  # whether operands of products may be copied to round sizes
     spare: bool  # whether gradients of outputs besides the loss are left out
+    level: int  # of the graph's form: losses in chunks, MLPs in tiles
     peak: int  # measured, of the whole step
     frontier: GraphFrontier
 

@@ -39,7 +39,7 @@ class _PlannedCall(Protocol):
 
     def compile_again(self) -> None: ...
 
-    def compile_unpadded(self) -> bool: ...
+    def compile_smaller(self) -> bool: ...
 
     def settle(self, peak: int) -> None: ...
 
@@ -70,6 +70,10 @@ class StepBudget:
             return len(frontier.choices) - 1
         budget = self.limit([*self._frontiers(), frontier])
         return frontier.within(budget - self.options.reserve - self._besides(frontier))
+
+    def presses(self, frontier: GraphFrontier) -> bool:
+        """Return whether a graph must do with less than its fastest choice, or with less than any."""
+        return frontier.place > 0 or frontier.choice.peak > self.limit([frontier])
 
     def limit(self, frontiers: Iterable[GraphFrontier]) -> int:
         """Return the budget in bytes of a step of these graphs; a share is one of their peaks together as eager would run them."""
@@ -144,7 +148,7 @@ class StepBudget:
         self._trials -= 1
         self._most = max(self._most, self.peak)
         if self.options.least:
-            if _unpad(running):
+            if _shrink(running):
                 self._trials, self._most = _TRIALS, 0
             self._settle(running)
             return
@@ -194,7 +198,7 @@ class StepBudget:
         _give([graph.frontier for graph in running if graph.frontier], excess)
         moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
         self._trials, self._most = _TRIALS, 0
-        if not moved and not _unpad(running):
+        if not moved and not _shrink(running):
             raise OverBudget(
                 f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
                 f"the budget is {shown_bytes(budget)}; "
@@ -220,9 +224,9 @@ def _compiled_node(node: Any) -> Any:
     return node
 
 
-def _unpad(running: Iterable[_PlannedCall]) -> bool:
-    """Have graphs compiled again without padded copies, and return whether any has some."""
-    return sum(graph.compile_unpadded() for graph in running) > 0
+def _shrink(running: Iterable[_PlannedCall]) -> bool:
+    """Have graphs compiled again in forms that hold less, and return whether any has one."""
+    return sum(graph.compile_smaller() for graph in running) > 0
 
 
 def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:

@@ -1,0 +1,214 @@
+"""Losses in chunks: the same numbers for every shape and option, less memory, and nothing touched that is not surely one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pebbler.torch as pt
+from graph_rewrites import gradients, rewritten
+from pebbler.run.torch.backend import step_budget
+from pebbler.run.torch.backend.chunked_loss import ChunkedLoss, chunk_losses
+from pebbler.run.torch.backend.dynamo_backend import pebbler
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")]
+
+
+def four(graph):
+    return chunk_losses(graph, lambda loss: 4)
+
+
+def batch(rows=(3, 7), width=5, classes=11, dtype=torch.float32, bias=True):
+    torch.manual_seed(0)
+    x = torch.randn(*rows, width, dtype=dtype, requires_grad=True)
+    weight = torch.randn(classes, width, dtype=dtype, requires_grad=True)
+    target = torch.randint(classes, rows)
+    return x, weight, torch.randn(classes, dtype=dtype, requires_grad=True) if bias else None, target
+
+
+def flat(x, weight, bias, target, **options):
+    logits = functional.linear(x, weight, bias)
+    return functional.cross_entropy(logits.view(-1, logits.shape[-1]), target.view(-1), **options)
+
+
+def shifted(x, weight, bias, target):
+    logits = functional.linear(x, weight, bias)[..., :-1, :].contiguous().float()
+    return functional.cross_entropy(logits.view(-1, logits.size(-1)), target[..., 1:].reshape(-1))
+
+
+def padded(x, weight, bias, target):  # as in transformers
+    logits = functional.linear(x[:, slice(0, None), :], weight, bias).float()
+    target = functional.pad(target, (0, 1), value=-100)[..., 1:].contiguous()
+    return (
+        functional.cross_entropy(
+            logits.view(-1, weight.shape[0]), target.view(-1).to(logits.device), ignore_index=-100, reduction="sum"
+        )
+        / target.numel()
+    )
+
+
+def capped(x, weight, bias, target):  # as in Gemma
+    logits = torch.tanh(functional.linear(x, weight, bias) / 3.0) * 3.0
+    return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+def check(function, inputs, rtol=1e-5, atol=1e-6):
+    wanted = gradients(function, inputs)
+    compiled, said = rewritten(function, four)
+    torch.testing.assert_close(gradients(compiled, inputs), wanted, rtol=rtol, atol=atol, equal_nan=True)
+    return said
+
+
+@pytest.mark.parametrize(
+    "function", [padded, *(pytest.param(f, marks=pytest.mark.slow) for f in (flat, shifted, capped))]
+)
+def test_ways_to_write_it_that_people_have(function):
+    assert len(check(function, batch())) == 1
+
+
+OPTIONS = [{}, {"reduction": "sum"}, {"label_smoothing": 0.1}, {"ignore_index": 3, "label_smoothing": 0.2}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "options"), list(itertools.product([(2, 1), (1, 9), (3, 7), (4, 8), (2, 33)], OPTIONS))
+)
+def test_many_shapes_and_options(rows, options):
+    for bias in (False, True):
+        assert len(check(lambda *a: flat(*a, **options), batch(rows, bias=bias))) == 1
+
+
+def test_ignored_targets_even_all_of_them():
+    x, weight, bias, target = batch()
+    target[0] = -100
+    assert check(flat, (x, weight, bias, target))
+    assert check(flat, (x, weight, bias, torch.full_like(target, -100)))  # the loss is NaN, the gradients are zeros
+
+
+@pytest.mark.slow
+def test_tied_weights_and_frozen_ones():
+    x, weight, _, target = batch()
+    tokens = torch.randint(11, (3, 7))
+
+    def tied(weight, x):
+        return flat(functional.embedding(tokens, weight) + x, weight, None, target)
+
+    assert check(tied, (weight, x))
+    assert check(flat, (x, weight.detach(), None, target))
+    assert check(flat, (x.detach(), weight, None, target))
+
+
+@pytest.mark.slow
+def test_without_gradients_there_is_the_loss():
+    inputs = batch()
+    compiled, said = rewritten(flat, four)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*inputs), flat(*inputs))
+    assert said
+
+
+@pytest.mark.slow
+def test_low_precision_is_as_near_to_the_truth_as_without_chunks():
+    inputs = batch((8, 64), 32, 50, torch.bfloat16)
+    exact = gradients(
+        flat, [x if x is None or x.dtype == torch.int64 else x.double().detach().requires_grad_() for x in inputs]
+    )
+    ordinary = gradients(flat, inputs)
+    compiled, said = rewritten(flat, four)
+    found = gradients(compiled, inputs)
+    assert said
+    for ours, theirs, truth in zip(found, ordinary, exact, strict=True):
+        assert (ours - truth).norm() <= 1.5 * (theirs - truth).norm() + 1e-3 * truth.norm()
+
+
+@pytest.mark.slow
+def test_autocast():
+    def cast(*inputs):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return flat(*inputs)
+
+    assert len(check(cast, batch((4, 16)), rtol=2e-2, atol=2e-3)) == 1
+
+
+def outputs_too(x, weight, bias, target):
+    logits = functional.linear(x, weight, bias)
+    return functional.cross_entropy(logits.view(-1, 11), target.view(-1)) + logits.square().mean()
+
+
+def changed_between(x, weight, bias, target):
+    moving = bias * 1
+    logits = functional.linear(x, weight, moving)
+    moving.mul_(0)
+    return functional.cross_entropy(logits.view(-1, 11), target.view(-1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        outputs_too,
+        changed_between,
+        lambda *a: flat(*a, reduction="none").sum(),
+        lambda x, w, b, t: functional.cross_entropy(
+            functional.linear(x, w, b).view(-1, 11), t.view(-1), torch.arange(11.0)
+        ),
+        lambda x, w, b, t: functional.cross_entropy(functional.linear(x, w, b).transpose(1, 2), t),
+        lambda x, w, b, t: functional.cross_entropy(
+            functional.linear(x, w, b).transpose(0, 1).reshape(-1, 11), t.view(-1)
+        ),
+        lambda x, w, b, t: functional.cross_entropy(functional.linear(x, w, b).softmax(-1).view(-1, 11), t.view(-1)),
+        lambda x, w, b, t: functional.cross_entropy(functional.linear(x, w, b).view(-1, 11), torch.ones(21, 11) / 11),
+    ],
+)
+def test_what_is_not_surely_such_a_loss_stays(function):
+    said = []
+
+    def backend(gm, inputs):
+        said.extend(four(gm.graph))
+        return gm.forward
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(function, backend=backend)(*batch()), function(*batch()))
+    assert said == []
+
+
+@pytest.mark.slow
+def test_logits_that_are_only_looked_at_may_stay():
+    def looked(x, weight, bias, target):
+        logits = functional.linear(x, weight, bias)
+        return functional.cross_entropy(logits.view(-1, 11), target.view(-1)) + 0 * logits.detach().sum()
+
+    assert len(check(looked, batch())) == 1
+
+
+def test_the_number_of_chunks_follows_the_room():
+    loss = ChunkedLoss(None, (), None, rows=4096, classes=1000, bytes=4096 * 1000 * 8, weight=10**5)
+    assert loss.chunks_within(10**9) == 1
+    assert loss.chunks_within(10**7) == 4
+    assert loss.chunks_within(0) == 32  # of 128 rows
+    assert ChunkedLoss(None, (), None, 200, 10**6, 10**9, 0).chunks_within(0) == 1
+
+
+@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_budget_that_the_logits_do_not_fit_into_is_kept_by_chunks(bias, monkeypatch):
+    """With Inductor's kernels: what the logits and their gradients take is 16.8 MB, and nothing is computed twice."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    torch.manual_seed(0)
+    head = nn.Linear(32, 2048, bias=bias)
+    x, target = torch.randn(1024, 32, requires_grad=True), torch.randint(2048, (1024,))
+
+    def loss(x, target):
+        return functional.cross_entropy(head(x), target)
+
+    wanted = gradients(lambda x: loss(x, target), [x])
+    compiled = torch.compile(loss, backend=pebbler, options={"budget": "5MB"})
+    for _ in range(2):
+        torch.testing.assert_close(gradients(lambda x: compiled(x, target), [x]), wanted, rtol=1e-4, atol=1e-6)
+        (budget,) = step_budget._BUDGETS.values()
+        assert budget.peak <= 4_000_000
+    head.zero_grad()
+    assert pt.measure_peak(lambda: compiled(x, target).backward())[1] < 4_000_000
