@@ -51,9 +51,8 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.device, self.time_limit, self.start = device, time_limit, start
         self.frontier: GraphFrontier | None = None
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
-        self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: (
-            False
-        )  # whether another form of the graph is wanted
+        # Whether another form of the graph is wanted.
+        self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
 
     def __deepcopy__(self, memo: Any) -> SavedValuesPartitioner:
         """Return itself: Inductor copies its settings, and every copy is to decide for the same graph."""
