@@ -17,7 +17,7 @@ from pebble_games import pebble_game
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Move
-from pebbler.game.plan import Plan
+from pebbler.game.plan import Plan, PlanFile
 from pebbler.referee.judgement import check
 from pebbler.show.play import play
 from pebbler.show.play.hand_levels import level_of
@@ -314,6 +314,48 @@ def test_note_001s_chain_is_played_to_its_optimum(show: Callable[..., Any], leve
     assert "nobody can do better" in word(page)
 
 
+FOLLOW = """(seed) => {
+  const { game } = pebbler.view, level = game.level;
+  let state = seed;
+  const random = (n) => { state = (Math.imul(state, 1103515245) + 12345) >>> 0; return Math.floor((state / 2 ** 32) * n); };
+  game.restart();
+  for (let i = random(250); i > 0 && !game.finished; i--) game.make(game.finish().moves[0]);
+  for (let i = 0; i < 4; i++) {  // off the plan: any moves that are allowed
+    const [kind, n] = [random(3), random(101)];
+    game.make(kind === 0 ? { kind: 0, subject: n, level: 0, to: -1 } : kind === 1 ? { kind: 1, subject: n, level: 0, to: 1 }
+      : { kind: 2, subject: n, level: 0, to: -1 });
+  }
+  const first = game.finish();
+  if (!first) return null;
+  const promised = game.spent + first.cost;
+  for (let i = 0; i < 3000 && !game.finished; i++) {
+    const next = game.finish();
+    if (!next || game.spent + next.cost > promised + 1e-9 || game.make(next.moves[0]) !== null) return "lost the way";
+  }
+  return { promised, spent: game.spent, finished: game.finished, proven: first.proven, plan: game.planFile() };
+}"""
+
+
+def test_hints_on_note_001s_chain_keep_their_word_off_the_plan(show: Callable[..., Any], levels_file: Path) -> None:
+    page = show(levels_file, "#level=note-001")
+    followed = 0
+    for seed in range(1, 13):
+        found = page.evaluate(FOLLOW, seed)
+        if found is None:
+            continue
+        assert found != "lost the way", seed
+        assert found["finished"]
+        assert found["spent"] <= found["promised"]
+        assert found["spent"] >= 336
+        assert not found["proven"] or found["spent"] == found["promised"]
+        plan = msgspec.convert(found["plan"], PlanFile)
+        graph = Graph.from_file(plan.graph)
+        judged = check(Plan(graph, plan.machine, plan.moves, start=plan.start, steady=False))
+        assert (judged.legal, judged.energy) == (True, found["spent"])
+        followed += 1
+    assert followed > 5
+
+
 # Links ------------------------------------------------------------------------------------------------------------------
 
 
@@ -384,11 +426,19 @@ def test_what_is_too_large_for_the_page_says_so_and_knows_the_plan(show: Callabl
     page.keyboard.press("Tab")
     page.locator(".place").first.focus()
     page.keyboard.press("s")  # no optimal plan stores N0
-    assert "too large to be solved on the page" in page.locator("[data-test=costs]").inner_text()
+    costs = page.locator("[data-test=costs]")
+    assert f"From here {made.levels[0].optimum} units more at most" in costs.inner_text()
+    page.keyboard.press("h")
+    assert "there may be a cheaper way" in word(page)
+    page.locator(".place").first.focus()
+    page.keyboard.press("d")  # the plan never does without N0
+    assert "too large to be solved on the page" in costs.inner_text()
     page.keyboard.press("h")
     assert "Undo leads back" in word(page)
     page.keyboard.press("Control+z")
+    page.keyboard.press("Control+z")
     assert solved(page) == made.levels[0].optimum
+    assert "at the least" in costs.inner_text()
 
 
 def test_a_plans_own_game_is_played_with_its_machine(show: Callable[..., Any], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pebbler.show.style import base_style
 __all__ = ["page"]
 
 # In the order in which they need one another; together they are one function's body.
-SCRIPTS = ("dom", "rules", "timeline", "planfile", "optimum", "handgame", "board", "handview", "playpage")
+SCRIPTS = ("dom", "rules", "timeline", "planfile", "optimum", "planroute", "handgame", "board", "handview", "playpage")
 
 
 def page(data: PlayData) -> str:

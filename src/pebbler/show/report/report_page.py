@@ -52,6 +52,7 @@ SCRIPTS = (
     "stepsummary",
     "stepview",
     "optimum",
+    "planroute",
     "handgame",
     "board",
     "handview",

@@ -55,8 +55,9 @@ class HandGame {
     this.known = new Map(); // the cheapest finish of positions that were solved, by their key
     this.moves = [];
     this.undone = [];
+    this.unsolved = new Set(); // keys of positions that are too large for the search
+    this.route = level.plan ? new PlanRoute(this.graph, this.arena, level.plan) : null;
     this.replay();
-    if (level.plan) this.remember({ cost: level.optimum, moves: asMoves(level.plan) });
   }
 
   /** Play all moves again; afterwards the fields below hold. */
@@ -99,7 +100,7 @@ class HandGame {
       before = this.spent;
     this.moves.push(move);
     this.replay();
-    if (finish && finish.moves.length && sameMove(finish.moves[0], move)) {
+    if (finish && finish.moves.length > 1 && sameMove(finish.moves[0], move)) {
       this.remember({ cost: finish.cost - (this.spent - before), moves: finish.moves.slice(1) });
     }
   }
@@ -127,9 +128,32 @@ class HandGame {
 
   // The way to the end ----------------------------------------------------------------------------------------------
 
-  /** The cheapest finish from here, {cost, moves}, where it is known by now; null otherwise. */
+  /**
+   * The cheapest finish from here, where it is known by now; null otherwise. Where the page cannot search, a way that follows the
+   * given plan; it is `proven` to be the cheapest where it leads through the plan itself, or to the optimum of the whole game.
+   * @returns {{cost: number, moves: Move[], proven: boolean} | null}
+   */
   finish() {
-    return this.finished ? { cost: 0, moves: [] } : this.known.get(this.key) || null;
+    if (this.finished) return { cost: 0, moves: [], proven: true };
+    const found = this.known.get(this.key);
+    if (found) return { ...found, proven: true };
+    const stop = this.route && this.route.nearest(this.ran.join(""), this.present);
+    if (!stop || (!stop.same && this.solvable && !this.unsolved.has(this.key))) return null;
+    const move = this.towards(stop);
+    const optimum = this.level.optimum;
+    return move && { cost: stop.cost, moves: [move], proven: stop.same || this.spent + stop.cost <= optimum * (1 + 1e-12) };
+  }
+
+  /** The next move of the plan from one of its stops; a drop first, where more is held here than there and in the way. */
+  towards(stop) {
+    const move = this.route.moves[stop.next];
+    if (!move || this.wordOn(move) === null) return move || null;
+    for (const [v, bits] of this.present.entries()) {
+      if (!(bits & 1) || stop.present[v] & 1 || !this.graph.value_size[v]) continue;
+      const drop = moveOf(this.graph, "drop red", v);
+      if (this.wordOn(drop) === null) return drop;
+    }
+    return null;
   }
 
   remember(finish) {

@@ -216,7 +216,7 @@ class HandView {
     const words =
       game.finished || finish === null
         ? this.lookingWords(finish)
-        : `From here ${energyText(finish.cost, this.unit)} more at the least: ${energyText(total, this.unit)} in all` +
+        : `From here ${energyText(finish.cost, this.unit)} more at ${finish.proven ? "the least" : "most"}: ${energyText(total, this.unit)} in all` +
           (optimum === null ? "." : total > optimum + 1e-9 * optimum ? `, ${energyText(total - optimum, this.unit)} above the optimum.` : ", the optimum."); // prettier-ignore
     this.costs.dataset.spent = String(game.spent);
     this.costs.dataset.finish = finish ? String(finish.cost) : "";
@@ -260,7 +260,7 @@ class HandView {
 
   lookAhead() {
     this.search = null;
-    if (this.game.finish()) return;
+    if (this.game.finish() || this.game.unsolved.has(this.game.key)) return;
     const search = this.game.search();
     if (!search) return;
     this.search = search;
@@ -275,7 +275,7 @@ class HandView {
         this.game.remember(search.result);
         const { level } = this.game;
         if (level.optimum === null && !this.game.moves.length) level.optimum = search.result.cost;
-      }
+      } else this.game.unsolved.add(this.game.key);
       this.showCosts();
       if (this.hinting) this.showHint();
     };
@@ -302,7 +302,8 @@ class HandView {
     const move = finish.moves[0],
       value = this.valueOf(move);
     this.board.show(value);
-    this.say(`Hint: ${this.describe(move)}. Press Hint again to play it.`);
+    const sure = finish.proven ? "" : " It follows the optimal plan of the whole game; from here there may be a cheaper way.";
+    this.say(`Hint: ${this.describe(move)}. Press Hint again to play it.${sure}`);
     this.word.dataset.hint = `${LETTERS[actionOf(move)]}${move.subject.toString(36)}`;
   }
 

@@ -444,7 +444,7 @@ class StepView {
     const { graph, moves } = this,
       { op_part: part, op_module: module, op_kernel: kernel } = graph.step;
     const total = d3.sum(moves.kind, (kind, i) => (kind === COMPUTE ? graph.op_cost[moves.subject[i]] : 0)) || 1;
-    const group = (o) => module[o].split(".").slice(0, 2).join(".") || (part[o] === "optimizer" ? "optimizer" : "outside of modules");
+    const group = (o) => blockOf(module[o]) || (part[o] === "optimizer" ? "optimizer" : "outside of modules");
     /** @type {[string, (op: number, again: boolean) => string][]} */
     const kinds = [
       [`${capital(costWord(this.unit))} by kernel`, (o) => kernel[o]],
@@ -468,6 +468,13 @@ class StepView {
     const charts = [...units].filter(([, points]) => points.length > 1);
     this.frontier.replaceChildren(...charts.map(([unit, points]) => frontierChart(data, unit, points)));
   }
+}
+
+/** The block of a model that a module is in: the path to its first number, h.3 of h.3.mlp.fc; without one, its first two names. */
+function blockOf(path) {
+  const names = path.split("."),
+    at = names.findIndex((name) => /^\d+$/.test(name));
+  return names.slice(0, at < 0 ? 2 : at + 1).join(".");
 }
 
 /** The chart of some plans by peak and cost. */
