@@ -18,7 +18,7 @@ class NaiveStep:
         self.inputs = lists(arrays.first_input, arrays.inputs)
         self.users = lists(arrays.first_user, arrays.users)
         self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
-        self.seconds, self.operations = arrays.seconds.tolist(), arrays.operations.tolist()
+        self.cost, self.operations = arrays.cost.tolist(), arrays.operations.tolist()
         self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
         self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
         self.backward_end = {i for i, end in enumerate(arrays.backward_end) if end}
@@ -35,7 +35,7 @@ class NaiveStep:
         return found
 
     def simulate(self, saved, resident, fusing):
-        """Return what is saved in the end, the peak, the seconds and whether the choice is allowed."""
+        """Return what is saved in the end, the peak, the cost and whether the choice is allowed."""
         backward, done = [], set(saved) | self.given
         for node in self.nodes:
             if self.tangent[node] or node in self.backward_end:
@@ -59,7 +59,7 @@ class NaiveStep:
             ),
         )
         legal = not any(self.fixed[i] for i in backward)
-        return saved, resident + max(peaks), sum(self.seconds[i] for i in again), legal
+        return saved, resident + max(peaks), sum(self.cost[i] for i in again), legal
 
     def peak(self, order, results, held, donated, fusing):
         """Return the most bytes that are held at any moment."""

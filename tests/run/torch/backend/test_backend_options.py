@@ -43,6 +43,7 @@ def test_an_option_goes_before_the_environment():
     ("options", "message"),
     [({"bugdet": 1}, "unknown option bugdet .did you mean budget"), ({"max_autotune": True}, "unknown option max_autotune"),
      ({"offload": True}, "offload is not there yet"), ({"cache": 3}, "cache: expected a folder"),
+     ({"objective": "speed"}, "objective: expected time or energy"),
      ({"budget": "lots"}, "budget: expected bytes"), ({"budget": 0.0}, "budget: expected"),
      ({"budget": -0.5}, "budget: expected"),
      ({"budget": True}, "budget: expected bytes"), ({"time_limit": 0}, "time_limit: expected seconds"),

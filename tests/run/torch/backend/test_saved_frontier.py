@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations, pairwise
 from threading import Thread
 
@@ -130,8 +131,8 @@ def test_choices_are_near_the_best_of_all():
     least = min(choice.peak for choice in everything)
     assert frontier[-1].peak <= 1.1 * least
     for choice in frontier[1:]:
-        best = min(other.seconds for other in everything if other.peak <= choice.peak)
-        assert choice.seconds <= 1.25 * best + 1e-9
+        best = min(other.cost for other in everything if other.peak <= choice.peak)
+        assert choice.cost <= 1.25 * best + 1e-9
 
 
 def test_random_numbers_and_effects_never_run_again():
@@ -172,3 +173,27 @@ def test_other_threads_partition_as_torch_does():
     torch.compile(lambda x: (x @ w).tanh().mean(), backend=backend)(torch.randn(4, 8))
     assert len(theirs) == 2  # asked once, here and not there
     assert theirs[0] == theirs[1]
+
+
+def test_energy_prices_what_time_does_not():
+    model, x = MODELS["mlp"]()
+    device = replace(DEVICES["cpu"], joules_per_flop=1.0, joules_per_byte=0.0, joules_per_launch=0.0, static_watts=0.0)
+
+    class Energy(Recorded):
+        def _saved(self, graph, info, outputs, fastest):
+            self.joules = JointStep.read(graph, info, outputs, device, "energy")
+            return super()._saved(graph, info, outputs, fastest)
+
+    torch._dynamo.reset()
+    seen = Energy()
+    torch.compile(
+        lambda x: model(x).square().mean(),
+        backend=aot_autograd(fw_compiler=plain, bw_compiler=plain, partition_fn=seen),
+    )(x)
+    names = [node.name for node in seen.joules.nodes]
+    spent = dict(zip(names, seen.joules.cost, strict=True))
+    assert spent["addmm"] == 2 * 128 * 24 * 24  # a joule for every flop
+    assert spent["tanh"] == 0
+    assert dict(zip(names, seen.step.cost, strict=True))["tanh"] > 0
+    frontier = saved_frontier(StepMemory(seen.joules), [seen.fastest], 60.0)
+    assert len(frontier) >= 3

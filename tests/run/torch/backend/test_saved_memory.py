@@ -59,10 +59,10 @@ def check(seed, count):
     chosen = np.array([not t and draw.random() < 0.3 for t in arrays.tangent])
     for fusing in (True, False):
         saved = chosen.copy()
-        peak, seconds, legal = simulate_saved(arrays, saved, 1000, fusing)
+        peak, cost, legal = simulate_saved(arrays, saved, 1000, fusing)
         naive = NaiveStep(arrays).simulate({int(i) for i in np.flatnonzero(chosen)}, 1000, fusing)
         assert (set(np.flatnonzero(saved).tolist()), peak, legal) == (naive[0], naive[1], naive[3])
-        assert seconds == pytest.approx(naive[2])
+        assert cost == pytest.approx(naive[2])
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -278,3 +278,21 @@ def test_a_device_that_others_fill_is_not_looked_at_for_ever(monkeypatch):
         graph(given()).sum().backward()
     assert graph.again == 0
     assert len(measured) < 10
+
+
+def test_results_that_are_gone_before_backward_are_not_counted_on_a_cpu():
+    meter = StepMeter()
+    meter.open()
+    kept, lost = torch.ones(250_000), torch.ones(500_000)
+    meter.close()
+    meter.results([kept, lost])
+    del lost
+    meter.open()
+    made = torch.ones(500_000)
+    meter.close()
+    assert 3_000_000 <= meter.peak() < 3_200_000  # both results, or one of them and what was made later
+    meter.open()
+    more = torch.ones(500_000)
+    meter.close()
+    assert 5_000_000 <= meter.peak() < 5_200_000
+    assert made.sum() + more.sum() + kept.sum() == 1_250_000

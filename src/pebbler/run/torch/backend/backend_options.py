@@ -13,8 +13,9 @@ from pebbler.run.torch.plan.byte_sizes import bytes_of
 
 __all__ = ["BackendOptions"]
 
-_KNOWN = ("budget", "cache", "reserve", "time_limit")
-_LATER = ("host_budget", "objective", "offload")
+_KNOWN = ("budget", "cache", "objective", "reserve", "time_limit")
+_LATER = ("host_budget", "offload")
+_OBJECTIVES = ("time", "energy")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,12 @@ class BackendOptions:
     time_limit: float = 30.0
     least: bool = False
     cache: str | None = None
+    objective: str = "time"
 
     @property
     def planning(self) -> tuple[Any, ...]:
         """What a plan depends on: all but where it is kept."""
-        return self.budget, self.share, self.reserve, self.time_limit, self.least
+        return self.budget, self.share, self.reserve, self.time_limit, self.least, self.objective
 
     @property
     def free(self) -> bool:
@@ -46,9 +48,9 @@ class BackendOptions:
         """Return the options that were given, checked; else from `PEBBLER_BUDGET` and `PEBBLER_PLANS` (the cache's folder).
 
         >>> BackendOptions.read({"budget": "8GiB"}, {})
-        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0, least=False, cache=None)
+        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0, least=False, cache=None, objective='time')
         >>> BackendOptions.read({"reserve": "1MB"}, {"PEBBLER_BUDGET": "0.5"})
-        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0, least=False, cache=None)
+        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0, least=False, cache=None, objective='time')
         >>> BackendOptions.read({"buget": 1}, {})
         Traceback (most recent call last):
         ...
@@ -67,11 +69,14 @@ class BackendOptions:
         seconds = given.get("time_limit", cls.time_limit)
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
             raise InputError(f"time_limit: expected seconds above 0, got {quoted(seconds)}")
+        objective = given.get("objective", cls.objective)
+        if objective not in _OBJECTIVES:
+            raise InputError(f"objective: expected {' or '.join(_OBJECTIVES)}, got {quoted(objective)}")
         cache = given.get("cache", environment.get("PEBBLER_PLANS")) or None
         if cache is not None and not isinstance(cache, str | os.PathLike):
             raise InputError(f"cache: expected a folder, got {quoted(cache)}")
         folder = None if cache is None else os.fspath(cache)
-        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds), least, folder)
+        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds), least, folder, objective)
 
 
 def _budget(given: Any) -> tuple[int | None, float | None]:

@@ -52,7 +52,9 @@ class PlannedGraph:
         self, gm: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions, budget: StepBudget
     ) -> None:
         self._budget = budget
-        self._partitioner = SavedValuesPartitioner(nearest_device(budget.device), options.time_limit, budget.start)
+        self._partitioner = SavedValuesPartitioner(
+            nearest_device(budget.device), options.time_limit, budget.start, options.objective
+        )
         # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
         self._graph = copy.deepcopy(gm)
         self._inputs = [

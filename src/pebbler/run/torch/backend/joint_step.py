@@ -25,7 +25,7 @@ _SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu
 
 @dataclass(frozen=True)
 class JointStep:
-    """Nodes of a joint graph, by number in program order, and what a planner asks about them. Sizes are bytes, times seconds.
+    """Nodes of a joint graph, by number in program order, and what a planner asks about them. Sizes are bytes.
 
     A node is `tangent` if it can only run in backward; any other node that backward needs is saved in forward or runs in backward.
     """
@@ -38,7 +38,7 @@ class JointStep:
     view: list[bool]  # no memory of its own
     kind: list[int]  # how Inductor computes it (`node_kinds`)
     operations: list[int]  # in its expression, where it is computed inside other kernels
-    seconds: list[float]  # what running it again takes; nothing where it is fused into what reads it
+    cost: list[float]  # of running it again, in seconds or joules; next to nothing where it is fused into what reads it
     given: list[bool]
     required: list[bool]  # forward's outputs need it
     tangent: list[bool]
@@ -48,8 +48,10 @@ class JointStep:
     backward_outputs: list[int]
 
     @classmethod
-    def read(cls, graph: fx.Graph, info: Any, forward_outputs: int, device: Device) -> JointStep:
-        """Return what there is to know of a joint graph that torch has classified."""
+    def read(
+        cls, graph: fx.Graph, info: Any, forward_outputs: int, device: Device, objective: str = "time"
+    ) -> JointStep:
+        """Return what there is to know of a joint graph that torch has classified; `objective` is time or energy."""
         kinds = partitioners.get_default_op_list()
         nodes = [node for node in graph.nodes if node.op != "output"]
         number = {node: i for i, node in enumerate(nodes)}
@@ -75,8 +77,10 @@ class JointStep:
             view=view,
             kind=kind,
             operations=[0 if k in (GIVEN, VIEW) else _operations(n, device) for n, k in zip(nodes, kind, strict=True)],
-            seconds=[
-                _seconds(node, device, fusible[i], any(not fusible[user] and not view[user] for user in users[i]))
+            cost=[
+                _cost(
+                    node, device, objective, fusible[i], any(not fusible[user] and not view[user] for user in users[i])
+                )
                 for i, node in enumerate(nodes)
             ],
             given=[node.op in ("placeholder", "get_attr") for node in nodes],
@@ -189,8 +193,8 @@ def _tensor_bytes(value: torch.Tensor) -> int:
     return count * int(value.dtype.itemsize)
 
 
-def _seconds(node: fx.Node, device: Device, fusible: bool, stored: bool) -> float:
-    """Return what running a node again takes, by a roofline of bytes and flops; a fused node pays what it reads anew and stores."""
+def _cost(node: fx.Node, device: Device, objective: str, fusible: bool, stored: bool) -> float:
+    """Return what running a node again costs, by a roofline of bytes and flops; a fused node pays what it reads anew and stores."""
     if node.op != "call_function" or node.target is operator.getitem or _is_symbol(node):
         return 0.0
     results = _all_bytes([node.meta.get("val")])
@@ -198,10 +202,17 @@ def _seconds(node: fx.Node, device: Device, fusible: bool, stored: bool) -> floa
     if fusible:
         # A reduction reads everything again; a pointwise value is made while its reader runs, and stored if that is not fused.
         moved = read if results * 4 < read else results if stored else results / 20
-        return moved / device.bandwidth
-    args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
-    flops = operator_flops(node.target, args, kwargs, out)
-    return max(device.launch, (read + results) / device.bandwidth, flops / device.flops)
+        seconds, joules = moved / device.bandwidth, moved * device.joules_per_byte
+    else:
+        args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
+        flops = operator_flops(node.target, args, kwargs, out)
+        dtypes = [
+            source.meta["val"].dtype for source in node.all_input_nodes if hasattr(source.meta.get("val"), "dtype")
+        ]
+        rate, price = device.rate(str(dtypes[0]).removeprefix("torch.") if dtypes else "")
+        seconds = max(device.launch, (read + results) / device.bandwidth, flops / rate)
+        joules = (read + results) * device.joules_per_byte + device.joules_per_launch + flops * price
+    return seconds if objective == "time" else joules + seconds * device.static_watts
 
 
 def _operand(leaf: Any) -> Any:

@@ -47,8 +47,10 @@ def _listen() -> None:
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
     """Splits joint graphs as torch does, and saves what a frontier's choice says; `start` picks the first choice of a graph."""
 
-    def __init__(self, device: Device, time_limit: float, start: Callable[[GraphFrontier], int]) -> None:
-        self.device, self.time_limit, self.start = device, time_limit, start
+    def __init__(
+        self, device: Device, time_limit: float, start: Callable[[GraphFrontier], int], objective: str = "time"
+    ) -> None:
+        self.device, self.time_limit, self.start, self.objective = device, time_limit, start, objective
         self.frontier: GraphFrontier | None = None
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted.
@@ -81,7 +83,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, fastest: list[fx.Node]) -> list[fx.Node]:
         key = joint_key(graph)
         if self.frontier is None or self.frontier.key != key:
-            step = JointStep.read(graph, info, outputs, self.device)
+            step = JointStep.read(graph, info, outputs, self.device, self.objective)
             number = {node: i for i, node in enumerate(step.nodes)}
             self.frontier = GraphFrontier.plan(step, [number[node] for node in fastest], key, self.time_limit)
             self.frontier.place = self.start(self.frontier)

@@ -1,6 +1,6 @@
 """Choices of saved values from fast to small: minimum cuts at many prices of a byte, checkpoints between them, each one simulated.
 
-At a price of `p` seconds per byte, the values to save are a minimum cut: a node that runs again costs its seconds, a saved value
+At a price of `p` per byte, the values to save are a minimum cut: a node that runs again costs its seconds or joules, a saved value
 its bytes times `p` (the graph of torch's own partitioner, where running again is free or forbidden, with prices). Minimum cuts know
 sums and no order, so more is added. Checkpoints: values that cross narrow places of forward cost nothing to save, else
 backward would compute all of forward again before its first use. Mixed choices: layers alike change sides at the same price all at
@@ -24,7 +24,7 @@ from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory
 __all__ = ["saved_frontier"]
 
 _ENDLESS = 1 << 50
-_TICKS = 1e12  # capacities are whole picoseconds
+_TICKS = 1e12  # capacities are whole parts of what forward costs
 _PRICES = (2.0**-9, 2.0**7)  # of what forward takes per byte that torch would save
 _HULL = 24  # cuts between them
 _CHECKPOINTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -34,7 +34,7 @@ _PARTS = 8  # mixed choices between two neighbours
 
 
 def saved_frontier(memory: StepMemory, starts: Sequence[Sequence[int]], time_limit: float) -> list[SavedChoice]:
-    """Return choices of growing time and falling peak; the first is `starts[0]`, what torch saves without a budget.
+    """Return choices of growing cost and falling peak; the first is `starts[0]`, what torch saves without a budget.
 
     The same graph gives the same choices, unless the time limit (seconds) ends the search.
     """
@@ -57,7 +57,7 @@ def _cuts(memory: StepMemory, first: SavedChoice) -> Iterable[set[int]]:
     """Return minimum cuts at many prices of a byte, with few and with many checkpoints."""
     step = memory.step
     cuts = _CutGraph(step)
-    work = sum(t for t, runs in zip(step.seconds, step.required, strict=True) if runs)
+    work = sum(t for t, runs in zip(step.cost, step.required, strict=True) if runs)
     unit = max(work, 1e-9) / max(first.bytes, 1)
     for count in _CHECKPOINTS:
         free = _checkpoints(step, count)
@@ -91,9 +91,9 @@ def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> 
 
 
 def _pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
-    """Return the first choice, and from those of lower peak what nothing beats in both time and peak."""
+    """Return the first choice, and from those of lower peak what nothing beats in both cost and peak."""
     kept = [found[0]]
-    for choice in sorted((c for c in found[1:] if c.legal), key=lambda c: (c.seconds, c.peak, c.saved)):
+    for choice in sorted((c for c in found[1:] if c.legal), key=lambda c: (c.cost, c.peak, c.saved)):
         if choice.peak < kept[-1].peak * (1 - _WORTH):
             kept.append(choice)
     return kept
@@ -144,6 +144,7 @@ class _CutGraph:
     def __init__(self, step: JointStep) -> None:
         self.step = step
         count = len(step.nodes)
+        self.ticks = _TICKS / max(sum(step.cost), 1e-30)
         self.source, self.sink = 2 * count, 2 * count + 1
         arcs: list[tuple[int, int, int]] = []
         saving: list[tuple[int, int]] = []  # arc, node
@@ -158,7 +159,7 @@ class _CutGraph:
             if step.fixed[i]:
                 arcs.append((self.source, before, _ENDLESS))
             elif step.required[i]:
-                arcs.append((self.source, before, int(step.seconds[i] * _TICKS)))
+                arcs.append((self.source, before, int(step.cost[i] * self.ticks)))
             if step.given[i] and step.fixed[i]:
                 arcs.append((before, after, 0))  # what the graph was given stays anyway
             elif step.tensor[i] and not step.view[i]:
@@ -173,11 +174,11 @@ class _CutGraph:
         self.saving = saving
 
     def solve(self, price: float, free: Iterable[int]) -> list[int] | None:
-        """Return the values to save where a byte costs `price` seconds and some values nothing; None where no cut is finite."""
+        """Return the values to save where a byte costs `price` and some values nothing; None where no cut is finite."""
         step, gratis = self.step, set(free)
         capacities: Ints = self.capacities.copy()
         for arc, node in self.saving:
-            capacities[arc] = 0 if node in gratis else min(int(step.size[node] * price * _TICKS) + 1, _ENDLESS >> 4)
+            capacities[arc] = 0 if node in gratis else min(int(step.size[node] * price * self.ticks) + 1, _ENDLESS >> 4)
         flow = max_flow.SimpleMaxFlow()
         flow.add_arcs_with_capacity(self.tails, self.heads, capacities)
         if flow.solve(self.source, self.sink) != flow.OPTIMAL or flow.optimal_flow() >= _ENDLESS:
@@ -198,28 +199,28 @@ class _CutGraph:
         if all(saved is not None for _, saved in ends):
             pairs.append((self._cost(ends[0][1] or [], gratis), self._cost(ends[1][1] or [], gratis)))
         while pairs and most > 0:
-            (size, seconds), (smaller, longer) = pairs.pop(0)
-            if smaller >= size or longer <= seconds:
+            (size, cost), (smaller, more) = pairs.pop(0)
+            if smaller >= size or more <= cost:
                 continue
             most -= 1
-            saved = self.solve((longer - seconds) / (size - smaller), gratis)
+            saved = self.solve((more - cost) / (size - smaller), gratis)
             if saved is None:
                 continue
             middle = self._cost(saved, gratis)
             if smaller < middle[0] < size:
                 yield saved
-                pairs += [((size, seconds), middle), (middle, (smaller, longer))]
+                pairs += [((size, cost), middle), (middle, (smaller, more))]
 
     def _cost(self, saved: Iterable[int], gratis: set[int]) -> tuple[int, float]:
-        """Return the bytes that are paid for, and the seconds of what runs again."""
+        """Return the bytes that are paid for, and the cost of what runs again."""
         step = self.step
         kept = set(saved)
         again = [False] * len(step.nodes)
-        seconds = 0.0
+        cost = 0.0
         for i in range(len(step.nodes) - 1, -1, -1):
             if step.tangent[i]:
                 again[i] = True
             elif i not in kept and not step.given[i] and any(again[user] for user in step.users[i]):
                 again[i] = True
-                seconds += step.seconds[i]
-        return sum(step.size[i] for i in kept if i not in gratis and not step.given[i]), seconds
+                cost += step.cost[i]
+        return sum(step.size[i] for i in kept if i not in gratis and not step.given[i]), cost

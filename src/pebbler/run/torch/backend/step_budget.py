@@ -108,6 +108,7 @@ class StepBudget:
         """Note that the call has ended, and ask to be told of the backward that goes through its outputs."""
         if self._meter is not None:
             self._meter.close()
+            self._meter.results(outputs)
         nodes = (_compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
         node = next((node for node in nodes if node is not None), None)
         if node is not None:
@@ -174,7 +175,7 @@ class StepBudget:
                 graph.settle(self._most)
 
     def _loosen(self, running: list[_PlannedCall], room: int) -> None:
-        """Let graphs save more where the step holds much less than it may, and that saves time worth compiling again."""
+        """Let graphs save more where the step holds much less than it may, and that gains enough to be compiled again."""
         frontiers = [graph.frontier for graph in running if graph.frontier]
         if self._loosened >= _LOOSENED or room <= 0:
             return
@@ -246,17 +247,17 @@ def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:
 
 
 def _take(frontier: GraphFrontier, room: int) -> float:
-    """Move to the fastest choice that holds at most so much more, and return the seconds that this gains."""
+    """Move to the fastest choice that holds at most so much more, and return the cost that this saves."""
     here = frontier.choice
     frontier.place = min(frontier.place, frontier.within(here.peak + room))
-    return here.seconds - frontier.choice.seconds
+    return here.cost - frontier.choice.cost
 
 
 def _moves(frontier: GraphFrontier) -> list[tuple[float, int, int]]:
-    """Return seconds per byte, place and bytes of the moves to smaller choices."""
+    """Return cost per byte, place and bytes of the moves to smaller choices."""
     here = frontier.choice
     after = enumerate(frontier.choices[frontier.place + 1 :], start=frontier.place + 1)
-    return [((c.seconds - here.seconds) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
+    return [((c.cost - here.cost) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
 
 
 _BUDGETS: dict[tuple[str, BackendOptions], StepBudget] = {}

@@ -1,4 +1,4 @@
-"""The peak of a step and the time it computes again, simulated for a choice of saved values."""
+"""The peak of a step and the cost of what it computes again, simulated for a choice of saved values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["SavedChoice", "StepMemory", "eager_peak"]
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """Values that forward saves, by number, with their bytes, the seconds that backward computes again, and the peak of the step.
+    """Values that forward saves, by number, with their bytes, the cost of what backward computes again, and the peak.
 
     It is not legal where backward would have to run what must not run again.
     """
 
     saved: tuple[int, ...]
     bytes: int
-    seconds: float
+    cost: float  # seconds, or joules
     peak: int
     legal: bool = True
 
@@ -43,7 +43,7 @@ class StepMemory:
         self.arrays = StepArrays(
             first_input, inputs, first_user, users,
             np.array(step.kind, np.int16), np.array(_storages(step), np.int64), np.array(step.size, np.int64),
-            np.array(step.seconds, np.float64), np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
+            np.array(step.cost, np.float64), np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
             np.array(step.operations, np.int64), forward_end, backward_end,
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
@@ -60,13 +60,13 @@ class StepMemory:
         key = saved.tobytes()
         if fusing and key in self._known:
             return self._known[key]
-        peak, seconds, legal = simulate_saved(self.arrays, saved, self.resident, fusing)
+        peak, cost, legal = simulate_saved(self.arrays, saved, self.resident, fusing)
         kept = np.flatnonzero(saved)
         own = {int(place) for place in self.arrays.storage[kept] if not self.step.given[place]}
         choice = SavedChoice(
             saved=tuple(kept.tolist()),
             bytes=sum(self.step.size[i] for i in own),
-            seconds=float(seconds),
+            cost=float(cost),
             peak=int(peak),
             legal=bool(legal),
         )

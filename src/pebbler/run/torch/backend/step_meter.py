@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
@@ -24,6 +25,7 @@ class StepMeter:
         self._given: dict[int, int] = {}  # bytes by storage
         self._held = self._most = self._besides = 0
         self._watch: PeakWatch | None = None
+        self._made: list[tuple[StorageWeakRef, int]] = []  # results of graphs, with their bytes
 
     def note(self, args: Sequence[Any], first: bool) -> None:
         """Count what a graph is given: everything by the first one, later only parameters, since the rest was made in this step."""
@@ -37,6 +39,8 @@ class StepMeter:
     def open(self, besides: int = 0) -> None:
         """Begin a span; `besides` are bytes that are held during it and were not made in a span."""
         if self._watch is None:
+            self._held -= sum(size for made, size in self._made if made.expired())
+            self._made = [(made, size) for made, size in self._made if not made.expired()]
             self._watch, self._besides = PeakWatch("cpu"), besides
 
     def close(self) -> None:
@@ -45,6 +49,15 @@ class StepMeter:
             watch, self._watch = self._watch, None
             self._most = max(self._most, self._held + self._besides + watch.stop())
             self._held += watch.left
+
+    def results(self, outputs: Sequence[Any]) -> None:
+        """Remember what a graph returned: whoever called may let it go before backward."""
+        storages = {
+            x.untyped_storage()._cdata: x for x in outputs if isinstance(x, torch.Tensor) and x.device.type == "cpu"
+        }
+        for place, x in storages.items():
+            if place not in self._given:
+                self._made.append((StorageWeakRef(x.untyped_storage()), x.untyped_storage().nbytes()))
 
     def peak(self) -> int:
         """Return the most bytes that the step held."""
@@ -69,6 +82,9 @@ class _DeviceMeter(StepMeter):
 
     def close(self) -> None:
         """The device counts on between spans."""
+
+    def results(self, outputs: Sequence[Any]) -> None:
+        """The device counts what it holds."""
 
     def peak(self) -> int:
         """Return the most bytes that the device held since the step began."""

@@ -1,4 +1,4 @@
-"""Peak and time of a step for a choice of saved values, on flat arrays; which values are never written, as Inductor decides it.
+"""Peak and cost of a step for a choice of saved values, on flat arrays; which values are never written, as Inductor decides it.
 
 Inductor computes a value inside every kernel that reads it, unless a call reads it, it is a result, or it is read more than once
 and is itself made from many values; what it then writes is still left out where all readers join the same kernel.
@@ -28,7 +28,7 @@ _OPERATIONS = 30  # operations in one expression
 
 
 class StepArrays(NamedTuple):
-    """A joint graph: what nodes read and who reads them (`first` into flat lists), memory, seconds, and what may run when."""
+    """A joint graph: what nodes read and who reads them (`first` into flat lists), memory, costs, and what may run when."""
 
     first_input: Ints
     inputs: Ints
@@ -37,7 +37,7 @@ class StepArrays(NamedTuple):
     kind: Shorts
     storage: Ints  # the node whose memory holds it
     size: Ints
-    seconds: Array
+    cost: Array  # of running it again
     tangent: Bools
     fixed: Bools
     operations: Ints  # in its expression
@@ -233,7 +233,7 @@ def _highest(
 
 @kernel
 def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) -> tuple[int, float, bool]:
-    """Return the peak, the seconds that backward computes again, and whether that is allowed; `saved` becomes what is needed."""
+    """Return the peak, the cost of what backward computes again, and whether that is allowed; `saved` becomes what is needed."""
     nodes = len(step.kind)
     order = np.empty(nodes, np.int64)
     backward = order[: _backward_order(step, saved, order)].copy()
@@ -248,10 +248,10 @@ def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) 
     forward = order[: _forward_order(step, saved, order)].copy()
     ran = np.zeros(nodes, np.bool_)
     ran[forward] = True
-    seconds = 0.0
+    cost = 0.0
     for node in backward:
         if ran[node] and not step.tangent[node]:
-            seconds += step.seconds[node]
+            cost += step.cost[node]
     nothing, kept, held = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     donated, results = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     for i in range(nodes):
@@ -269,4 +269,4 @@ def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) 
             donated[step.storage[i]] = False
     first = _peak(step, forward, kept, nothing, nothing, fusing)
     second = _peak(step, backward, results, held, donated, fusing)
-    return resident + max(first, second), seconds, legal
+    return resident + max(first, second), cost, legal
