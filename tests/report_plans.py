@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pebbler import machine, solve_chain, workloads
 from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
 from pebbler.notes.reference_orders import note_order
@@ -55,3 +58,30 @@ MAKERS = {
     "illegal": illegal,
     "odd names": odd_names,
 }
+
+
+def strange() -> dict[str, Plan]:
+    """Return plans at the edges of what there can be."""
+    empty = Graph("none", unit="pebble")
+    nothing = (
+        Graph("zero", unit="pebble").tensor("a", 0, kind="input").tensor("b", 0, kind="output").op("o", ["a"], ["b"])
+    )
+    step = workloads.mlp(n=4, hidden=6, batch=4)
+    cubes = tile(tile(tile(step, "hidden", 2), "batch", 2), "n", 2)
+    levels = (*(Level(f"level {i}", i, i, 10**i) for i in range(1, 9)), Level("last", 20, 20))
+    deep = workloads.deep_mlp(n=4, hidden=4, layers=40)
+    chain = solve_chain(30, red=4)
+    computes = [("compute", op.name) for op in workloads.note_mlp().ops]
+    return {
+        "no ops": Plan.in_order(empty, machine("red-blue")),
+        "no units": Plan.in_order(nothing, machine("red-blue"), start={"a": "fast"}),
+        "three axes": Plan.in_order(cubes, machine("notes"), source=step),
+        "nine levels": Plan.in_order(workloads.mlp(n=5, hidden=20), Machine("nine", "float32", levels, "lru")),
+        "one level": solve(workloads.chain(12), Machine("one", "pebble", (Level("fast", 0, 0, 5),)), time_limit=2),
+        "cut short": replace(chain, moves=list(chain.moves)[:-3]),
+        "backwards": replace(chain, moves=list(chain.moves)[::-1]),
+        "no moves": replace(chain, moves=[]),
+        "copy on a cache": Plan(workloads.note_mlp(), machine("notes"), [("copy", "W1", "HBM", "L1"), *computes]),
+        "many families": Plan.in_order(tile(deep, "hidden1", 1), machine("notes"), source=deep),
+        "many whole ops": Plan.in_order(workloads.deep_mlp(n=4, hidden=4, layers=60), machine("notes")),
+    }

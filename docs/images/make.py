@@ -1,4 +1,4 @@
-"""Make the pictures that the README shows: `python docs/images/make.py`. Needs Chromium and playwright, and two minutes."""
+"""Make the pictures of the README and the docs: `python docs/images/make.py`. Needs Chromium and playwright, and two minutes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import pebbler as pb
+from pebbler.notes.reference_orders import note_order
 from pebbler.notes.reproduction import plan_quickly
 from pebbler.show.play import play
 
@@ -23,13 +24,24 @@ FLAGS = [
     "--disable-component-update",
 ]
 HERE = Path(__file__).parent
-MOVE = 5  # in the forward pass, where the view is near enough to read names
+VIEWS = {  # picture: page, picture of the player, section, move
+    "player": ("plan", "order", "player", 130),
+    "tiles": ("plan", "tiles", "player", 150),
+    "energy": ("plan", "order", "energy", 130),
+    "memory": ("plan", "order", "memory", 130),
+    "difference": ("plan", "order", "diff", 130),
+    "reuse": ("plan", "order", "reuse", 130),
+    "misses": ("plan", "order", "misses", 130),
+    "graph": ("whole", "graph", "player", 8),
+    "landscape": ("whole", "graph", "landscape", 8),
+    "chain": ("chain", "order", "player", 300),
+}
 
 
 def main() -> None:
     """Write the pictures."""
     draw_steps()
-    take_player()
+    take_report()
     take_game()
     take_step()
 
@@ -40,20 +52,31 @@ def draw_steps() -> None:
     subprocess.run([sys.executable, "-m", *command.split(), str(HERE / "steps.png")], check=True)
 
 
-def take_player() -> None:
-    """Write player.png: the plan of the notes' step, in the middle of the forward pass."""
-    plan = plan_quickly(pb.workloads.mlp(n=20, hidden=1000), pb.machine("notes"))
+def take_report() -> None:
+    """Write a picture of every view of the report: of pebbler's plan of the notes' step, of the note's order, and of a chain."""
+    step = pb.workloads.mlp(n=20, hidden=1000)
+    pages = {
+        "plan": [plan_quickly(step, pb.machine("notes"))],
+        "whole": [pb.Plan.in_order(pb.workloads.note_mlp(), pb.machine("notes-recency"), note_order("optimal"))],
+        "chain": [pb.solve_chain(100, red=11)],
+    }
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        page_file = Path(folder, "report.html")
-        pb.report([plan], page_file, names=["pebbler's plan"])
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport={"width": 1180, "height": 1400}, color_scheme="light")
-        page.goto(page_file.as_uri())
-        page.wait_for_selector("html[data-ready=true]")
-        page.add_style_tag(content="nav.contents { display: none; }")  # it would lie across the picture
-        page.evaluate(f"pebbler.player().goTo({MOVE})")
-        page.wait_for_timeout(500)  # the view glides to the move
-        page.locator("section[aria-labelledby=player]").screenshot(path=HERE / "player.png")
+        for name, plans in pages.items():
+            page_file = Path(folder, f"{name}.html")
+            pb.report(plans, page_file, names=["pebbler's plan" if name == "plan" else name])
+            page = browser.new_page(
+                viewport={"width": 1180, "height": 900}, color_scheme="light", reduced_motion="reduce"
+            )
+            page.goto(page_file.as_uri())
+            page.wait_for_selector("html[data-ready=true]")
+            page.add_style_tag(content="nav.contents { display: none; }")  # it would lie across the picture
+            for picture, (shown, mode, view, move) in VIEWS.items():
+                if shown == name:
+                    page.locator(f"[data-mode={mode}]").click()
+                    page.evaluate(f"pebbler.player().goTo({move})")
+                    page.mouse.move(0, 0)  # no read-out in the picture
+                    page.locator(f"section[aria-labelledby={view}]").screenshot(path=HERE / f"{picture}.png")
         browser.close()
 
 

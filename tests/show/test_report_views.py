@@ -18,7 +18,7 @@ from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.show.report import report
 from pebbler.show.report.page_data import GraphData, PlanData
-from report_plans import MAKERS, QUOTED, SCRIPT, two_axes
+from report_plans import MAKERS, QUOTED, SCRIPT, strange, two_axes
 from strategies import random_cache_machine, random_graph, random_machine, random_order, random_plan
 
 pytestmark = needs_browser
@@ -32,6 +32,13 @@ WATCH_CANVAS = """(() => {
     return draw.call(this, text, x, y);
   };
 })()"""
+
+
+# Text of a drawing that is zoomed: its letters are as large as the zoom leaves them.
+SCALED_DOWN = """() => [...document.querySelectorAll(".stage svg text")]
+  .filter((one) => one.textContent && one.checkVisibility())
+  .map((one) => [one.textContent, parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a])
+  .filter(([, size]) => size < 9.99).map(([text, size]) => `${text}: ${size} px`)"""
 
 
 class Pages:
@@ -82,7 +89,7 @@ def until(page: Any, condition: str) -> None:
 def unreadable(page: Any) -> list[str]:
     """Return text on the page, canvases included, that is too small or too faint."""
     small = [f"{one['text']}: {one['size']} px" for one in page.evaluate("canvasText.splice(0)") if one["size"] < 10]
-    return small + page.evaluate(UNREADABLE)
+    return small + page.evaluate(UNREADABLE) + page.evaluate(SCALED_DOWN)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -96,6 +103,9 @@ def test_every_view_can_be_read_wide_and_narrow_light_and_dark(pages: Pages, nam
         for mode in page.locator(".modes button:visible").all():
             mode.click()
             page.evaluate(f"pebbler.player().goTo({moves // 2})")
+            page.evaluate("pebbler.player().stage.view.fit()")
+            settle(page)
+            assert page.evaluate(SCALED_DOWN) == [], size
         settle(page)
         assert unreadable(page) == [], size
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), size
@@ -412,3 +422,24 @@ def test_pages_of_several_plans_switch_between_them(show: Callable[..., Opened])
     assert page.locator("#energy-view").inner_text() != ""
     page.get_by_label("Plan shown:").select_option(label="fine")
     assert "2.2 % less" in page.locator("#summary-view").inner_text()
+
+
+@pytest.mark.slow
+def test_strange_plans_are_shown_without_a_fault(show: Callable[..., Opened]) -> None:
+    for name, plan in strange().items():
+        for width in (1400, 390):
+            page = show(plan, width=width, dark=width == 390).page
+            moves = page.evaluate("pebbler.player().timeline.length")
+            for mode in page.locator(".modes button:visible").all():
+                mode.click()
+                for step in (0, moves // 2, moves):
+                    page.evaluate(f"pebbler.player().goTo({step})")
+                page.evaluate("pebbler.player().stage.view.zoomBy(3); pebbler.player().stage.picture()")
+            page.evaluate("pebbler.memory().zoomBy(2)")
+            for button in page.locator("button.save:visible").all():
+                button.click()
+            page.locator("details").evaluate_all("all => all.forEach((one) => { one.open = true; })")
+            settle(page)
+            text = page.locator("main").inner_text()
+            assert not [word for word in ("NaN", "undefined", "Infinity", "null", "[object") if word in text], name
+            assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from pebbler import machine, workloads
-from pebbler.game.graph import Op
+from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse_all, tile
 from pebbler.referee.judgement import check
 from pebbler.show.report.page_data import program_order
-from pebbler.show.report.saving_steps import saving_steps, source_ops
+from pebbler.show.report.saving_steps import saving_steps, sources_by_origin
 from strategies import random_cache_machine, random_graph, random_machine, random_order, random_plan
 
 
@@ -60,7 +60,8 @@ def test_a_source_that_is_none_is_not_taken_apart() -> None:
 
 @pytest.mark.parametrize("parts", [3, "x", [1], [{"name": 4}], [{}], {"a": 1}, [{"name": "a", "meta": {"tile": 5}}]])
 def test_meta_of_others_says_nothing_about_sources(parts: object) -> None:
-    assert source_ops(Op("op", meta={"parts": parts})) == ["op"]
+    graph = Graph("g", "pebble", [Tensor("t", 1, "output")], [Op("op", writes=("t",), meta={"parts": parts})])
+    assert sources_by_origin(graph) == {"op": ["op"]}
 
 
 def test_random_plans_begin_with_program_order_and_end_with_themselves() -> None:

@@ -18,7 +18,7 @@ from pebbler.referee import pricing
 from pebbler.referee.judgement import check
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.proof_note import ProofNote, proof_note
-from pebbler.show.report.saving_steps import SavingStep, saving_steps, source_ops
+from pebbler.show.report.saving_steps import SavingStep, saving_steps, sources_by_origin
 from pebbler.show.report.step_names import BudgetData, StepNames, budget_of, step_of
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
@@ -82,7 +82,6 @@ class GraphData:
         flow = graph.dataflow
         tiles = tile_numbers(graph)
         axes = list(dict.fromkeys(axis for at in tiles for axis in at))
-        sources = {origin(op): source_ops(op) for op in graph.ops}
         return cls(
             name=graph.name,
             unit=graph.unit,
@@ -95,7 +94,7 @@ class GraphData:
             storage=flow.storage.tolist(),
             op_name=flow.op_names,
             op_origin=[origin(op) for op in graph.ops],
-            op_sources={name: found for name, found in sources.items() if found != [name]},
+            op_sources={name: found for name, found in sources_by_origin(graph).items() if found != [name]},
             axes=axes,
             op_tile=[[number for axis, at in tile.items() for number in (axes.index(axis), at)] for tile in tiles],
             op_cost=flow.op_cost.tolist(),
@@ -197,7 +196,7 @@ class PlanData:
             source=None if plan.source is None else plan.source.name,
             program_order=None if base is None else check(base).energy,
             budget=budget_of(plan),
-            savings=saving_steps(plan, base),
+            savings=saving_steps(plan, base, judgement),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),
             level=moves.level.tolist(),

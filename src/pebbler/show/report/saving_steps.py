@@ -9,8 +9,9 @@ step makes good.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -20,14 +21,12 @@ from pebbler.game.graph import Graph, Op
 from pebbler.game.plan import Plan
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import TileMeta, origin, tile_numbers, tile_of
-from pebbler.referee.judgement import check
+from pebbler.referee.judgement import Judgement, check
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.list_order import forward_sweeps
-from pebbler.solver.tiling.node_graph import NodeGraph
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace, form_of, transform_of
 
-__all__ = ["SavingStep", "saving_steps", "source_ops"]
+__all__ = ["SavingStep", "saving_steps", "sources_by_origin"]
 
 _RUNTIME = {
     "fastest": "Run as program order is: loaded on demand, the least recently used evicted.",
@@ -45,8 +44,10 @@ class SavingStep:
     levels: list[float]
 
 
-def saving_steps(plan: Plan, baseline: Plan | None) -> list[SavingStep]:
+def saving_steps(plan: Plan, baseline: Plan | None, judgement: Judgement | None = None) -> list[SavingStep]:
     """Return the schedules from program order (`baseline`) to a plan; none if either is illegal or program order does not fit.
+
+    `judgement` saves asking the referee about the plan again.
 
     >>> from pebbler import machine, workloads
     >>> step = workloads.note_mlp()
@@ -57,25 +58,39 @@ def saving_steps(plan: Plan, baseline: Plan | None) -> list[SavingStep]:
     >>> [(one.name, one.energy) for one in found]
     [('program order', 11004490), ('order', 10844490)]
     """
-    if baseline is None or not check(plan).legal or not check(baseline).legal:
+    judgement = judgement or check(plan)
+    if baseline is None or not judgement.legal:
         return []
     first = _priced("program order", "The ops as the program lists them.", baseline)
+    if first.energy is None:
+        return []
     source = baseline.graph
     if plan.graph != source and not form_of(plan.graph, source):
-        return [first, _priced("the plan", "Its graph is no tiling of its source that could be undone in steps.", plan)]
+        whole = "Its graph is no tiling of its source that could be undone in steps."
+        return [first, _step("the plan", whole, judgement)]
     steps = list(_Undone(plan, source).schedules())
-    between = [_priced(name, words, schedule) for name, words, schedule in steps[:-1]]
-    return [first, *between, _priced(*steps[-1][:2], plan)]
+    between = [_priced(name, words, schedule()) for name, words, schedule in steps[:-1]]
+    return [first, *between, _step(*steps[-1][:2], judgement)]
 
 
-def source_ops(op: Op) -> list[str]:
-    """Return the source ops that an op is a tile of or was fused from.
+def sources_by_origin(graph: Graph) -> dict[str, list[str]]:
+    """Return, for whatever the ops of a graph are tiles of, the source ops that it is or was fused from.
 
     >>> from pebbler.game.transform import fuse, tile
     >>> from pebbler.workloads import mlp
-    >>> source_ops(tile(fuse(mlp(), "dW1"), "hidden", 500).op_named("bwd_dW1+upd_W1[1]"))
+    >>> sources_by_origin(tile(fuse(mlp(), "dW1"), "hidden", 500))["bwd_dW1+upd_W1"]
     ['bwd_dW1', 'upd_W1']
     """
+    found: dict[str, list[str]] = {}
+    for op in graph.ops:
+        name = origin(op)
+        if name not in found:
+            found[name] = _source_ops(op)
+    return found
+
+
+def _source_ops(op: Op) -> list[str]:
+    """Return the source ops that an op is a tile of or was fused from."""
     try:
         parts = msgspec.convert(op.meta.get("parts", []), list[_Part])
     except msgspec.ValidationError:  # somebody else's meta: it tells us nothing
@@ -99,7 +114,10 @@ class _Part(msgspec.Struct):
 
 
 def _priced(name: str, words: str, plan: Plan | None) -> SavingStep:
-    judgement = None if plan is None else check(plan)
+    return _step(name, words, None if plan is None else check(plan))
+
+
+def _step(name: str, words: str, judgement: Judgement | None) -> SavingStep:
     if judgement is None or not judgement.legal:
         return SavingStep(name, words, None, [])
     return SavingStep(name, words, judgement.energy, list(judgement.levels.values()))
@@ -118,53 +136,62 @@ class _Undone:
         self.reruns = len(order) - len(self.first_runs)
         # When the plan first runs a piece of each source op: what orders whole ops are made from.
         self.place: dict[str, int] = {}
+        sources, origins = sources_by_origin(plan.graph), [origin(op) for op in plan.graph.ops]
         for at, op in enumerate(order):
-            for name in source_ops(plan.graph.ops[op]):
+            for name in sources[origins[op]]:
                 self.place.setdefault(name, at)
 
-    def schedules(self) -> Iterator[tuple[str, str, Plan | None]]:
+    def schedules(self) -> Iterator[tuple[str, str, Callable[[], Plan | None]]]:
         """Yield each freedom, in words, and the schedule that has it and those before; the last one is the plan's own."""
         runtime = f" {_RUNTIME[self.plan.machine.operands]}" if self.explicit else ""
         transform, placed = self.transform, self.explicit and len(self.plan.moves) > 0
         yield (
             "order",
             f"Whole ops, in the order in which the plan first runs a piece of each.{runtime}",
-            self._whole(()),
+            partial(self._whole, ()),
         )
         if transform.fused:
             words = f"{_listed(transform.fused)} are never stored: maker and reader run as one."
-            yield "fusion", words + runtime, self._whole(transform.fused)
+            yield "fusion", words + runtime, partial(self._whole, transform.fused)
         if transform.sizes:
             cut = ", ".join(f"{axis} in tiles of {size}" for axis, size in transform.sizes)
-            yield "tiling", f"Axis {cut}; every sweep from the first tile to the last.{runtime}", self._forward()
+            yield "tiling", f"Axis {cut}; every sweep from the first tile to the last.{runtime}", self._forward
             words = (
                 "Tiles visited in the plan's own order: what one sweep leaves in fast memory, the next one begins with."
             )
-            yield "reversed sweeps" if self._goes_back() else "order of the tiles", words + runtime, self._first_runs()
+            yield "reversed sweeps" if self._goes_back() else "order of the tiles", words + runtime, self._first_runs
         if placed:
             again = f", and {self.reruns:,} runs of ops once more" if self.reruns else ""
             yield (
                 "placement" + (" and recomputation" if again else ""),
                 f"What is kept, copied and dropped{again}.",
-                self.plan,
+                lambda: self.plan,
             )
         elif self.reruns:
-            yield "recomputation", f"{self.reruns:,} runs of ops once more instead of keeping their results.", self.plan
+            yield (
+                "recomputation",
+                f"{self.reruns:,} runs of ops once more instead of keeping their results.",
+                lambda: self.plan,
+            )
 
     def _whole(self, fused: Sequence[str]) -> Plan | None:
         """Return whole ops, some temps fused away, as near to the plan's order as their hazards allow."""
         graph = self.space.transformed(Transform(fused=tuple(fused)))
         if graph is None:
             return None
-        last = len(self.plan.moves)
-        places = [min(self.place.get(name, last) for name in source_ops(op)) for op in graph.ops]
+        last, sources = len(self.plan.moves), sources_by_origin(graph)
+        places = [min(self.place.get(name, last) for name in sources[origin(op)]) for op in graph.ops]
         return self._run(graph, schedule_by_key(ReadyList.of(graph.dataflow), key=places.__getitem__))
 
     def _forward(self) -> Plan | None:
         """Return the plan's tiles in sweeps that all go from first to last."""
-        graph = self.space.transformed(Transform(self.transform.sizes, self.transform.fused))
-        nodes = None if graph is None else NodeGraph.of(graph)
-        return None if graph is None or nodes is None else self._run(graph, nodes.order(forward_sweeps(nodes)).tolist())
+        graph: Graph | None = self.plan.graph
+        if self.transform.reverse:  # its sums go backwards, so it is cut anew
+            graph = self.space.transformed(Transform(self.transform.sizes, self.transform.fused))
+        if graph is None:
+            return None
+        tiles = [tuple(at.values()) for at in tile_numbers(graph)]
+        return self._run(graph, schedule_by_key(ReadyList.of(graph.dataflow), key=tiles.__getitem__))
 
     def _goes_back(self) -> bool:
         """Whether the tiles of some op are mostly visited from last to first."""

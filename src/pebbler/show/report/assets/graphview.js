@@ -1,5 +1,7 @@
 // The graph as a drawing: boxes are ops, chips are values filled with the colour of the level they are in.
 
+const READABLE = 10 / 11; // the scale below which the letters on chips would be smaller than 10 pixels, and are left out
+
 class GraphView {
   constructor(onOp) {
     this.holder = el("div", { class: "lanes" });
@@ -41,11 +43,11 @@ class GraphView {
       })
       .on("zoom", (event) => {
         this.world.attr("transform", event.transform);
-        this.svg.classed("far", event.transform.k < 0.42);
+        this.svg.classed("far", event.transform.k < READABLE);
       });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     new ResizeObserver(() => {
-      if (this.drawn) this.fit();
+      if (this.drawn) this.home();
     }).observe(this.holder);
   }
 
@@ -169,7 +171,7 @@ class GraphView {
       .text((c) => c.name);
     chips.append("title");
     this.chips = chips;
-    this.fit();
+    this.home();
   }
 
   nodeName(key) {
@@ -247,13 +249,22 @@ class GraphView {
     return this.svg.node();
   }
 
-  fit() {
+  /** All of it if its labels can be read then, otherwise its beginning. */
+  home() {
+    this.fit(READABLE);
+  }
+
+  /**
+   * Show all of it; with a scale that is the least, from its upper left corner on where it is larger than the frame.
+   * @param {number} [least]
+   */
+  fit(least = 0) {
     const box = this.holder.getBoundingClientRect(),
       d = this.drawn && this.drawn.box;
     if (!d || box.width < 20) return;
-    const scale = Math.min(1.25, (box.width - 24) / d.width, (box.height - 56) / d.height);
-    const x = (box.width - d.width * scale) / 2 - d.x * scale,
-      y = Math.max(44, (box.height - d.height * scale) / 2) - d.y * scale;
+    const scale = Math.max(least, Math.min(1.25, (box.width - 24) / d.width, (box.height - 16) / d.height));
+    const x = Math.max(12, (box.width - d.width * scale) / 2) - d.x * scale,
+      y = Math.max(8, (box.height - d.height * scale) / 2) - d.y * scale;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, y).scale(scale));
   }
 }

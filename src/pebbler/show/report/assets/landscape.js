@@ -78,8 +78,8 @@ function showDistribution(root, found, unit, data) {
               x2: "x2",
               y: "count",
               fill: "var(--strong-line)",
-              insetLeft: 0.5,
-              insetRight: 0.5,
+              insetLeft: width < 560 ? 0 : 0.5, // thin bars need all of their width
+              insetRight: width < 560 ? 0 : 0.5,
               title: (d) => `${grouped(d.count)} orders from ${d.x1.toPrecision(5)} to ${d.x2.toPrecision(5)} ${name}`,
               tip: true,
             }),

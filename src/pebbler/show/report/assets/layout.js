@@ -1,7 +1,7 @@
 // Where the nodes of a graph go: dagre for small drawings, a folded one for long graphs, whose backward half
 // comes back under the forward half so that a saved value's edge stays short.
 
-const NODE_HEIGHT = 46,
+const NODE_HEIGHT = 44,
   CHIP_GAP = 4,
   MOST_LABEL = 22;
 const textWidth = (text, size) => text.length * size * 0.6;
@@ -95,7 +95,7 @@ function boxOf(drawing) {
 
 function layOutSmall(drawing) {
   const g = new dagre.graphlib.Graph({ multigraph: true });
-  g.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 22, edgesep: 8 });
+  g.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 12, edgesep: 8 });
   drawing.nodes.forEach((node) => g.setNode(node.key, { width: node.width, height: node.height }));
   drawing.edges.forEach((edge) => g.setEdge(edge.from, edge.to, { weight: edge.kind === "raw" ? 2 : 1 }, edge.kind));
   dagre.layout(g);

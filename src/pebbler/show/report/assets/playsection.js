@@ -2,7 +2,9 @@
 
 /** Add the section, and its link among the views, for the first plan whose game can be solved on the page. */
 function showPlay(data) {
-  const plan = data.plans.find((one) => one.graph !== null && isRedBlue(data.graphs[one.graph], arenaOf(one)));
+  const plan = data.plans.find(
+    (one) => data.graphs[one.graph].op_name.length > 0 && isRedBlue(data.graphs[one.graph], arenaOf(one)),
+  );
   if (!plan) return;
   const graph = data.graphs[plan.graph],
     optimal = plan.status === "optimal" && plan.judgement.legal;

@@ -1,6 +1,6 @@
 // A fixed grid of families and tiles, and the way of the last moves over it.
 
-const TRAIL = 24; // ops
+const TRAIL = 12; // ops
 
 /** Families and tiles as a fixed grid. */
 class TilesView extends LaneView {
@@ -13,7 +13,7 @@ class TilesView extends LaneView {
     const { lanes } = this.found,
       depth = (lane) => lane.count / lane.tiles[0],
       deep = lanes.filter((lane) => depth(lane) > 1).length,
-      plain = Math.max(LANE_LEAST, Math.min(LANE_MOST / 2, room / Math.max(1, lanes.length))),
+      plain = Math.max(LANE_LEAST, Math.min(LANE_MOST * 0.75, room / Math.max(1, lanes.length))),
       rest = Math.max(0, room - plain * (lanes.length - deep));
     return lanes.map((lane) => ({
       ...lane,
