@@ -37,7 +37,7 @@ L1, L2 = 8 * MIB, 48 * MIB
 class SimulatedBench:
     """A GPU whose prices are known; every probe draws what they say."""
 
-    name, kind, caches, memory = "Simulated GPU", "cuda", ("L1", "L2"), "HBM"
+    name, kind, own_cache, caches, memory = "Simulated GPU", "cuda", "L1", ("L2",), "HBM"
 
     def __init__(self, device: SimulatedDevice) -> None:
         self.device, self.notes = device, ["nothing here is real"]

@@ -7,7 +7,8 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -22,7 +23,9 @@ from pebbler.joules.probes import Bench, Probe
 
 __all__ = ["ProbeReading", "calibrate_bench", "fitted_machine"]
 
-_MIXED = 2.5  # times a level's size: up to here a footprint lies partly in it
+# Times the size of a cache: up to here a footprint is still partly in it. Behind the next cache that matters less than in memory.
+_NEXT, _MEMORY = 1.25, 5.0
+_WRITTEN = 0.6  # of the size of a cache: up to here what is written fits too
 _UNITS = {"awake": "s", "launch": "launch"}
 
 
@@ -84,9 +87,15 @@ class _SeenLevel:
 def fitted_machine(
     bench: Bench, readings: Sequence[ProbeReading], idle: tuple[float, float] | None, period: float | None = None
 ) -> Machine:
-    """Return the machine that readings of a bench show; `idle` (watts before and after) is None where there was no counter."""
+    """Return the machine that readings of a bench show; `idle` (watts before and after) is None where there was no counter.
+
+    A level whose price the fit cannot tell from that of the level before it is none.
+    """
     levels = _see_levels(bench, readings)
     fit = None if idle is None else _PriceFit(readings, levels)
+    while fit is not None and (same := _not_told_apart(fit, levels)) is not None:
+        levels = _named(bench, [level for i, level in enumerate(levels) if i != same])
+        fit = _PriceFit(readings, levels)
 
     def priced(level: _SeenLevel) -> Level:
         read, write = (_price(readings, levels, level, way, fit) for way in ("read", "write"))
@@ -111,23 +120,36 @@ def _see_levels(bench: Bench, readings: Sequence[ProbeReading]) -> list[_SeenLev
         spent = reading.seconds if power is None else max(power.joules - 0.9 * static * reading.seconds, 1e-30)
         return spent / reading.moved
 
-    def swept(sweep: str) -> list[tuple[float, int | None]]:
+    def swept(sweep: str) -> list[_SeenLevel]:
         rows = [reading for reading in readings if reading.probe.sweep == sweep]
         found = find_levels([r.probe.footprint for r in rows], [cost(r) for r in rows]) if len(rows) > 3 else []
-        return [(level.cost, level.capacity) for level in found]
+        return [_SeenLevel("", level.capacity, level.cost, sweep == "private") for level in found]
 
     shared, private = swept("shared"), swept("private")
     if not shared:
         raise InputError("a calibration needs a sweep over at least four footprints")
-    own = private[:1] if len(private) > 1 and private[0][0] * 1.4 < shared[0][0] else []
-    count = len(own) + len(shared) - 1
-    # A GPU's caches are counted from memory up (its nearest may not show), a CPU's from the core down.
-    names = bench.caches[len(bench.caches) - count :] if bench.kind == "cuda" else bench.caches[:count]
-    if len(names) < count:
-        names = tuple(f"cache {i + 1}" for i in range(count))
-    found = [(*level, True) for level in own] + [(*level, False) for level in shared]
-    named = zip((*names, bench.memory), found, strict=True)
-    return [_SeenLevel(name, capacity, price, alone) for name, (price, capacity, alone) in named]
+    own = private[:1] if len(private) > 1 and private[0].cost * 1.4 < shared[0].cost else []
+    return _named(bench, [*own, *shared])
+
+
+def _named(bench: Bench, levels: Sequence[_SeenLevel]) -> list[_SeenLevel]:
+    """Return levels with names: what only one core's work sees is its own cache, the last is memory."""
+    shared = [level for level in levels if not level.private]
+    spare = (f"cache {i + 1}" for i in range(len(levels)))
+    names = [bench.own_cache] * (len(levels) - len(shared))
+    names += [name for name, _ in zip(chain(bench.caches, spare), shared[:-1], strict=False)]
+    return [replace(level, name=name) for level, name in zip(levels, [*names, bench.memory], strict=True)]
+
+
+def _not_told_apart(fit: _PriceFit, levels: Sequence[_SeenLevel]) -> int | None:
+    """Return the first level whose bytes cost nothing, or no more than those of the level before; None if prices rise."""
+    before = 0.0
+    for i, level in enumerate(levels):
+        price = fit.price(f"{level.name} read") or fit.price(f"{level.name} write") or 0.0
+        if price <= before and len(levels) > 1:
+            return i if i < len(levels) - 1 else i - 1  # there is always a memory
+        before = price
+    return None
 
 
 def _price(
@@ -179,9 +201,20 @@ def _level_of(probe: Probe, levels: Sequence[_SeenLevel]) -> _SeenLevel:
 
 
 def _is_pure(probe: Probe, levels: Sequence[_SeenLevel]) -> bool:
-    """Whether what a probe moves comes from one level: just above a level's size it comes from two."""
-    seen = [level for level in levels if not level.private or probe.sweep == "private"]
-    return not any(level.capacity and level.capacity < probe.footprint < _MIXED * level.capacity for level in seen)
+    """Whether what a probe moves comes from one level: above a level's size some of it still comes from there.
+
+    Sizes are those that reads show; what is written takes more room.
+    """
+    if probe.footprint == 0 or probe.flops:  # what a product moves hardly counts beside what it computes
+        return True
+    level = _level_of(probe, levels)
+    if probe.sweep == "private" and any(one.private for one in levels):
+        return level.private
+    if probe.writes and level.capacity is not None and probe.footprint > _WRITTEN * level.capacity:
+        return False
+    caches = [one.capacity for one in levels if not one.private and one.capacity]
+    smaller = max((size for size in caches if level.capacity is None or size < level.capacity), default=0)
+    return probe.footprint >= (_NEXT if level.capacity else _MEMORY) * smaller
 
 
 def _amounts(reading: ProbeReading, levels: Sequence[_SeenLevel]) -> dict[str, float]:
@@ -215,6 +248,7 @@ def _device(
         return sum(values) / len(values) if values else None
 
     memory = [r for r in readings if r.moved and not r.probe.flops and _level_of(r.probe, levels).name == last]
+    memory = [r for r in memory if _is_pure(r.probe, levels)] or memory
     linked = [r.probe.link_bytes / r.seconds for r in readings if r.probe.link_bytes]
     launched = [r.seconds / r.probe.launches for r in readings if r.probe.launches and not r.moved]
     residuals = [] if fit is None else [abs(left) for left in fit.residuals.values()]

@@ -25,6 +25,7 @@ class CpuBench:
     """This machine's CPU: one thread for memory, as many as numpy likes for products."""
 
     kind = "cpu"
+    own_cache = "own cache"  # one thread sees every cache
     caches: tuple[str, ...] = ("L1", "L2", "L3", "L4")
     memory = "DRAM"
 

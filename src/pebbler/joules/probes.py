@@ -36,7 +36,8 @@ class Bench(Protocol):
 
     name: str  # as its maker calls it
     kind: str  # cuda or cpu
-    caches: tuple[str, ...]  # names of levels that caches would have, nearest first
+    own_cache: str  # the name of a cache that only one core sees
+    caches: tuple[str, ...]  # names of those that all see, nearest first
     memory: str  # and of the last one
     notes: list[str]  # what could not be probed, and why
 

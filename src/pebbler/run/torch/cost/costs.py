@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -51,37 +51,12 @@ class Device:
     joules_per_link_byte: float
     static_watts: float = 0.0  # drawn whatever runs; the prices above count beyond it
     joules_per_launch: float = 0.0
-    dtypes: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict
-    )  # flops per second and joules per flop of others
+    dtypes: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # flops per second, joules per flop
+    overlap: bool = True  # whether copies over the link run beside kernels
 
     def rate(self, dtype: str) -> tuple[float, float]:
         """Return flops per second and joules per flop of a dtype such as `float32`."""
         return self.dtypes.get(dtype, (self.flops, self.joules_per_flop))
-
-
-# H200: 989 Tflop/s dense bf16 and 4.8 TB/s by its data sheet, of which large kernels reach about 65 and 85 %; PCIe 5 x16 moves
-# about 50 GB/s. 123 pJ per byte was measured with its energy counter; 0.6 pJ per flop is 700 W less what memory takes at full rate.
-DEVICES = {
-    "h200": Device("h200", 640e12, 4.1e12, 4e-6, 50e9, 0.6e-12, 123e-12, 300e-12),
-    "a100": Device("a100", 200e12, 1.6e12, 5e-6, 24e9, 1.2e-12, 150e-12, 300e-12),
-    "cpu": Device("cpu", 50e9, 15e9, 2e-6, 10e9, 40e-12, 160e-12, 160e-12),
-}
-
-
-def find_device(name: str | Device) -> Device:
-    """Return a described device by name, or the one in a file that `pebbler calibrate` wrote.
-
-    >>> find_device("h200").link
-    50000000000.0
-    """
-    if isinstance(name, Device):
-        return name
-    if name in DEVICES:
-        return DEVICES[name]
-    if name.endswith(".toml"):
-        return calibrated_device(measured_device(name))
-    raise InputError(f"unknown device {quoted(name)}{near_matches(name, DEVICES)}")
 
 
 def calibrated_device(measured: MeasuredDevice) -> Device:
@@ -95,8 +70,31 @@ def calibrated_device(measured: MeasuredDevice) -> Device:
     return Device(
         measured.name, *dtypes[best][:1], measured.bandwidth, measured.launch, measured.link or measured.bandwidth,
         dtypes[best][1], known(measured.joules_per_byte), known(measured.joules_per_link_byte or measured.joules_per_byte),
-        known(measured.static_watts), measured.joules_per_launch or 0.0, dtypes,
+        known(measured.static_watts), measured.joules_per_launch or 0.0, dtypes, measured.kind == "cuda",
     )  # fmt: skip
+
+
+# The H200 as its energy counter and its clock show it (`pebbler machines h200-measured`). A100: data sheet, 65 and 85 % of it.
+DEVICES = {
+    "h200": replace(calibrated_device(measured_device("h200-measured")), name="h200"),
+    "a100": Device("a100", 200e12, 1.6e12, 5e-6, 24e9, 1.2e-12, 150e-12, 300e-12),
+    "cpu": Device("cpu", 50e9, 15e9, 2e-6, 10e9, 40e-12, 160e-12, 160e-12, overlap=False),
+}
+
+
+def find_device(name: str | Device) -> Device:
+    """Return a described device by name, or the one in a file that `pebbler calibrate` wrote.
+
+    >>> find_device("a100").link
+    24000000000.0
+    """
+    if isinstance(name, Device):
+        return name
+    if name in DEVICES:
+        return DEVICES[name]
+    if name.endswith(".toml"):
+        return calibrated_device(measured_device(name))
+    raise InputError(f"unknown device {quoted(name)}{near_matches(name, DEVICES)}")
 
 
 def nearest_device(place: str) -> Device:
@@ -163,7 +161,7 @@ def find_link(device: str | Device) -> Link:
     (True, False)
     """
     known = find_device(device)
-    return Link(known.link, known.link, known.joules_per_link_byte, overlap=known.name != "cpu")
+    return Link(known.link, known.link, known.joules_per_link_byte, known.overlap)
 
 
 def roofline(captured: Captured, device: str | Device) -> Costs:

@@ -32,7 +32,7 @@ _COPIES = (
     768,
     1536,
 )  # MiB touched by copies, half read and half written
-_READS = (8, 12, 16, 24, 32, 40, 48, 64, 96, 192, 384, 1024)  # MiB read by all cores in turn
+_READS = (8, 16, 24, 33, 41, 50, 58, 66, 99, 198, 396, 1024)  # MiB read by all cores in turn
 _OWN = (32, 48, 64, 96, 128, 160, 192, 224, 256, 384, 512)  # KiB that each core reads again and again
 _PRODUCTS = {"bfloat16": (4096, 8192), "float16": (8192,), "float32": (4096,)}
 _READ_BYTES = 4 * 2**30  # by one run of the reading kernel
@@ -49,7 +49,8 @@ class CudaBench:
     """One GPU. Its first-level caches show only where Triton can be used; `notes` says when it cannot."""
 
     kind = "cuda"
-    caches: tuple[str, ...] = ("L1", "L2")
+    own_cache = "L1"
+    caches: tuple[str, ...] = ("L2", "L2 far")  # in some GPUs the L2 has two halves, and the other one is further away
     memory = "HBM"
 
     def __init__(self, device: str) -> None:
@@ -111,7 +112,8 @@ class CudaBench:
     def _reads(self) -> list[Probe]:
         """Return reads by a kernel of our own: each core in its own part, or all of them through the same memory in turn."""
         own = [self._read(self._cores * size * _KIB, 2 * self._cores, 2048, "private") for size in _OWN]
-        return own + [self._read(size * _MIB, 4 * self._cores, 4096, "shared") for size in _READS]
+        shared = [self._read(size * _MIB, 4 * self._cores, 4096, "shared") for size in _READS]
+        return list({probe.name: probe for probe in (*own, *shared)}.values())  # sizes are rounded, and may come twice
 
     def _read(self, size: int, programs: int, block: int, sweep: str) -> Probe:
         chunk = max(1, size // (4 * programs * block)) * block  # floats
