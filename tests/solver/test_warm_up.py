@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -159,3 +160,16 @@ def test_a_search_calls_no_kernel_that_was_not_compiled_before_its_clock(case):
     done = subprocess.run([sys.executable, "-c", CALLS, str(case)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
+
+
+def test_of_several_that_begin_at_once_one_compiles(cold):
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(warm_up.warm_up(["play"], lambda _: None))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cold == ["play"]
+    assert sorted(answers) == [False, False, False, True]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -120,6 +121,7 @@ def _dask(scheduler: str | None, workers: int | None) -> Engine:
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError("the engine dask is not installed: pip install 'pebbler[dask]'") from None
+    warnings.filterwarnings("ignore", message="Sending large graph")  # a request is a graph, and as large as it is
     cluster: Any = None
     try:
         if scheduler is None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -101,7 +101,8 @@ def _one_at_a_time() -> Iterator[None]:
         yield
         return
     with (cache_folder() / "compiling").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the process ends, however it ends
+        with suppress(OSError):  # a file system without locks: then they compile side by side
+            fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the process ends, however it ends
         yield
 
 
