@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -100,6 +101,15 @@ def test_claims_are_seen_by_other_processes_and_end_with_them(folder):
         other.kill()
     assert folder.claim(free)
     folder.release(free)
+
+
+def test_where_there_are_no_locks_everything_is_free(folder, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    assert folder.claim("11" * 16)
+    folder.release("11" * 16)
 
 
 def test_only_old_leftovers_are_removed(folder):

@@ -173,6 +173,31 @@ def test_rows_of_this_version_come_before_others_in_the_table(small):
     assert [row["key"] for row in load_table(small).rows if row["run"] == "elsewhere"] == ["fe" * 16]
 
 
+def test_what_another_sweep_does_is_waited_for_and_not_done_again(small, monkeypatch):
+    (missing,) = pb.sweep.runs("chain:length=9", capacity={"fast": 3})
+    folder, told = ResultFolder(small), []
+    monkeypatch.setattr(ResultFolder, "claim", lambda self, key: self.row(key) is not None)
+
+    def report(progress):
+        told.append(progress.elsewhere)
+        folder.put(
+            missing.key,
+            {
+                "key": missing.key,
+                "run": missing.run,
+                "status": "optimal",
+                "versions": "",
+                "pebbler": "",
+                "finished": "",
+            },
+            None,
+        )
+
+    found = pb.sweep("chain:length=9", small, capacity={"fast": 3}, report=report)
+    assert told == [1]
+    assert [row["status"] for row in found.rows] == ["optimal"]
+
+
 # Separate processes -----------------------------------------------------------------------------------------------------
 
 SWEEP = """
@@ -313,6 +338,22 @@ def test_two_hundred_runs_are_the_same_on_every_engine(tmp_path):
     assert {row["status"] for row in pool} == {"optimal", "impossible"}
     assert pool == without_times(tmp_path / "local") == without_times(tmp_path / "apart")
     require_whole(tmp_path / "apart", 200)
+
+
+@pytest.mark.slow
+def test_rows_on_every_kind_of_machine_are_what_solve_says(tmp_path):
+    machines = ["notes", "notes-explicit", "notes-recency", "laptop"]
+    graphs = ["note-mlp", "mlp:n=3|4,hidden=8", "attention:tokens=4,width=4,heads=1"]
+    found = pb.sweep(folder=tmp_path, graphs=graphs, machines=machines, capacity={"fastest": "50%,100%"}, quick=True)
+    assert len(found.rows) == 4 * 4 * 2
+    for row in found.rows:
+        plan = pb.Plan.load(ResultFolder(tmp_path).plan_path(row["key"]))
+        again = pb.solve(row["graph"], plan.machine, quick=True, time_limit=None, threads=1)
+        judged = pb.check(plan)
+        assert judged.legal
+        assert judged.energy == pytest.approx(row["energy"], rel=1e-12)
+        assert (again.energy, again.bound, again.status) == (row["energy"], row["bound"], row["status"])
+        assert plan.machine.level[0].capacity == row["capacity"]
 
 
 @pytest.mark.slow

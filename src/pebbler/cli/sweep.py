@@ -200,7 +200,8 @@ class _Lines:
 
         left = progress.seconds_left
         failed = f", {progress.failed:,} failed" if progress.failed else ""
-        text = f"{progress.finished:,} of {progress.runs:,} runs, {progress.running:,} on their way{failed}"
+        elsewhere = f", {progress.elsewhere:,} in another sweep" if progress.elsewhere else ""
+        text = f"{progress.finished:,} of {progress.runs:,} runs, {progress.running:,} on their way{elsewhere}{failed}"
         text += "" if left is None else f", about {_duration(left)} left"
         self._update(text, progress.finished / progress.runs)
         if not sys.stderr.isatty() and self._clock() - self._told >= _TOLD:

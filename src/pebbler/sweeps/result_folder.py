@@ -7,6 +7,7 @@ which end with the process that holds them.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -110,8 +111,9 @@ class ResultFolder:
             self._locks = os.open(self.path / "claims", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
-        except OSError:
-            return False
+        except OSError as error:
+            # Anything but "taken" means that there are no locks here: then a run may be done twice, and no harm is done.
+            return error.errno not in (errno.EACCES, errno.EAGAIN)
         return True
 
     def release(self, key: str) -> None:

@@ -38,6 +38,7 @@ class SweepProgress:
     done: int = 0
     failed: int = 0
     running: int = 0
+    elsewhere: int = 0  # being done by another sweep in the same folder
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -90,7 +91,7 @@ class SweepRunner:
             return
         here = open_engine(engine, workers=workers, scheduler=scheduler)
         try:
-            jobs = self._jobs(missing)
+            jobs = self._jobs(missing, report or (lambda _: None))
             for outcome in run_jobs(jobs, here, faults, self.stopping):
                 self._keep(outcome)
                 if report is not None:
@@ -107,7 +108,7 @@ class SweepRunner:
         row = self.folder.row(key)
         return row is not None and row.get("status") == "failed"
 
-    def _jobs(self, missing: deque[SweptRun]) -> Iterator[Job | None]:
+    def _jobs(self, missing: deque[SweptRun], report: Callable[[SweepProgress], None]) -> Iterator[Job | None]:
         """Yield what is to be done; None while all that is left is being done by another sweep in the same folder."""
         refused = 0
         while missing:
@@ -116,10 +117,11 @@ class SweepRunner:
                 missing.append(run)
                 refused += 1
                 if refused >= len(missing):
-                    refused = 0
+                    refused, self.progress.elsewhere = 0, len(missing)
+                    report(self.progress)
                     yield None
                 continue
-            refused = 0
+            refused = self.progress.elsewhere = 0
             # Looked at with the claim in hand: whoever had it before may have written the row just now.
             if self.folder.row(run.key) is not None and not (self.retry_failed and self._failed(run.key)):
                 self.folder.release(run.key)
