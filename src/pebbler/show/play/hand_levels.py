@@ -103,7 +103,7 @@ def own_level(
         start: Start = {name: where for name, where in found.start.items() if machine is None}
     else:
         start = _chain_start(graph, chosen)
-    about = f"{_counted(chosen.level[0].capacity, 'red pebble')}; a load costs {_load(chosen):g} per unit."
+    about = f"{_room(chosen)}; a load costs {_load(chosen):g} per unit."
     game = HandGame("own", graph.name or "graph", about, graph, chosen, start)
     return _play_data(f"{graph.name}: the pebble game", [_solved(game, time_limit)])
 
@@ -114,8 +114,12 @@ def _play_data(title: str, levels: list[HandLevel]) -> PlayData:
     return PlayData(title, VERSION, levels)
 
 
-def _counted(count: int | None, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _room(machine: Machine) -> str:
+    """Return how much the fast level holds, in words."""
+    count = machine.level[0].capacity
+    if machine.unit == "pebble":
+        return f"{count:,} red pebble{'' if count == 1 else 's'}"
+    return f"Fast memory holds {count:,} {machine.unit}"
 
 
 def _load(machine: Machine) -> float:

@@ -226,7 +226,7 @@ class HandView {
         {},
         el("div", {}, el("dt", {}, "Cost so far"), el("dd", {}, energyText(game.spent, this.unit))),
         el("div", {}, el("dt", {}, "Optimum"), el("dd", {}, optimum === null ? "not known" : energyText(optimum, this.unit))), // prettier-ignore
-        el("div", {}, el("dt", {}, "Red pebbles"), el("dd", {}, `${brief(held)} of ${brief(room)}`)),
+        el("div", {}, el("dt", {}, game.graph.unit === "pebble" ? "Red pebbles" : "Fast memory"), el("dd", {}, `${brief(held)} of ${brief(room)}`)),
       ),
       el(
         "div",

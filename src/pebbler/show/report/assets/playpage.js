@@ -75,7 +75,7 @@ function startPlaying() {
   };
   select.addEventListener("change", () => open(Number(select.value)));
   window.addEventListener("hashchange", () => openLink());
-  document.getElementById("controls").append(el("label", {}, "Level ", select), themeButton());
+  document.getElementById("controls").append(...(levels.length > 1 ? [el("label", {}, "Level ", select)] : []), themeButton());
   // Keys work wherever nothing else wants them.
   document.addEventListener("keydown", (event) => {
     if (event.target === document.body) view.pressed(event);
