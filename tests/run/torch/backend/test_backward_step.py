@@ -10,8 +10,10 @@ from torch import nn
 
 import pebbler.torch as pt
 from pebbler.errors import InputError
-from pebbler.run.torch.backend import backward_step
+from pebbler.run.torch.backend import backward_step, step_budget
+from pebbler.run.torch.backend.dynamo_backend import pebbler
 
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")]
 RULES = {
     "sgd": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
     "adam": lambda groups: torch.optim.Adam(groups, lr=0.01, amsgrad=True),
@@ -226,3 +228,25 @@ def test_state_lives_on_the_host():
         assert places == {"cpu" if host else "cuda"}
         results.append([p.detach().cpu() for p in model.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_compiled_within_a_budget(monkeypatch):
+    """With the backend, whose meter looks at gradients: they may have been used already."""
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    numbers = []
+    for inside in (False, True):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        if inside:
+            pt.step_in_backward(optimizer)
+        compiled = torch.compile(model, backend=pebbler, options={"budget": "1MB"})
+        for _ in range(3):
+            loss = compiled(torch.ones(4, 8)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            if not inside:
+                optimizer.step()
+        numbers.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*numbers, strict=True))

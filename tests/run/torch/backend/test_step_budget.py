@@ -296,3 +296,28 @@ def test_results_that_are_gone_before_backward_are_not_counted_on_a_cpu():
     meter.close()
     assert 5_000_000 <= meter.peak() < 5_200_000
     assert made.sum() + more.sum() + kept.sum() == 1_250_000
+
+
+class Greedy(torch.optim.SGD):
+    """Holds 1.6 MB while it steps."""
+
+    def step(self, closure=None):
+        total = torch.ones(400_000).sum()
+        super().step(closure)
+        return total
+
+
+def test_what_the_optimizer_holds_is_counted():
+    budget = step_budget(1_200_000)
+    graph, x = Graph(budget, (1_000_000, 0.0)), given()
+    rule = torch.optim.SGD([x], lr=0.1, momentum=0.9)
+    graph(x).sum().backward()
+    rule.step()
+    assert 1_000_000 < budget.peak < 1_100_000  # nothing to speak of
+    graph = Graph(budget, (500_000, 0.0))
+    graph(x).sum().backward()
+    with pytest.warns(UserWarning, match=r"the optimizer's step holds 1\.\d+ MiB, the budget is 1\.14 MiB"):
+        Greedy([x], lr=0.1).step()
+    assert budget.peak > 1_200_000
+    graph(x)
+    Greedy([x], lr=0.1).step()  # no measured step before it

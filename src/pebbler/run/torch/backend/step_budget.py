@@ -7,6 +7,7 @@ measured peak; so the difference between it and the budget is what the simulated
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -14,10 +15,12 @@ from typing import Any, Protocol
 import torch
 from torch.autograd import Variable
 from torch.autograd.function import BackwardCFunction
+from torch.optim import Optimizer
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
-from pebbler.run.torch.backend.step_meter import StepMeter, most_since_reset, step_meter
+from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
+from pebbler.run.torch.backend.step_meter import StepMeter, most_since_reset, optimizer_meter, step_meter
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
@@ -57,6 +60,8 @@ class StepBudget:
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
+        self._kept: int | None = None  # the budget of the last step, where that was measured and kept
+        watch_optimizers(self)
 
     @property
     def in_backward(self) -> bool:
@@ -93,6 +98,7 @@ class StepBudget:
         if all(node() is None for node in self._nodes):
             self.abandon()  # what was called before is gone without a backward
         first = not self._running
+        self._kept = None
         if graph not in self._running:
             self._running.append(graph)
         self._given[id(graph)] = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
@@ -127,6 +133,26 @@ class StepBudget:
         if self._meter is not None:
             self._meter.close()
 
+    def optimizer_begins(self, optimizer: Optimizer) -> None:
+        """Measure what an optimizer holds, after a step that was measured."""
+        if self._kept is not None and not torch.autograd._profiler_enabled():
+            self._meter = optimizer_meter(self.device, optimizer)
+            self._meter.open()
+
+    def optimizer_ends(self) -> None:
+        """Count it to the step's peak, and say so where it is over the budget: saving less would not help."""
+        meter, budget, self._meter = self._meter, self._kept, None
+        if meter is None or budget is None:
+            return
+        whole = meter.peak()
+        if whole > budget >= (self.peak or 0):
+            warnings.warn(
+                f"the optimizer's step holds {shown_bytes(whole)}, the budget is {shown_bytes(budget)}: forward and backward keep "
+                "it. Optimizers with foreach=True hold copies of all that they change; pt.step_in_backward holds one parameter's",
+                stacklevel=3,
+            )
+        self.peak = max(self.peak or 0, whole)
+
     def abandon(self) -> None:
         """Forget the step that is being measured."""
         if self._meter is not None:
@@ -154,6 +180,7 @@ class StepBudget:
             self._settle(running)
             return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
+        self._kept = budget if self.peak <= budget else None
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:

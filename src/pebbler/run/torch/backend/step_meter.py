@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.optim import Optimizer
 
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
-__all__ = ["StepMeter", "most_since_reset", "step_meter"]
+__all__ = ["StepMeter", "most_since_reset", "optimizer_meter", "step_meter"]
 
 
 class StepMeter:
@@ -68,11 +69,12 @@ class StepMeter:
 class _DeviceMeter(StepMeter):
     """The peak of one step on a CUDA device."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, anew: bool = True) -> None:
         super().__init__()
         self.device = device
         torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
+        if anew:
+            torch.cuda.reset_peak_memory_stats(device)
 
     def note(self, args: Sequence[Any], first: bool) -> None:
         """The device counts what it holds."""
@@ -99,3 +101,11 @@ def most_since_reset(device: str) -> int:
 def step_meter(device: str) -> StepMeter:
     """Return what measures a step that begins now on a device such as `cpu` or `cuda:0`."""
     return _DeviceMeter(device) if device.startswith("cuda") else StepMeter()
+
+
+def optimizer_meter(device: str, optimizer: Optimizer) -> StepMeter:
+    """Return what measures an optimizer's step: a CUDA device counts on since the step began, on a CPU it is counted for itself."""
+    meter = StepMeter() if device == "cpu" else _DeviceMeter(device, anew=False)
+    meter.note([p for group in optimizer.param_groups for p in group["params"]], first=True)
+    meter.note([value for state in optimizer.state.values() for value in state.values()], first=True)
+    return meter
