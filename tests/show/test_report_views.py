@@ -443,3 +443,15 @@ def test_strange_plans_are_shown_without_a_fault(show: Callable[..., Opened]) ->
             text = page.locator("main").inner_text()
             assert not [word for word in ("NaN", "undefined", "Infinity", "null", "[object") if word in text], name
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
+
+
+def test_zooming_into_memory_keeps_the_scale_and_the_move_shown(pages: Pages) -> None:
+    page = pages("explicit")
+    page.evaluate("pebbler.player().goTo(400)")
+    heights = "pebbler.memory().plotted.levels.map((level) => [level.name, level.most])"
+    before = page.evaluate(heights)
+    for _ in range(3):
+        page.locator("#memory-view").get_by_role("button", name="Zoom in").click()
+    assert page.evaluate(heights) == before
+    assert page.locator(".cursors div").count() == len(before)
+    page.locator("#memory-view").get_by_role("button", name="Show all of it").click()

@@ -42,6 +42,8 @@ SCRIPTS = (
     "lives",
     "holding",
     "stories",
+    "stacks",
+    "memoryplot",
     "memory",
     "charts",
     "landscape",

@@ -193,13 +193,7 @@ function energyDiffs(root, data, a, b, names, unit) {
   all.change = d3.sum(all.parts[1]) - d3.sum(all.parts[0]);
   root.append(
     el("h3", {}, `${word} by ${a.graph === b.graph ? "op" : "source op"} and level`),
-    el(
-      "div",
-      { class: "legend" },
-      ...levels.map((name, k) =>
-        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(k) } }), shown(name, 24)),
-      ),
-    ),
+    el("div", { class: "legend" }, ...levels.map((name, k) => swatch(levelColour(k), shown(name, 24)))),
   );
   if (!changed.length) {
     root.append(el("p", {}, "Every op costs the same in both."));

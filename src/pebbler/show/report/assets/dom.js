@@ -139,6 +139,8 @@ function comparedTo(value, reference) {
 const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
 
 const levelColour = (level) => `var(--level-${Math.min(level, 5)})`;
+/** A line of a legend: a square in some colour, and words. */
+const swatch = (colour, words) => el("span", {}, el("span", { class: "swatch", style: { background: colour } }), words);
 const PLAN_COLOURS = ["#0072b2", "#d55e00", "#8a6fb0", "#7a7f86", "#4b8a3f", "#b0517c"];
 const PLAN_DARK = ["#56b4e9", "#e8793a", "#b39ddb", "#a8adb4", "#8bc97f", "#e29ab9"];
 const PLAN_DASHES = ["", "7 4", "2 3", "9 3 2 3", "4 2", "1 4"];

@@ -1,91 +1,5 @@
 // Memory over time: what each level holds, stacked up under its capacity, in the plan shown and in the one it is compared with.
 
-const KINDS = [
-  ["param", "params"],
-  ["input", "inputs"],
-  ["temp", "temps"],
-  ["again", "temps computed again"],
-  ["away", "temps sent to a slower level"],
-  ["output", "outputs"],
-  ["left", "left over: nothing needs it now"],
-];
-const STRIP = 96,
-  STRIP_GAP = 24,
-  LEVEL_GAP = 18;
-
-/**
- * Per value the number of its kind in KINDS: the tensor's, or what this plan does to it.
- * @param {Timeline} timeline
- */
-const kindsOf = (timeline) => once(timeline, "kinds", () => makeKinds(timeline));
-
-/** @param {Timeline} timeline */
-function makeKinds(timeline) {
-  const { graph, moves } = timeline,
-    number = new Map(KINDS.map(([kind], i) => [kind, i])),
-    kinds = graph.value_tensor.map((t) => number.get(graph.tensor_kind[t]) ?? 2),
-    makes = timeline.makes();
-  const away = new Set();
-  moves.kind.forEach((kind, i) => {
-    if (kind === COPY && moves.to[i] > moves.level[i]) away.add(moves.subject[i]);
-  });
-  kinds.forEach((kind, v) => {
-    if (kind !== number.get("temp")) return;
-    if (makes[v].length > 1) kinds[v] = number.get("again");
-    else if (away.has(graph.value_tensor[v])) kinds[v] = number.get("away");
-  });
-  return kinds;
-}
-
-/**
- * Values in the order in which they are stacked: by kind, then by the move that first makes them.
- * @param {Timeline} timeline
- */
-const stackRanks = (timeline) => once(timeline, "stack ranks", () => makeStackRanks(timeline));
-
-/** @param {Timeline} timeline */
-function makeStackRanks(timeline) {
-  const kinds = kindsOf(timeline),
-    makes = timeline.makes(),
-    order = kinds
-      .map((_, v) => v)
-      .sort((a, b) => kinds[a] - kinds[b] || (makes[a][0] || 0) - (makes[b][0] || 0) || a - b);
-  const ranks = new Int32Array(kinds.length);
-  order.forEach((v, rank) => {
-    ranks[v] = rank;
-  });
-  return ranks;
-}
-
-/**
- * What a level holds, from the bottom up: [value, units], what nothing needs on top.
- * @param {Timeline} timeline
- */
-function stacked(timeline, held) {
-  const ranks = stackRanks(timeline);
-  return held.sort((a, b) => (a[0] < 0 ? 1 : b[0] < 0 ? -1 : ranks[a[0]] - ranks[b[0]]));
-}
-
-/**
- * Units held by each level after every number of legal moves: levels x (moves + 1).
- * @param {Timeline} timeline
- */
-const roomOverTime = (timeline) => once(timeline, "room", () => makeRoomOverTime(timeline));
-
-/** @param {Timeline} timeline */
-function makeRoomOverTime(timeline) {
-  const { arena, judgement } = timeline,
-    count = judgement.legal ? timeline.length : Math.min(timeline.length, judgement.played),
-    rooms = arena.names.map(() => new Float64Array(count + 1));
-  if (arena.management === "explicit")
-    play(timeline.graph, arena, timeline.moves, (i, _, used) => {
-      used.forEach((units, k) => {
-        if (i + 1 <= count) rooms[k][i + 1] = units;
-      });
-    });
-  return rooms; // a cache is as full as it gets: any move of a column will do
-}
-
 class Memory {
   /**
    * `open(plan, step)` goes to a move of a plan.
@@ -95,6 +9,7 @@ class Memory {
   constructor(root, data, open) {
     this.data = data;
     this.open = open;
+    /** @type {[number, number]} */
     this.domain = null;
     /** @type {Timeline} */
     this.timeline = null;
@@ -207,10 +122,7 @@ class Memory {
       kinds = new Set(this.strips.flatMap((strip) => kindsOf(strip.timeline)));
     if (!explicit) kinds.add(KINDS.length - 1);
     this.legend.replaceChildren(
-      ...KINDS.map(([kind, words], i) => [
-        i,
-        el("span", {}, el("span", { class: "swatch", style: { background: `var(--kind-${kind})` } }), words),
-      ])
+      ...KINDS.map(([kind, words], i) => [i, swatch(`var(--kind-${kind})`, words)])
         .filter(([i]) => kinds.has(i))
         .map(([, node]) => node),
     );
@@ -223,12 +135,13 @@ class Memory {
 
   zoomBy(factor, middle) {
     const [low, high] = this.domain || this.whole,
-      at = middle ?? (low + high) / 2;
+      here = placeAlong(this.axis.value, this.timeline, this.step || 0),
+      at = middle ?? (here >= low && here <= high ? here : (low + high) / 2); // the move shown stays in sight
     this.zoomTo([at - (at - low) / factor, at + (high - at) / factor]);
   }
 
   zoomTo(domain) {
-    const [low, high] = (this.whole = this.extent());
+    const [low, high] = (this.whole = extentOf(this.strips, this.axis.value));
     if (domain) {
       const span = Math.min(high - low, domain[1] - domain[0]),
         from = Math.max(low, Math.min(high - span, domain[0]));
@@ -237,26 +150,14 @@ class Memory {
     this.draw();
   }
 
-  /**
-   * Where a move ends along the axis.
-   * @param {Timeline} timeline
-   * @param {number} step
-   */
-  place(timeline, step) {
-    return this.axis.value === "moves" ? step : timeline.energyAt(step);
-  }
-
-  extent() {
-    return [0, d3.max(this.strips, ({ timeline }) => this.place(timeline, timeline.length)) || 1];
-  }
-
   draw() {
     const width = Math.floor(this.holder.clientWidth);
     if (!this.strips || width < 80) return;
     this.width = width;
-    const plot = this.plot(width),
+    this.whole = extentOf(this.strips, this.axis.value);
+    const plot = new MemoryPlot(this.strips, this.axis.value, this.domain, width),
       { canvas, pen } = canvasOf(width, plot.height);
-    this.drawOn(pen, plot);
+    plot.drawOn(pen);
     this.cursor = el("div", { class: "cursors" });
     this.holder.replaceChildren(canvas, this.cursor);
     this.plotted = plot;
@@ -268,7 +169,7 @@ class Memory {
         "Memory over time",
         () => {
           const svg = new SvgPen(width, plot.height);
-          this.drawOn(svg, this.plot(width));
+          plot.drawOn(svg);
           return svg.node();
         },
         asTable(["plan", "value", "level", `size (${this.timeline.graph.unit})`, "from move", "to move"], () =>
@@ -288,196 +189,6 @@ class Memory {
   }
 
   /**
-   * Columns of every strip and heights of every level: what is to be drawn.
-   * @param {number} width
-   */
-  plot(width) {
-    this.whole = this.extent();
-    const left = 58,
-      right = width - 84,
-      x = d3.scaleLinear(this.domain || this.whole, [left, right]),
-      { names, capacity } = this.timeline.arena;
-    const columns = this.strips.map(({ timeline }) => this.columns(timeline, x));
-    const filled = this.strips.map(({ timeline }, s) => {
-      const stacks = names.map(() => new Map());
-      sweepHeld(
-        timeline,
-        columns[s].map((list) => [...new Set(list.map((column) => column.step))].sort((a, b) => a - b)),
-        (step, level, held) => stacks[level].set(step, stacked(timeline, held)),
-      );
-      return stacks;
-    });
-    let top = 8;
-    const levels = names
-      .map((name, level) => {
-        const tallest =
-          d3.max(
-            filled,
-            (stacks) => d3.max(stacks[level].values(), (held) => d3.sum(held, ([, units]) => units)) || 0,
-          ) || 0;
-        return { name, level, tallest };
-      })
-      .filter(({ tallest }) => tallest > 0)
-      .map(({ name, level, tallest }) => {
-        const bounded = capacity[level] < 2 ** 61 ? capacity[level] : null,
-          near = bounded !== null && bounded < 4 * tallest,
-          most = Math.max(tallest, near ? bounded : 0) * 1.06,
-          at = top + 38;
-        const strips = this.strips.map((strip, s) => {
-          const y = at + s * (STRIP + STRIP_GAP);
-          return { ...strip, top: y, bottom: y + STRIP, columns: columns[s][level], stacks: filled[s][level] };
-        });
-        top = at + strips.length * (STRIP + STRIP_GAP) + LEVEL_GAP;
-        const words = `${shown(name, 30)} holds at most ${grouped(tallest)}${bounded === null ? "" : ` of ${grouped(bounded)}`}`;
-        return { name, level, capacity: near ? bounded : null, bounded, most, title: at - 22, strips, words };
-      });
-    return { width, height: top + 24, left, right, x, levels };
-  }
-
-  /**
-   * Where the moves of a plan are along x, per level: {x0, x1, step}, none narrower than half a pixel. Of the moves that share a
-   * column the one after which the level is fullest is drawn, so that no peak is lost.
-   * @param {Timeline} timeline
-   */
-  columns(timeline, x) {
-    const [low, high] = x.range(),
-      rooms = roomOverTime(timeline),
-      last = rooms[0].length - 1;
-    return timeline.arena.names.map((_, level) => {
-      const found = [];
-      let open = null;
-      for (let step = 1; step <= last; step++) {
-        const x0 = Math.max(low, x(this.place(timeline, step - 1))),
-          x1 = Math.min(high, x(this.place(timeline, step)));
-        if (x1 < low || x0 > high || x1 < x0) continue;
-        if (open && (x1 - open.x0 < 1 || open.x1 - open.x0 < 0.5)) {
-          open.x1 = x1;
-          if (rooms[level][step] >= rooms[level][open.step]) open.step = step;
-        } else {
-          open = { x0, x1, step };
-          found.push(open);
-        }
-      }
-      return found;
-    });
-  }
-
-  /** @param {Pen} pen */
-  drawOn(pen, plot) {
-    const colours = KINDS.map(([kind]) => cssValue(`--kind-${kind}`)),
-      theme = {
-        ink: cssValue("--ink"),
-        muted: cssValue("--muted"),
-        line: cssValue("--strong-line"),
-        bad: cssValue("--bad"),
-        paper: cssValue("--paper"),
-        soft: cssValue("--soft"),
-        on: cssValue("--on-level"),
-      };
-    for (const level of plot.levels) {
-      pen.textAlign = "left";
-      pen.fillStyle = theme.ink;
-      pen.font = `600 13px ${FONT}`;
-      pen.fillText(fitted(pen, `${shown(level.name, 30)} (${this.timeline.graph.unit})`, plot.width), 2, level.title);
-      for (const strip of level.strips) this.drawStrip(pen, plot, level, strip, colours, theme);
-    }
-    const y = plot.height - 20;
-    pen.font = `11px ${FONT}`;
-    pen.fillStyle = theme.muted;
-    pen.strokeStyle = theme.line;
-    const unit = this.timeline.graph.energy_unit,
-      energy = this.axis.value !== "moves",
-      { factor, name } = energy ? energyScale(plot.x.domain()[1], unit) : { factor: 1, name: "" };
-    const scale = d3.scaleLinear(
-      plot.x.domain().map((n) => n / factor),
-      plot.x.range(),
-    );
-    pen.textAlign = "center";
-    rule(pen, plot.left, y, plot.right, y);
-    for (const n of scale.ticks(Math.max(2, plot.width / 120))) {
-      if (!energy && !Number.isInteger(n)) continue;
-      rule(pen, scale(n), y, scale(n), y + 4);
-      pen.fillText(grouped(n), scale(n), y + 16);
-    }
-    pen.textAlign = "left";
-    pen.fillText(fitted(pen, energy ? `${costWord(unit)} (${name})` : "moves done", 78), plot.right + 8, y + 16);
-  }
-
-  /** @param {Pen} pen */
-  drawStrip(pen, plot, level, strip, colours, theme) {
-    const y = d3.scaleLinear([0, level.most], [strip.bottom, strip.top]),
-      kinds = kindsOf(strip.timeline),
-      { graph } = strip.timeline;
-    pen.fillStyle = theme.soft;
-    pen.fillRect(plot.left, strip.top, plot.right - plot.left, STRIP);
-    // Neighbours in a column that are too thin to be told apart are one, and so are equal ones in neighbouring columns.
-    let open = new Map();
-    const flush = (box) => {
-      pen.fillStyle = colours[box.kind];
-      pen.fillRect(box.x0, box.high, Math.max(0.5, box.x1 - box.x0), box.low - box.high);
-      if (box.value === null || box.low - box.high < 3) return;
-      pen.fillStyle = theme.paper;
-      pen.fillRect(box.x0, box.high, Math.max(0.5, box.x1 - box.x0), 0.8);
-      const name = shown(graph.tensor_name[graph.value_tensor[box.value]], 24);
-      pen.font = `11px ${FONT}`;
-      if (box.low - box.high >= 13 && box.x1 - box.x0 > pen.measureText(name).width + 8) {
-        pen.fillStyle = theme.on;
-        pen.fillText(name, box.x0 + 4, (box.low + box.high) / 2 + 4);
-      }
-    };
-    for (const column of strip.columns) {
-      const boxes = new Map();
-      let sum = 0,
-        thin = null;
-      const close = () => {
-        if (thin) boxes.set(`${thin.kind} ${thin.low} ${thin.high}`, thin);
-        thin = null;
-      };
-      for (const [value, units] of strip.stacks.get(column.step)) {
-        const kind = value < 0 ? KINDS.length - 1 : kinds[value],
-          low = y(sum),
-          high = y((sum += units));
-        if (low - high >= 3) {
-          close();
-          boxes.set(`${value} ${low} ${high}`, { ...column, kind, low, high, value: value < 0 ? null : value });
-        } else if (thin && thin.kind === kind) thin.high = high;
-        else {
-          close();
-          thin = { ...column, kind, low, high, value: null };
-        }
-      }
-      close();
-      for (const [key, box] of open) {
-        const same = boxes.get(key);
-        if (same && Math.abs(same.x0 - box.x1) < 0.01) {
-          same.x0 = box.x0;
-        } else flush(box);
-      }
-      open = boxes;
-    }
-    open.forEach(flush);
-    pen.font = `11px ${FONT}`;
-    pen.strokeStyle = theme.line;
-    rule(pen, plot.left, strip.bottom, plot.right, strip.bottom);
-    pen.textAlign = "right";
-    pen.fillStyle = theme.muted;
-    pen.fillText("0", plot.left - 5, strip.bottom + 3);
-    if (level.capacity === null) pen.fillText(brief(level.most / 1.06), plot.left - 5, y(level.most / 1.06) + 4);
-    pen.textAlign = "left";
-    pen.fillStyle = theme.ink;
-    pen.fillText(fitted(pen, shown(strip.plan.name, 60), plot.right - plot.left), plot.left, strip.top - 4);
-    if (level.capacity !== null) {
-      pen.strokeStyle = theme.bad;
-      pen.setLineDash([6, 4]);
-      rule(pen, plot.left, y(level.capacity), plot.right, y(level.capacity));
-      pen.setLineDash([]);
-      pen.fillStyle = theme.bad;
-      pen.fillText("capacity", plot.right + 5, y(level.capacity) + 2);
-      pen.fillText(brief(level.capacity), plot.right + 5, y(level.capacity) + 15);
-    }
-  }
-
-  /**
    * Show where the player is.
    * @param {number} step
    */
@@ -485,7 +196,7 @@ class Memory {
     this.step = step;
     if (!this.plotted || !this.cursor) return;
     const { x, levels, left, right } = this.plotted,
-      at = x(this.place(this.timeline, step));
+      at = x(placeAlong(this.axis.value, this.timeline, step));
     this.cursor.replaceChildren(
       ...levels.flatMap((level) =>
         level.strips

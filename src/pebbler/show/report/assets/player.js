@@ -253,7 +253,7 @@ class Player {
           el(
             "div",
             { class: "words" },
-            el("span", {}, el("span", { class: "swatch", style: { background: levelColour(i) } }), shown(name, 24)),
+            swatch(levelColour(i), shown(name, 24)),
             el("span", {}, bounded ? `${brief(used[i])} / ${brief(arena.capacity[i])}` : brief(used[i])),
           ),
           el(
@@ -278,7 +278,6 @@ class Player {
 
   drawLegend() {
     const { graph } = this,
-      swatch = (colour, words) => el("span", {}, el("span", { class: "swatch", style: { background: colour } }), words),
       level = (words) => (name, i) => swatch(levelColour(i), `${words} ${shown(name, 24)}`),
       { names } = this.given.arena;
     if (this.stage.mode !== "graph") {

@@ -184,9 +184,7 @@ function waterfall(plan, unit) {
     el(
       "div",
       { class: "legend" },
-      ...names.map((level, k) =>
-        el("span", {}, el("span", { class: "swatch", style: { background: levelColour(k) } }), shown(level, 24)),
-      ),
+      ...names.map((level, k) => swatch(levelColour(k), shown(level, 24))),
       el("span", {}, el("span", { class: "swatch saved" }), "saved by the step"),
     ),
     figure(

@@ -139,8 +139,6 @@ class StepView {
     );
     Object.assign(this.sentence.dataset, { total: time.total, peak });
     this.caption.textContent = `Along: predicted ${costWord(this.unit)} of one step. Point at it for names and lines, click to go to the move in the player, Ctrl with the wheel (or + and −) to zoom.`;
-    const swatch = (colour, words) =>
-      el("span", {}, el("span", { class: "swatch", style: { background: colour } }), words);
     const used = new Set();
     for (let i = 0; i < this.held.length; i++) if (this.held[i] > 0) used.add(i % HELD_FOR.length);
     const copies = [1, 2].filter((engine) => time.engine.includes(engine));
