@@ -102,3 +102,51 @@ def test_changing_an_input_before_it_is_needed_again_is_an_error():
         model.middle.weight.add_(1.0)
     with pytest.raises(RuntimeError, match="changed in place"):
         logits.sum().backward()
+
+
+class Odd(nn.Module):
+    """Returns its loss with other things: inputs, weights, views of the same logits, nested structures."""
+
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind, self.first, self.second = kind, nn.Linear(8, 8), nn.Linear(8, 16)
+
+    def forward(self, x, y):
+        hidden = self.first(x).tanh()
+        logits = self.second(hidden)
+        loss = functional.cross_entropy(logits.float(), y)
+        others = {
+            "input": lambda: [x], "weight": lambda: [self.first.weight, logits], "autocast": lambda: [logits],
+            "views": lambda: [logits, logits.view(-1), logits[0]], "nested": lambda: [hidden, {"logits": logits, "count": 3}],
+        }  # fmt: skip
+        return loss, others[self.kind]()
+
+
+def leaves(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [leaf for part in inside for leaf in leaves(part)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:gradients came back:UserWarning")
+@pytest.mark.parametrize("kind", ["input", "weight", "autocast", "views", "nested"])
+def test_gradients_through_odd_outputs_are_right(kind):
+    data, y = torch.randn(4, 8), torch.randint(16, (4,))
+    found = []
+    for compiled in (False, True):
+        model = Odd(kind)
+        run = torch.compile(model, backend=pebbler, options={"budget": 10**8}) if compiled else model
+        for turn in range(3):
+            model.zero_grad()
+            x = data.clone().requires_grad_()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "autocast"):
+                loss, others = run(x, y)
+                if turn:
+                    loss = loss + sum(other.float().sin().sum() for other in leaves(others))
+            loss.backward()
+            found.append([loss.detach(), x.grad, *(p.grad for p in model.parameters())])
+    rough = {"rtol": 2e-2, "atol": 2e-2} if kind == "autocast" else {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(found[:3], found[3:], **rough)

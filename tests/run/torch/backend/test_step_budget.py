@@ -321,3 +321,18 @@ def test_what_the_optimizer_holds_is_counted():
     assert budget.peak > 1_200_000
     graph(x)
     Greedy([x], lr=0.1).step()  # no measured step before it
+
+
+def test_graphs_that_are_alike_have_keys_of_their_own():
+    budget = step_budget(10**7)
+    assert len({budget.numbered("a"), budget.numbered("a"), budget.numbered("b")}) == 3
+    assert step_budget(10**7).numbered("a") == "1-a"
+
+
+def test_graphs_of_different_steps_settle_all():
+    budget = step_budget(10**7)
+    graphs = [Graph(budget, (1_000_000, 0.0)) for _ in range(2)]
+    for _ in range(5):
+        for graph in graphs:
+            graph(given()).sum().backward()
+    assert [len(graph.settled) for graph in graphs] == [1, 1]

@@ -63,7 +63,7 @@ class PlannedGraph:
         self._context = _own_context()
         self._stale, self._padding = False, True
         self._cache = PlanCache(options.cache) if options.cache is not None else None
-        self._key = graph_key(gm, budget.device, options) if self._cache is not None else ""
+        self._key = budget.numbered(graph_key(gm, budget.device, options)) if self._cache is not None else ""
         places = expects_nothing(gm) if torch.is_grad_enabled() else []
         known = self._cache.load(self._key) if self._cache is not None else None
         if known is not None:

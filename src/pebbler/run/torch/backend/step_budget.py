@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -55,6 +56,8 @@ class StepBudget:
         self.peak: int | None = None  # of the last step that was measured
         self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
         self._looks = _LOOKS
+        self._settled: set[int] = set()  # graphs that know that nothing will change
+        self._alike: Counter[str] = Counter()  # graphs by their key
         self._given: dict[int, int] = {}  # bytes that each graph was given last
         self._meter: StepMeter | None = None
         self._running: list[_PlannedCall] = []
@@ -79,6 +82,11 @@ class StepBudget:
     def presses(self, frontier: GraphFrontier) -> bool:
         """Return whether a graph must do with less than its fastest choice, or with less than any."""
         return frontier.place > 0 or frontier.choice.peak > self.limit([frontier])
+
+    def numbered(self, key: str) -> str:
+        """Return a key that differs where graphs are alike: blocks that are compiled apart may get different choices."""
+        self._alike[key] += 1
+        return f"{self._alike[key]}-{key}"
 
     def limit(self, frontiers: Iterable[GraphFrontier]) -> int:
         """Return the budget in bytes of a step of these graphs; a share is one of their peaks together as eager would run them."""
@@ -167,6 +175,7 @@ class StepBudget:
             return  # another graph of the same backward was here before
         if meter is None:
             self._look_again(running)
+            self._settle(running)
             return
         for graph in running:
             if graph.frontier is not None:
@@ -196,9 +205,13 @@ class StepBudget:
                 self._trials = 1
 
     def _settle(self, running: list[_PlannedCall]) -> None:
-        """Tell the graphs that nothing will change any more, once that is so."""
-        if not self._trials:
-            for graph in running:
+        """Tell the graphs that nothing will change any more, once that is so; not all are in every step."""
+        if self._trials:
+            self._settled.clear()
+            return
+        for graph in running:
+            if id(graph) not in self._settled:
+                self._settled.add(id(graph))
                 graph.settle(self._most)
 
     def _loosen(self, running: list[_PlannedCall], room: int) -> None:
