@@ -17,6 +17,7 @@ from pebbler.files import require_writable
 from pebbler.jobs.engine import EngineChoice, open_engine
 from pebbler.jobs.job_runner import Faults, Job, JobOutcome, run_jobs
 from pebbler.jobs.request import current_versions
+from pebbler.sweeps.known_elsewhere import with_best_known
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.sweeps.solve_task import TaskResult
 from pebbler.sweeps.sweep_spec import SweepSpec, read_spec
@@ -195,7 +196,8 @@ class Sweeper:
             going_on.run(engine, workers=workers, scheduler=scheduler, faults=faults, report=report)
         finally:
             write_tables(results)
-        return SweepTable(in_order(row for run in runs if (row := results.row(run.key)) is not None))
+        rows = in_order(row for run in runs if (row := results.row(run.key)) is not None)
+        return SweepTable(with_best_known(rows))
 
     @staticmethod
     def runs(spec: str | Path | SweepSpec | None = None, **axes: Any) -> list[SweptRun]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pebbler.files import write_bytes, write_json
 from pebbler.jobs.request import current_versions
+from pebbler.sweeps.known_elsewhere import with_best_known
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.version import VERSION
 
@@ -24,8 +25,9 @@ TABLE = "table.csv"
 _FIRST = ("graph", "unit")
 _MIDDLE = (
     "machine", "level", "capacity", "share", "capacities", "objective", "tile", "seed", "time_limit", "status", "energy",
-    "bound", "gap", "energy_unit", "program_order", "moves", "cut_off", "peak", "step_seconds", "step_joules", "proof", "error",
-    "pebbler", "versions", "key", "run", "attempts",
+    "bound", "gap", "energy_unit", "program_order", "best_energy", "best_bound", "best_key",
+    "moves", "cut_off", "peak", "step_seconds", "step_joules", "proof", "error",
+    "pebbler", "versions", "key", "run", "family", "attempts",
 )  # fmt: skip
 TIMES = ("host", "seconds", "memory", "finished")  # what differs from one time to the next; the last columns
 _ORDER = ("graph", "machine", "level", "objective", "tile", "time_limit", "seed", "capacity", "capacities", "key")
@@ -116,7 +118,7 @@ def load_table(folder: str | Path) -> SweepTable:
         other = best.get(row["run"])
         if other is None or _merit(row, mine) > _merit(other, mine):
             best[row["run"]] = row
-    return SweepTable(in_order(best.values()))
+    return SweepTable(with_best_known(in_order(best.values())))
 
 
 def _merit(row: Row, mine: str) -> tuple[bool, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
@@ -69,11 +70,24 @@ def _solve_run(
         "graph": graph.name, "unit": graph.graph.unit, "machine": machine.name, **columns, **graph.parameters,
         "tile": options.tile, "seed": options.seed, "time_limit": options.time_limit,
     }  # fmt: skip
+    if machine.management == "explicit":
+        about["family"] = _family(graph.graph, machine, columns["level"], options)
     task = SolveTask(
         bytes_, msgspec.json.encode(machine), options.tile, options.seed, options.time_limit, options.quick,
         options.steady, options.threads,
     )  # fmt: skip
     return SweptRun(about, "pebbler.sweeps.solve_task:solve_task", task, options.time_limit)
+
+
+def _family(graph: Graph, machine: Machine, level: str, options: RunOptions) -> str:
+    """Return a hash of what runs share that differ in one capacity, in seeds and time limits only."""
+    same = (
+        machine.resized(machine.level_index(level), 1)
+        if machine.level[machine.level_index(level)].capacity
+        else machine
+    )
+    parts = (graph.to_json(), msgspec.json.encode(same), options.tile.encode(), str(options.steady).encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
 def _machines(spec: SweepSpec, graph: Graph, folder: Path) -> list[Machine]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from math import isnan
 from typing import Any, Literal
+
+import msgspec
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.capture.captured import capture
@@ -68,4 +71,5 @@ def _step_run(
         "capacities": "" if limit is None else f"memory={limit}", "objective": options.objective, "seed": options.seed,
         "time_limit": options.time_limit,
     }  # fmt: skip
+    columns["family"] = hashlib.sha256(msgspec.msgpack.encode(data[options.objective])).hexdigest()[:32]
     return SweptRun(columns, "pebbler.sweeps.step_task:solve_step_task", task, options.time_limit)

@@ -2,7 +2,8 @@
 
 const SWEPT = { capacity: "capacity", share: "share of program order's peak", time_limit: "time limit (s)", seed: "seed" };
 const FIGURES = {
-  energy: "energy",
+  best_energy: "energy, best known",
+  energy: "energy of each run",
   step_seconds: "seconds per step",
   step_joules: "joules per step",
   gap: "gap",
@@ -61,25 +62,27 @@ const opened = (row) => row.report || row.plan;
 function curveChart(lines, x, y, unit, width) {
   const rows = lines.flatMap((line) => line.rows);
   const values = rows.map((row) => figureOf(row, y)).filter((value) => value !== null);
-  const { factor, name } = y === "energy" ? energyScale(d3.max(values) || 0, unit) : { factor: 1, name: "" };
+  const byKey = new Map(rows.map((row) => [row.key, row]));
+  const isEnergy = y === "energy" || y === "best_energy";
+  const { factor, name } = isEnergy ? energyScale(d3.max(values) || 0, unit) : { factor: 1, name: "" };
   const points = lines.flatMap((line, i) =>
     line.rows
       .filter((row) => figureOf(row, y) !== null && row[x] !== null)
-      .map((row) => ({ row, i, x: row[x], y: figureOf(row, y) / factor, low: (row.bound || 0) / factor })),
+      .map((row) => ({ row, i, x: row[x], y: figureOf(row, y) / factor, low: ((y === "best_energy" ? row.best_bound : row.bound) || 0) / factor })),
   );
   const positive = points.every((point) => point.x > 0) && points.length > 0;
   const [least, most] = d3.extent(points, (point) => point.y);
   const steep = least > 0 && most / least > 8;
   const wide = positive && d3.max(points, (p) => p.x) / d3.min(points, (p) => p.x) > 8;
   const floor = steep ? least / 1.5 : 0;
-  const band = y === "energy" ? points.filter((point) => point.low > 0) : [];
+  const band = isEnergy ? points.filter((point) => point.low > 0) : [];
   return plotOf(width, {
     x: { type: wide ? "log" : "linear", label: `${words(x)} →`, grid: true, tickFormat: wide ? undefined : brief },
     y: {
       type: steep ? "log" : "linear",
       label: `↑ ${FIGURES[y]}${name ? ` (${name})` : ""}`,
       grid: true,
-      zero: !steep && y === "energy",
+      zero: !steep && isEnergy,
     },
     marks: [
       Plot.areaY(band, {
@@ -102,10 +105,10 @@ function curveChart(lines, x, y, unit, width) {
         x: "x",
         y: "y",
         r: DOT,
-        fill: (d) => (d.row.status === "optimal" ? planColour(d.i) : "var(--paper)"),
+        fill: (d) => (d.row.status === "optimal" || (isEnergy && d.low >= d.y) ? planColour(d.i) : "var(--paper)"),
         stroke: (d) => planColour(d.i),
         strokeWidth: 1.5,
-        href: (d) => opened(d.row),
+        href: (d) => opened((y === "best_energy" && byKey.get(d.row.best_key)) || d.row),
         title: (d) => told(d.row),
       }),
     ],
@@ -139,7 +142,7 @@ function showFamily(root, name, rows, columns) {
   // A step planned for time has seconds where one planned for energy has joules: those have figures of their own.
   const apart = rows.some((row) => row.step_seconds !== null);
   const figures = Object.keys(FIGURES).filter(
-    (one) => rows.some((row) => figureOf(row, one) !== null) && !(apart && one === "energy"),
+    (one) => rows.some((row) => figureOf(row, one) !== null) && !(apart && one.endsWith("energy")),
   );
   const choice = (label, names, text) =>
     el("label", {}, `${label} `, el("select", {}, ...names.map((one) => el("option", { value: one }, text(one)))));
@@ -154,7 +157,8 @@ function showFamily(root, name, rows, columns) {
       figure(
         `${FIGURES[y]} of ${name} against ${words(x)}`,
         (width) => curveChart(lines, x, y, unit, width),
-        (y === "energy" ? "Bands reach down to the proven bound; filled points are proven optimal. " : "") +
+        (y.endsWith("energy") ? "Bands reach down to the proven bound; filled points are proven optimal. " : "") +
+          (y === "best_energy" ? "What fits into less memory counts for more, on machines without caches. " : "") +
           (all.length > lines.length ? `${all.length - lines.length} more lines are in the table. ` : ""),
       ),
       lineLegend(lines),
