@@ -198,6 +198,9 @@ def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: 
                 cost -= rate * (toll[far, end] - toll[far, first])
         if k % arrays.parts == 1:
             cost -= arrays.times[arrays.use_start[value] + k // arrays.parts] * arrays.read[near]
+        same = scratch.one[k - 1, near] if far < 0 else scratch.two[k - 1, near, far]
+        if abs(same - cost) < _CLOSE:
+            continue  # nothing has changed, as most often
         drops = arrays.parts == 3 and k % 3 == 2
         old_near, old_far, nearest = near, far, _NEVER
         for x in range(levels):  # of the states before, the one whose cost and copies add up to this
