@@ -24,9 +24,10 @@ __all__ = ["ProductOrders", "ProductSearch"]
 
 _ROUNDS = 40  # of prices, to compare orders
 _FINE_ROUNDS = 150  # of prices, before a layout that is kept
-_QUICK, _LONG = 6, 60  # how often the values of an op are routed anew, on average: to compare, and to keep
+_QUICK, _LONG = 6, 120  # how often the values of an op are routed anew, on average: to compare, and to keep
 _FEW = 400  # points up to which orders are compared by their layouts, and changed piece by piece
 _PATIENCE = 60  # changes that bring nothing before a search without a time limit ends
+_COOL, _WARM = 0.1, 0.4  # of the search for layouts of large products
 _LOOPS_SHARE = 0.5  # of the time, for comparing loops of larger products
 
 
@@ -177,7 +178,7 @@ class ProductSearch:
             before = self.layout.energy
             self.tries += 1
             rounds = count if self.search.remaining > 20 else max(200, count // 10)
-            self.layout.improve(rounds, seed=self.tries, hot=0.5 if stale % 2 == 0 else 0.25)
+            self.layout.improve(rounds, seed=self.tries, hot=_COOL if self.tries % 4 else _WARM, cold=_COOL / 2)
             if self.layout.energy < before:
                 self.search.offer_plan(self.layout.plan(self.search.problem))
             stale = 0 if self.layout.energy < 0.9999 * before else stale + 1
