@@ -24,6 +24,7 @@ def test_exchanges_are_a_group_of_sixteen() -> None:
     assert all(tuple(np.array(one)[list(other)].tolist()) in group for one in group for other in group)
 
 
+@pytest.mark.slow
 def test_what_must_still_be_paid_of_a_start() -> None:
     # By hand: one element at distance 1, three at 2, four at 3, each needed twice; four additions; four results at the end.
     nearest = np.array([1, 2, 2, 2, 4, 4, 4, 4] + [0] * 12)

@@ -26,6 +26,7 @@ _ROUNDS = 40  # of prices, to compare orders
 _FINE_ROUNDS = 150  # of prices, before a layout that is kept
 _QUICK, _LONG = 6, 120  # how often the values of an op are routed anew, on average: to compare, and to keep
 _FEW = 400  # points up to which orders are compared by their layouts, and changed piece by piece
+_FEW_LOOPS = 4  # loops that are compared in a quick search
 _PATIENCE = 60  # changes that bring nothing before a search without a time limit ends
 _COOL, _WARM = 0.1, 0.4  # of the search for layouts of large products
 _LOOPS_SHARE = 0.5  # of the time, for comparing loops of larger products
@@ -91,6 +92,8 @@ class ProductSearch:
                 return
         assert self.layout is not None
         assert self.best is not None
+        if self.search.quick:
+            return
         current, stale = self.best, 0
         while self.search.remaining > 0 and not self.search.done:
             order = changed_order(self.rng, current[1])
@@ -139,7 +142,9 @@ class ProductSearch:
             compared[loops] = self._bound(loops)
             if search.remaining <= 0 or search.elapsed - began > span:
                 break
-            if search.time_limit is None and len(compared) >= _PATIENCE:
+            if len(compared) >= (_FEW_LOOPS if search.quick else _PATIENCE) and (
+                search.quick or search.time_limit is None
+            ):
                 break
         best = min(compared, key=lambda loops: compared[loops])
         order = nested_order(self.orders.index, best)
@@ -174,7 +179,7 @@ class ProductSearch:
         """Route values anew until time is over or nothing comes of it."""
         assert self.layout is not None
         count, stale = len(self.orders.sums.graph.ops), 0
-        while self.search.remaining > 0 and stale < 4:
+        while self.search.remaining > 0 and stale < (1 if self.search.quick else 4):
             before = self.layout.energy
             self.tries += 1
             rounds = count if self.search.remaining > 20 else max(200, count // 10)
