@@ -53,7 +53,6 @@ def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(found):
 
 def test_fsdp_trains_alike(found):
     assert_alike(found["fsdp_whole"], apart=False)
-    assert all(max(rank["places"]) > 0 for rank in found["fsdp_whole"])
 
 
 def test_collectives_run_once_where_their_neighbours_run_again(found):
