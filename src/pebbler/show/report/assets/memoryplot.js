@@ -80,7 +80,7 @@ class MemoryPlot {
   }
 
   /**
-   * Where the moves of a plan are along x, per level: {x0, x1, step}, none narrower than half a pixel. Of the moves that share a
+   * Where the moves of a plan are along x, per level: {x0, x1, step}, few narrower than a pixel. Of the moves that share a
    * column the one after which the level is fullest is drawn, so that no peak is lost.
    * @param {Timeline} timeline
    */
@@ -88,6 +88,8 @@ class MemoryPlot {
     const { x } = this,
       [low, high] = x.range(),
       rooms = roomOverTime(timeline),
+      // Thousands of values in each of a thousand columns would take seconds: then columns are a few pixels wide.
+      least = Math.max(1, Math.min(4, timeline.graph.value_tensor.length / 2500)),
       last = rooms[0].length - 1;
     return timeline.arena.names.map((_, level) => {
       const found = [];
@@ -96,7 +98,7 @@ class MemoryPlot {
         const x0 = Math.max(low, x(placeAlong(this.along, timeline, step - 1))),
           x1 = Math.min(high, x(placeAlong(this.along, timeline, step)));
         if (x1 < low || x0 > high || x1 < x0) continue;
-        if (open && (x1 - open.x0 < 1 || open.x1 - open.x0 < 0.5)) {
+        if (open && (x1 - open.x0 < least || open.x1 - open.x0 < least / 2)) {
           open.x1 = x1;
           if (rooms[level][step] >= rooms[level][open.step]) open.step = step;
         } else {
