@@ -11,9 +11,11 @@ import msgspec
 from pebbler.files import decode_json
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine
+from pebbler.game.plan import Plan
 from pebbler.solver import finish, new_search
-from pebbler.solver.methods import program_order_energy, run
-from pebbler.solver.problem import Impossible
+from pebbler.solver.methods import can_tile, program_order_energy, run
+from pebbler.solver.problem import Impossible, Search
+from pebbler.sweeps.known_elsewhere import AS_IT_IS
 
 __all__ = ["SolveTask", "TaskResult", "peak_memory", "solve_task"]
 
@@ -47,6 +49,11 @@ def peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def _scope(plan: Plan, search: Search, tile: str) -> str:
+    """Return for which plans the bound holds: a graph that could be tiled and was not may have a bound for itself alone."""
+    return AS_IT_IS if plan.source is None and can_tile(search.problem, tile) else "every form"
+
+
 def solve_task(payload: bytes) -> bytes:
     """Solve the problem of a task, and return its result.
 
@@ -73,7 +80,8 @@ def solve_task(payload: bytes) -> bytes:
     seconds = time.monotonic() - began
     base = search.program_order if search.program_order is not None else program_order_energy(search.problem)
     figures = {
-        "status": plan.status, "energy": plan.energy, "bound": plan.bound, "gap": plan.gap, "energy_unit": plan.energy_unit,
+        "status": plan.status, "energy": plan.energy, "bound": plan.bound, "bound_for": _scope(plan, search, task.tile),
+        "gap": plan.gap, "energy_unit": plan.energy_unit,
         "program_order": base, "moves": len(plan.moves), "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
         "seconds": seconds, "memory": peak_memory(),
     }  # fmt: skip

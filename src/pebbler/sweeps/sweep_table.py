@@ -25,7 +25,7 @@ TABLE = "table.csv"
 _FIRST = ("graph", "unit")
 _MIDDLE = (
     "machine", "level", "capacity", "share", "capacities", "objective", "tile", "seed", "time_limit", "status", "energy",
-    "bound", "gap", "energy_unit", "program_order", "best_energy", "best_bound", "best_key",
+    "bound", "bound_for", "gap", "energy_unit", "program_order", "best_energy", "best_bound", "best_key",
     "moves", "cut_off", "peak", "step_seconds", "step_joules", "proof", "error",
     "pebbler", "versions", "key", "run", "family", "attempts",
 )  # fmt: skip

@@ -105,7 +105,7 @@ function curveChart(lines, x, y, unit, width) {
         x: "x",
         y: "y",
         r: DOT,
-        fill: (d) => (d.row.status === "optimal" || (isEnergy && d.low >= d.y) ? planColour(d.i) : "var(--paper)"),
+        fill: (d) => (y === "best_energy" ? d.low >= d.y : d.row.status === "optimal" ? planColour(d.i) : "var(--paper)"),
         stroke: (d) => planColour(d.i),
         strokeWidth: 1.5,
         href: (d) => opened((y === "best_energy" && byKey.get(d.row.best_key)) || d.row),
