@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
 from pebbler.files import decode_json
 from pebbler.game.graph import Graph, GraphFile
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, predicted_cost
+from pebbler.run.torch.plan.host_link import PricedLink, predicted_cost, repriced
 from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
 from pebbler.solver.problem import Impossible
@@ -31,6 +30,7 @@ class StepData(msgspec.Struct, frozen=True):
     fingerprint: str
     device: str
     measured: bool
+    static_watts: float = 0.0
 
     @classmethod
     def of(cls, problem: StepProblem) -> StepData:
@@ -39,8 +39,9 @@ class StepData(msgspec.Struct, frozen=True):
         prices = None if link is None else (link.out, link.into, link.overlap, link.least)
         graphs = [graph.to_json() for graph in problem.graphs]
         return cls(
-            graphs, problem.headroom, problem.objective, prices, problem.fingerprint, problem.device, problem.measured
-        )
+            graphs, problem.headroom, problem.objective, prices, problem.fingerprint, problem.device, problem.measured,
+            problem.static_watts,
+        )  # fmt: skip
 
     def last(self) -> StepData:
         """Return the same with the step that repeats alone."""
@@ -51,8 +52,9 @@ class StepData(msgspec.Struct, frozen=True):
         graphs = [Graph.from_file(decode_json(graph, GraphFile, "graph")) for graph in self.graphs]
         link = None if self.link is None else PricedLink(*self.link)
         return StepProblem(
-            graphs, budget, self.headroom, self.objective, link, self.fingerprint, self.device, self.measured
-        )
+            graphs, budget, self.headroom, self.objective, link, self.fingerprint, self.device, self.measured,
+            static_watts=self.static_watts,
+        )  # fmt: skip
 
 
 class StepTask(msgspec.Struct, frozen=True):
@@ -69,6 +71,8 @@ def solve_step_task(payload: bytes) -> bytes:
     """Plan the step of a task, and return its result."""
     task = msgspec.msgpack.decode(payload, type=StepTask)
     problem = task.step.problem(task.budget)
+    if problem.objective == "energy" and task.other is not None:
+        problem = replace(problem, timed=task.other.problem(task.budget))
     began = time.monotonic()
     try:
         made = problem.solve(task.time_limit, task.seed)
@@ -91,12 +95,7 @@ def solve_step_task(payload: bytes) -> bytes:
 
 def _cost_by(made: TorchPlan, other: StepProblem) -> float:
     """Return what the same moves cost by another objective's prices."""
-    graph, plan = other.graphs[-1], made.plan
-    machine = plan.machine
-    if len(machine.level) > 1 and other.link is not None:
-        assert machine.level[0].capacity is not None
-        machine = machine_with_host(machine.level[0].capacity, other.link)
-    again = Plan(graph, machine, Moves.of(graph, machine, plan.moves.words()), plan.start, plan.steady)
-    overlap = other.link is not None and other.link.overlap and len(machine.level) > 1
+    again = repriced(made.plan, other.graphs[-1], other.link)
+    overlap = other.link is not None and other.link.overlap and len(again.machine.level) > 1
     cost = predicted_cost(again, True) if overlap else check(again).energy
     return float(cost) / SCALE[other.objective]

@@ -62,3 +62,46 @@ def test_launches_are_counted_as_they_run():
     else:
         assert predicted.joules == pytest.approx(sum(ran))
     assert predicted.seconds > 0
+
+
+def device(link: float, watts: float, link_joules: float = 1e-12) -> pt.Device:
+    """A device on which copies cost next to nothing but the time that the step waits for them."""
+    return pt.Device("slow link", 1e12, 1e11, 1e-6, link, 1e-12, 1e-11, link_joules, static_watts=watts)
+
+
+def test_waiting_for_copies_is_paid_with_static_power(deep):
+    """On an H200 plans for energy sent everything away, waited for it, and took 1.7 times the joules of plans for time."""
+    _, captured, least = deep
+    seen = {}
+    for watts in (0.0, 100.0):
+        costs = pt.roofline(captured, device(1e9, watts))
+        budget = int(0.6 * pt.plan_captured(captured, costs).peak + 0.4 * least)
+        plan = pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=1, headroom=0)
+        predicted = pt.predict_energy(plan, costs)
+        assert predicted.joules == pytest.approx(plan.cost, rel=1e-3)
+        assert predicted.gap_joules == pytest.approx(watts * (predicted.seconds - busy(plan, costs, captured)))
+        seen[watts] = plan.offloaded
+    assert seen[0.0] > 0
+    assert seen[100.0] < seen[0.0]
+
+
+def busy(plan, costs, captured):
+    """Return the seconds of all ops of a plan."""
+    graph = captured.phases[-1].graph
+    return sum(costs[-1][graph.op_index(move[1])].seconds for move in plan.plan.moves.words() if move[0] == "compute")
+
+
+@pytest.mark.parametrize("link", [1e8, 1e9, 1e10, 1e12])
+@pytest.mark.parametrize("link_joules", [1e-12, 1e-9])
+def test_a_plan_for_energy_is_never_worse_than_one_for_time(deep, link, link_joules):
+    _, captured, least = deep
+    costs = pt.roofline(captured, device(link, 50.0, link_joules))
+    peak = pt.plan_captured(captured, costs).peak
+    budget = int(0.4 * peak + 0.6 * least)
+    joules = [
+        pt.predict_energy(
+            pt.plan_captured(captured, costs, budget=budget, objective=objective, time_limit=limit, headroom=0), costs
+        ).joules
+        for objective, limit in (("energy", 0.6), ("time", 0.3))
+    ]
+    assert joules[0] <= joules[1] * (1 + 1e-3)

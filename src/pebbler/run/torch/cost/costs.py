@@ -152,6 +152,7 @@ class Costs(list[list[Cost]]):
         super().__init__(rows)
         self.link, self.price, self.foreign = link, price, foreign
         self.energy, self.measure = energy, measure
+        self.static_watts = 0.0 if energy is None else energy.static_watts
 
 
 def find_link(device: str | Device) -> Link:
@@ -179,7 +180,9 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
         return estimate(phase.record, group, known)
 
     rows = ([price(phase, group) for group in phase.groups] for phase in captured.phases)
-    return Costs(rows, find_link(known), price)
+    costs = Costs(rows, find_link(known), price)
+    costs.static_watts = known.static_watts
+    return costs
 
 
 def estimate(record: Record, group: CallGroup, device: Device) -> Cost:

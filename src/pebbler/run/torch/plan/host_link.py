@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
 from pebbler.run.torch.plan.kernels.move_timing import CopyPrices, OpArrays, time_moves
 
-__all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost"]
+__all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost", "repriced", "waiting_time"]
 
 MEMORY, HOST = "memory", "host"  # the level that the budget bounds, and the one beyond the link
 
@@ -61,3 +64,29 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
     )  # fmt: skip
     prices = PricedLink(host.write, host.read, overlap).prices
     return float(time_moves(moves.kind, moves.subject, moves.level, ops, prices))
+
+
+def repriced(plan: Plan, graph: Graph, link: PricedLink | None) -> Plan:
+    """Return the same moves on a graph and a link with other prices; what was claimed of the plan is left out."""
+    machine = plan.machine
+    if len(machine.level) > 1 and link is not None:
+        assert machine.level[0].capacity is not None
+        machine = machine_with_host(machine.level[0].capacity, link)
+    return Plan(graph, machine, Moves.of(graph, machine, plan.moves.words()), plan.start, plan.steady, meta=plan.meta)
+
+
+def waiting_time(plan: Plan, timed: Graph, link: PricedLink | None) -> float:
+    """Return how long a step waits for copies, in the unit of `timed`, whose costs are times as those of the link are.
+
+    >>> g = Graph("two", unit="byte")
+    >>> _ = g.tensor("a", 10), g.tensor("b", 1), g.op("f", [], ["a"], cost=5), g.op("g", [], ["b"], cost=7)
+    >>> moves = [("compute", "f"), ("copy", "a", "memory", "host"), ("compute", "g"), ("drop", "a", "memory")]
+    >>> joules = Plan(g, machine_with_host(100, PricedLink(1.0, 1.0, False)), moves)
+    >>> waiting_time(joules, g, PricedLink(2.0, 1.0, True))  # the copy takes 20, of which g hides 7
+    13.0
+    """
+    if len(plan.machine.level) == 1 or link is None:
+        return 0.0
+    again = repriced(plan, timed, link)
+    taken = predicted_cost(again, True) if link.overlap else float(check(again).energy)
+    return max(0.0, taken - float(timed.dataflow.op_cost[again.moves.order].sum()))

@@ -131,9 +131,14 @@ def step_problem(
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
     link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
-    return StepProblem(
+    made = StepProblem(
         graphs, limit, headroom_bytes, objective, link, captured.fingerprint, captured.device, costs.energy is not None
     )
+    if objective == "time":
+        return made
+    last = [priced_graph(captured.phases[-1], costs[-1], "time")]
+    timed = replace(made, graphs=last, objective="time", link=link and _priced_link(captured, costs, "time"))
+    return replace(made, timed=timed, static_watts=costs.static_watts)
 
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:

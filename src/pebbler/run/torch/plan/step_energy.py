@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pebbler.errors import InputError
-from pebbler.game.moves import Compute
+from pebbler.game.moves import Compute, Copy
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.cost.costs import Cost, Costs
+from pebbler.run.torch.plan.host_link import waiting_time
 from pebbler.run.torch.plan.launch_fusion import launch_group
-from pebbler.run.torch.plan.planner import plan_captured
-from pebbler.run.torch.plan.torch_plan import TorchPlan
+from pebbler.run.torch.plan.planner import plan_captured, step_problem
+from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
 
 __all__ = ["FrontierPoint", "StepEnergy", "energy_frontier", "predict_energy"]
 
@@ -20,7 +21,7 @@ __all__ = ["FrontierPoint", "StepEnergy", "energy_frontier", "predict_energy"]
 class StepEnergy:
     """What one step of a plan takes, as predicted: `joules` in all, and the parts that they are made of.
 
-    `seconds` is the time of its ops, or of its copies where those take longer.
+    `seconds` is the time of its ops, and that in which it waits for copies.
     """
 
     joules: float
@@ -58,10 +59,13 @@ def predict_energy(plan: TorchPlan, costs: Costs) -> StepEnergy:
         assert costs.price is not None  # only a planner with prices makes launches
         ran.append(costs.price(phase, group))
     busy, spent = sum(cost.seconds for cost in ran), sum(cost.joules for cost in ran)
-    moved, link = 2 * plan.offloaded, costs.link
-    copies = moved * link.joules_per_byte if link is not None else 0.0
-    waiting = max(0.0, moved / 2 / min(link.out, link.into) - busy) if link is not None and moved else 0.0
-    static = 0.0 if costs.energy is None else costs.energy.static_watts * waiting
+    copies = waiting = 0.0
+    if plan.offloaded and costs.link is not None:
+        timed = step_problem(plan.captured, costs, offload=True)
+        waiting = waiting_time(plan.plan, timed.graphs[-1], timed.link) / SCALE["time"]
+        moved = (plan.plan.graph.tensor_named(move.tensor).size for move in moves if isinstance(move, Copy))
+        copies = sum(moved) * costs.link.joules_per_byte
+    static = costs.static_watts * waiting
     return StepEnergy(spent + copies + static, busy + waiting, spent, copies, static)
 
 

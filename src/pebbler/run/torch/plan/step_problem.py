@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
+from pebbler.game.plan import Plan, Status
+from pebbler.referee.judgement import check
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
-from pebbler.run.torch.plan.host_link import PricedLink
+from pebbler.run.torch.plan.host_link import PricedLink, repriced, waiting_time
 from pebbler.run.torch.plan.phase_search import solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, Objective, TorchPlan
 from pebbler.solver.problem import Impossible, Search
@@ -27,6 +30,8 @@ class StepProblem:
     fingerprint: str
     device: str
     measured: bool = False  # whether its joules come from an energy counter
+    timed: StepProblem | None = None  # of a problem in joules: the step that repeats, priced in time
+    static_watts: float = 0.0  # drawn while a step waits
 
     @property
     def capacity(self) -> int | None:
@@ -39,7 +44,10 @@ class StepProblem:
             raise Impossible(
                 f"the budget of {shown_bytes(self.budget)} is less than the headroom, {shown_bytes(self.headroom)}"
             )
-        phases = solve_phases(self.graphs, self.capacity, self.headroom, time_limit, seed, self.link, report)
+        if self.timed is None or self.capacity is None:
+            phases = solve_phases(self.graphs, self.capacity, self.headroom, time_limit, seed, self.link, report)
+        else:
+            phases = self._solve_for_energy(self.timed, time_limit, seed, report)
         joules = "measured" if self.measured else "described"
         about = {"cost_unit": "ns"} if self.objective == "time" else {"joules": joules}
         phases = [replace(phase, meta={**phase.meta, **about}) for phase in phases]
@@ -55,3 +63,36 @@ class StepProblem:
             unplanned,
             overlap=overlap,
         )
+
+    def _solve_for_energy(
+        self, timed: StepProblem, time_limit: float, seed: int, report: Callable[[Search], None] | None
+    ) -> list[Plan]:
+        """Return the plans with the fewest joules, static power while a step waits for copies included.
+
+        What a copy makes a step wait depends on all others, so two plans are made: one for joules as if nothing hid a copy, and one
+        for time, which hides what can be hidden. The better one by its joules is taken, so a plan for energy is never worse than
+        that for time.
+        """
+        link, half = self.link, time_limit / 2
+        if link is not None and timed.link is not None:
+            out, into = (1e3 * self.static_watts * price for price in (timed.link.out, timed.link.into))  # W ns in pJ
+            link = PricedLink(link.out + out, link.into + into, link.overlap, link.least)
+        phases = solve_phases(self.graphs, self.capacity, self.headroom, half, seed, link, report)
+        quick = solve_phases(timed.graphs, self.capacity, self.headroom, half, seed, timed.link)[-1]
+        bound = phases[-1].bound
+        best = min((self._priced(one, timed, bound, phases[-1].proof) for one in (phases[-1], quick)), key=_joules)
+        return [*phases[:-1], best]
+
+    def _priced(self, plan: Plan, timed: StepProblem, bound: float | None, proof: str) -> Plan:
+        """Return a plan with its joules, and in `meta` those that it draws while it waits."""
+        made = repriced(plan, self.graphs[-1], self.link)
+        energy = int_if_whole(check(made).energy)
+        waiting = 1e3 * self.static_watts * waiting_time(made, timed.graphs[-1], timed.link)
+        lowest = None if bound is None else min(bound, energy)
+        status: Status = "heuristic" if not lowest else "optimal" if energy <= lowest else "bounded"
+        meta = {key: value for key, value in plan.meta.items() if key != "cost_unit"} | {"waiting": waiting}
+        return replace(made, energy=energy, bound=lowest, status=status, proof=proof, meta=meta)
+
+
+def _joules(plan: Plan) -> float:
+    return float(plan.energy or 0.0) + float(plan.meta["waiting"])

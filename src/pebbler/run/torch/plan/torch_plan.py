@@ -59,10 +59,11 @@ class TorchPlan:
         """Seconds or joules of one step, as the costs predict.
 
         Time is that of the moves beside one another: an op waits for what is loaded for it, and memory for what is stored from it.
-        Joules, and seconds where nothing overlaps, add up, as `plan.energy` does.
+        Joules, and seconds where nothing overlaps, add up, as `plan.energy` does; static power while the step waits comes on top.
         """
         cost = predicted_cost(self.plan, self.overlap) if self.overlap else self.plan.energy
-        return float(cost or 0.0) / SCALE[self.objective]
+        waiting = self.plan.meta.get("waiting")
+        return (float(cost or 0.0) + (waiting if isinstance(waiting, float) else 0.0)) / SCALE[self.objective]
 
     @property
     def bound(self) -> float:
