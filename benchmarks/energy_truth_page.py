@@ -75,37 +75,58 @@ def model_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def given_time(row: Row) -> float:
+    """Return the joules that would have been predicted had the step's time been known: static power for the difference."""
+    static = row.get("op_energy", {}).get("static_watts", 0.0)
+    return float(row["predicted_joules"] + static * max(0.0, row["seconds"] - row["predicted_seconds"]))
+
+
 def objective_table(rows: Sequence[Row]) -> str:
     """Return plans for energy beside plans for time at the same budget, as Markdown."""
-    head = "| model | share of the peak | for time: J, ms | for energy: J, ms | joules saved, measured | predicted |"
-    lines = [head, "|" + "---|" * 6]
+    columns = (
+        "model",
+        "share of the peak",
+        "for time: J, ms",
+        "for energy: J, ms",
+        "predicted J, ms",
+        "J had the time been known",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * 6]
     by_name = {(row["model"], row["schedule"]): row for row in whole(rows)}
     for (model, schedule), row in by_name.items():
         other = by_name.get((model, schedule.replace("energy:", "compiled:")))
         if schedule.startswith("energy:") and other is not None:
             lines.append(
                 f"| {model} | {schedule.partition(':')[2]} | {other['joules']:.2f}, {1e3 * other['seconds']:.1f} | "
-                f"{row['joules']:.2f}, {1e3 * row['seconds']:.1f} | {1 - row['joules'] / other['joules']:+.1%} | "
-                f"{1 - row['predicted_joules'] / other['predicted_joules']:+.1%} |"
+                f"{row['joules']:.2f}, {1e3 * row['seconds']:.1f} | "
+                f"{row['predicted_joules']:.2f}, {1e3 * row['predicted_seconds']:.1f} | {given_time(row):.2f} |"
             )
     return "\n".join(lines) if len(lines) > 2 else "None was measured."
 
 
+def page_text(known: Sequence[dict[str, Any]]) -> str:
+    """Return what a page shows: the first file in full, the others as tables."""
+    first = known[0]["rows"]
+    plain = [row for row in first if not row["schedule"].startswith("energy:")]
+    parts = [f"{known[0].get('about', known[0]['device'])}.", f"All: {summarize(first)}"]
+    if len(plain) < len(first):
+        parts.append(f"Without the plans for energy: {summarize(plain)}")
+    parts += [row_table(first), "### By model", "Without the plans for energy:", model_table(plain)]
+    parts += ["### Plans for energy", objective_table(first)]
+    for one in known[1:]:
+        parts += [
+            "### Other settings" if one is known[1] else "",
+            f"{one['about']}. {summarize(one['rows'])}",
+            row_table(one["rows"]),
+        ]
+    return "\n\n".join(part for part in parts if part)
+
+
 def write_page(known: Sequence[dict[str, Any]], page: Path | None, plot: Path | None) -> None:
     """Print the tables, and put them between the marks of a page; draw the plot."""
-    rows = [row for one in known for row in one["rows"]]
     if any(one.get("simulated") for one in known) and page is not None:
         raise SystemExit("these rows are simulated: no page is made of them")
-    text = "\n\n".join(
-        [
-            summarize(rows),
-            row_table(rows),
-            "### By model",
-            model_table(rows),
-            "### Plans for energy",
-            objective_table(rows),
-        ]
-    )
+    text = page_text(known)
     print(text)
     if page is not None:
         before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
@@ -114,7 +135,7 @@ def write_page(known: Sequence[dict[str, Any]], page: Path | None, plot: Path | 
             raise SystemExit(f"{page}: needs the lines {BEGIN} and {END}")
         page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
     if plot is not None:
-        draw(rows, plot, known[0]["device"])
+        draw(known[0]["rows"], plot, known[0]["device"])
 
 
 def draw(rows: Sequence[Row], path: Path, device: str) -> None:

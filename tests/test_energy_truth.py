@@ -28,7 +28,7 @@ def row(model, schedule, predicted, joules, **more):
 ROWS = [
     row("a", "eager", 11.0, 10.0),
     row("a", "compiled:0.5", 9.0, 10.0),
-    row("a", "energy:0.5", 8.1, 9.0),
+    row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06, op_energy={"static_watts": 100.0}),
     row("b", "eager", 20.0, 20.0),
     row("b", "torch.compile", None, 15.0),
     {"model": "b", "schedule": "compiled:0.5", "error": "Impossible: no"},
@@ -44,7 +44,9 @@ def test_errors_are_those_of_rows_and_of_pairs_within_a_model():
 
 
 def test_plans_for_energy_stand_beside_plans_for_time():
-    assert "| a | 0.5 | 10.00, 100.0 | 9.00, 100.0 | +10.0% | +10.0% |" in truth.objective_table(ROWS)
+    assert "| a | 0.5 | 10.00, 100.0 | 9.00, 100.0 | 8.10, 60.0 | 12.10 |" in truth.objective_table(
+        ROWS
+    )  # 40 ms of 100 W more
     assert truth.objective_table(ROWS[:2]) == "None was measured."
 
 
@@ -68,7 +70,8 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path):
 
 
 def test_the_page_shows_what_the_file_of_measurements_says(capsys):
-    known = json.loads((ROOT / "benchmarks" / "energy_truth.json").read_text(encoding="utf-8"))
-    truth.write_page([known], None, None)
+    names = ("energy_truth", "energy_truth_run1", "energy_truth_run2")
+    known = [json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+    truth.write_page(known, None, None)
     shown = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8").partition(truth.BEGIN)[2].partition(truth.END)[0]
     assert capsys.readouterr().out.strip() == shown.strip()
