@@ -23,7 +23,7 @@ from simulated_meters import WallCounter  # noqa: E402
 @pytest.fixture
 def quick(monkeypatch):
     """Windows of a few updates."""
-    monkeypatch.setattr(op_energy.OpMeter.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr(op_energy.OpMeter.__init__, "__defaults__", (0.1,))
 
 
 def step(x):
@@ -33,12 +33,12 @@ def step(x):
 def test_measured_joules_are_the_counters(quick):
     captured = pt.capture(step, torch.ones(300, 300))
     costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter(watts=200)]), seconds=60)
-    assert costs.energy.static_watts == pytest.approx(200, rel=0.1)
+    assert costs.energy.static_watts == pytest.approx(200, rel=0.2)
     assert costs.energy.measured_share > 0.9
     assert 1 <= costs.energy.kinds <= costs.energy.all_kinds
     for cost in costs[-1]:
         if cost.seconds > 1e-4:
-            assert cost.joules == pytest.approx(200 * cost.seconds, rel=0.1)
+            assert cost.joules == pytest.approx(200 * cost.seconds, rel=0.2)
     plan = pt.plan_captured(captured, costs, objective="energy")
     assert plan.joules_from == "measured"
     predicted = pt.predict_energy(plan, costs)
@@ -53,7 +53,7 @@ def test_without_time_for_the_counter_everything_is_modelled(quick):
     assert costs.energy.measured_share == 0
     assert costs.energy.modelled_joules == 0
     assert costs.energy.together_joules == pytest.approx(sum(cost.joules for cost in costs[-1]))
-    assert all(cost.joules == pytest.approx(50 * cost.seconds, rel=0.1) for cost in costs[-1])
+    assert all(cost.joules == pytest.approx(50 * cost.seconds, rel=0.2) for cost in costs[-1])
 
 
 def test_what_does_not_fit_into_memory_together_is_modelled(quick, monkeypatch):
