@@ -51,8 +51,8 @@ def solve_layout(search: Search, *, any_sums: bool) -> None:
     for number, order in enumerate(starts):
         if len(np.unique(order)) < len(order):
             continue  # an op runs twice
-        layout = Layout.of(problem, order)
-        layout.improve(_EFFORT * len(order), seed=number)
+        layout = Layout.of(problem, order, left=lambda: search.remaining)
+        layout.improve(_EFFORT * len(order), seed=number, left=lambda: search.remaining)
         search.offer_plan(layout.plan())
         layouts.append(layout)
         if search.remaining <= 0:
@@ -60,7 +60,7 @@ def solve_layout(search: Search, *, any_sums: bool) -> None:
     best, stale, tries = min(layouts, key=lambda layout: layout.energy), 0, len(starts)
     while search.remaining > 0 and stale < _PATIENCE and not search.done:
         before, tries = best.energy, tries + 1
-        best.improve(_EFFORT * len(problem.graph.ops), seed=tries)
+        best.improve(_EFFORT * len(problem.graph.ops), seed=tries, left=lambda: search.remaining)
         search.offer_plan(best.plan())
         stale = 0 if best.energy < before else stale + 1
     search.cut_off |= search.remaining <= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from pebbler.arrays import Floats, Ints
 from pebbler.game.plan import Plan
 from pebbler.solver.layout.kernels.rerouting import fill, reroute, take_all
 from pebbler.solver.layout.kernels.room import empty_room
-from pebbler.solver.layout.kernels.room_prices import price_room
+from pebbler.solver.layout.kernels.room_prices import price_room, sum_prices
 from pebbler.solver.layout.kernels.value_route import Routes, scratch_for
 from pebbler.solver.layout.layout_arrays import LayoutGame
 from pebbler.solver.layout.layout_moves import layout_plan
@@ -22,7 +23,14 @@ __all__ = ["Layout"]
 _RATES = (1.0, 0.7, 0.0)  # at which prices of room count when values are first routed
 _FAST, _SLOW = 0.5, 0.03  # factors by which prices change in the first and in the last round
 _HOT, _COLD = 0.6, 0.1  # of the search, in the price of a read from the cheapest level
+_WORK = 200_000_000  # steps of the kernels between two looks at the clock, about a third of a second
 _WINDOW = 8  # ops whose values are routed anew together
+
+Left = Callable[[], float]  # how many seconds are left
+
+
+def _endless() -> float:
+    return np.inf
 
 
 @dataclass
@@ -34,7 +42,7 @@ class Layout:
     >>> layout = Layout.of(problem, np.arange(len(problem.graph.ops)))
     >>> layout.improve(2000, seed=0)
     >>> layout.energy, int(layout.plan().start_levels()[0][0] < 4)
-    (72.0, 1)
+    (62.0, 1)
     """
 
     problem: Problem
@@ -45,14 +53,16 @@ class Layout:
     energy: float  # without the costs of ops
 
     @classmethod
-    def of(cls, problem: Problem, order: Ints, rounds: int = 100) -> Layout:
-        """Return a first layout of an order, after so many rounds of pricing room."""
+    def of(cls, problem: Problem, order: Ints, rounds: int = 100, left: Left = _endless) -> Layout:
+        """Return a first layout of an order, after so many rounds of pricing room, fewer if no seconds are left."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
         arrays, scratch = game.arrays, scratch_for(game.arrays)
-        bound, toll, routes = _priced(game, _first_prices(game), rounds)
+        bound, toll, routes = _priced(game, _first_prices(game), rounds, left)
         lives = arrays.end - arrays.first
         best: tuple[float, Routes] | None = None
         for rate in _RATES:
+            if best is not None and left() <= 0:
+                break
             room = empty_room(game.capacity, arrays.slots, bool((arrays.size == 1).all()))
             found = Routes(*(part.copy() for part in routes))
             energy = float(fill(arrays, scratch, room, toll, rate, found, np.argsort(lives, kind="stable")))
@@ -62,22 +72,29 @@ class Layout:
         return cls(problem, game, bound, toll, best[1], best[0])
 
     @classmethod
-    def bound_of(cls, problem: Problem, order: Ints, rounds: int) -> float:
+    def bound_of(cls, problem: Problem, order: Ints, rounds: int, left: Left = _endless) -> float:
         """Return the bound of an order alone: no layout with at most two copies at a time, made next to uses, costs less."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
-        return _priced(game, _first_prices(game), rounds)[0]
+        return _priced(game, _first_prices(game), rounds, left)[0]
 
-    def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD) -> None:
-        """Route values anew so many times."""
+    def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD, left: Left = _endless) -> None:
+        """Route values anew so many times, as long as seconds are left."""
         arrays, scratch = self.game.arrays, scratch_for(self.game.arrays)
         unit = float(max(arrays.read.min(), 1e-9 * max(1.0, arrays.read.max())))
-        room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
-        take_all(arrays, scratch, room, self.routes)
-        found = reroute(arrays, scratch, room, self.toll, self.routes, rounds, unit * hot, unit * cold, _WINDOW, seed)
-        self.energy = float(found)
+        piece = max(100, _WORK // (50 * len(self.routes.near)))
+        for number, done in enumerate(range(0, rounds, piece)):
+            room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+            take_all(arrays, scratch, room, self.routes)
+            now, then = (unit * hot * (cold / hot) ** (at / rounds) for at in (done, min(rounds, done + piece)))
+            count = min(piece, rounds - done)
+            draws = seed * 1_000 + number  # each piece has draws of its own
+            found = reroute(arrays, scratch, room, self.toll, self.routes, count, now, then, _WINDOW, draws)
+            self.energy = float(found)
+            if left() <= 0:
+                return
 
     @classmethod
-    def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100) -> Layout | None:
+    def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = _endless) -> Layout | None:
         """Return the layout of a plan of this problem's graph in its order; None where it is not one that can be gone on from."""
         if plan.graph != problem.graph or len(np.unique(plan.moves.order)) < len(plan.moves.order):
             return None
@@ -85,7 +102,7 @@ class Layout:
         routes = routes_of(game, plan)
         if routes is None:
             return None
-        bound, toll, _ = _priced(game, _first_prices(game), rounds)
+        bound, toll, _ = _priced(game, _first_prices(game), rounds, left)
         layout = cls(problem, game, bound, toll, routes, 0.0)
         layout.improve(1, seed=0)
         return layout
@@ -95,14 +112,24 @@ class Layout:
         return layout_plan(self.problem, self.game, self.routes, source)
 
 
-def _priced(game: LayoutGame, price: Floats, rounds: int) -> tuple[float, Floats, Routes]:
+def _priced(game: LayoutGame, price: Floats, rounds: int, left: Left) -> tuple[float, Floats, Routes]:
     """Return the bound, the prices of room summed up, and routes to be filled in."""
-    arrays = game.arrays
+    arrays, scratch = game.arrays, scratch_for(game.arrays)
     toll = np.zeros((len(game.levels), arrays.slots + 1))
     rows = len(arrays.use) * arrays.parts + len(arrays.size)
     routes = Routes(np.zeros(rows, np.int8), np.full(rows, -1, np.int8), np.zeros(len(arrays.size)))
-    found = price_room(arrays, scratch_for(arrays), game.capacity, price, toll, routes, rounds, _FAST, _SLOW)
-    return float(found), toll, routes
+    # A few rounds at a time, so that the clock is looked at several times a second.
+    piece = max(2, _WORK // max(1, rows * len(game.levels) ** 2))
+    best, kept = -np.inf, price.copy()
+    for done in range(0, rounds, piece):
+        fast, slow = (_FAST * (_SLOW / _FAST) ** (at / rounds) for at in (done, min(rounds, done + piece)))
+        found = float(price_room(arrays, scratch, game.capacity, price, toll, routes, piece, fast, slow))
+        if found > best:
+            best, kept = found, price.copy()
+        if left() <= 0:
+            break
+    sum_prices(kept, toll)
+    return best, toll, routes
 
 
 def _first_prices(game: LayoutGame) -> Floats:

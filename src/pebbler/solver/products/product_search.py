@@ -83,6 +83,9 @@ class ProductSearch:
         else:
             self._by_bounds()
 
+    def _left(self) -> float:
+        return self.search.remaining
+
     # Small products -------------------------------------------------------------------------------------------------
 
     def _by_layouts(self) -> None:
@@ -120,11 +123,11 @@ class ProductSearch:
         """Lay an order out, offer the plan if it is the best, and return what it costs; more effort if it comes near a figure."""
         problem = self.orders.problem(self.search.problem, order)
         count = len(problem.graph.ops)
-        layout = Layout.of(problem, np.arange(count), _ROUNDS if effort == _QUICK else _FINE_ROUNDS)
+        layout = Layout.of(problem, np.arange(count), _ROUNDS if effort == _QUICK else _FINE_ROUNDS, self._left)
         self.tries += 1
-        layout.improve(effort * count, seed=self.tries)
+        layout.improve(effort * count, seed=self.tries, left=self._left)
         if effort == _QUICK and layout.energy < 1.012 * near:
-            layout.improve(3 * effort * count, seed=self.tries, hot=0.4)
+            layout.improve(3 * effort * count, seed=self.tries, hot=0.4, left=self._left)
         if self.layout is None or layout.energy < self.layout.energy:
             self.layout = layout
             self.best = layout.energy, order
@@ -164,13 +167,13 @@ class ProductSearch:
     def _bound(self, loops: Loops) -> float:
         order = nested_order(self.orders.index, loops)
         problem = self.orders.problem(self.search.problem, order)
-        return Layout.bound_of(problem, np.arange(len(problem.graph.ops)), _ROUNDS)
+        return Layout.bound_of(problem, np.arange(len(problem.graph.ops)), _ROUNDS, self._left)
 
     def _lay_out(self, order: Ints, known: Plan | None = None) -> None:
         problem = self.orders.problem(self.search.problem, order)
-        layout = None if known is None else Layout.from_plan(problem, known)
+        layout = None if known is None else Layout.from_plan(problem, known, left=self._left)
         if layout is None:
-            layout = Layout.of(problem, np.arange(len(problem.graph.ops)), _FINE_ROUNDS)
+            layout = Layout.of(problem, np.arange(len(problem.graph.ops)), _FINE_ROUNDS, self._left)
         if self.layout is None or layout.energy < self.layout.energy:
             self.layout, self.best = layout, (layout.energy, order)
             self.search.offer_plan(layout.plan(self.search.problem))
@@ -183,7 +186,9 @@ class ProductSearch:
             before = self.layout.energy
             self.tries += 1
             rounds = count if self.search.remaining > 20 else max(200, count // 10)
-            self.layout.improve(rounds, seed=self.tries, hot=_COOL if self.tries % 4 else _WARM, cold=_COOL / 2)
+            self.layout.improve(
+                rounds, seed=self.tries, hot=_COOL if self.tries % 4 else _WARM, cold=_COOL / 2, left=self._left
+            )
             if self.layout.energy < before:
                 self.search.offer_plan(self.layout.plan(self.search.problem))
             stale = 0 if self.layout.energy < 0.9999 * before else stale + 1
