@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # Graphs that other benchmarks build on, not benchmarks themselves.
-PARTS = {"recompute_graphs", "scale_graphs", "torch_model_steps"}
+PARTS = {"energy_models", "energy_truth_page", "recompute_graphs", "scale_graphs", "torch_model_steps"}
 
 
 def main() -> int:

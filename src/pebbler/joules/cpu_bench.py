@@ -35,7 +35,7 @@ class CpuBench:
         self._most = most
 
     def probes(self) -> Sequence[Probe]:
-        """Return reads and writes at four footprints per doubling of memory, and products of two dtypes."""
+        """Return reads at two footprints per doubling of memory, writes at one, and products of two dtypes."""
         found = []
         for size in _footprints(_LEAST, self._most):
             data = np.ones(size // 8)
@@ -70,16 +70,14 @@ def _repeated(
 
 
 def _footprints(least: int, most: int) -> list[int]:
-    """Return sizes from `least` to `most` in steps of about a third, in whole cache lines.
+    """Return sizes from `least` to `most`, two per doubling, in whole cache lines.
 
     >>> _footprints(8192, 20000)
     [8192, 11584, 16384]
     """
-    sizes, size = [], float(least)
-    while size <= most:
-        sizes.append(round(size / 64) * 64)
-        size *= 2**0.5
-    return sizes
+    steps = range(2 * (most // least).bit_length())
+    sizes = (round(least * 2 ** (step / 2) / 64) * 64 for step in steps)
+    return [size for size in sizes if size <= most]
 
 
 def _shown(size: int) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from pebbler.files import decode_json
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.host_link import PricedLink, predicted_cost, repriced
+from pebbler.run.torch.plan.host_link import PricedLink, predicted_cost, repriced, waiting_time
 from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
 from pebbler.solver.problem import Impossible
@@ -83,7 +83,7 @@ def solve_step_task(payload: bytes) -> bytes:
     seconds = time.monotonic() - began
     cost: dict[str, float] = {made.objective: made.cost}
     if task.other is not None:
-        cost[task.other.objective] = _cost_by(made, task.other.problem(task.budget))
+        cost[task.other.objective] = _cost_by(made, problem, task.other.problem(task.budget))
     figures = {
         "status": made.status, "energy": made.cost * scale, "bound": made.bound * scale, "gap": made.gap,
         "energy_unit": made.plan.energy_unit, "program_order": made.unplanned * scale, "moves": len(made.plan.moves),
@@ -93,9 +93,10 @@ def solve_step_task(payload: bytes) -> bytes:
     return msgspec.msgpack.encode(TaskResult(figures, made.to_json() + b"\n"))
 
 
-def _cost_by(made: TorchPlan, other: StepProblem) -> float:
-    """Return what the same moves cost by another objective's prices."""
+def _cost_by(made: TorchPlan, problem: StepProblem, other: StepProblem) -> float:
+    """Return what the same moves cost by another objective's prices; joules with static power while the step waits."""
     again = repriced(made.plan, other.graphs[-1], other.link)
     overlap = other.link is not None and other.link.overlap and len(again.machine.level) > 1
     cost = predicted_cost(again, True) if overlap else check(again).energy
-    return float(cost) / SCALE[other.objective]
+    waiting = waiting_time(made.plan, problem.graphs[-1], problem.link) if other.objective == "energy" else 0.0
+    return float(cost) / SCALE[other.objective] + other.static_watts * waiting / SCALE["time"]
