@@ -460,7 +460,7 @@ def test_an_endless_file_is_refused():
 
 def test_unknown_names_list_the_near_ones(cli):
     assert "did you mean mlp" in wrong(cli, "graph", "mpl")
-    assert "known: attention, chain, deep-mlp, mlp, note-mlp" in wrong(cli, "graph", "zzz")
+    assert "known: attention, chain, deep-mlp, matmul, mlp, note-mlp" in wrong(cli, "graph", "zzz")
     assert "did you mean" in wrong(cli, "machines", "note")
     assert "known: " in wrong(cli, "machines", "zzz")
     assert "n must be a whole number from 1" in wrong(cli, "graph", "mlp:n=0")
@@ -565,7 +565,7 @@ def test_flags_show_no_type(cli, command):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("solve m", "mlp"),
+        ("solve ml", "mlp"),
         ("solve mlp --machine red", "red-blue"),
         ("machines notes-r", "notes-recency"),
         ("reproduce a", "ard"),
