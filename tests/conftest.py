@@ -11,6 +11,9 @@ from pebbler.game.plan import Plan
 from pebbler.solver import solve
 from pebbler.solver.warm_up import PARTS, warm_up
 
+# A program that tests start in processes of their own: importing it loads all of Inductor.
+collect_ignore = ["distributed_training.py"]
+
 # The same cases on every run: a failure that comes and goes helps nobody.
 settings.register_profile(
     "pebbler",

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from benchmarks import notes_prices
 
 import pebbler as pb
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from benchmarks import notes_prices
 
 
 def test_the_ladder_is_the_same_on_every_machine_and_a_plan_can_be_carried_over():

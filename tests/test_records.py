@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.naive_cells import product_cost
 
+from naive_cells import product_cost
 from pebbler.run.cell_program import CellProgram
 from pebbler.solver.bounds.product_reads import product_bound
 from pebbler.solver.problem import Problem

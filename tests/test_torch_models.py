@@ -13,8 +13,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks are not installed
-
 from benchmarks import torch_models  # noqa: E402
 
 ROOT = Path(__file__).parents[1]

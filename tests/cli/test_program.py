@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.naive_cells import product_cost
 
+from naive_cells import product_cost
 from pebbler.cli import main
 from pebbler.solver import solve
 

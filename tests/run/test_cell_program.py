@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.naive_cells import product_cost, run
 
+from naive_cells import product_cost, run
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import machine

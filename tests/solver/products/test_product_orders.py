@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.naive_cells import product_cost
 
 import pebbler as pb
+from naive_cells import product_cost
 from pebbler.errors import InputError
 from pebbler.referee.judgement import check
 from pebbler.run.cell_writer import cell_program

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.two_by_two import CHEAPEST, exchanges, prove, starts, still
-from tests.naive_cells import product_cost
+
+from naive_cells import product_cost
 
 
 @pytest.mark.slow

@@ -323,6 +323,15 @@ def test_what_the_optimizer_holds_is_counted():
     Greedy([x], lr=0.1).step()  # no measured step before it
 
 
+def test_optimizers_of_other_models_are_not_counted():
+    budget = step_budget(1_200_000)
+    graph = Graph(budget, (1_000_000, 0.0))
+    graph(given()).sum().backward()
+    before = budget.peak
+    Greedy([given()], lr=0.1).step()  # no warning, which would be an error here
+    assert budget.peak == before
+
+
 def test_graphs_that_are_alike_have_keys_of_their_own():
     budget = step_budget(10**7)
     assert len({budget.numbered("a"), budget.numbered("a"), budget.numbered("b")}) == 3

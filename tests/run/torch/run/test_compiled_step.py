@@ -75,7 +75,7 @@ def test_whatever_the_clock_says_the_promised_peak_holds(seed, monkeypatch):
     """Measured times decide what is launched together, so they must not decide whether the promise holds (it once did: seed 4)."""
     clock = random.Random(seed)
     monkeypatch.setattr(
-        "pebbler.run.torch.cost.profiling._time", lambda run, device: (run(), clock.uniform(1e-5, 1e-3))[1]
+        "pebbler.run.torch.cost.op_prices.time_run", lambda run, device: (run(), clock.uniform(1e-5, 1e-3))[1]
     )
     training = models.normed(depth=2)
     training.reset()

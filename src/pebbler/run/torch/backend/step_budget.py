@@ -64,6 +64,7 @@ class StepBudget:
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
         self._kept: int | None = None  # the budget of the last step, where that was measured and kept
+        self._trained: dict[int, weakref.ref[Any]] = {}  # leaves that the graphs of the last step were given, by id
         watch_optimizers(self)
 
     @property
@@ -107,6 +108,10 @@ class StepBudget:
             self.abandon()  # what was called before is gone without a backward
         first = not self._running
         self._kept = None
+        if first:
+            self._trained.clear()
+        leaves = (x for x in args if isinstance(x, torch.Tensor) and x.is_leaf and x.requires_grad)
+        self._trained.update((id(x), weakref.ref(x)) for x in leaves)
         if graph not in self._running:
             self._running.append(graph)
         self._given[id(graph)] = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
@@ -142,8 +147,8 @@ class StepBudget:
             self._meter.close()
 
     def optimizer_begins(self, optimizer: Optimizer) -> None:
-        """Measure what an optimizer holds, after a step that was measured."""
-        if self._kept is not None and not torch.autograd._profiler_enabled():
+        """Measure what an optimizer of these graphs' parameters holds, after a step that was measured."""
+        if self._kept is not None and self._trains(optimizer) and not torch.autograd._profiler_enabled():
             self._meter = optimizer_meter(self.device, optimizer)
             self._meter.open()
 
@@ -160,6 +165,15 @@ class StepBudget:
                 stacklevel=3,
             )
         self.peak = max(self.peak or 0, whole)
+
+    def _trains(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer changes what the graphs of the last step were given; others are none of our business."""
+        return any(
+            p is known()
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if (known := self._trained.get(id(p))) is not None
+        )
 
     def abandon(self) -> None:
         """Forget the step that is being measured."""
