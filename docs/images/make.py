@@ -35,6 +35,7 @@ VIEWS = {  # picture: page, picture of the player, section, move
     "graph": ("whole", "graph", "player", 8),
     "landscape": ("whole", "graph", "landscape", 8),
     "chain": ("chain", "order", "player", 300),
+    "distances": ("grid", "order", "places", 120),
 }
 
 
@@ -53,12 +54,13 @@ def draw_steps() -> None:
 
 
 def take_report() -> None:
-    """Write a picture of every view of the report: of pebbler's plan of the notes' step, of the note's order, and of a chain."""
+    """Write a picture of every view of the report: of pebbler's plan of the notes' step, of the note's order, of a chain, and of a product on the distance grid."""
     step = pb.workloads.mlp(n=20, hidden=1000)
     pages = {
         "plan": [plan_quickly(step, pb.machine("notes"))],
         "whole": [pb.Plan.in_order(pb.workloads.note_mlp(), pb.machine("notes-recency"), note_order("optimal"))],
         "chain": [pb.solve_chain(100, red=11)],
+        "grid": [pb.solve("matmul:m=4,n=4,k=4", "grid", time_limit=5)],
     }
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)

@@ -45,6 +45,8 @@ SCRIPTS = (
     "stacks",
     "memoryplot",
     "memory",
+    "distances",
+    "distanceview",
     "charts",
     "landscape",
     "diff",

@@ -41,7 +41,7 @@ function explicitSweep(timeline, steps, visit) {
     for (const v of touched) {
       const changed = before[v] ^ present[v];
       before[v] = present[v];
-      for (let k = 0; changed >>> k; k++)
+      for (let k = 0; k < held.length; k++)
         if ((changed >>> k) & 1) {
           if ((present[v] >>> k) & 1) held[k].add(v);
           else held[k].delete(v);

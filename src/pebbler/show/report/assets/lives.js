@@ -26,7 +26,7 @@ function livesOf(timeline) {
       for (const v of touched) {
         const changed = before[v] ^ present[v];
         before[v] = present[v];
-        for (let level = 0; changed >>> level; level++) {
+        for (let level = 0; level < arena.names.length; level++) {
           if (!((changed >>> level) & 1)) continue;
           const key = v * 32 + level;
           if (open.has(key)) {

@@ -26,6 +26,7 @@ async function start() {
   let player = null,
     step = null,
     memory = null,
+    distances = null,
     pending = null;
   const tasks = [
     () => {
@@ -34,10 +35,12 @@ async function start() {
           clearTimeout(pending);
           pending = setTimeout(() => {
             if (memory) memory.show(player.timeline, player.plan);
+            if (distances) distances.show(player.timeline);
           }, 60);
         },
         moved: (step) => {
           if (memory) memory.mark(step);
+          if (distances) distances.mark(step);
           if (document.documentElement.dataset.ready) place.write(player.plan, step);
         },
       });
@@ -56,6 +59,10 @@ async function start() {
       });
       memory.show(player.timeline, player.plan);
     },
+    () => {
+      distances = addDistances((step) => player.goTo(step));
+      distances.show(player.timeline);
+    },
     () => showEnergy(section("energy-view"), data, player.plan),
     () => showReuse(section("reuse-view"), data),
     () => showMisses(section("misses-view"), data, 0),
@@ -68,7 +75,7 @@ async function start() {
     },
   ];
   let done = 0;
-  const VIEWS = ["player", "step", "memory", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
+  const VIEWS = ["player", "step", "memory", "distances", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
   const next = () => {
     const task = tasks.shift();
     if (!task) return;
@@ -99,10 +106,12 @@ async function start() {
     livesOf,
     roomOf,
     sweepHeld,
+    shelvesOf,
     timeMoves,
     heldFor,
     step: () => step && step.view,
     memory: () => memory,
+    distances: () => distances,
     player: () => player,
     planFile,
   };

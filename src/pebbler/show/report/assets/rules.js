@@ -44,7 +44,7 @@ function valueName(graph, v) {
 
 /**
  * Play moves {kind, subject, level, to}; stop at the first illegal one.
- * `arena` has capacity, read and write prices per level, fastestOnly, steady and start (bits of levels per value).
+ * `arena` has capacity, read and write prices per level, fastestOnly, over, steady and start (bits of levels per value).
  * Returns {legal, error, move (1-based or null), energy, levels, tensors, ops, kinds, steps, spent, served, peak, played};
  * `spent` is energy and `served` units read, per move and level: that of move i in level k is at i * levels + k.
  * @param {Graph} graph
@@ -136,6 +136,7 @@ function play(graph, arena, moves, visit) {
   let owed = [];
   const pay = (where, v, amount, read = 0) => owed.push([where, tensorOf[v], amount, read]);
   const count = moves.kind.length;
+  let crowded = NONE; // the level whose result takes the room of what the next moves drop
   for (let i = 0; i < count; i++) {
     let at = moves.level[i],
       lossError = null;
@@ -218,7 +219,10 @@ function play(graph, arena, moves, visit) {
         if (!present[v] && !recoverable(v) && (lossError = lose(v))) return finish(i, lossError);
       }
     }
-    if (used[at] > arena.capacity[at]) return finish(i, overflow(at));
+    if (arena.over && moves.kind[i] === COMPUTE) crowded = at;
+    const waits = crowded >= 0 && used[crowded] > arena.capacity[crowded];
+    if (waits && moves.kind[i + 1] !== DROP) return finish(i, overflow(crowded));
+    if (!waits && used[at] > arena.capacity[at]) return finish(i, overflow(at));
     let energy = 0;
     const line = books.steps.length * levels;
     for (let k = 0; k < levels; k++) books.spent[line + k] = books.served[line + k] = 0;
@@ -232,7 +236,10 @@ function play(graph, arena, moves, visit) {
     books.kinds[moves.kind[i]] += energy;
     if (moves.kind[i] === COMPUTE) books.ops[moves.subject[i]] += energy;
     books.steps.push(energy);
-    if (used[at] > books.peak[at]) books.peak[at] = used[at];
+    if (!waits) {
+      for (const k of crowded < 0 ? [at] : [crowded, at]) books.peak[k] = Math.max(books.peak[k], used[k]);
+      crowded = NONE;
+    }
     if (visit) visit(i, present, used, ran);
   }
   return finish("end", endError(graph, arena, present, ran));

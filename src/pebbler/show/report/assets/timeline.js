@@ -14,6 +14,7 @@ function arenaOf(plan) {
     write: machine.level.map((level) => level.write),
     management: machine.management || "explicit",
     fastestOnly: (machine.operands || "fastest") === "fastest",
+    over: machine.results === "over",
     allocator: machine.allocator || "reuse",
     line: machine.line || 1,
     steady: plan.steady,
@@ -35,6 +36,7 @@ function judgingArena(graph, arena) {
     read: [0],
     write: [0],
     fastestOnly: false,
+    over: false,
     steady: false,
     start: graph.value_maker.map((maker) => (maker < 0 ? 1 : 0)),
   };

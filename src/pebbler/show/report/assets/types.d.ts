@@ -150,6 +150,7 @@ interface Machine {
   level: MachineLevel[];
   management?: string;
   operands?: string;
+  results?: string;
   allocator?: string;
   line?: number;
 }
@@ -226,6 +227,7 @@ interface Arena {
   write: number[];
   management: string;
   fastestOnly: boolean;
+  over: boolean;
   allocator: string;
   line: number;
   steady: boolean;
@@ -262,6 +264,35 @@ interface Life {
   from: number;
   to: number;
   low?: number;
+}
+
+/** A stay of a value in a level, drawn in some of its lanes. */
+interface Band extends Life {
+  units: number;
+  low: number;
+}
+
+/** What a move reads: units of a value from a level. */
+interface Read {
+  value: number;
+  level: number;
+  move: number;
+  units: number;
+  cost: number;
+}
+
+/** A level with all that it ever holds, and what is read from it. */
+interface Shelf {
+  name: string;
+  level: number;
+  price: number;
+  capacity: number | null;
+  peak: number;
+  energy: number;
+  lanes: number;
+  units: number;
+  bands: Band[];
+  reads: Read[];
 }
 
 interface Lane {
