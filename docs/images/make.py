@@ -54,7 +54,7 @@ def draw_steps() -> None:
 
 
 def take_report() -> None:
-    """Write a picture of every view of the report: of pebbler's plan of the notes' step, of the note's order, of a chain, and of a product on the distance grid."""
+    """Write every view of the report: pebbler's plan of the notes' step, the note's order, a chain, a product on the grid."""
     step = pb.workloads.mlp(n=20, hidden=1000)
     pages = {
         "plan": [plan_quickly(step, pb.machine("notes"))],

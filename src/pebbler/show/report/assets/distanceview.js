@@ -19,7 +19,13 @@ class DistanceView {
     this.plotted = null;
     this.step = 0;
     this.chosen = 0; // the level that keys are on
-    this.holder = el("div", { class: "memory", role: "img", tabindex: "0", "aria-describedby": "places-now" });
+    this.holder = el("div", {
+      class: "memory",
+      role: "img",
+      tabindex: "0",
+      "aria-label": "Where values live",
+      "aria-describedby": "places-now",
+    });
     this.legend = el("div", { class: "legend" });
     this.words = el("figcaption", {});
     this.now = el("p", { id: "places-now", role: "status", class: "note" });
