@@ -123,7 +123,8 @@ def _priced(game: LayoutGame, price: Floats, rounds: int, left: Left) -> tuple[f
     best, kept = -np.inf, price.copy()
     for done in range(0, rounds, piece):
         fast, slow = (_FAST * (_SLOW / _FAST) ** (at / rounds) for at in (done, min(rounds, done + piece)))
-        found = float(price_room(arrays, scratch, game.capacity, price, toll, routes, piece, fast, slow))
+        count = min(piece, rounds - done)
+        found = float(price_room(arrays, scratch, game.capacity, price, toll, routes, count, fast, slow))
         if found > best:
             best, kept = found, price.copy()
         if left() <= 0:
