@@ -11,10 +11,10 @@ demo: $(DEMO_READY)
 	$(BIN)/pebbler demo --out out/demo
 
 test: lint
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 slow: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

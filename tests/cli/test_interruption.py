@@ -254,16 +254,16 @@ def test_cache_and_demo_leave_nothing_behind_when_they_have_found_nothing(tmp_pa
 
 
 def test_a_sweep_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
-    long = ("sweep", "chain:length=2..40", "--capacity", "fast=3", "--workers", "1", "-o", "out", "--reports", "0")
-    ended = interrupt(tmp_path, *long, "--json", when=re.compile(r"[1-9]\d* of 39 runs"))
+    long = ("sweep", "chain:length=2..120", "--capacity", "fast=3", "--workers", "1", "-o", "out", "--reports", "0")
+    ended = interrupt(tmp_path, *long, "--json", when=re.compile(r"[1-9]\d* of 119 runs"))
     rows = load_table(tmp_path / "out").rows
-    assert 1 <= len(rows) < 39
-    assert f"interrupted: {len(rows)} of 39 runs are done and kept; the same command goes on from there" in ended.err
+    assert 1 <= len(rows) < 119
+    assert f"interrupted: {len(rows)} of 119 runs are done and kept; the same command goes on from there" in ended.err
     assert len(json.loads(ended.out)["rows"]) == len(rows)
     plan = pb.Plan.load(tmp_path / "out" / "plans" / rows[0]["key"][:2] / f"{rows[0]['key']}.json")
     assert pb.check(plan).energy == rows[0]["energy"]
     before = {row["key"]: row["finished"] for row in rows}
     subprocess.run([sys.executable, "-m", "pebbler", *long], cwd=tmp_path, check=True, capture_output=True)
     now = {row["key"]: row["finished"] for row in load_table(tmp_path / "out").rows}
-    assert len(now) == 39
+    assert len(now) == 119
     assert {key: now[key] for key in before} == before

@@ -14,7 +14,6 @@ from pebbler.notes.reproduction import EXPERIMENTS
 from pebbler.referee.judgement import check
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,6 @@ from pebbler.solver.chain.strategies import compare_strategies, spent
 from pebbler.trace.buffer_events import Events
 from pebbler.workloads import deep_mlp, mlp, note_mlp
 
-pytestmark = pytest.mark.xdist_group("experiments")  # which take a minute, and are kept
-
 
 @functools.cache
 def found(name: str) -> Experiment:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("distributed")  # one pair of processes serves all
-
 SCRIPT = Path(__file__).parents[3] / "distributed_training.py"
 
 
