@@ -322,7 +322,7 @@ def test_the_first_screen_says_what_it_does_for_whom():
     top = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
     assert len(top.splitlines()) < 30
     commands = re.findall(r"^\| .* \| `(pebbler [^`]+)` \|$", top, re.MULTILINE)
-    assert [command.split()[1] for command in commands] == ["torch", "chain", "solve"]
+    assert [command.split()[1] for command in commands] == ["torch", "chain", "solve", "sweep", "play"]
     assert "pip install" in top
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", top)
     assert pictures
