@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pebbler.cli import main
 from pebbler.game.plan import Plan
 from pebbler.solver import solve
 from pebbler.solver.warm_up import PARTS, warm_up
@@ -41,3 +45,27 @@ def flagship(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
         if not (folder / "flagship.json").exists():
             solve("mlp:n=20,hidden=1000", "notes", quick=True, time_limit=None).save(folder / "flagship.json")
     return Plan.load(folder / "flagship.json")
+
+
+@pytest.fixture
+def columns() -> int:
+    """How wide the terminal of `cli` is; files whose tests need another width say so."""
+    return 80
+
+
+@pytest.fixture
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, columns: int
+) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs `pebbler` with these arguments in an empty folder: status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pebbler", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return run

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from pebbler.cli import main
 from pebbler.files import MAX_BYTES, write_bytes, write_json
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
@@ -25,22 +24,6 @@ from pebbler.solver.chain import solve_chain
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Impossible, Problem
 from pebbler.workloads import chain, mlp, note_mlp
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """Return a function that runs `pebbler` with these arguments, in an empty folder, on 80 columns."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["pebbler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
 
 
 def wrong(cli, *arguments: object) -> str:

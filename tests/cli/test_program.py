@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from naive_cells import product_cost
-from pebbler.cli import main
 from pebbler.solver import solve
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys):
-    """Return a function that runs `pebbler` with these arguments and returns status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "150")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["pebbler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
+def columns():
+    return 150
 
 
 @pytest.fixture(scope="module")

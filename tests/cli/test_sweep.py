@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
-
-from pebbler.cli import main
 
 SMALL = ("sweep", "chain:length=4|6", "--capacity", "fast=3..5", "--workers", "1", "-o", "out")
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """Return a function that runs `pebbler` with these arguments in an empty folder."""
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["pebbler", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return run
+def columns():
+    return 120
 
 
 def test_a_sweep_lists_runs_does_them_and_then_only_what_is_missing(cli, tmp_path):

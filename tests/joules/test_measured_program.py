@@ -10,26 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pebbler.cli import main
 from pebbler.errors import InputError
 from pebbler.joules import meter as module
 from pebbler.joules.measured_program import MeasuredProgram
 from simulated_meters import WallCounter
 
 TESTS = Path(__file__).parents[1]
-
-
-@pytest.fixture
-def cli(monkeypatch, capsys):
-    """Return a function that runs a command line and returns its status and what it printed."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["pebbler", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_a_program_is_run_and_its_joules_are_told(cli, monkeypatch):

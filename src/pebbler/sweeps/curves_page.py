@@ -6,20 +6,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from html import escape
 from pathlib import Path
-from string import Template
 
 import msgspec
 
-from pebbler.errors import one_line
 from pebbler.files import write_bytes, write_text
 from pebbler.game.plan import Plan
 from pebbler.jobs.engine import open_engine
 from pebbler.jobs.job_runner import Faults, Job, run_jobs
 from pebbler.show.report import report
-from pebbler.show.report.report_page import asset, embedded, one_function, script_policy
-from pebbler.show.style import base_style
+from pebbler.show.report.report_page import filled_page, json_element
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.sweeps.sweep_table import SweepTable, load_table
 from pebbler.version import VERSION
@@ -102,19 +98,14 @@ def curves_page(table: SweepTable, folder: ResultFolder, title: str) -> str:
         row | {"plan": _link(folder, folder.plan_path(row["key"])), "report": _link(folder, _report(folder, row))}
         for row in table.filled()
     ]
-    scripts = [asset(f"vendor/{name}.min.js") for name in _LIBRARIES]
-    scripts.append(one_function(("dom", "download", "charts", "curves")))
-    licences = "".join(
-        f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in _LIBRARIES
-    )
-    return Template(asset("curves.html")).substitute(
-        policy=script_policy(scripts),
-        version=escape(VERSION),
-        title=escape(one_line(title)),
-        style=base_style() + asset("report.css"),
-        licences=licences,
-        data=embedded(msgspec.json.encode({"columns": table.columns, "rows": rows})),
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+    return filled_page(
+        "curves.html",
+        title=title,
+        styles=("report.css",),
+        libraries=_LIBRARIES,
+        scripts=("dom", "download", "charts", "curves"),
+        data=json_element(msgspec.json.encode({"columns": table.columns, "rows": rows})),
+        version=VERSION,
     )
 
 

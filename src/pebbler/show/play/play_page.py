@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-from string import Template
-
-from pebbler.errors import one_line
 from pebbler.show.play.hand_levels import PlayData, to_json
-from pebbler.show.report.report_page import asset, embedded, one_function, script_policy
-from pebbler.show.style import base_style
+from pebbler.show.report.report_page import filled_page, json_element
 
 __all__ = ["page"]
 
@@ -23,12 +18,11 @@ def page(data: PlayData) -> str:
     >>> page(own_level("chain:length=2")).startswith("<!doctype html>")
     True
     """
-    script = one_function(SCRIPTS)
-    return Template(asset("play.html")).substitute(
-        policy=script_policy([script]),
-        version=escape(data.version),
-        title=escape(one_line(data.title)),
-        style=base_style() + asset("report.css") + asset("play.css"),
-        data=embedded(to_json(data)),
-        script=f"<script>{script}</script>",
+    return filled_page(
+        "play.html",
+        title=data.title,
+        styles=("report.css", "play.css"),
+        scripts=SCRIPTS,
+        data=json_element(to_json(data)),
+        version=data.version,
     )

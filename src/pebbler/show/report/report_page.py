@@ -76,27 +76,58 @@ def page(data: ReportData, appendix: str = "") -> str:
     >>> page(gather([Plan.in_order(workloads.chain(2), machine("red-blue"), start={"N0": "fast"})])).startswith("<!doctype html>")
     True
     """
-    scripts = [asset(f"vendor/{name}.min.js") for name in LIBRARIES]
-    scripts.append(one_function(SCRIPTS))
-    licences = "".join(
-        f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in LIBRARIES
+    return filled_page(
+        "page.html",
+        title=data.title,
+        styles=("report.css", "play.css"),
+        libraries=LIBRARIES,
+        scripts=SCRIPTS,
+        data=_data_element(to_json(data)),
+        version=data.version,
+        appendix=appendix,
     )
-    return Template(asset("page.html")).substitute(
-        policy=script_policy(scripts),
-        version=escape(data.version),
-        title=escape(one_line(data.title)),
-        style=base_style() + asset("report.css") + asset("play.css"),
+
+
+def filled_page(
+    template: str,
+    *,
+    title: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: str,
+    version: str,
+    libraries: Sequence[str] = (),
+    appendix: str = "",
+) -> str:
+    """Return one of our pages as HTML: a template of `report/assets` with head, styles, scripts, licences and data filled in."""
+    texts = [asset(f"vendor/{name}.min.js") for name in libraries]
+    texts.append(one_function(scripts))
+    words = {"title": escape(one_line(title)), "version": escape(version)}
+    head = Template(asset("head.html")).substitute(
+        words, policy=script_policy(texts), style=base_style() + "".join(map(asset, styles))
+    )
+    licences = "".join(
+        f"<h4>{name.replace('-', ' ')}</h4><pre>{escape(asset(f'vendor/{name}.LICENSE'))}</pre>" for name in libraries
+    )
+    return Template(asset(template)).substitute(
+        words,
+        head=head,
         licences=licences,
         appendix=appendix,
-        data=_data_element(to_json(data)),
-        scripts="\n".join(f"<script>{script}</script>" for script in scripts),
+        data=data,
+        scripts="\n".join(f"<script>{text}</script>" for text in texts),
     )
+
+
+def json_element(json: bytes) -> str:
+    """Return data as an element that a page's scripts read as it stands."""
+    return f'<script type="application/json" id="data">{embedded(json)}</script>'
 
 
 def _data_element(json: bytes) -> str:
     """Return the data as an element: readable where it is short, otherwise packed, which the page undoes by itself."""
     if len(json) <= MOST_READABLE:
-        return f'<script type="application/json" id="data">{embedded(json)}</script>'
+        return json_element(json)
     return f'<script type="application/zlib" id="data">{base64.b64encode(zlib.compress(json, 9)).decode()}</script>'
 
 

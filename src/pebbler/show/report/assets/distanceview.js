@@ -32,10 +32,7 @@ class DistanceView {
     this.files = el("div", {});
     section.append(this.legend, el("figure", {}, this.holder, this.now, this.words, this.files));
     this.listen();
-    new ResizeObserver(() => {
-      if (Math.floor(this.holder.clientWidth) !== this.width) this.draw();
-    }).observe(this.holder);
-    document.addEventListener("themechange", () => this.draw());
+    redrawn(this);
   }
 
   listen() {

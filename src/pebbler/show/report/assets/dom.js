@@ -193,6 +193,17 @@ function foldedTable({ columns, rows: makeRows }) {
 }
 
 /**
+ * Draw a view again whenever the width of its holder or the theme changes.
+ * @param {{ holder: HTMLElement, width: number, draw: () => void }} view
+ */
+function redrawn(view) {
+  new ResizeObserver(() => {
+    if (Math.floor(view.holder.clientWidth) !== view.width) view.draw();
+  }).observe(view.holder);
+  document.addEventListener("themechange", () => view.draw());
+}
+
+/**
  * A figure whose drawing follows the width of the page: `draw(width)` returns an element; with its files to save.
  * @param {string} label
  */

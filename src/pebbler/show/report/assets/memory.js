@@ -44,10 +44,7 @@ class Memory {
       el("figure", {}, this.holder, this.words, this.files),
     );
     this.listen();
-    new ResizeObserver(() => {
-      if (this.holder.clientWidth !== this.width) this.draw();
-    }).observe(this.holder);
-    document.addEventListener("themechange", () => this.draw());
+    redrawn(this);
   }
 
   listen() {

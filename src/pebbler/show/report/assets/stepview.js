@@ -49,10 +49,7 @@ class StepView {
       this.frontier,
     ); // prettier-ignore
     this.listen();
-    new ResizeObserver(() => {
-      if (Math.floor(this.holder.clientWidth) !== this.width) this.draw();
-    }).observe(this.holder);
-    document.addEventListener("themechange", () => this.draw());
+    redrawn(this);
   }
 
   listen() {
