@@ -23,6 +23,7 @@ __all__ = ["INTERRUPTED", "exit_at_once", "hold", "run_command"]
 INTERRUPTED = 130  # exit status
 _GRACE = 1.0  # seconds in which a search may end by itself, with what its methods have not offered yet
 _PRINTING = 30.0  # seconds in which a command that has its answer may print and save it
+_LISTENING = 0.2  # seconds in which Ctrl-C is heard at the latest
 
 _PRESSED, _LET_GO, _ENDED = "Ctrl-C", "let go", "ended"
 
@@ -84,12 +85,22 @@ def run_command(command: Callable[[], None]) -> None:
     before = signal.signal(signal.SIGINT, lambda *_: hands.news.put(_PRESSED))
     try:
         threading.Thread(target=work, name="pebbler", daemon=True).start()
-        if hands.news.get() == _PRESSED:
+        if _first_news(hands) == _PRESSED:
             _end(hands)
     finally:
         signal.signal(signal.SIGINT, before)
     if raised:
         raise raised[0]
+
+
+def _first_news(hands: _Hands) -> str:
+    """Wait for the command's end or Ctrl-C.
+
+    It wakes now and then: a signal that the system hands to another thread is noted there, but does not end this one's wait.
+    """
+    while True:
+        with suppress(Empty):
+            return hands.news.get(timeout=_LISTENING)
 
 
 def _end(hands: _Hands) -> None:
