@@ -55,7 +55,7 @@ def test_what_is_no_program(cli, plan: Path, tmp_path: Path) -> None:
         ([noise], "not a text file"),
         ([empty], "no matrix product has 2 inputs and 3 outputs"),
         ([empty, "--size", "1,1"], "--size: expected three whole numbers"),
-        ([tmp_path / "no.ir"], "no.ir"),
+        ([tmp_path / "no.ir"], f"error: {tmp_path}/no.ir: cannot be read"),
         ([plan, "--size", "2,2,2"], "--size is for programs"),
     ]
     for arguments, message in attempts:

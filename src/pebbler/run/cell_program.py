@@ -78,8 +78,9 @@ class CellProgram:
     @classmethod
     def load(cls, path: str | Path) -> CellProgram:
         """Return the program in a file."""
+        data = read_bytes(path)
         try:
-            return cls.parse(read_bytes(path).decode("utf-8"))
+            return cls.parse(data.decode("utf-8"))
         except UnicodeDecodeError:
             raise InputError(f"{path}: not a text file (UTF-8)") from None
         except InputError as error:

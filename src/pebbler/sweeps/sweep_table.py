@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -101,13 +102,17 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
     >>> [row["capacity"] for row in in_order([{"capacity": 10}, {"capacity": None}, {"capacity": 9}])]
     [None, 9, 10]
+    >>> [row["graph"] for row in in_order([{"graph": "chain:length=12"}, {"graph": "chain:length=9"}])]
+    ['chain:length=9', 'chain:length=12']
     """
 
-    def place(row: Row) -> tuple[Any, ...]:
-        values = [row.get(name) for name in _ORDER]
-        return tuple((value is not None, isinstance(value, str), 0 if value is None else value) for value in values)
+    def rank(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str):  # texts and numbers by turns
+            parts = re.split(r"(\d+)", value)
+            return (2, [int(part) if i % 2 else part for i, part in enumerate(parts)])
+        return (0,) if value is None else (1, value)
 
-    return sorted(rows, key=place)
+    return sorted(rows, key=lambda row: [rank(row.get(name)) for name in _ORDER])
 
 
 def load_table(folder: str | Path) -> SweepTable:
