@@ -7,8 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Graphs that other benchmarks build on, not benchmarks themselves.
-PARTS = {"energy_models", "energy_truth_page", "recompute_graphs", "scale_graphs", "torch_model_steps"}
+# What other benchmarks build on, not benchmarks themselves.
+PARTS = {
+    "energy_models",
+    "energy_truth_page",
+    "quiet_turns",
+    "recompute_graphs",
+    "scale_graphs",
+    "torch_model_steps",
+    "torch_models_page",
+}
 
 
 def main() -> int:
