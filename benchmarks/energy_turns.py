@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,7 @@ def schedules_of(model: str, text: str) -> list[list[str]]:
 
 def take_turns(options: argparse.Namespace, about: dict[str, Any]) -> None:
     """Start a process per model, wait until they are prepared, let one after the other measure, and write what they found."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # of `timeout` and job queues: the processes must end too
     began, models = time.perf_counter(), options.models.split(",")
     settings = {name: getattr(options, name) for name in ("seconds", "op_seconds", "time_limit")}
     columns = " ".join(f"{word:>9s}" for word in ("pred. J", "J", "pred. ms", "ms", "W"))
@@ -92,7 +94,8 @@ def take_turns(options: argparse.Namespace, about: dict[str, Any]) -> None:
             print(f"prepared in {time.perf_counter() - began:.0f} s", flush=True)
             print(f"{'model':9s} {'schedule':18s} {columns} {'error':>7s}", flush=True)
             for number in range(options.schedules.count(";") + 1):
-                for model in models:
+                # Whoever is not prepared yet comes last, and keeps nobody waiting.
+                for model in sorted(models, key=lambda model: not (folder / f"{model}.ready").exists()):
                     if left() > 0 and workers[model].poll() is None and schedules_of(model, options.schedules)[number]:
                         write_text(folder / f"{model}.go{number}", str(time.time() + left()))
                         wait(model, f"done{number}", lambda: left() + LATE)
