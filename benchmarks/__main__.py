@@ -11,6 +11,8 @@ from pathlib import Path
 PARTS = {
     "energy_models",
     "energy_truth_page",
+    "energy_turns",
+    "gpu_state",
     "quiet_turns",
     "recompute_graphs",
     "scale_graphs",

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.torch_gpu import SMALL, Language, Size
+from benchmarks.torch_model_steps import UNet
 
 __all__ = ["MODELS", "make_model"]
 
@@ -147,7 +148,27 @@ def _gpt(device: str, small: bool) -> Made:
     return model, step, batch
 
 
-MODELS = {"gpt": _gpt, "llama": _llama, "resnet50": _resnet50, "gpt2": _gpt2, "vit": _vit, "bert": _bert}
+def _unet(device: str, small: bool) -> Made:
+    """The U-Net of `torch_models`: convolutions and group norms under autocast, channels last, fused AdamW."""
+    width, depth, shape = (8, 2, (2, 3, 16, 16)) if small else (128, 3, (16, 3, 128, 128))
+    model = UNet(width, depth).to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    noisy, clean = (torch.randn(shape, device=device).to(memory_format=torch.channels_last) for _ in range(2))
+
+    def step(run: Any, noisy: torch.Tensor, clean: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with _autocast(device):
+            loss = functional.mse_loss(run(noisy), clean)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step, (noisy, clean)
+
+
+MODELS = {
+    "resnet50": _resnet50, "gpt2": _gpt2, "gpt": _gpt, "llama": _llama, "vit": _vit, "unet": _unet, "bert": _bert,
+}  # fmt: skip
 
 
 def make_model(name: str, device: str, *, small: bool = False) -> Made:

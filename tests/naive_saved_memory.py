@@ -1,10 +1,13 @@
-"""The peak of a step for a choice of saved values, by looking at every moment: the twin of `kernels/saved_memory.py`."""
+"""The peak and the cost of a step for a choice of saved values, by looking at every moment.
+
+The twin of `kernels/saved_memory.py` and `kernels/step_traffic.py`.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from pebbler.run.torch.backend.kernels.saved_memory import CALL, GIVEN, INLINED, VIEW
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW
 
 
 def lists(first, flat):
@@ -19,6 +22,8 @@ class NaiveStep:
         self.users = lists(arrays.first_user, arrays.users)
         self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
         self.cost, self.operations = arrays.cost.tolist(), arrays.operations.tolist()
+        self.extent, self.reach, self.apart = arrays.extent.tolist(), arrays.reach.tolist(), arrays.apart.tolist()
+        self.byte_cost, self.launch_cost = arrays.byte_cost, arrays.launch_cost
         self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
         self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
         self.backward_end = {i for i, end in enumerate(arrays.backward_end) if end}
@@ -45,12 +50,11 @@ class NaiveStep:
         needed = {source for node in backward for source in self.inputs[node]} | self.backward_end
         saved = {i for i in needed if i in saved or (i in self.given and self.fixed[i])}
         forward = sorted(set().union(*(self.ancestors(i, self.given) for i in saved | self.forward_end)))
-        again = [i for i in backward if i in forward and not self.tangent[i]]
         own = {self.storage[i] for i in saved} - self.given
         kept = saved | self.forward_end
-        peaks = (
-            self.peak(forward, kept, set(), set(), fusing),
-            self.peak(
+        passes = (
+            self.run(forward, kept, set(), set(), fusing),
+            self.run(
                 backward,
                 self.backward_end,
                 own | {i for i in self.given if self.tangent[i]},
@@ -59,12 +63,13 @@ class NaiveStep:
             ),
         )
         legal = not any(self.fixed[i] for i in backward)
-        return saved, resident + max(peaks), sum(self.cost[i] for i in again), legal
+        return saved, resident + max(peak for peak, _ in passes), sum(cost for _, cost in passes), legal
 
-    def peak(self, order, results, held, donated, fusing):
-        """Return the most bytes that are held at any moment."""
+    def run(self, order, results, held, donated, fusing):
+        """Return the most bytes that are held at any moment, and what it costs."""
         results = results | {self.storage[i] for i in results}
-        written = self.written(order, results, fusing)
+        written, reads = self.written(order, results, fusing)
+        stored = set(written)
         place = {node: t for t, node in enumerate(order)}
         readers = {i: [u for u in self.users[i] if u in place] for i in self.nodes}
         level = {}
@@ -106,10 +111,36 @@ class NaiveStep:
             if fusing and self.kind[node] != CALL and new and max(leaving, default=0) == new:
                 alive -= new
             most = max(most, alive)
-        return most
+        return most, self.spent(order, stored, written, reads)
+
+    def spent(self, order, stored, written, reads):
+        """Return what calls cost, and what kernels read and write; what runs between the same calls is one kernel."""
+        stage = {}
+        for node in order:
+            stage[node] = max((stage[s] + self.apart[s] for s in self.inputs[node] if s in stage), default=0)
+        kernels = [i for i in order if i in stored and self.kind[i] not in (CALL, VIEW)]
+        launches = sum(a is None or stage[a] != stage[b] for a, b in pairwise([None, *kernels]))
+        memory = {i for i in written if self.storage[i] == i and self.kind[i] != CALL and i in stage}
+        moved, seen = 0, {}  # the stage in which a storage was read last, and how much of it
+        for node in kernels:
+            for value in reads[node]:
+                base = self.storage[value]
+                made = base in stage and self.kind[base] != CALL
+                if made and stage[base] == stage[node]:
+                    continue
+                if made:
+                    memory.add(base)
+                when, much = seen.get(base, (None, 0))
+                much = much if when == stage[node] else 0
+                more = max(0, min(self.size[base], self.extent[value], self.reach[node], self.size[base] - much))
+                seen[base] = stage[node], much + more
+                moved += more
+        moved += sum(self.size[i] for i in memory)
+        calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
+        return calls + moved * self.byte_cost + launches * self.launch_cost
 
     def written(self, order, results, fusing):
-        """Return the nodes that are in memory of their own, before kernels are joined."""
+        """Return the nodes that are in memory of their own before kernels are joined, and what each node's expression reads."""
         written, reads, weight = set(), {}, {}
         inside = set(order)
         for node in order:
@@ -119,8 +150,8 @@ class NaiveStep:
             for source in self.inputs[node]:
                 inlined = source in inside and source not in written
                 weight[node] += weight[source] if inlined else 1
-                for value in reads[source] if inlined else [self.storage[source]]:
-                    if value not in values and len(values) <= 8:
+                for value in reads[source] if inlined else [source]:
+                    if self.storage[value] not in [self.storage[v] for v in values] and len(values) <= 8:
                         values.append(value)
             reads[node] = values
             if self.kind[node] == VIEW:
@@ -138,4 +169,4 @@ class NaiveStep:
                 or (len(readers) > 1 and (len(values) > 4 or weight[node] > 30))
             ):  # fmt: skip
                 written.add(node)
-        return written
+        return written, reads

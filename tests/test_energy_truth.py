@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks import energy_truth_page as truth
+from benchmarks.gpu_state import GpuState, summary
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,3 +75,77 @@ def test_the_page_shows_what_the_file_of_measurements_says(capsys):
     truth.write_page(known, None, None)
     shown = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8").partition(truth.BEGIN)[2].partition(truth.END)[0]
     assert capsys.readouterr().out.strip() == shown.strip()
+
+
+class FakeModel:
+    """A model whose schedules take what their names say."""
+
+    def __init__(self):
+        self.costs, self.prepared, self.forgotten = {}, [], False
+
+    def prepare(self, schedule):
+        self.prepared.append(schedule)
+        if schedule == "exact:0.1":
+            raise ValueError("too small")
+
+    def forget_costs(self):
+        self.forgotten = True
+
+    def run(self, schedule):
+        assert self.forgotten
+        if schedule == "exact:0.1":
+            raise ValueError("too small")
+        self.costs[schedule.startswith("compiled")] = 1
+        return {"model": "a", "schedule": schedule, "joules": 2.0, "seconds": 0.5, "watts": 4.0}
+
+    def ops(self, compiled):
+        return [{"op": "mm", "compiled": compiled}]
+
+
+def test_a_process_measures_round_by_round_and_says_what_failed_and_what_is_missing(tmp_path, capsys):
+    turns = pytest.importorskip(
+        "benchmarks.energy_turns", reason="PyTorch is not installed: pip install 'pebbler[torch]'"
+    )
+    schedules = "eager,exact:0.1;b=compiled:0.5;a=compiled:0.5,torch.compile"
+    options = argparse.Namespace(models="a", turn=tmp_path, schedules=schedules, output=tmp_path / "a.json")
+    (tmp_path / "a.go0").write_text(str(time.time() + 100))
+    (tmp_path / "a.go2").write_text(str(time.time() - 1))  # too late
+    model = FakeModel()
+    turns.work_in_turn(lambda: model, options)
+    assert model.prepared == ["eager", "exact:0.1", "compiled:0.5", "torch.compile"]
+    assert {path.name for path in tmp_path.iterdir()} == {"a.ready", "a.go0", "a.done0", "a.go2", "a.done2", "a.json"}
+    known = turns._write(
+        argparse.Namespace(models="a,b", schedules=schedules, output=tmp_path / "all.json"), {"x": 1}, tmp_path
+    )
+    assert known == json.loads((tmp_path / "all.json").read_text())
+    assert known["ops"] == {"a exact": [{"op": "mm", "compiled": False}]}
+    found = [(row["model"], row["schedule"], row.get("error", row.get("joules"))) for row in known["rows"]]
+    none = "not measured: the time was over, or its process ended"
+    assert found == [
+        ("a", "eager", 2.0), ("a", "exact:0.1", "ValueError: too small"), ("a", "compiled:0.5", none), ("a", "torch.compile", none),
+        ("b", "eager", none), ("b", "exact:0.1", none), ("b", "compiled:0.5", none), ("b", "torch.compile", none),
+    ]  # fmt: skip
+    assert "a         eager" in capsys.readouterr().out
+
+
+def test_the_state_of_a_gpu_is_that_while_it_works():
+    readings = iter([(1980, 40, 120_000), (1500, 50, 700_000), (1600, 60, 690_000)] + [(1600, 60, 695_000)] * 1000)
+    now = []
+
+    def clock(handle, kind):
+        now[:] = next(readings)
+        return now[0]
+
+    nvml = SimpleNamespace(
+        NVML_CLOCK_SM=1, NVML_TEMPERATURE_GPU=0, nvmlDeviceGetClockInfo=clock,
+        nvmlDeviceGetTemperature=lambda handle, kind: now[1], nvmlDeviceGetPowerUsage=lambda handle: now[2],
+    )  # fmt: skip
+    with GpuState((nvml, None), period=0.001) as state:
+        while state.told.get("busy_readings", 0) < 2:
+            time.sleep(0.001)
+    assert 1500 < state.told["clock_mhz"] < 1601
+    assert 50 < state.told["celsius"] < 61
+    assert summary([]) == {}
+    with GpuState(None) as state:
+        pass
+    assert state.told == {}

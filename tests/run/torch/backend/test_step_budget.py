@@ -35,7 +35,7 @@ class Graph:
     def __init__(self, budget, *choices):
         self.frontier = GraphFrontier(
             key="", names=[], choices=[SavedChoice((), peak, seconds, peak) for peak, seconds in choices],
-            eager=choices[0][0], inputs=0, padded=False, work=10.0,
+            eager=choices[0][0], inputs=0, padded=False,
         )  # fmt: skip
         budget.start(self.frontier)
         self.budget, self.again, self.settled = budget, 0, []
@@ -194,7 +194,7 @@ def test_room_is_used_once_it_is_known():
 
 def test_room_that_gains_little_is_left():
     budget = step_budget(1_500_000)
-    graph = Graph(budget, (1_000_000, 0.0), (400_000, 0.1))
+    graph = Graph(budget, (1_000_000, 10.0), (400_000, 10.05))
     graph.frontier.place = 1
     for _ in range(4):
         graph(given()).sum().backward()

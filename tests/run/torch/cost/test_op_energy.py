@@ -57,7 +57,7 @@ def test_without_time_for_the_counter_everything_is_modelled(quick):
 
 
 def test_what_does_not_fit_into_memory_together_is_modelled(quick, monkeypatch):
-    def full(self, runs, copies=False):
+    def full(self, runs, copies=False, longer=1.0):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(op_energy.OpMeter, "measure", full)
@@ -71,13 +71,13 @@ def test_what_does_not_fit_into_memory_together_is_modelled(quick, monkeypatch):
 
 
 def test_ops_that_cannot_run_together_are_halved_until_they_can(quick, monkeypatch):
-    windows = []
+    windows, mixtures = [], []
 
-    def noted(self, runs, copies=False):
+    def noted(self, runs, copies=False, longer=1.0):
         names = [run.group.name for run in runs]
         if len(runs) > 1 and "cos" in names:
             raise NotRecorded
-        windows.append(names)
+        (windows if longer == 1 else mixtures).append(names)
         return PowerReading(70.0, 1e-3, 0.01, 3)
 
     monkeypatch.setattr(op_energy.OpMeter, "measure", noted)
@@ -87,12 +87,15 @@ def test_ops_that_cannot_run_together_are_halved_until_they_can(quick, monkeypat
     assert ["cos"] in windows
     assert 1 < len(windows) < 5
     assert costs.energy.modelled_joules == 0
+    assert sorted(map(sorted, mixtures)) == [["exp", "sqrt"], ["sin", "tan"]]  # every other one, twice
 
 
 def test_ops_run_together_in_parts_that_fit(quick, monkeypatch):
     windows = []
 
-    def noted(self, runs, copies=False):
+    def noted(self, runs, copies=False, longer=1.0):
+        if longer > 1:  # a mixture takes what the two windows take
+            return PowerReading(70.0, 2e-3, 0.01, 3)
         windows.append([(run.group.name, run.count) for run in runs])
         return PowerReading(70.0, 1e-3, 0.01, 3)
 
@@ -106,6 +109,93 @@ def test_ops_run_together_in_parts_that_fit(quick, monkeypatch):
     monkeypatch.setattr(op_prices, "_TOGETHER", {"cpu": 100_000})
     pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=0.0)
     assert len(windows) == 3  # exp and sin no longer fit into one
+
+
+class LimitedDevice:
+    """A GPU with a power limit: products would draw 1200 W for 1 ms, the others draw 200 W for 1 ms; 700 W are allowed.
+
+    What draws more runs slower, and takes fewer joules for it: at a clock c a product takes 1 / c ms and c ** 2 of its joules.
+    """
+
+    def __init__(self):
+        self.mixtures = []
+
+    def measure(self, runs, copies=False, longer=1.0):
+        def seconds(clock):
+            return sum(run.count * (1e-3 / clock if run.group.name == "mm" else 1e-3) for run in runs)
+
+        def joules(clock):
+            return sum(run.count * (1.2 * clock**2 if run.group.name == "mm" else 0.2) for run in runs)
+
+        clock = max(c / 1000 for c in range(100, 1001) if joules(c / 1000) <= 700 * seconds(c / 1000))
+        if longer > 1:
+            self.mixtures.append({run.group.name: run.count for run in runs})
+        once = runs[0].count if len(runs) == 1 and copies else 1
+        return PowerReading(joules(clock) / seconds(clock), seconds(clock) / once, 0.01, 3)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_prices_are_those_of_a_mixture_in_which_ops_share_the_power_limit(quick, monkeypatch, seconds):
+    device = LimitedDevice()
+    monkeypatch.setattr(op_energy.OpMeter, "measure", lambda self, *words, **more: device.measure(*words, **more))
+    captured = pt.capture(lambda x, y: (x @ y @ y @ y).exp().exp().sin(), *torch.ones(2, 200, 200))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=seconds)
+    assert device.mixtures == [{"mm": 3, "exp": 2, "sin": 1}]
+    # 3 x 1.2 J and 3 x 0.2 J in 6 ms is just what is allowed: nothing is slowed down, as it is apart.
+    assert sum(cost.joules for cost in costs[-1]) == pytest.approx(3 * 1.2 + 3 * 0.2)
+    assert sum(cost.seconds for cost in costs[-1]) == pytest.approx(6e-3)
+    told = costs.energy
+    clock = 0.835  # of a product alone: 1200 W x 0.835 ** 3 is 700 W
+    assert told.mixed_joules == pytest.approx(4.2 / (3 * 1.2 * clock**2 + 3 * 0.2))
+    assert told.mixed_seconds == pytest.approx(6 / (3 / clock + 3))
+    assert told.alone_joules + told.together_joules == pytest.approx(4.2)
+    # A kernel that is measured later, as launches of several ops are, costs what it would in that mixture.
+    later = pt.capture(lambda x: x.tan(), torch.ones(200, 200)).phases[-1]
+    costs.measure(later, later.groups)
+    cost = costs.price(later, later.groups[0])
+    assert cost.joules == pytest.approx(0.2 * told.mixed_joules)
+    assert cost.seconds == pytest.approx(1e-3 * told.mixed_seconds)
+    assert device.mixtures == [{"mm": 3, "exp": 2, "sin": 1}]
+
+
+def test_kinds_of_ops_measured_before_are_not_measured_again(quick, monkeypatch):
+    windows = []
+
+    def noted(self, runs, copies=False, longer=1.0):
+        windows.append(({run.group.name for run in runs}, longer))
+        return PowerReading(100.0, 1e-3 * sum(run.count for run in runs), 0.01, 3)
+
+    monkeypatch.setattr(op_energy.OpMeter, "measure", noted)
+    captured = pt.capture(lambda x, y: (x @ y).exp().sin() @ y, *torch.ones(2, 50, 50))
+    meter = EnergyMeter([WallCounter()])
+    first = pt.profile(captured, energy="measured", meter=meter, seconds=0.0)
+    assert [names for names, _ in windows] == [{"mm"}, {"exp", "sin"}, {"mm", "exp", "sin"}]
+    windows.clear()
+    fused = pt.fuse(captured)
+    second = pt.profile(fused, energy="measured", meter=meter, seconds=0.0, known=first)
+    kernel = fused.phases[-1].groups[1].name
+    assert [names for names, _ in windows] == [
+        {kernel},
+        {"mm", kernel},
+    ]  # a fused op is another kind, and so is its mixture
+    assert [cost.joules for cost in second[-1]] == pytest.approx([0.1, 0.1, 0.1])
+    # Compiled, an operator by itself is another kind of op as well: it may run as a kernel.
+    windows.clear()
+    single = pt.capture(lambda x, y: (x @ y).exp() @ y, *torch.ones(2, 50, 50))
+    before = pt.profile(single, energy="measured", meter=meter, seconds=0.0)
+    windows.clear()
+    pt.profile(pt.fuse(single), energy="measured", meter=meter, seconds=0.0, known=before)
+    assert windows[0] == ({"exp"}, 1.0)
+
+
+def test_a_mixture_that_does_not_fit_into_memory_runs_in_parts(quick, monkeypatch):
+    device = LimitedDevice()
+    monkeypatch.setattr(op_energy.OpMeter, "measure", lambda self, *words, **more: device.measure(*words, **more))
+    monkeypatch.setattr(op_prices, "_room", lambda place: 170_000)  # two kinds
+    captured = pt.capture(lambda x: x.exp().sin().cos().tan(), torch.ones(100, 100))
+    costs = pt.profile(captured, energy="measured", meter=EnergyMeter([WallCounter()]), seconds=0.0)
+    assert sorted(map(len, device.mixtures)) == [2, 2]
+    assert (costs.energy.mixed_joules, costs.energy.mixed_seconds) == pytest.approx((1, 1))
 
 
 def test_no_counter_no_joules_and_planning_for_energy_says_that_they_are_described(monkeypatch):

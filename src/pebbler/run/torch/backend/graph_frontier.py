@@ -25,7 +25,6 @@ class GraphFrontier:
     eager: int  # the peak where nothing is fused and all is saved
     inputs: int  # what the graph is given
     padded: bool  # whether operands of products are copied to round sizes
-    work: float  # what forward costs, in seconds or joules
     place: int = 0
     fastest: int = 0  # the first place that is not known to be over the budget
     largest: int = 0  # what the graph was given in the largest step that was measured
@@ -43,7 +42,6 @@ class GraphFrontier:
             inputs=memory.resident,
             # Inductor's pass that pads the operands of products names its copies so.
             padded=any(name.startswith("constant_pad_nd_default") for name in names),
-            work=sum(t for t, runs in zip(step.cost, step.required, strict=True) if runs),
         )
 
     @property

@@ -10,15 +10,23 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch import partitioners
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
-from pebbler.run.torch.backend.kernels.saved_memory import GIVEN, INLINED, STORED, VIEW
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, STORED, VIEW
+from pebbler.run.torch.backend.node_costs import (
+    all_bytes,
+    call_cost,
+    ends_kernel,
+    fused_cost,
+    is_symbol,
+    reach_bytes,
+    unit_costs,
+)
 from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
-from pebbler.run.torch.cost.costs import Device, operator_flops
+from pebbler.run.torch.cost.costs import Device
 
-__all__ = ["JointStep", "hinted", "runs_alike"]
+__all__ = ["JointStep", "runs_alike"]
 
-_UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _SLOW = 1000
 _SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu", "gelu", "erf"}
 
@@ -38,7 +46,12 @@ class JointStep:
     view: list[bool]  # no memory of its own
     kind: list[int]  # how Inductor computes it (`node_kinds`)
     operations: list[int]  # in its expression, where it is computed inside other kernels
+    extent: list[int]  # bytes that whoever reads it reads, of views too
+    reach: list[int]  # bytes that it reads of each operand, at most
+    apart: list[bool]  # whether what reads it must be another kernel
     cost: list[float]  # of running it again, in seconds or joules; next to nothing where it is fused into what reads it
+    byte_cost: float  # of reading or writing a byte
+    launch_cost: float  # of a kernel
     given: list[bool]
     required: list[bool]  # forward's outputs need it
     tangent: list[bool]
@@ -65,26 +78,32 @@ class JointStep:
         closure = getattr(info, "tangents_closure", info.required_bw_nodes)
         kind = [node_kind(node) for node in nodes]
         view = [k == VIEW for k in kind]
-        fusible = [k in (INLINED, STORED) for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
-        required = [info.is_required_fw(node) for node in nodes]
+        byte_cost, launch_cost = unit_costs(device, objective)
         return cls(
             nodes=nodes,
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
             users=users,
             size=[0 if v else _bytes(node) for node, v in zip(nodes, view, strict=True)],
-            tensor=[isinstance(node.meta.get("val"), torch.Tensor) or _is_symbol(node) for node in nodes],
+            extent=[_bytes(node) for node in nodes],
+            reach=[reach_bytes(node) for node in nodes],
+            apart=[k == CALL or (k == STORED and ends_kernel(n)) for n, k in zip(nodes, kind, strict=True)],
+            tensor=[isinstance(node.meta.get("val"), torch.Tensor) or is_symbol(node) for node in nodes],
             view=view,
             kind=kind,
             operations=[0 if k in (GIVEN, VIEW) else _operations(n, device) for n, k in zip(nodes, kind, strict=True)],
             cost=[
-                _cost(
-                    node, device, objective, fusible[i], any(not fusible[user] and not view[user] for user in users[i])
-                )
+                call_cost(node, device, objective)
+                if kind[i] == CALL
+                else 0.0
+                if view[i]
+                else fused_cost(node, byte_cost, any(kind[user] == CALL for user in users[i]))
                 for i, node in enumerate(nodes)
             ],
+            byte_cost=byte_cost,
+            launch_cost=launch_cost,
             given=[node.op in ("placeholder", "get_attr") for node in nodes],
-            required=required,
+            required=[info.is_required_fw(node) for node in nodes],
             tangent=[node in closure for node in nodes],
             # What was read from an input before forward changed it cannot be read again.
             fixed=[
@@ -119,15 +138,11 @@ def _operations(node: fx.Node, device: Device) -> int:
     return _SLOW if device.name == "cpu" and name in _SLOW_ON_CPU else 1
 
 
-def _is_symbol(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
-
-
 def _is_fixed(node: fx.Node, kinds: Any) -> bool:
     """Return whether a node of forward must never run again."""
     if node.op != "call_function":
         return bool(node.op != "get_attr")  # constants are in both graphs
-    if node.target is operator.getitem or _is_symbol(node):
+    if node.target is operator.getitem or is_symbol(node):
         return False
     if partitioners.must_recompute(node):
         return False  # torch makes its random numbers repeat
@@ -164,60 +179,7 @@ def _draws_nothing(node: fx.Node) -> bool:
     return False
 
 
-def hinted(value: Any) -> Any:
-    """Return a number without symbols, asking no question that would become a guard; tensors become tensors of that size.
-
-    >>> hinted(3), hinted(torch.ones(2, 3)).device.type
-    (3, 'meta')
-    """
-    if isinstance(value, torch.Tensor):
-        shape = [hinted(n) for n in value.shape]
-        return torch.empty(shape, dtype=value.dtype, device="meta")
-    if isinstance(value, torch.SymInt):
-        hint = value.node.hint if value.node.has_hint() else None
-        return _UNKNOWN_SIZE if hint is None else int(hint)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        return 1
-    return value
-
-
 def _bytes(node: fx.Node) -> int:
+    """Return the bytes of a tensor; tuples have none, their elements do."""
     value = node.meta.get("val")
-    return _tensor_bytes(value) if isinstance(value, torch.Tensor) else 0
-
-
-def _tensor_bytes(value: torch.Tensor) -> int:
-    count = 1
-    for n in value.shape:
-        count *= hinted(n)
-    return count * int(value.dtype.itemsize)
-
-
-def _cost(node: fx.Node, device: Device, objective: str, fusible: bool, stored: bool) -> float:
-    """Return what running a node again costs, by a roofline of bytes and flops; a fused node pays what it reads anew and stores."""
-    if node.op != "call_function" or node.target is operator.getitem or _is_symbol(node):
-        return 0.0
-    results = _all_bytes([node.meta.get("val")])
-    read = _all_bytes([source.meta.get("val") for source in node.all_input_nodes])
-    if fusible:
-        # A reduction reads everything again; a pointwise value is made while its reader runs, and stored if that is not fused.
-        moved = read if results * 4 < read else results if stored else results / 20
-        seconds, joules = moved / device.bandwidth, moved * device.joules_per_byte
-    else:
-        args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
-        flops = operator_flops(node.target, args, kwargs, out)
-        dtypes = [
-            source.meta["val"].dtype for source in node.all_input_nodes if hasattr(source.meta.get("val"), "dtype")
-        ]
-        rate, price = device.rate(str(dtypes[0]).removeprefix("torch.") if dtypes else "")
-        seconds = max(device.launch, (read + results) / device.bandwidth, flops / rate)
-        joules = (read + results) * device.joules_per_byte + device.joules_per_launch + flops * price
-    return seconds if objective == "time" else joules + seconds * device.static_watts
-
-
-def _operand(leaf: Any) -> Any:
-    return hinted(leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf)
-
-
-def _all_bytes(values: Sequence[Any]) -> int:
-    return sum(_tensor_bytes(value) for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor))
+    return all_bytes([value]) if isinstance(value, torch.Tensor) else 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from pebbler.run.torch.backend.kernels.saved_memory import CALL, GIVEN, INLINED, STORED, VIEW
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, STORED, VIEW
 
 __all__ = ["maker", "node_kind", "seeded_operators"]
 

@@ -24,7 +24,7 @@ from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 2"
+_FORMAT = "pebbler compiled graph 3"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):

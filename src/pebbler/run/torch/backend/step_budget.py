@@ -7,6 +7,7 @@ measured peak; so the difference between it and the budget is what the simulated
 
 from __future__ import annotations
 
+import logging
 import warnings
 import weakref
 from collections import Counter
@@ -27,6 +28,7 @@ from pebbler.run.torch.run.verification import OverBudget
 
 __all__ = ["StepBudget", "shared_budget"]
 
+_LOG = logging.getLogger(__name__)
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
 _MARGIN = 0.002  # of the budget, by which a step that was over aims below it
@@ -204,6 +206,7 @@ class StepBudget:
             return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
         self._kept = budget if self.peak <= budget else None
+        _LOG.info("a step held %s, the budget is %s: %s", shown_bytes(self.peak), shown_bytes(budget), _told(running))
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:
@@ -234,8 +237,9 @@ class StepBudget:
         if self._loosened >= _LOOSENED or room <= 0:
             return
         before = [(frontier, frontier.place) for frontier in frontiers]
+        cost = sum(frontier.choice.cost for frontier in frontiers)
         gain = sum(_take(frontier, room // len(frontiers)) for frontier in frontiers)
-        if gain < _WORTH * 3 * sum(frontier.work for frontier in frontiers):  # a step is about three times a forward
+        if gain <= 0 or gain < _WORTH * cost:
             for frontier, place in before:
                 frontier.place = place
             return
@@ -270,6 +274,15 @@ class StepBudget:
         if self.device.startswith("cuda"):
             return max(0, int(torch.cuda.memory_allocated(self.device)) - frontier.inputs)
         return sum(other.choice.bytes for other in self._frontiers())
+
+
+def _told(running: Iterable[_PlannedCall]) -> str:
+    """Return the choices of graphs, for the log."""
+    frontiers = [graph.frontier for graph in running if graph.frontier]
+    return "; ".join(
+        f"choice {f.place} of {len(f.choices)}, {shown_bytes(f.choice.peak)} simulated for its graph alone"
+        for f in frontiers
+    )
 
 
 def _compiled_node(node: Any) -> Any:

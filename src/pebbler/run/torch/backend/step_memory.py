@@ -1,4 +1,4 @@
-"""The peak of a step and the cost of what it computes again, simulated for a choice of saved values."""
+"""The peak and the cost of a step, simulated for a choice of saved values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.kernels.saved_memory import VIEW, StepArrays, simulate_saved
+from pebbler.run.torch.backend.kernels.saved_memory import simulate_saved
+from pebbler.run.torch.backend.kernels.step_arrays import VIEW, StepArrays
 
 __all__ = ["SavedChoice", "StepMemory", "eager_peak"]
 
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """Values that forward saves, by number, with their bytes, the cost of what backward computes again, and the peak.
+    """Values that forward saves, by number, with their bytes, what forward and backward cost, and the peak.
 
     It is not legal where backward would have to run what must not run again.
     """
@@ -43,8 +44,10 @@ class StepMemory:
         self.arrays = StepArrays(
             first_input, inputs, first_user, users,
             np.array(step.kind, np.int16), np.array(_storages(step), np.int64), np.array(step.size, np.int64),
-            np.array(step.cost, np.float64), np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
-            np.array(step.operations, np.int64), forward_end, backward_end,
+            np.array(step.extent, np.int64), np.array(step.reach, np.int64),
+            np.array(step.cost, np.float64), np.array(step.apart, np.bool_),
+            np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
+            np.array(step.operations, np.int64), forward_end, backward_end, step.byte_cost, step.launch_cost,
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self._known: dict[bytes, SavedChoice] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -19,6 +19,9 @@ from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.cost.op_energy import MeasuredEnergy
+
+if TYPE_CHECKING:
+    from pebbler.run.torch.cost.op_prices import OpPrices
 
 __all__ = [
     "DEVICES",
@@ -152,6 +155,7 @@ class Costs(list[list[Cost]]):
         super().__init__(rows)
         self.link, self.price, self.foreign = link, price, foreign
         self.energy, self.measure = energy, measure
+        self.measured_ops: OpPrices | None = None  # what profiling knows of kinds of ops
         self.static_watts = 0.0 if energy is None else energy.static_watts
 
 

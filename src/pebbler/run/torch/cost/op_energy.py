@@ -45,7 +45,9 @@ def meter_of(device: str) -> EnergyMeter:
 class MeasuredEnergy:
     """How the joules of a step's ops came about: by the counter, for one kind of op or for several together, or by a model.
 
-    `static_watts` is what the device draws while it is awake and does nothing: what a gap between ops costs.
+    Then all kinds ran in one mixture: `mixed_joules` and `mixed_seconds` say what it took, as multiples of what its ops took
+    apart, and every op's price is that multiple of its own. `static_watts` is what the device draws while it is awake and does
+    nothing: what a gap between ops costs.
     """
 
     alone_joules: float  # of kinds of ops measured one at a time
@@ -54,6 +56,8 @@ class MeasuredEnergy:
     kinds: int  # of ops that were measured alone
     all_kinds: int
     static_watts: float
+    mixed_joules: float = 1.0
+    mixed_seconds: float = 1.0
 
     @property
     def measured_share(self) -> float:
@@ -82,17 +86,19 @@ class OpMeter:
             CallWork(functools.partial(self.meter.sleep, 0.001)), self.meter, seconds=self.seconds
         ).watts
 
-    def measure(self, runs: Sequence[OpRun], *, copies: bool = False) -> PowerReading:
+    def measure(self, runs: Sequence[OpRun], *, copies: bool = False, longer: float = 1.0) -> PowerReading:
         """Return power and time of some runs together, one of each as often as it says; of one alone if there is only one.
 
-        With `copies` there are so many copies of the operands that caches do not hold them all. Raises `NotRecorded` if they cannot
-        run together.
+        With `copies` there are so many copies of the operands that caches do not hold them all. The window, and the run before it
+        in which clocks and temperature settle, are `longer` times as long as usual. Raises `NotRecorded` if the runs cannot go
+        together.
         """
+        window = longer * self.seconds
         with torch.no_grad():
             work, calls = self._work(runs, copies)
             if isinstance(work, CudaWork) and work.graph is None and len(runs) > 1:
                 raise NotRecorded
-            reading = measure_power(work, self.meter, seconds=self.seconds, most_seconds=2 * self.seconds)
+            reading = measure_power(work, self.meter, seconds=window, most_seconds=2 * window, settle=window / 3)
         del work
         if self.device.startswith("cuda"):
             torch.cuda.empty_cache()  # recorded work keeps memory of its own

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
 
+from pebbler.joules.power import PowerReading
 from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef
 from pebbler.run.torch.capture.operators import CTC
@@ -24,6 +26,9 @@ __all__ = ["OpPrices"]
 
 _SMALL_REST = 0.02  # of the time of a step: kinds of ops that take less together are measured together
 _TOGETHER = {"cuda": 8 * 2**30, "cpu": 2**28}  # bytes of operands that may be there at once
+_MIXED = 5.0  # times as long as the window of one kind: that of all kinds in a mixture
+_FUSED = "fused"  # begins the text of groups that may run as a compiled kernel
+_HALVINGS = 4  # of a mixture that cannot run as a whole; what cannot run then stays out of it
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,14 @@ class _Kind:
     key: str
     group: CallGroup
     count: int
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """What ops take in a mixture with others, as multiples of what they take apart."""
+
+    seconds: float
+    joules: float
 
 
 class OpPrices:
@@ -52,11 +65,23 @@ class OpPrices:
     ) -> None:
         self._kernels, self._place, self._repeats, self._power = kernels, place, repeats, power
         self._described, self._op_meter = described, op_meter
-        self._seen: dict[str, Cost] = {}
+        self._seen: dict[str, Cost] = {}  # apart from each other
         self._counted: dict[str, str] = {}  # how a kind's joules were measured: alone or together
+        self._mixed = _Mixed(1.0, 1.0)
+
+    def take(self, known: OpPrices) -> None:
+        """Know what was measured on the same device before: of kinds of ops that run as they did there."""
+        alike = {key: cost for key, cost in known._seen.items() if not key.startswith(_FUSED)}
+        self._seen |= alike
+        self._counted |= {key: how for key, how in known._counted.items() if key in alike}
 
     def price(self, phase: Phase, group: CallGroup) -> Cost:
-        """Return what a group costs, its joules by the counter if they were measured before."""
+        """Return what a group costs in a step, its joules by the counter if they were measured before."""
+        cost = self._apart(phase, group)
+        return replace(cost, seconds=self._mixed.seconds * cost.seconds, joules=self._mixed.joules * cost.joules)
+
+    def _apart(self, phase: Phase, group: CallGroup) -> Cost:
+        """Return what a group costs by itself."""
         key = _likeness(phase.record, group)
         if key not in self._seen:
             with own_random_numbers(self._place):
@@ -102,6 +127,36 @@ class OpPrices:
             ):
                 self._measure_together(phase, part)
 
+    def mix(self, phase: Phase, groups: Iterable[CallGroup]) -> None:
+        """Run all kinds that were measured in one window, as often as they come, and scale all prices to what that takes.
+
+        Apart, an op that draws more than a GPU's power limit is slowed down until it does not; in a step, ops that draw less make
+        room for it, so it runs at a higher clock, sooner and for more joules. And a step that never pauses is warmer than
+        windows with pauses between them. Both are in a mixture as they are in a step.
+        """
+        kinds = [kind for kind in self._kinds(phase, groups) if kind.key in self._counted]
+        found = self._mixture(phase, kinds)
+        if not found:
+            return
+        apart = [(kind.count, self._seen[kind.key]) for mixed, _ in found for kind in mixed]
+        seconds = sum(reading.seconds for _, reading in found) / sum(count * cost.seconds for count, cost in apart)
+        joules = sum(reading.joules for _, reading in found) / sum(count * cost.joules for count, cost in apart)
+        self._mixed = _Mixed(seconds, joules)
+
+    def _mixture(
+        self, phase: Phase, kinds: Sequence[_Kind], halvings: int = _HALVINGS
+    ) -> list[tuple[Sequence[_Kind], PowerReading]]:
+        """Return windows of many kinds each: one of all if they fit into memory and can be recorded, else of every other one."""
+        assert self._op_meter is not None
+        if len(kinds) < 2:
+            return []  # alone, which has been measured
+        if sum(_bytes(phase, kind) for kind in kinds) <= _room(self._place):
+            with suppress(torch.OutOfMemoryError, NotRecorded):
+                return [(kinds, self._op_meter.measure([self._run(phase, kind) for kind in kinds], longer=_MIXED))]
+        if not halvings:
+            return []
+        return [window for part in (kinds[::2], kinds[1::2]) for window in self._mixture(phase, part, halvings - 1)]
+
     def _measure_together(self, phase: Phase, kinds: Sequence[_Kind]) -> None:
         """Measure kinds of ops in one window; if they do not fit into memory together, they stay modelled."""
         assert self._op_meter is not None
@@ -135,7 +190,7 @@ class OpPrices:
     def _kinds(self, phase: Phase, groups: Iterable[CallGroup]) -> list[_Kind]:
         alike: dict[str, list[CallGroup]] = {}
         for group in groups:
-            self.price(phase, group)
+            self._apart(phase, group)
             alike.setdefault(_likeness(phase.record, group), []).append(group)
         return [_Kind(key, found[0], len(found)) for key, found in alike.items()]
 
@@ -145,11 +200,12 @@ class OpPrices:
         joules = {"alone": 0.0, "together": 0.0, "modelled": 0.0}
         kinds = self._kinds(phase, phase.groups)
         for kind in kinds:
-            joules[self._counted.get(kind.key, "modelled")] += kind.count * self._seen[kind.key].joules
+            joules[self._counted.get(kind.key, "modelled")] += kind.count * self.price(phase, kind.group).joules
         alone = sum(self._counted.get(kind.key) == "alone" for kind in kinds)
         return MeasuredEnergy(
-            joules["alone"], joules["together"], joules["modelled"], alone, len(kinds), self._op_meter.static_watts
-        )
+            joules["alone"], joules["together"], joules["modelled"], alone, len(kinds), self._op_meter.static_watts,
+            self._mixed.joules, self._mixed.seconds,
+        )  # fmt: skip
 
 
 def _parts(phase: Phase, kinds: Sequence[_Kind], place: str) -> list[list[_Kind]]:
@@ -158,7 +214,7 @@ def _parts(phase: Phase, kinds: Sequence[_Kind], place: str) -> list[list[_Kind]
     parts: list[list[_Kind]] = []
     room = 0
     for kind in kinds:
-        size = sum(phase.record.storages[s].bytes for s in kind.group.touches)
+        size = _bytes(phase, kind)
         if not parts or size > room:
             parts.append([])
             room = most
@@ -167,10 +223,19 @@ def _parts(phase: Phase, kinds: Sequence[_Kind], place: str) -> list[list[_Kind]
     return parts
 
 
+def _bytes(phase: Phase, kind: _Kind) -> int:
+    return sum(phase.record.storages[s].bytes for s in kind.group.touches)
+
+
+def _room(place: str) -> int:
+    """Return how many bytes the operands of a mixture may take: half of what a GPU has left."""
+    return torch.cuda.mem_get_info(place)[0] // 2 if place.startswith("cuda") else _TOGETHER["cpu"]
+
+
 def _likeness(record: Record, group: CallGroup) -> str:
     """Return a text that groups with the same cost share: storages are numbered as they come."""
     order: dict[int, int] = {}
-    parts = []
+    parts = [_FUSED] if group.fused else []
     for call in group.calls:
         parts.append(call.name)
         for leaf in call.leaves:

@@ -36,6 +36,7 @@ def profile(
     meter: EnergyMeter | None = None,
     device: str | Device | None = None,
     seconds: float = 60.0,
+    known: Costs | None = None,
 ) -> Costs:
     """Return every op's cost measured on the device the step runs on, with sample operands of the same shapes.
 
@@ -45,7 +46,9 @@ def profile(
     Joules are `power` watts times seconds, or what a device says of bytes and flops: `device`, by default the described one
     nearest to this one. With `energy="measured"` they are the energy counter's (`meter`, or that of the device): each kind of op is
     kept running, those that take most of the step first, for about `seconds` altogether; those that are left run together, and
-    share their power. `Costs.energy` says which share is which. Raises `NoCounter` where there is no counter.
+    share their power. Then all run in one mixture, as often as they come in a step, and prices are scaled to what that takes.
+    `Costs.energy` says which share is which. Kinds of ops that are in `known`, profiled in this process on the same device (of the
+    step before it was fused, say), are not measured again. Raises `NoCounter` where there is no counter.
 
     >>> from pebbler.run.torch.capture.captured import capture
     >>> (cost,), = profile(capture(lambda x: x.sort().values, torch.ones(1000)))
@@ -58,15 +61,20 @@ def profile(
     described = nearest_device(place) if device is None else find_device(device)
     op_meter = None if energy == "described" else OpMeter(meter_of(place) if meter is None else meter, place)
     prices = OpPrices(kernels_of(captured), place, repeats, power, described, op_meter)
+    if known is not None and known.measured_ops is not None:
+        prices.take(known.measured_ops)
     rows = [[prices.price(phase, group) for group in phase.groups] for phase in captured.phases]
     measured = None
     if op_meter is not None:
         prices.measure(captured.phases[-1], captured.phases[-1].groups, seconds)
+        prices.mix(captured.phases[-1], captured.phases[-1].groups)
         measured = prices.told(captured.phases[-1])
         rows = [[prices.price(phase, group) for group in phase.groups] for phase in captured.phases]
     foreign = foreign_bytes(captured.state.lasting_tensors(), place)
     link = replace(measure_link(place), joules_per_byte=described.joules_per_link_byte)
-    return Costs(rows, link, prices.price, foreign, measured, prices.measure if op_meter is not None else None)
+    costs = Costs(rows, link, prices.price, foreign, measured, prices.measure if op_meter is not None else None)
+    costs.measured_ops = prices
+    return costs
 
 
 def profile_for(captured: Captured, objective: str) -> Costs:

@@ -1,48 +1,24 @@
 """Peak and cost of a step for a choice of saved values, on flat arrays; which values are never written, as Inductor decides it.
 
 Inductor computes a value inside every kernel that reads it, unless a call reads it, it is a result, or it is read more than once
-and is itself made from many values; what it then writes is still left out where all readers join the same kernel.
+and is itself made from many values; what it then writes is still left out where all readers join the same kernel. `step_traffic`
+says what all of that costs.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from pebbler.arrays import Array, Bools, Ints, Shorts
+from pebbler.arrays import Bools, Ints
 from pebbler.compiled import kernel
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays
+from pebbler.run.torch.backend.kernels.step_traffic import step_traffic
 
-__all__ = ["CALL", "GIVEN", "INLINED", "STORED", "VIEW", "StepArrays", "simulate_saved"]
-
-# How Inductor computes a node.
-GIVEN = 0  # an input or a constant
-VIEW = 1  # no memory of its own
-INLINED = 2  # computed inside the kernels that read it, unless they are too many or it is large
-STORED = 3  # a reduction or a scatter: what it reads may be computed inside it, its own result is written
-CALL = 4  # a kernel of a library or a template: its operands and its results are in memory
+__all__ = ["simulate_saved"]
 
 _READS = 4  # values that a value read more than once may be made from without being written
 _MOST_READS = 8  # the same where it is read once
 _OPERATIONS = 30  # operations in one expression
-
-
-class StepArrays(NamedTuple):
-    """A joint graph: what nodes read and who reads them (`first` into flat lists), memory, costs, and what may run when."""
-
-    first_input: Ints
-    inputs: Ints
-    first_user: Ints
-    users: Ints
-    kind: Shorts
-    storage: Ints  # the node whose memory holds it
-    size: Ints
-    cost: Array  # of running it again
-    tangent: Bools
-    fixed: Bools
-    operations: Ints  # in its expression
-    forward_end: Bools
-    backward_end: Bools
 
 
 @kernel
@@ -89,8 +65,11 @@ def _forward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
 
 
 @kernel
-def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing: bool) -> Bools:
-    """Return which nodes are in memory of their own when they run in this order; what the graph was given is."""
+def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing: bool) -> tuple[Bools, Ints, Ints]:
+    """Return which nodes are in memory of their own when they run in this order, and what their expressions read.
+
+    Of what is read the first rows are told: for every node how many, and the nodes.
+    """
     nodes = len(step.kind)
     written = np.zeros(nodes, np.bool_)
     reads = np.empty((nodes, _MOST_READS + 1), np.int64)
@@ -109,10 +88,10 @@ def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing:
             inlined = place[source] >= 0 and not written[source]
             weight[node] += weight[source] if inlined else 1
             for r in range(count[source] if inlined else 1):
-                value = reads[source, r] if inlined else step.storage[source]
+                value = reads[source, r] if inlined else source
                 known = count[node] > _MOST_READS
                 for other in range(count[node]):
-                    known |= reads[node, other] == value
+                    known |= step.storage[reads[node, other]] == step.storage[value]
                 if not known:
                     reads[node, count[node]] = value
                     count[node] += 1
@@ -127,7 +106,7 @@ def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing:
             kind != INLINED or not fusing or called or results[node] or users == 0
             or (users > 1 and large) or count[node] > _MOST_READS
         )  # fmt: skip
-    return written
+    return written, count, reads
 
 
 @kernel
@@ -156,8 +135,10 @@ def _levels(step: StepArrays, order: Ints, place: Ints) -> Ints:
 
 
 @kernel
-def _peak(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool) -> int:
-    """Return the most bytes held while nodes run in this order, what the graph was given not counted.
+def _peak(
+    step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool
+) -> tuple[int, float]:
+    """Return the most bytes held while nodes run in this order, what the graph was given not counted, and what that costs.
 
     `held` is there at the start; it and what is made goes after its last use, `results` apart. All three are about storages;
     `donated` may be written over.
@@ -166,7 +147,8 @@ def _peak(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: B
     place = np.full(nodes, -1, np.int64)
     for t in range(len(order)):
         place[order[t]] = t
-    written = _written(step, order, place, results, fusing)
+    written, count, reads = _written(step, order, place, results, fusing)
+    stored = written.copy()
     level = _levels(step, order, place)
     last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
     for t in range(len(order) - 1, -1, -1):
@@ -182,8 +164,8 @@ def _peak(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: B
         last[node] = t if until < 0 else until
         if written[node] and together and until >= 0 and step.kind[node] == INLINED:
             written[node] = False
-    most: int = _highest(step, order, place, written, last, results, held, donated, fusing)
-    return most
+    cost: float = step_traffic(step, order, place, stored, written, count, reads)
+    return _highest(step, order, place, written, last, results, held, donated, fusing), cost
 
 
 @kernel
@@ -233,7 +215,7 @@ def _highest(
 
 @kernel
 def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) -> tuple[int, float, bool]:
-    """Return the peak, the cost of what backward computes again, and whether that is allowed; `saved` becomes what is needed."""
+    """Return the peak, what the step costs, and whether backward may run what it would; `saved` becomes what is needed."""
     nodes = len(step.kind)
     order = np.empty(nodes, np.int64)
     backward = order[: _backward_order(step, saved, order)].copy()
@@ -246,12 +228,6 @@ def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) 
     for i in range(nodes):
         saved[i] = needed[i] and (saved[i] or (step.kind[i] == GIVEN and step.fixed[i]))
     forward = order[: _forward_order(step, saved, order)].copy()
-    ran = np.zeros(nodes, np.bool_)
-    ran[forward] = True
-    cost = 0.0
-    for node in backward:
-        if ran[node] and not step.tangent[node]:
-            cost += step.cost[node]
     nothing, kept, held = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     donated, results = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
     for i in range(nodes):
@@ -267,6 +243,6 @@ def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) 
     for i in range(nodes):
         if step.forward_end[i]:  # whoever called may still hold it
             donated[step.storage[i]] = False
-    first = _peak(step, forward, kept, nothing, nothing, fusing)
-    second = _peak(step, backward, results, held, donated, fusing)
-    return resident + max(first, second), cost, legal
+    first, cost = _peak(step, forward, kept, nothing, nothing, fusing)
+    second, more = _peak(step, backward, results, held, donated, fusing)
+    return resident + max(first, second), cost + more, legal

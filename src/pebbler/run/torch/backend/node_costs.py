@@ -1,0 +1,117 @@
+"""Sizes of a joint graph's nodes, and what they cost on a device: bytes that are read and written, flops, launches."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
+
+from pebbler.run.torch.cost.costs import Device, operator_flops
+
+__all__ = ["all_bytes", "call_cost", "ends_kernel", "fused_cost", "hinted", "is_symbol", "reach_bytes", "unit_costs"]
+
+_UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
+_LONG = 16384  # numbers that a reduction reads for one result: more than one kernel's blocks keep
+_ENDLESS = 1 << 60
+_GATHERS = {"embedding", "gather", "index", "_unsafe_index", "index_select"}
+
+
+def hinted(value: Any) -> Any:
+    """Return a number without symbols, asking no question that would become a guard; tensors become tensors of that size.
+
+    >>> hinted(3), hinted(torch.ones(2, 3)).device.type
+    (3, 'meta')
+    """
+    if isinstance(value, torch.Tensor):
+        shape = [hinted(n) for n in value.shape]
+        return torch.empty(shape, dtype=value.dtype, device="meta")
+    if isinstance(value, torch.SymInt):
+        hint = value.node.hint if value.node.has_hint() else None
+        return _UNKNOWN_SIZE if hint is None else int(hint)
+    if isinstance(value, torch.SymFloat | torch.SymBool):
+        return 1
+    return value
+
+
+def is_symbol(node: fx.Node) -> bool:
+    """Return whether a node is a number and no tensor."""
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def all_bytes(values: Sequence[Any]) -> int:
+    """Return the bytes of all tensors among values, tuples of tensors included.
+
+    >>> all_bytes([torch.ones(2, 3), (torch.ones(1), 7)])
+    28
+    """
+    return sum(_tensor_bytes(value) for value in tree_leaves(list(values)) if isinstance(value, torch.Tensor))
+
+
+def _tensor_bytes(value: torch.Tensor) -> int:
+    return _numbers(value) * int(value.dtype.itemsize)
+
+
+def _numbers(value: torch.Tensor) -> int:
+    count = 1
+    for n in value.shape:
+        count *= hinted(n)
+    return count
+
+
+def unit_costs(device: Device, objective: str) -> tuple[float, float]:
+    """Return what a byte costs that is read or written, and a kernel: seconds, or joules."""
+    byte, launch = 1 / device.bandwidth, device.launch
+    if objective == "time":
+        return byte, launch
+    watts = device.static_watts
+    return device.joules_per_byte + byte * watts, device.joules_per_launch + launch * watts
+
+
+def call_cost(node: fx.Node, device: Device, objective: str) -> float:
+    """Return what a node costs that is a call of its own, by a roofline of bytes and flops."""
+    if node.op != "call_function" or node.target is operator.getitem or is_symbol(node):
+        return 0.0
+    moved = all_bytes([node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)])
+    args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
+    flops = operator_flops(node.target, args, kwargs, out)
+    dtypes = [source.meta["val"].dtype for source in node.all_input_nodes if hasattr(source.meta.get("val"), "dtype")]
+    rate, price = device.rate(str(dtypes[0]).removeprefix("torch.") if dtypes else "")
+    seconds = max(device.launch, moved / device.bandwidth, flops / rate)
+    joules = moved * device.joules_per_byte + device.joules_per_launch + flops * price
+    return seconds if objective == "time" else joules + seconds * device.static_watts
+
+
+def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:
+    """Return about what running a fused node again costs: a minimum cut adds up nodes and sees no kernels.
+
+    A reduction reads everything again; a pointwise value is made while its reader runs, and stored if that is not fused.
+    """
+    if node.op != "call_function" or node.target is operator.getitem or is_symbol(node):
+        return 0.0
+    results = all_bytes([node.meta.get("val")])
+    read = all_bytes([source.meta.get("val") for source in node.all_input_nodes])
+    return byte_cost * (read if results * 4 < read else results if stored else results / 20)
+
+
+def ends_kernel(node: fx.Node) -> bool:
+    """Return whether a reduction is over so much that what reads its result must be another kernel."""
+    results = [x for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]
+    sources = [x.meta["val"] for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
+    if not results or not sources:
+        return False
+    return max(map(_numbers, sources)) > _LONG * max(1, max(map(_numbers, results)))
+
+
+def reach_bytes(node: fx.Node) -> int:
+    """Return how many bytes a node reads of each operand at most: one that picks rows reads those alone."""
+    target: Any = node.target
+    name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    return all_bytes([node.meta.get("val")]) if name in _GATHERS else _ENDLESS
+
+
+def _operand(leaf: Any) -> Any:
+    return hinted(leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf)

@@ -1,0 +1,63 @@
+"""What nodes of a joint graph cost: views nothing, kernels what they read and write, gathers what they pick."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pebbler.run.torch.backend.node_costs import unit_costs
+from pebbler.run.torch.backend.step_memory import StepMemory
+from pebbler.run.torch.cost.costs import DEVICES
+
+from .test_saved_frontier import traced
+
+
+def step_of(function, *args):
+    compiled, seen = traced(function)
+    compiled(*args)
+    return seen.step, seen.fastest
+
+
+def named(step, start):
+    return [i for i, node in enumerate(step.nodes) if node.name.startswith(start)]
+
+
+def test_views_cost_nothing_and_lookups_what_they_pick():
+    table = nn.Embedding(5000, 16)
+    step, _ = step_of(lambda ids: table(ids).view(-1, 4).t().tanh().sum(), torch.zeros(8, 2, dtype=torch.int64))
+    assert all(step.cost[i] == 0.0 for i, view in enumerate(step.view) if view)
+    lookup = named(step, "embedding")[0]
+    assert step.reach[lookup] == 8 * 2 * 16 * 4
+
+
+def test_long_reductions_end_a_kernel_and_short_ones_do_not():
+    step, _ = step_of(lambda x, w: (x * w).sum(0).square().sum() + (x * w).sum(1).exp().sum(), *long_and_thin())
+    over_rows, over_columns = named(step, "sum_1")[0], named(step, "sum_3")[0]
+    assert step.apart[over_rows]
+    assert not step.apart[over_columns]
+
+
+def long_and_thin():
+    return torch.randn(40_000, 4), torch.randn(40_000, 4, requires_grad=True)
+
+
+@pytest.mark.parametrize("rows", [1000, 4000])
+def test_a_pointwise_step_costs_the_bytes_that_its_kernels_move(rows):
+    w = torch.randn(rows, 8, requires_grad=True)
+    step, _ = step_of(lambda x: (x * w).exp().sum(), torch.randn(rows, 8))
+    byte, launch = unit_costs(DEVICES["cpu"], "time")
+    # Forward reads x and w, backward reads them again and writes the gradient; two kernels, and a few bytes for the loss.
+    least = (2 + 3) * rows * 8 * 4 * byte + 2 * launch
+    cost = StepMemory(step).simulate([i for i, given in enumerate(step.given) if given]).cost
+    assert least <= cost <= least + 64 * byte
+
+
+def test_saving_costs_its_bytes_where_it_need_not_be_written():
+    w = torch.randn(1000, 8, requires_grad=True)
+    step, _ = step_of(lambda x: (x + w).exp().sum(), torch.randn(1000, 8))
+    memory = StepMemory(step)
+    inputs = [i for i, given in enumerate(step.given) if given]
+    (total,) = named(step, "add")
+    more = memory.simulate([*inputs, total]).cost - memory.simulate(inputs).cost
+    assert more == pytest.approx(0.0, abs=1e-12)  # written once, read once; instead of x and w, which are read no more
