@@ -187,11 +187,11 @@ def _bound_orders(search: Search, plan: Plan) -> None:
 
 def _bound_explicit(search: Search, plan: Plan) -> None:
     """Bound the traffic of an explicit machine."""
-    from pebbler.solver.bounds import CUTS, bounds
+    from pebbler.solver.bounds.many_moments import bounds_in_stages
 
     if plan.machine.management == "explicit" and len(plan.graph.ops) <= _MOST_OPS:
-        for cuts in (0, CUTS):
-            for found in bounds(search.problem, cuts):
+        for stage in bounds_in_stages(search.problem, lambda: search.remaining):
+            for found in stage:
                 search.raise_bound(found.value, found.proof)
             if search.done:
                 return

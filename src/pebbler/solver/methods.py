@@ -157,7 +157,7 @@ def _pass_on(inner: Search, outer: Search) -> None:
 
 def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
-    from pebbler.solver.bounds import CUTS, bounds
+    from pebbler.solver.bounds.many_moments import bounds_in_stages
     from pebbler.solver.exact import fits_exact, solve_exact
     from pebbler.solver.exact.pebble_search import fits_pebbles, offer_beam, solve_pebbles
     from pebbler.solver.greedy_plans import greedy_pays
@@ -174,8 +174,8 @@ def _run_as_it_is(search: Search) -> None:
         search.cut_off = True
         return
     # Compulsory costs first: they are known at once, whatever else the time allows.
-    for cuts in (0, CUTS):
-        for bound in bounds(problem, cuts):
+    for stage in bounds_in_stages(problem, lambda: search.remaining):
+        for bound in stage:
             search.raise_bound(bound.value, bound.proof)
         if search.done:
             return

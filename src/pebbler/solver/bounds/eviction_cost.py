@@ -14,7 +14,15 @@ from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.problem import Problem
 
-__all__ = ["EvictionCost", "EvictionTerm", "cheapest_excess", "eviction_costs", "eviction_terms"]
+__all__ = [
+    "EvictionCost",
+    "EvictionTerm",
+    "cheapest_excess",
+    "copy_in",
+    "copy_out_and_in",
+    "eviction_costs",
+    "eviction_terms",
+]
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
                 if not read[value]:
                     continue
         elif value in looped and prices.fastest:
-            price = min(size, int(flow.value_size[looped[value]])) * _around(prices, 0)
+            price = min(size, int(flow.value_size[looped[value]])) * copy_out_and_in(prices, 0)
         else:
             price = _made(prices, value, level, size, survives)
         if price > 0:
@@ -106,14 +114,14 @@ def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
     return found
 
 
-def _around(prices: ValuePrices, level: int) -> float:
+def copy_out_and_in(prices: ValuePrices, level: int) -> float:
     """Return the least price of a copy out of the fast levels and one back in."""
     slow = range(level + 1, len(prices.read))
     back = min(prices.write[at] + prices.read[at] for at in slow)
     return min(prices.read[: level + 1]) + back + min(prices.write[: level + 1])
 
 
-def _into(prices: ValuePrices, level: int) -> float:
+def copy_in(prices: ValuePrices, level: int) -> float:
     """Return the least price of a copy into the fast levels."""
     return min(prices.read[level + 1 :]) + min(prices.write[: level + 1])
 
@@ -121,7 +129,7 @@ def _into(prices: ValuePrices, level: int) -> float:
 def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
     start, count = prices.start[value] or [], int(prices.reads[value])
     if prices.fastest:
-        return size * (_around(prices, 0) if start == [0] else _into(prices, 0))
+        return size * (copy_out_and_in(prices, 0) if start == [0] else copy_in(prices, 0))
     out = min(prices.read[at] for at in start)
     best = min(prices.read[at] for at in prices.fits[value])
     if all(at <= level for at in start):
@@ -139,7 +147,7 @@ def _made(prices: ValuePrices, value: int, level: int, size: int, survives: bool
     again, count = prices.again[value], int(prices.reads[value])
     if prices.fastest:
         out = prices.read[0] + min(prices.write[1:])
-        return min(again, size * (out if survives else _around(prices, 0)))
+        return min(again, size * (out if survives else copy_out_and_in(prices, 0)))
     floor_read, floor_write = min(prices.read), min(prices.write)
     slow = [prices.write[at] + count * prices.read[at] for at in prices.fits[value] if at > level]
     # In no fast level ever; or written to both kinds of levels, the second time by a copy or by its maker.
@@ -151,7 +159,7 @@ def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple
     """Return the price of a steady step's param not being fast: it is copied around the loop, or never fast when read."""
     size, common, count = sizes[0], min(sizes), int(prices.reads[value])
     if prices.fastest:
-        return size * _into(prices, 0) if final == value else common * _around(prices, 0)
+        return size * copy_in(prices, 0) if final == value else common * copy_out_and_in(prices, 0)
     slow = min((prices.read[at] for at in prices.fits[value] if at > level), default=math.inf)
     fast = min(prices.read[at] for at in prices.fits[value])
     return min(size * count * (slow - fast), common * (min(prices.read) + min(prices.write)))
