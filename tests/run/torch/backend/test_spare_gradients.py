@@ -47,6 +47,8 @@ class Words(nn.Module):
         if self.dropout:
             x = functional.dropout(x, self.dropout)
         logits = self.head(x)
+        if self.dropout:
+            logits = functional.dropout(logits, self.dropout)
         return functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()), logits
 
 

@@ -15,6 +15,7 @@ from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.last_layers import LastLayers
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
@@ -111,7 +112,7 @@ class PlannedGraph:
 
     def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
-        self._partitioner.repeatable = self._spare is not None
+        self._partitioner.repeatable = self._spare is not None and self._spare.whole
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
@@ -122,7 +123,7 @@ class PlannedGraph:
         try:
             return _inductor(self.forms.write(gm), inputs, settings)
         except NotRepeatable:
-            self._spare = None
+            self._spare = LastLayers.of(self._spare) if self._spare is not None else None
         except WantsOtherForm:
             self.forms.level = 1
         return self._compile(copy.deepcopy(self._graph), inputs)

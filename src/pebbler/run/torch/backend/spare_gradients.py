@@ -19,7 +19,7 @@ from torch import fx
 
 from pebbler.run.torch.backend.joint_step import runs_alike
 
-__all__ = ["NotRepeatable", "SpareGradients", "expects_nothing", "refuse_unrepeatable"]
+__all__ = ["NotRepeatable", "SpareGradients", "expects_nothing", "output_values", "refuse_unrepeatable"]
 
 
 class NotRepeatable(Exception):
@@ -32,7 +32,8 @@ def refuse_unrepeatable(graph: fx.Graph) -> None:
         raise NotRepeatable
 
 
-def _outputs(gm: fx.GraphModule) -> list[Any]:
+def output_values(gm: fx.GraphModule) -> list[Any]:
+    """Return what a graph returns, node by node."""
     return list(gm.graph.output_node().args[0])
 
 
@@ -40,7 +41,7 @@ def expects_nothing(gm: fx.GraphModule) -> list[int]:
     """Return the places of outputs that are expected to get no gradient: all but the loss, where there is one scalar."""
     if any(node.op in ("get_attr", "call_module") for node in gm.graph.nodes):
         return []  # weights that are not inputs would be out of reach
-    values = [node.meta.get("example_value") if isinstance(node, fx.Node) else None for node in _outputs(gm)]
+    values = [node.meta.get("example_value") if isinstance(node, fx.Node) else None for node in output_values(gm)]
     places = [i for i, x in enumerate(values) if isinstance(x, torch.Tensor) and x.requires_grad]
     scalars = [i for i in places if values[i].dim() == 0]  # type: ignore[union-attr]
     return [i for i in places if i not in scalars] if len(scalars) == 1 else []
@@ -49,14 +50,17 @@ def expects_nothing(gm: fx.GraphModule) -> list[int]:
 class SpareGradients:
     """A graph of Dynamo's without the gradients of some outputs, and the way to get them after all; `missed` is called then."""
 
+    repeats = "this step was computed twice"
+    whole = True  # whether the whole graph would run again
+
     def __init__(self, gm: fx.GraphModule, places: Sequence[int], missed: Callable[[], None]) -> None:
-        self._graph, self.places, self._missed = gm, list(places), missed
+        self.graph, self.places, self.missed = gm, list(places), missed
 
     def without(self) -> fx.GraphModule:
         """Return a copy of the graph that lets no gradient in through these outputs."""
-        gm = copy.deepcopy(self._graph)
+        gm = copy.deepcopy(self.graph)
         output = gm.graph.output_node()
-        values = _outputs(gm)
+        values = output_values(gm)
         with gm.graph.inserting_before(output):
             for place in self.places:
                 cut = gm.graph.call_method("detach", (values[place],))
@@ -69,8 +73,13 @@ class SpareGradients:
 
     def attach(self, args: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """Return the outputs with a way back from those that have none."""
-        again = _Again(self._graph, args, self.places, self._missed)
-        results = list(outputs)
+        return self._attached(self.graph, args, self.places, list(outputs))
+
+    def _attached(
+        self, graph: fx.GraphModule, args: Sequence[Any], places: Sequence[int], results: list[Any]
+    ) -> list[Any]:
+        """Return results whose gradients come from running a graph, which returns them at these places."""
+        again = _Again(graph, args, places, self)
         again.outputs = tuple(results[place] for place in self.places)
         for place, result in zip(self.places, _SecondRun.apply(again, *again.inputs), strict=True):
             results[place] = result
@@ -81,9 +90,9 @@ class _Again:
     """One call of a graph, to be repeated call by call if gradients come back through outputs that were not expected to get any."""
 
     def __init__(
-        self, graph: fx.GraphModule, args: Sequence[Any], places: Sequence[int], missed: Callable[[], None]
+        self, graph: fx.GraphModule, args: Sequence[Any], places: Sequence[int], spare: SpareGradients
     ) -> None:
-        self.graph, self.args, self.places, self.missed = graph, args, places, missed
+        self.graph, self.args, self.places, self.spare = graph, args, places, spare
         self.outputs: tuple[torch.Tensor, ...] = ()
         self.wanted = [i for i, x in enumerate(args) if isinstance(x, torch.Tensor) and x.requires_grad]
         self.versions = [x._version if isinstance(x, torch.Tensor) else 0 for x in args]
@@ -103,11 +112,11 @@ class _Again:
                 "a tensor that is needed for the gradient of a compiled graph's further outputs was changed in place"
             )
         warnings.warn(
-            "gradients came back through outputs of a compiled graph besides its loss: this step was computed twice; the graph is "
+            f"gradients came back through outputs of a compiled graph besides its loss: {self.spare.repeats}; the graph is "
             "compiled again to expect them",
             stacklevel=2,
         )
-        self.missed()
+        self.spare.missed()
         args = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in self.args]
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.enable_grad())
