@@ -16,6 +16,7 @@ from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory
+from pebbler.run.torch.backend.torch_choices import cuts_remembered
 from pebbler.run.torch.cost.costs import DEVICES
 from pebbler.run.torch.cost.peak_memory import measure_peak
 
@@ -23,21 +24,25 @@ from pebbler.run.torch.cost.peak_memory import measure_peak
 class Recorded(SavedValuesPartitioner):
     """A partitioner that keeps the joint graph it saw, and saves what it is told."""
 
-    def __init__(self, told=None):
+    def __init__(self, told=None, budgets=()):
         super().__init__(DEVICES["cpu"], 60.0, lambda frontier: 0)
-        self.told, self.step = told, None
+        self.told, self.step, self.budgets = told, None, budgets
 
-    def _saved(self, graph, info, outputs, fastest):
+    def _saved(self, graph, info, outputs, choose):
         self.step = JointStep.read(graph, info, outputs, self.device)
-        self.fastest = [self.step.nodes.index(node) for node in fastest]
-        return fastest if self.told is None else [self.step.nodes[i] for i in self.told]
+        with cuts_remembered():
+            theirs = {budget: choose(budget) for budget in (1.0, *self.budgets)}
+        self.theirs = {budget: [self.step.nodes.index(node) for node in saved] for budget, saved in theirs.items()}
+        self.fastest = self.theirs[1.0]
+        return theirs[1.0] if self.told is None else [self.step.nodes[i] for i in self.told]
 
 
-def traced(function, told=None):
-    """Return a function compiled without kernels, call by call, and its partitioner."""
+def traced(function, told=None, budgets=(), **more):
+    """Return a function compiled without kernels, call by call, and its partitioner, which asks torch at some budgets."""
     torch._dynamo.reset()
-    seen = Recorded(told)
-    return torch.compile(function, backend=aot_autograd(fw_compiler=plain, bw_compiler=plain, partition_fn=seen)), seen
+    seen = Recorded(told, budgets)
+    backend = aot_autograd(fw_compiler=plain, bw_compiler=plain, partition_fn=seen, **more)
+    return torch.compile(function, backend=backend), seen
 
 
 def plain(gm, _inputs):
@@ -160,12 +165,12 @@ def test_other_threads_partition_as_torch_does():
     theirs = []
 
     class Asking(Recorded):
-        def _saved(self, graph, info, outputs, fastest):
+        def _saved(self, graph, info, outputs, choose):
             thread = Thread(target=lambda: theirs.append(partitioners.choose_saved_values_set(graph, info)))
             thread.start()
             thread.join()
-            theirs.append(fastest)
-            return super()._saved(graph, info, outputs, fastest)
+            theirs.append(choose(1.0))
+            return super()._saved(graph, info, outputs, choose)
 
     w = torch.randn(8, 8, requires_grad=True)
     torch._dynamo.reset()
@@ -180,9 +185,9 @@ def test_energy_prices_what_time_does_not():
     device = replace(DEVICES["cpu"], joules_per_flop=1.0, joules_per_byte=0.0, joules_per_launch=0.0, static_watts=0.0)
 
     class Energy(Recorded):
-        def _saved(self, graph, info, outputs, fastest):
+        def _saved(self, graph, info, outputs, choose):
             self.joules = JointStep.read(graph, info, outputs, device, "energy")
-            return super()._saved(graph, info, outputs, fastest)
+            return super()._saved(graph, info, outputs, choose)
 
     torch._dynamo.reset()
     seen = Energy()

@@ -192,6 +192,12 @@ def test_room_is_used_once_it_is_known():
     assert graph.settled == [budget.peak]
 
 
+def test_the_first_choice_leaves_a_margin_so_that_nothing_is_compiled_again():
+    budget = step_budget(1_000_000)
+    graph = Graph(budget, (990_000, 1.0), (960_000, 1.01), (500_000, 1.1))
+    assert budget.start(graph.frontier) == 1
+
+
 def test_room_that_gains_little_is_left():
     budget = step_budget(1_500_000)
     graph = Graph(budget, (1_000_000, 10.0), (400_000, 10.05))

@@ -30,14 +30,14 @@ class GraphFrontier:
     largest: int = 0  # what the graph was given in the largest step that was measured
 
     @classmethod
-    def plan(cls, step: JointStep, fastest: Sequence[int], key: str, time_limit: float) -> GraphFrontier:
-        """Return the choices of a graph; `fastest` is what torch saves without a budget."""
+    def plan(cls, step: JointStep, theirs: Sequence[Sequence[int]], key: str, time_limit: float) -> GraphFrontier:
+        """Return the choices of a graph; `theirs` are torch's own, the first of them without a budget."""
         memory = StepMemory(step)
         names = [node.name for node in step.nodes]
         return cls(
             key=key,
             names=names,
-            choices=saved_frontier(memory, [fastest], time_limit),
+            choices=saved_frontier(memory, theirs, time_limit),
             eager=eager_peak(memory),
             inputs=memory.resident,
             # Inductor's pass that pads the operands of products names its copies so.

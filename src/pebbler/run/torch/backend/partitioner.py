@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from torch import fx
@@ -14,6 +14,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
+from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
@@ -25,9 +26,7 @@ class WantsOtherForm(Exception):
 
 
 # What decides instead of torch, in the thread that partitions for us.
-_DECISION: ContextVar[Callable[[fx.Graph, Any, list[fx.Node]], list[fx.Node]] | None] = ContextVar(
-    "decision", default=None
-)
+_DECISION: ContextVar[Callable[[fx.Graph, Any, Choose], list[fx.Node]] | None] = ContextVar("decision", default=None)
 
 
 @cache
@@ -37,9 +36,11 @@ def _listen() -> None:
 
     @wraps(choose)
     def ask(joint_graph: fx.Graph, node_info: Any, *args: Any, **more: Any) -> list[fx.Node]:
-        fastest: list[fx.Node] = choose(joint_graph, node_info, *args, **more)
         decide = _DECISION.get()
-        return fastest if decide is None else decide(joint_graph, node_info, fastest)
+        if decide is not None:
+            return decide(joint_graph, node_info, partial(choose, joint_graph, node_info))
+        theirs: list[fx.Node] = choose(joint_graph, node_info, *args, **more)
+        return theirs
 
     partitioners.choose_saved_values_set = ask
 
@@ -74,22 +75,24 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
         _listen()
-        told = _DECISION.set(lambda graph, info, fastest: self._saved(graph, info, outputs, fastest))
+        told = _DECISION.set(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         try:
             return partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
         finally:
             _DECISION.reset(told)
 
-    def _saved(self, graph: fx.Graph, info: Any, outputs: int, fastest: list[fx.Node]) -> list[fx.Node]:
+    def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:
         key = joint_key(graph)
         if self.frontier is None or self.frontier.key != key:
             step = JointStep.read(graph, info, outputs, self.device, self.objective)
             number = {node: i for i, node in enumerate(step.nodes)}
-            self.frontier = GraphFrontier.plan(step, [number[node] for node in fastest], key, self.time_limit)
+            with cuts_remembered():
+                theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
+            self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit)
             self.frontier.place = self.start(self.frontier)
         if self.refuses(self.frontier):
             raise WantsOtherForm
         if self.frontier.place == 0:
-            return fastest
+            return choose(1.0)
         nodes = [node for node in graph.nodes if node.op != "output"]
         return [nodes[i] for i in self.frontier.choice.saved]

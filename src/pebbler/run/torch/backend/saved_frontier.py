@@ -36,10 +36,16 @@ _PARTS = 8  # mixed choices between two neighbours
 def saved_frontier(memory: StepMemory, starts: Sequence[Sequence[int]], time_limit: float) -> list[SavedChoice]:
     """Return choices of growing cost and falling peak; the first is `starts[0]`, what torch saves without a budget.
 
+    Further `starts` are taken where nothing better is found.
+
     The same graph gives the same choices, unless the time limit (seconds) ends the search.
     """
     deadline = time.monotonic() + time_limit
     found = [memory.simulate(start) for start in starts]
+    # Where torch would run again what we never do, such as the making of seeds, that is saved too.
+    step = memory.step
+    fixed = [i for i, never in enumerate(step.fixed) if never and step.tensor[i] and not step.given[i]]
+    found += [memory.simulate({*start, *fixed}) for start, c in zip(starts, found, strict=True) if not c.legal]
     for saved in _cuts(memory, found[0]):
         if time.monotonic() > deadline:
             return _pareto(found)

@@ -31,10 +31,11 @@ __all__ = ["StepBudget", "shared_budget"]
 _LOG = logging.getLogger(__name__)
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
-_MARGIN = 0.002  # of the budget, by which a step that was over aims below it
+_FIRST = 0.03  # of the budget, by which the first choice aims below it: compiling again takes as long as the first time
+_MARGIN = 0.01  # of the budget, by which a step that was over aims below it
 _LOOKS = 5  # times that a settled step is measured again, because the device held too much
-_LOOSENED = 2  # times that graphs are compiled again to save more
-_WORTH = 0.01  # of the time of a step: what that must gain
+_LOOSENED = 1  # times that graphs are compiled again to save more
+_WORTH = 0.03  # of the time of a step: what that must gain
 
 
 class _PlannedCall(Protocol):
@@ -79,7 +80,7 @@ class StepBudget:
         self._trials, self._most = _TRIALS, 0
         if self.options.least:
             return len(frontier.choices) - 1
-        budget = self.limit([*self._frontiers(), frontier])
+        budget = int(self.limit([*self._frontiers(), frontier]) * (1 - _FIRST))
         return frontier.within(budget - self.options.reserve - self._besides(frontier))
 
     def presses(self, frontier: GraphFrontier) -> bool:
