@@ -28,9 +28,11 @@ __all__ = [
     "cheapest_placement",
     "orders",
     "random_levels",
+    "random_pairs",
     "random_products",
     "random_step",
     "random_tilable",
+    "three_caches",
     "tile_by_tile",
     "transforms",
 ]
@@ -120,6 +122,42 @@ def random_products(rng: random.Random) -> Graph:
     return graph
 
 
+def random_pairs(rng: random.Random) -> Graph:
+    """Return a step that reads all of its parameters, keeps something per row, and updates them when all of it has been read."""
+    rows, columns = rng.randint(3, 9), rng.randint(1, 5)
+    graph = Graph("pairs", unit="pebble")
+    kept = []
+    for number in range(rng.choice([1, 1, 2])):
+        axes = [("i", rows), *([("j", columns)] if number == 0 or rng.random() < 0.5 else [])]
+        graph.tensor(f"p{number}", int(np.prod([extent for _, extent in axes])), "param", axes=axes)
+        results = [f"t{number}_{one}" for one in range(rng.choice([1, 1, 1, 2]))]
+        for name in results:
+            graph.tensor(name, rows, "temp", axes=[("i", rows)])
+        graph.op(f"f{number}", [f"p{number}"], results, once=rng.random() < 0.3)
+        kept.append((number, axes, results))
+    graph.tensor("s", 1, "temp", axes=[])
+    graph.op("sum", [name for _, _, results in kept for name in results], ["s"])
+    for number, axes, results in kept:
+        late = [name for name in results if rng.random() < 0.8]
+        if rng.random() < 0.3:
+            graph.tensor(f"d{number}", rows, "temp", axes=[("i", rows)])
+            graph.op(f"b{number}", ["s", *late], [f"d{number}"])
+            late = [f"d{number}"]
+        graph.op(f"u{number}", [f"p{number}", "s", *late], [f"p{number}"], pointwise=len(axes) == 1)
+    return graph
+
+
+def three_caches(rng: random.Random, graph: Graph) -> Machine:
+    """Return caches of which the second holds a part of the parameters; all that counts is what is read from the third."""
+    params = sum(tensor.size for tensor in graph.tensors if tensor.kind == "param")
+    levels = (
+        Level("near", 1, rng.choice([0, 0, 1]), capacity=rng.choice([1, 1, 2])),
+        Level("middle", rng.choice([1, 1, 2]), 0, capacity=rng.randint(params // 3, max(2, params))),
+        Level("far", rng.choice([20, 1000]), rng.choice([0, 0, 20])),
+    )
+    return Machine("three", graph.unit, levels, "lru", "any", rng.choice(["own", "reuse"]))
+
+
 def random_step(rng: random.Random) -> Graph:
     """Return a training step of a small network on a mini-batch: activations per sample, gradients summed over all of them."""
     return mlp(n=rng.randint(1, 30), hidden=rng.randint(1, 4), batch=rng.choice([4, 9, 16, 25]))
@@ -191,6 +229,7 @@ def orders(rng: random.Random, graph: Graph) -> Iterator[list[int]]:
     keys = [(rng.random(), number) for number in range(flow.ops)]
     yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
     yield _latest_first(graph)
+    yield there_and_back(graph)
 
 
 def tile_by_tile(graph: Graph, *, backwards: bool = False) -> list[int]:
@@ -201,6 +240,27 @@ def tile_by_tile(graph: Graph, *, backwards: bool = False) -> list[int]:
         at = op.meta.get("tile", {}).get("at", {})
         keys.append((tuple(sign * start for start, _ in at.values()), number))
     return _by_priority(flow.before.lists(), flow.after.lists(), keys)
+
+
+def there_and_back(graph: Graph) -> list[int]:
+    """Return the order that goes through the tiles until something needs all of them, and from there back again."""
+    flow = graph.dataflow
+    waits, after = [len(row) for row in flow.before], flow.after.lists()
+    ready = [op for op in range(flow.ops) if waits[op] == 0]
+    order: list[int] = []
+    at = [next(iter(op.meta.get("tile", {}).get("at", {}).values()), (0, 0))[0] for op in graph.ops]
+    here = 0
+    while ready:
+        # The nearest tile, and there what is made from what was made last.
+        op = min(ready, key=lambda one: (abs(at[one] - here), -one))
+        here = at[op]
+        ready.remove(op)
+        order.append(op)
+        for other in after[op]:
+            waits[other] -= 1
+            if waits[other] == 0:
+                ready.append(other)
+    return order
 
 
 def _latest_first(graph: Graph) -> list[int]:

@@ -11,9 +11,11 @@ from attacks import (
     cheapest_order,
     cheapest_placement,
     random_levels,
+    random_pairs,
     random_products,
     random_step,
     random_tilable,
+    three_caches,
     tile_by_tile,
     transforms,
 )
@@ -38,6 +40,17 @@ def attack_caches(seed: int, make: Callable[[random.Random], Graph]) -> None:
     rng = random.Random(seed)
     graph = make(rng)
     levels, steady = random_levels(rng, graph, "lru"), rng.random() < 0.5
+    attack_orders(seed, rng, graph, levels, steady=steady)
+
+
+def attack_pairs(seed: int) -> None:
+    """Steps one after the other, on caches that hold a part of the parameters: what is near at both ends of a phase."""
+    rng = random.Random(seed)
+    graph = random_pairs(rng)
+    attack_orders(seed, rng, graph, three_caches(rng, graph), steady=True)
+
+
+def attack_orders(seed: int, rng: random.Random, graph: Graph, levels: Machine, *, steady: bool) -> None:
     bound = tiled_bound(Problem.of(graph, levels, steady=steady), WORK)
     for form, sizes in transforms(rng, graph, 6):
         plan = cheapest_order(rng, form, levels, graph, steady=steady, tries=40)
@@ -86,6 +99,18 @@ def test_no_plan_is_below_the_bound_of_its_source(attack, make, chunk):
 def test_no_plan_is_below_the_bound_of_its_source_in_thousands_of_cases(attack, make, chunk):
     for seed in range(chunk * CASES, (chunk + 1) * CASES):
         attack(seed, make)
+
+
+def test_no_plan_is_below_the_bound_where_parameters_are_read_and_updated():
+    for seed in range(20):
+        attack_pairs(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(10, 60))
+def test_no_plan_is_below_the_bound_where_parameters_are_read_and_updated_in_many_cases(chunk):
+    for seed in range(chunk * CASES, (chunk + 1) * CASES):
+        attack_pairs(seed)
 
 
 def test_the_batch_goes_tile_by_tile_below_what_0_1_0_stated():

@@ -18,7 +18,7 @@ from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.paging.sequence_search import PagingSearch
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.case_bound import CaseBound
+from pebbler.solver.tiling.case_bound import CaseBound, Raising
 from pebbler.solver.tiling.liveness import Elements
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tile_products import largest_piece, tile_products
@@ -125,7 +125,7 @@ def attack(seed: int, management: str) -> tuple[bool, float] | None:
     case = TileCase.of_sizes(graph, sizes)
     search = CaseSearch(problem, sizes)
     search.run(0)
-    raised = bool(CaseBound(search._family(case), case).least_of_value)
+    raised = bool(CaseBound(search._family(case), case, Raising()).least_of_value)
     return raised, search.run(0).energy / best if best else 1.0
 
 

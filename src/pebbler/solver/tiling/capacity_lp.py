@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,16 @@ import numpy.typing as npt
 
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
+from pebbler.solver.tiling.element_pairs import (
+    Company,
+    ElementClass,
+    PairLimit,
+    PairLimits,
+    near_at_barrier,
+    raise_pairs,
+)
 
-__all__ = ["CapacityLP", "ElementClass"]
+__all__ = ["CapacityLP"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -32,47 +40,22 @@ _SAFETY = 10**12  # where sums of doubles are not exact: what is taken off, as a
 
 
 @dataclass(frozen=True)
-class ElementClass:
-    """Elements that are touched alike: how many, and what each costs by where it is at the barrier and between steps.
-
-    `prices[i, j]` is for state i at the end of the step and j at the barrier (`pebbler.solver.tiling.element_prices`); where one of
-    them does not matter there is a single row or column. A column beyond the states stands for not being alive at the barrier.
-    """
-
-    count: int
-    prices: Floats
-    takes_end: bool = False  # needs room at the end of the step
-    takes_barrier: Bools | None = None  # per column: whether it needs room at the barrier; None: no column does
-    pair: bool = False  # touched on both sides of the barrier in every step, and written on one
-    early: int = 0  # how often it is read before the barrier, at times unknown included, and after
-    late: int = 0
-    read: float = 0.0  # the least price of a read, at which all of them but the first on each side are counted
-
-
-@dataclass(frozen=True)
 class _Limit:
     """A limit on how many elements may be in some of the states."""
 
     units: int
     end: Bools | None = None  # per state at the end of the step, for classes that take room there
     barrier: Bools | None = None
-    pairs: int | None = None  # for pairs: those that are in this level or above both times
+    pairs: PairLimit | None = None
 
-    def members(self, one: ElementClass) -> Bools | None:
-        """Return which combinations of states count against the limit."""
+    def members(self, one: ElementClass) -> Floats | None:
+        """Return how much each combination of states counts against the limit; None: nothing."""
         shape = one.prices.shape
         if self.pairs is not None:
-            if not one.pair:
-                return None
-            i, j = np.indices(shape)
-            return np.asarray((i <= self.pairs) & (j <= self.pairs))
+            return self.pairs.members(one)
         if self.end is not None:
             return np.repeat(self.end[: shape[0], None], shape[1], axis=1) if one.takes_end else None
-        if one.takes_barrier is None or self.barrier is None:
-            return None
-        columns = np.zeros(shape[1], np.bool_)
-        columns[: len(self.barrier)] = self.barrier[: shape[1]]
-        return np.repeat((columns & one.takes_barrier)[None, :], shape[0], axis=0)
+        return None if self.barrier is None else near_at_barrier(one, self.barrier)
 
 
 @dataclass(frozen=True)
@@ -80,7 +63,7 @@ class _Ways:
     """The ways that the elements of a class may go: what each costs, and which limits it counts against."""
 
     prices: Floats
-    marks: Bools
+    marks: Floats
     exact: bool  # whether prices are whole, so that sums with room prices are exact
 
 
@@ -134,40 +117,64 @@ class CapacityLP:
         within = [int(min(pricing.UNBOUNDED, room[self.read <= price].astype(object).sum())) for price in prices]
         return prices, within
 
-    def least(self, classes: Sequence[ElementClass], name: str = "", *, solve: bool = True) -> Fraction:
+    def least(
+        self,
+        classes: Sequence[ElementClass],
+        name: str = "",
+        *,
+        company: Sequence[Company] = (),
+        solve: bool = True,
+    ) -> Fraction:
         """Return a price that the classes together cannot fall below.
 
         Prices of room that linear programs give are kept by `name`; without `solve` only those are used.
         """
         classes = [one for one in classes if one.count]
         best = self._bound(classes, self.limits, name, solve=solve)
-        pairs = [one for one in classes if one.pair]
-        total = sum(one.count for one in pairs)
-        if not (self.caches and self.steady and pairs):
+        if not (self.caches and self.steady):
             return best
+        total = sum(one.count for one in classes if one.pair)
         for level, reach in enumerate(self.reach.tolist()):
             if level == 0 or reach >= total:
                 continue
-            # Elements that are near both times either are few, or are touched twice in each phase (docs/tiling.md).
-            limits = [*self.limits, _Limit(max(0, 2 * reach - total), pairs=level)]
-            few = self._bound(classes, limits, f"{name} few {level}", solve=solve)
-            if few <= best:
-                continue
-            below = float(self.read[1:].min())
-            raised = []
-            for one in classes:
-                if one.pair:
-                    i, j = np.indices(one.prices.shape)
-                    prices = one.prices + np.where((i <= level) & (j <= level), 2 * below, 0.0)
-                    one = replace(one, prices=prices)
-                raised.append(one)
-            covered = 2 * Fraction(below) * int(self.reach[0])
-            for one in pairs:
-                covered += Fraction(min(one.read, below)) * one.count * ((one.early > 1) + (one.late > 1))
-            best = max(
-                best, min(few, self._bound(raised, self.limits, f"{name} raised {level}", solve=solve) - covered)
-            )
+            near = PairLimits(level, reach, total, company)
+            # Either few elements are near both times, or many are touched twice in a phase, or in both (docs/tiling.md).
+            cases = [
+                (0, 0, [*near.always, *near.few_in_first_phase]),
+                (1, 0, [*near.always, *near.few_in_second_phase]),
+                (1, 1, near.always),
+            ]
+            if not near.always:  # then the first case is the weaker one of the first two
+                del cases[1]
+            weakest: Fraction | None = None
+            for early, late, limits in cases:
+                raised = self._bound(
+                    raise_pairs(classes, level, (early + late) * self._below),
+                    [*self.limits, *(_Limit(units, pairs=limit) for limit, units in limits)],
+                    f"{name} pairs {level} {early + late} of {len(limits)}",
+                    solve=solve,
+                )
+                raised -= self._counted_twice(classes, early, late)
+                weakest = raised if weakest is None else min(weakest, raised)
+                if weakest <= best:
+                    break
+            else:
+                best = weakest if weakest is not None else best
         return best
+
+    @property
+    def _below(self) -> float:
+        """The least price of a read from below the fastest level."""
+        return float(self.read[1:].min())
+
+    def _counted_twice(self, classes: Sequence[ElementClass], early: int, late: int) -> Fraction:
+        """Return what second touches in the first and in the second phase are counted too much, at the most."""
+        total = (early + late) * Fraction(self._below) * int(self.reach[0])
+        for one in classes:
+            if one.pair:
+                again = early * (one.early > 1) + late * (one.late > 1)
+                total += Fraction(min(one.read, self._below)) * one.count * again
+        return total
 
     def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit], name: str, *, solve: bool) -> Fraction:
         ways = [self._ways(one, limits) for one in classes]
@@ -201,14 +208,12 @@ class CapacityLP:
             one.takes_end,
             takes,
             one.pair,
-            len(limits),
-            limits[-1].pairs if limits else None,
+            one.remade_apart,
+            tuple(limit.pairs for limit in limits),
         )
         if key not in self._kept_ways:
             members = [limit.members(one) for limit in limits]
-            marks = np.array(
-                [np.zeros(one.prices.size, np.bool_) if m is None else m.ravel() for m in members], np.bool_
-            )
+            marks = np.array([np.zeros(one.prices.size) if m is None else m.ravel() for m in members], np.float64)
             marks = marks.reshape(
                 len(limits), one.prices.size
             ).T  # there may be no limits: one level without a capacity
@@ -227,7 +232,7 @@ class CapacityLP:
             found = (
                 _Ways(prices[kept], marks[kept], exact)
                 if kept
-                else _Ways(np.zeros(1), np.zeros((1, len(limits)), np.bool_), exact)
+                else _Ways(np.zeros(1), np.zeros((1, len(limits))), exact)
             )
             if len(self._kept_ways) > _MOST_KEPT:
                 self._kept_ways.clear()
@@ -258,7 +263,7 @@ class CapacityLP:
                 count.SetCoefficient(amount, 1.0)
                 for row, mark in zip(rows, marks, strict=True):
                     if mark:
-                        row.SetCoefficient(amount, 1.0)
+                        row.SetCoefficient(amount, mark)
         goal.SetMinimization()
         if solver.Solve() != pywraplp.Solver.OPTIMAL:
             return [0.0] * len(limits)

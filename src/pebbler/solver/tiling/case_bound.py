@@ -2,82 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 
 from pebbler.game.dataflow import NONE
-from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.capacity_lp import CapacityLP, ElementClass
+from pebbler.solver.tiling.case_family import CaseFamily
+from pebbler.solver.tiling.element_pairs import Company, ElementClass
 from pebbler.solver.tiling.element_prices import ElementPrices, Reads
-from pebbler.solver.tiling.liveness import Axes, Elements, Liveness, Readers
+from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
 from pebbler.solver.tiling.tile_cases import TileCase
-from pebbler.solver.tiling.tile_products import TileProduct, largest_piece, tile_products
+from pebbler.solver.tiling.tile_products import TileProduct, largest_piece
 
-__all__ = ["CaseBound", "CaseFamily"]
-
-_MOST_BARRIERS = 24  # those for which a linear program is solved
-_MOST_OPS = 20_000
-_FEW_VALUES = 48
+__all__ = ["CaseBound", "Raising"]
 
 
-class CaseFamily:
-    """What the cases have in common that agree on which axes are cut, may be cut, or are whole."""
+@dataclass(frozen=True)
+class Raising:
+    """Which reads may be counted at raised prices: those of a product's values or none, and of which groups of ops not."""
 
-    def __init__(self, problem: Problem, prices: ElementPrices, program: CapacityLP, may_cut: Axes, cut: Axes) -> None:
-        self.problem, self.prices, self.program = problem, prices, program
-        self.tried: list[int] | None = None  # where there are many values: the barriers worth a look
-        self.seconds_left: Callable[[], float] = lambda: math.inf
-        self.elements = Elements(problem.graph, may_cut, cut)
-        self.flow = self.elements.flow
-        self.costs = math.fsum(self.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
-        values = range(self.flow.values)
-        self.reads = [self.elements.reads(value) for value in values]
-        self.reads_apart = [
-            [self.elements.shared(op, value) for op in self.elements.readers[value]] for value in values
-        ]
-        self.products = list(tile_products(self.elements)) if problem.machine.line == 1 else []
-        self.summed = [self.elements.summed(value) for value in values]
-        self.cutting = {group: self.elements.cutting(group) for group in set(self.elements.group)}
-        # What shares a storage is found where that was touched before.
-        tensors, same = problem.graph.tensors, self.flow.storage[self.flow.value_tensor]
-        self.mates = [[tensors[k] for k in np.flatnonzero(self.flow.storage == same[value])] for value in values]
-
-    @cached_property
-    def barriers(self) -> list[Liveness]:
-        """The barriers across which most must live, by size."""
-        flow = self.flow
-        made = [value for value in range(flow.values) if flow.value_maker[value] != NONE]
-        if flow.ops > _MOST_OPS:
-            return []
-        if self.tried is not None and flow.values > _FEW_VALUES:
-            made = self.tried
-        step = max(1, len(made) * flow.ops // 2_000_000)
-        found: list[tuple[int, Liveness]] = []
-        for number, value in enumerate(made[::step]):
-            if number and self.seconds_left() <= 0:  # with fewer barriers less is proven, and nothing wrong
-                break
-            one = Liveness(self.elements, value)
-            found += [(one.alive, one)] if one.after else []
-        found.sort(key=lambda pair: (-pair[0], pair[1].value))
-        return [one for _, one in found[:_MOST_BARRIERS]]
-
-    def stated(self, least: Fraction) -> float:
-        """Return a bound as a number no larger than it; the next whole number where every plan costs one."""
-        least = max(least, Fraction())
-        if self.program.whole_prices and self.costs == 0:  # pieces of an op cost fractions of it
-            return float(math.ceil(least))
-        return math.nextafter(float(least) + self.costs, 0.0) if least or self.costs else 0.0
+    products: bool = True
+    groups: bool = True
+    dropped: frozenset[int] = frozenset()
 
 
 class CaseBound:
-    """One case of tilings; with or without what its products must read."""
+    """One case of tilings, with the prices that its reads are counted at."""
 
-    def __init__(self, family: CaseFamily, case: TileCase, *, products: bool = True) -> None:
-        self.family, self.case, self.with_products = family, case, products
+    def __init__(self, family: CaseFamily, case: TileCase, raising: Raising) -> None:
+        self.family, self.case, self.raising = family, case, raising
         self.elements, self.flow, self.problem = family.elements, family.flow, family.problem
         self.values = [value for value in range(self.flow.values) if value not in self.elements.vanishing]
         self.tiles = {value: self._tiles(value) for value in range(self.flow.values)}
@@ -85,7 +40,13 @@ class CaseBound:
             case.tiles(axes) if maker != NONE else 0
             for axes, maker in zip(family.summed, self.flow.value_maker, strict=True)
         ]
+        self.company: dict[int, Company] = {}
         self._raise_prices()
+
+    @property
+    def raised(self) -> object:
+        """What tells these raised prices from others of the same case."""
+        return frozenset(self.least_price.items()), frozenset(self.least_of_value.items())
 
     def floor(self) -> float:
         """Return the bound without a barrier: the touches that no element can avoid."""
@@ -94,10 +55,41 @@ class CaseBound:
 
     def at(self, barrier: Liveness, *, solve: bool) -> float:
         """Return the bound of a barrier; without `solve`, from prices of room that suited other cases."""
-        name = str(barrier.value)
-        return self.family.stated(
-            self.family.program.least(list(self._classes(barrier)), name, solve=solve) - self.credit
-        )
+        self.company = self._in_company(barrier) if self.family.program.caches else {}
+        company, name = list(self.company.values()), str(barrier.value)
+        least = self.family.program.least(list(self._classes(barrier)), name, company=company, solve=solve)
+        return self.family.stated(least - self.credit)
+
+    def _in_company(self, barrier: Liveness) -> dict[int, Company]:
+        """Return values that stay until after a barrier, with the elements that are touched before it only when these are made.
+
+        No value is in two companies, and none has two.
+        """
+        elements, flow = self.elements, self.flow
+        found: dict[int, Company] = {}
+        tensors = [
+            tensor for tensor in np.flatnonzero(flow.start_value != NONE).tolist() if self._pairs(barrier, tensor)
+        ]
+        for tensor in sorted(tensors, key=lambda one: -int(flow.value_size[flow.start_value[one]])):
+            first = int(flow.start_value[tensor])
+            makers = {op for op in elements.readers[first] if op not in barrier.after}
+            axes = set(elements.tensor(first).axes or ())
+            kept = [
+                made
+                for made in (elements.op_writes[min(makers)] if len(makers) == 1 else ())
+                if self._crosses(barrier, made)
+                and made not in found
+                and made not in elements.vanishing
+                and flow.value_size[made]
+                and flow.value_size[first] <= flow.value_size[int(flow.final_value[tensor])]
+                and set(elements.tensor(made).axes or ()) <= axes
+            ]
+            if kept:
+                made = max(kept, key=lambda value: int(flow.value_size[value]))
+                share = Fraction(int(flow.value_size[made]), int(flow.value_size[first]))
+                piece = self.case.largest(elements.tensor(made), elements.kept_whole[min(makers)])
+                found[made] = Company(int(flow.value_size[first]), share, piece)
+        return found
 
     def _tiles(self, value: int) -> list[tuple[int, ElementPrices]]:
         """Return how many elements of a value are in tiles of full size and in others, with what each costs."""
@@ -116,7 +108,7 @@ class CaseBound:
         self.least_price, self.credit, most = self._raised_groups(frozenset())
         self.least_of_value: dict[int, float] = {}
         prices, room = self.family.program.found_within
-        for product in self.family.products if self.with_products and len(prices) > 1 else ():
+        for product in self.family.products if self.raising.products and len(prices) > 1 else ():
             least, over, gain = self._raised_product(product, prices, room)
             if gain <= 0:
                 continue
@@ -157,7 +149,7 @@ class CaseBound:
         """
         prices, room = self.family.program.found_within
         found: dict[int, list[tuple[int, float]]] = {}
-        for value in self.values if len(prices) > 1 else ():
+        for value in self.values if len(prices) > 1 and self.raising.groups else ():
             if value in skipped:
                 continue
             numbers = {group: self._most(axes) for group, axes in self.family.reads[value].items()}
@@ -171,6 +163,8 @@ class CaseBound:
         chosen: dict[int, float] = {}
         credit, gained = Fraction(), 0.0
         for group, reads in found.items():
+            if group in self.raising.dropped:
+                continue
             ops, axes = self.family.cutting[group]
             pieces = ops * self.case.most_tiles(axes)
             best, chosen_at, over = 0.0, 0, 0.0
@@ -218,23 +212,42 @@ class CaseBound:
             if value not in covered:
                 yield from self._temp_classes(barrier, value)
 
+    def _wraps(self, tensor: int) -> bool:
+        """Whether a step finds a tensor where the step before has left it."""
+        kind, management = self.problem.graph.tensors[tensor].kind, self.problem.machine.management
+        return self.problem.steady and (kind == "param" or management != "explicit")
+
+    def _pairs(self, barrier: Liveness, tensor: int) -> bool:
+        """Whether every element of a tensor is read before a barrier and updated after it, by ops that do nothing else to it."""
+        elements, flow = self.elements, self.flow
+        first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
+        update = int(flow.value_destroyer[first])
+        if not self._wraps(tensor) or update == NONE or update not in barrier.after or self.family.reads[last]:
+            return False
+        # Reads beyond those that are counted make up for what a product counts too much, and cannot be counted here as well.
+        if first in self.least_of_value or last not in elements.op_writes[update]:
+            return False
+        # The update must read what it overwrites, and nothing else may be written with it: else a write could stand for a read.
+        early, late, _ = barrier.readers[first]
+        return bool(early and late) and first in elements.op_reads[update] and elements.writes_alone(update)
+
+    def _crosses(self, barrier: Liveness, value: int) -> bool:
+        """Whether a value is made before a barrier and read after it."""
+        return int(self.flow.value_maker[value]) in barrier.before and bool(barrier.readers[value][1])
+
     def _lasting_classes(self, barrier: Liveness, tensor: int) -> Iterator[ElementClass]:
         """Yield what an element that exists at the start must cost; the barrier is before its update, if it has one."""
-        elements, flow, problem = self.elements, self.flow, self.problem
+        flow, problem = self.flow, self.problem
         first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
         update = int(flow.value_destroyer[first])
         kind = problem.graph.tensors[tensor].kind
         early, late, other = (self._reads(first, readers) for readers in barrier.readers[first])
         afterwards = self._reads(last, self.family.reads[last]) if last != first else Reads()
-        wraps = problem.steady and (kind == "param" or problem.machine.management != "explicit")
+        wraps = self._wraps(tensor)
         start = None if wraps else self.family.prices.start_state(problem, tensor)
         takes_end = wraps or (self.family.prices.ends_priced and update != NONE)
         alive = bool(late) or (update == NONE and kind == "param")
-        # The update must read what it overwrites, and nothing else may be written with it: else a write could stand for a read.
-        alone = update != NONE and first in elements.op_reads[update] and elements.writes_alone(update)
-        # Reads beyond those that are counted make up for what a product counts too much, and cannot be counted here as well.
-        alone &= first not in self.least_of_value
-        pair = wraps and alive and takes_end and alone and bool(early) and not afterwards
+        pair = alive and self._pairs(barrier, tensor)
         counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
         reads = early.number + other.number, late.number + other.number
         for count, prices in self.tiles[first if flow.value_size[first] <= flow.value_size[last] else last]:
@@ -244,33 +257,59 @@ class CaseBound:
             if not alive:
                 table = table.min(axis=1, keepdims=True)
             room = np.ones(table.shape[1], np.bool_) if alive else None
-            yield ElementClass(count, table, takes_end, room, pair, *reads, max(counted, prices.cheapest_read))
+            least = max(counted, prices.cheapest_read)
+            yield ElementClass(count, table, takes_end, room, pair, *reads, least, read_late=bool(late))
 
     def _temp_classes(self, barrier: Liveness | None, value: int) -> Iterator[ElementClass]:
         """Yield what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""
         maker, writes, adding = int(self.flow.value_maker[value]), self.writes[value], self._adding(value)
-        crosses = barrier is not None and maker in barrier.before and bool(barrier.readers[value][1])
-        for count, prices in self.tiles[value]:
-            if barrier is None or not crosses:
+        for number, (count, prices) in enumerate(self.tiles[value]):
+            if barrier is None or not self._crosses(barrier, value):
                 price = prices.passing(self._reads(value, self.family.reads[value]), writes, adding)
                 yield ElementClass(count, np.array([[price]]))
                 continue
             early, late, other = (self._reads(value, readers) for readers in barrier.readers[value])
             table = prices.across(early, late, other, writes, adding)
             takes = np.ones(table.shape[1], np.bool_)
-            if self.elements.can_rerun(maker):
+            remade = self.elements.can_rerun(maker)
+            if remade:
                 again = prices.passing(early, writes, adding) + prices.passing(late, writes, Reads())
-                again += other.at(prices.cheapest_read) + self._remaking(value)
+                if value in self.company:  # it may also be made twice before the barrier, for nobody the first time
+                    both = Reads((*early.counts, *late.counts))
+                    again = min(again, prices.passing(Reads(), writes, adding) + prices.passing(both, writes, Reads()))
+                again += other.at(prices.cheapest_read) + self._remaking(value, in_full_tiles=number == 0)
                 table = np.concatenate([table, [[again]]], axis=1)
                 takes = np.append(takes, False)
-            yield ElementClass(count, table, False, takes)
+            apart = remade and value in self.company
+            yield ElementClass(count, table, False, takes, read_late=True, remade_apart=apart)
 
-    def _remaking(self, value: int) -> float:
-        """Return what the operands of a value cost that is made again, per element of it."""
-        total = 0.0
-        for read, ratio, axes in self.elements.recomputing(value):
-            cheapest = min((prices.cheapest_read for _, prices in self.tiles[read]), default=0.0)
+    def _remaking(self, value: int, *, in_full_tiles: bool) -> float:
+        """Return what the operands of a value cost that is made again, per element of it.
+
+        A piece has the same indices of its operands as of its result: all in tiles of full size, if those are.
+        """
+        elements, case = self.elements, self.case
+        own_axes = elements.axes[self.flow.value_tensor[value]] - elements.kept_whole[int(self.flow.value_maker[value])]
+        counted, reads = 0.0, []
+        for read, ratio, own in elements.recomputing(value):
+            number = float(ratio / case.share(own))
             if read in self.least_of_value:  # what more it costs is counted with the product
-                cheapest = self.family.program.found_within[0][0]
-            total += float(ratio / self.case.share(axes)) * cheapest
-        return total
+                counted += number * self.family.program.found_within[0][0]
+                continue
+            axes = elements.tensor(read).axes
+            units = min(
+                case.smallest(mate, own_axes & elements.axes[self.flow.value_tensor[read]])
+                if in_full_tiles and mate.axes == axes
+                else case.smallest(mate)
+                for mate in self.family.mates[read]
+            )
+            reads.append((number, self.family.prices.of_tile(units).cheapest_read))
+        results = case.smallest(elements.tensor(value), own_axes if in_full_tiles else ())
+        results *= len(elements.op_writes[int(self.flow.value_maker[value])])
+        # Of what a piece reads, only so much is found in the fast levels.
+        best, over = sum(number * price for number, price in reads), 0.0
+        prices, room = self.family.program.found_within
+        for at in range(1, len(prices)):
+            over += (prices[at] - prices[at - 1]) * room[at - 1] / results
+            best = max(best, sum(number * max(price, prices[at]) for number, price in reads) - over)
+        return counted + best

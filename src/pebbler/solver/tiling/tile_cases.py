@@ -7,7 +7,7 @@ every tensor that has the axis. So a case says how many pieces there are at leas
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -156,10 +156,13 @@ class TileCase:
             units *= extent if one is None or axis in whole else one.most
         return units if tensor.axes is not None else tensor.size
 
-    def smallest(self, tensor: Tensor) -> int:
-        """Return how large every tile of a tensor is at least."""
+    def smallest(self, tensor: Tensor, full: Collection[str] = ()) -> int:
+        """Return how large every tile of a tensor is at least, or every one that has the full size along some axes."""
         units = 1
         for axis, extent in tensor.axes or ():
             one = self.ranges.get(axis)
-            units *= min(one.least, one.rest) if one is not None else 1 if axis in self.loose else extent
+            if one is not None:
+                units *= one.least if axis in full else min(one.least, one.rest)
+            else:
+                units *= 1 if axis in self.loose else extent
         return units if tensor.axes is not None else tensor.size

@@ -12,11 +12,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.capacity_lp import CapacityLP
-from pebbler.solver.tiling.case_bound import CaseBound, CaseFamily
+from pebbler.solver.tiling.case_bound import CaseBound, Raising
+from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices, ExplicitPrices
 from pebbler.solver.tiling.liveness import Axes, Liveness
 from pebbler.solver.tiling.tile_cases import TileCase
@@ -26,7 +27,8 @@ __all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
 WORK = 100_000  # values of all cases looked at
 _TRIED = 3  # barriers that are tried again in every case
-_PRODUCTS = 6  # cases in a row where products may bring nothing before they are left out
+_RAISINGS = (Raising(), Raising(products=False), Raising(products=False, groups=False))
+_PATIENCE = 6  # cases in a row where a kind of raised prices may bring nothing before it is left out
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class _OpenCase:
     number: int
     case: TileCase
     solved: bool
-    products: bool  # whether what products must read was worth more than what they leave out
+    raising: Raising  # which raised prices gave it
 
     def __lt__(self, other: _OpenCase) -> bool:
         return (self.bound.energy, self.number) < (other.bound.energy, other.number)
@@ -85,7 +87,7 @@ class CaseSearch:
         self.open: list[_OpenCase] = []
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
-        self.products_left = _PRODUCTS
+        self.patience = dict.fromkeys((_RAISINGS[0], _RAISINGS[-1]), _PATIENCE)
         self.seconds_left: Callable[[], float] = lambda: math.inf
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
@@ -138,7 +140,7 @@ class CaseSearch:
     def _look_at(self, case: TileCase, parent: _OpenCase | None) -> _OpenCase:
         """Return a case with a bound that is quickly found; what holds for a case that it is part of holds for it."""
         family = self._family(case)
-        bounded = CaseBound(family, case, products=parent.products if parent is not None else True)
+        bounded = CaseBound(family, case, parent.raising if parent is not None else Raising())
         self.number += 1
         self.work += len(bounded.values)
         best = TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
@@ -146,20 +148,23 @@ class CaseSearch:
             for barrier in self._barriers(family, 1):
                 best = self._better(best, bounded.at(barrier, solve=False), barrier)
             best = max(best, parent.bound, key=lambda one: one.energy)
-        return _OpenCase(best, self.number, case, solved=False, products=bounded.with_products)
+        return _OpenCase(best, self.number, case, solved=False, raising=bounded.raising)
 
     def _solve(self, one: _OpenCase, barriers: int | None) -> _OpenCase:
-        """Return a case with the bounds of its own linear programs, with what its products must read and without.
+        """Return a case with the bounds of its own linear programs.
 
-        On caches a product's parameters are left out of those that are near both times: which is more depends on the case.
+        Whether raised prices pay is estimated before room is shared out. So those of products are tried with and without, as are
+        those of groups of ops, and then of each group: which is more depends on the case.
         """
         family = self._family(one.case)
-        best, products = one.bound, self.products_left > 0
-        tried = [CaseBound(family, one.case, products=products)]
-        contested = bool(tried[0].least_of_value) and self.problem.steady and self.program.caches
-        if contested:
-            tried.append(CaseBound(family, one.case, products=False))
-        for bounded in tried:
+        best, raising, at = one.bound, one.raising, None
+        seen: set[object] = set()
+        tried = [kind for kind in (*_RAISINGS, one.raising) if self.patience.get(kind, 1) > 0]
+        for kind in tried:
+            bounded = CaseBound(family, one.case, kind)
+            if bounded.raised in seen:
+                continue
+            seen.add(bounded.raised)
             for number, barrier in enumerate(self._barriers(family, barriers)):
                 if number and self.seconds_left() <= 0:
                     break
@@ -167,10 +172,30 @@ class CaseSearch:
                 energy = bounded.at(barrier, solve=True)
                 self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
                 better = self._better(best, energy, barrier)
-                best, products = better, bounded.with_products if better is not best else products
-        if contested:
-            self.products_left = _PRODUCTS if products else self.products_left - 1
-        return _OpenCase(best, one.number, one.case, solved=True, products=products)
+                if better is not best:
+                    best, raising, at = better, kind, barrier
+        if len(seen) > 1:
+            for kind in self.patience:
+                self.patience[kind] = _PATIENCE if kind == raising else self.patience[kind] - (kind in tried)
+        if at is not None:
+            best, raising = self._drop_groups(one.case, best, raising, at)
+        return _OpenCase(best, one.number, one.case, solved=True, raising=raising)
+
+    def _drop_groups(
+        self, case: TileCase, best: TiledBound, raising: Raising, barrier: Liveness
+    ) -> tuple[TiledBound, Raising]:
+        """Return the bound without the raised prices of those groups of ops where they cost more than they bring."""
+        family = self._family(case)
+        for group in sorted(CaseBound(family, case, raising).least_price):
+            if self.seconds_left() <= 0:
+                break
+            fewer = replace(raising, dropped=raising.dropped | {group})
+            bounded = CaseBound(family, case, fewer)
+            self.work += 4 * len(bounded.values)
+            better = self._better(best, bounded.at(barrier, solve=True), barrier)
+            if better is not best:
+                best, raising = better, fewer
+        return best, raising
 
     def _better(self, best: TiledBound, energy: float, barrier: Liveness) -> TiledBound:
         if energy <= best.energy:

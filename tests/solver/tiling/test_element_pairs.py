@@ -1,0 +1,195 @@
+"""What docs/tiling.md says of elements that are near both times, looked at in stacks that are played out touch by touch."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import pytest
+
+from attacks import random_pairs, there_and_back
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
+from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
+from pebbler.referee.judgement import check
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling import element_pairs
+from pebbler.solver.tiling.case_bound import CaseBound, Raising
+from pebbler.solver.tiling.element_pairs import Company, PairLimit, PairLimits, most_near
+from pebbler.solver.tiling.tile_cases import TileCase
+from pebbler.solver.tiling.tiling_bound import CaseSearch
+
+CASES = 60
+CACHES = Machine("caches", "pebble", (Level("near", 1, 1, capacity=2), Level("far", 2, 2)), "lru")
+CLIMBS = 30
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a step among steps that are all alike, as a stack sees it: by element, how deep it is found and when touched."""
+
+    depth: dict[object, int]  # of the first touch in the phase
+    first: dict[object, int]  # how many others the phase has touched before it
+    last: dict[object, int]  # how many others it touches after the last touch
+
+
+def play(form: Graph, order: list[int], *, reuse: bool) -> tuple[Phase, Phase, int]:
+    """Return what the two phases of a step touch, and how many elements of temps are made twice."""
+    middle = max(order.index(op) for op in set(order) if form.ops[op].name.split("[")[0] == "sum")
+    touched: list[list[object]] = [[], []]
+    for at, op in enumerate(order):
+        for name in (*form.ops[op].reads, *form.ops[op].writes):
+            tensor = form.tensor_named(name)
+            kept = tensor.kind == "param" or not reuse or _kept(form, order, at, name)
+            owner = name if kept else "scratch"  # what nobody reads any more gives its place to others
+            touched[at > middle] += [(owner, index) for index in range(tensor.size)]
+    stack: list[object] = []
+    phases = []
+    for step in range(3):
+        phases = [] if step == 2 else phases
+        for touches in touched:
+            depth: dict[object, int] = {}
+            for one in touches:
+                if one in stack:
+                    depth.setdefault(one, len(stack) - stack.index(one))
+                    stack.remove(one)
+                stack.append(one)
+            phases.append(Phase(depth, _others_before(touches), _others_before(touches[::-1])))
+    twice = {op for op in order if order.count(op) > 1}
+    return phases[0], phases[1], sum(form.tensor_named(name).size for op in twice for name in form.ops[op].writes)
+
+
+def _kept(form: Graph, order: list[int], at: int, name: str) -> bool:
+    """Whether what an op touches here is read after the sum, and not made again before."""
+    made_again = any(name in form.ops[op].writes for op in order[at + 1 :])
+    return not made_again and order.count(next(op for op in range(len(form.ops)) if name in form.ops[op].writes)) == 1
+
+
+def _others_before(touches: list[object]) -> dict[object, int]:
+    found: dict[object, int] = {}
+    for one in touches:
+        found.setdefault(one, len(found))
+    return found
+
+
+def excess(form: Graph, order: list[int], company: list[Company], reach: int, *, reuse: bool) -> int:
+    """Return how far above its limit something is, or how close to it where nothing is above."""
+    before, after, made_twice = play(form, order, reuse=reuse)
+    params = {(t.name, k) for t in form.tensors if t.kind == "param" for k in range(t.size)}
+    kept = {one for one in after.depth if one not in params and one[0] != "scratch" and one in before.last}  # type: ignore[index]
+    limits = PairLimits(1, reach, len(params), company)
+    at_end = {one for one in params if before.depth[one] <= reach}
+    at_barrier = {one for one in params if after.depth[one] <= reach}
+    others = {one for one in kept if after.depth[one] <= reach}
+    worst = -len(params)
+    for (limit, units), found in zip(limits.always, (at_end, at_barrier), strict=False):
+        worst = max(worst, len(found) - limit.remade * made_twice - units)
+    for phase, few in ((before, limits.few_in_first_phase), (after, limits.few_in_second_phase)):
+        far_twice = [one for one in params if phase.first[one] >= reach and phase.last[one] >= reach]
+        for limit, units in few if not far_twice else ():
+            near = len(at_end & at_barrier) + limit.others * len(others)
+            worst = max(worst, near - limit.remade * made_twice - units)
+    return worst
+
+
+def companies(graph: Graph, sizes: dict[str, int]) -> list[Company]:
+    """Return what the bound takes for company at the barrier where all of the sum has been made."""
+    case = TileCase.of_sizes(graph, sizes)
+    family = CaseSearch(Problem.of(graph, CACHES, steady=True), sizes)._family(case)
+    bounded = CaseBound(family, case, Raising())
+    (barrier,) = [one for one in family.barriers if family.elements.tensor(one.value).name == "s"]
+    bounded.at(barrier, solve=False)
+    return list(bounded.company.values())
+
+
+def attack(seed: int) -> int:
+    """Return how far above a limit an order comes that is changed step by step to come as close as it can."""
+    rng = random.Random(seed)
+    graph, size = random_pairs(rng), rng.choice([1, 1, 2, 3])
+    form = tile(graph, "i", size) if size < dict(graph.tensor_named("p0").axes or ())["i"] else graph
+    company = companies(graph, {"i": size})
+    total = sum(tensor.size for tensor in graph.tensors if tensor.kind == "param")
+    reach, reuse = rng.randint(2, max(3, total - 1)), rng.random() < 0.5
+    order, worst = there_and_back(form), -total
+    if rng.random() < 0.4:
+        order = _made_again(form, order, rng.random())
+    for number in range(CLIMBS):
+        changed = order if number == 0 else _changed(rng, form, order)
+        if not check(Plan(form, CACHES, Moves.computes(form, CACHES, changed), steady=True)).legal:
+            continue
+        found = excess(form, changed, company, reach, reuse=reuse)
+        if found >= worst:
+            order, worst = changed, found
+    return worst
+
+
+def _made_again(form: Graph, order: list[int], share: float) -> list[int]:
+    """Return the order in which a share of what is kept for later is made again instead, when it is needed."""
+    late = [op for op in order if form.ops[op].name[0] in "bu"]
+    changed = order.copy()
+    for op in late[: int(share * len(late))]:
+        for maker in range(len(form.ops)):
+            needed = set(form.ops[maker].writes) & set(form.ops[op].reads)
+            if form.ops[maker].name[0] == "f" and needed and form.dataflow.op_can_rerun[maker]:
+                changed.insert(changed.index(op), maker)
+    return changed
+
+
+def _changed(rng: random.Random, form: Graph, order: list[int]) -> list[int]:
+    """Return an order with some ops elsewhere, or one that runs again."""
+    again = [op for op in range(len(form.ops)) if form.dataflow.op_can_rerun[op] and order.count(op) == 1]
+    if again and rng.random() < 0.2:
+        at = rng.randint(0, len(order))
+        return [*order[:at], rng.choice(again), *order[at:]]
+    start, length = rng.randrange(len(order)), rng.choice([1, 1, 2, 3])
+    moved, rest = order[start : start + length], order[:start] + order[start + length :]
+    place = rng.randint(0, len(rest))
+    return rest[:place] + moved + rest[place:]
+
+
+def test_no_order_has_more_near_than_the_limits_say():
+    found = [attack(seed) for seed in range(CASES)]
+    assert max(found) <= 0
+    assert sum(one == 0 for one in found) >= 5  # the limits are met
+
+
+FAULTS = {
+    "nothing of the piece is yet to be made": (lambda one: replace(one, piece=0), 0, [16, 25]),
+    "more is made than there is": (lambda one: replace(one, share=2 * one.share), 0, [0, 16]),
+    "what is made twice takes room as well": (None, 1, [63, 144]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_limits_that_are_wrong_are_exceeded(monkeypatch, fault):
+    change, remade, seeds = FAULTS[fault]
+    assert max(attack(seed) for seed in seeds) <= 0
+    if change is not None:
+        monkeypatch.setattr(
+            element_pairs,
+            "most_near",
+            lambda reach, total, ones: most_near(reach, total, [change(one) for one in ones]),
+        )
+    if remade:
+        make = PairLimit.__init__
+        monkeypatch.setattr(PairLimit, "__init__", lambda self, *args: make(self, *args[:4], 0))
+    assert max(attack(seed) for seed in seeds) > 0
+
+
+def test_company_takes_room():
+    # 20 alone, and 68 with 17 others, 5 of which may not be made yet: 20 + 68 + 12 = 100.
+    assert most_near(100, 500, [Company(480, Fraction(1, 4), 5)]) == 88
+    assert most_near(100, 500, [Company(480, Fraction(1, 4), 500)]) == 100
+    limits = PairLimits(1, 100, 150, [Company(150, Fraction(1), 0)])
+    assert [units for _, units in limits.always] == [50, 50]
+    assert [units for _, units in limits.few_in_first_phase] == [0, 0]
+    assert [units for _, units in limits.few_in_second_phase] == [50]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(1, 41))
+def test_no_order_of_thousands_has_more_near_than_the_limits_say(chunk):
+    assert max(attack(seed) for seed in range(chunk * 100, (chunk + 1) * 100)) <= 0
