@@ -10,6 +10,7 @@ from pathlib import Path
 # What other benchmarks build on, not benchmarks themselves.
 PARTS = {
     "energy_models",
+    "energy_truth_causes",
     "energy_truth_page",
     "energy_turns",
     "gpu_state",

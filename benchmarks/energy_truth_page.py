@@ -8,6 +8,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.energy_truth_causes import conditions_table, objective_table, op_table, trade_table
+from pebbler.game.machine import measured_device
+
 __all__ = ["pairs", "summarize", "write_page"]
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -75,44 +78,15 @@ def model_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def given_time(row: Row) -> float:
-    """Return the joules that would have been predicted had the step's time been known: static power for the difference."""
-    static = row.get("op_energy", {}).get("static_watts", 0.0)
-    return float(row["predicted_joules"] + static * max(0.0, row["seconds"] - row["predicted_seconds"]))
-
-
-def objective_table(rows: Sequence[Row]) -> str:
-    """Return plans for energy beside plans for time at the same budget, as Markdown."""
-    columns = (
-        "model",
-        "share of the peak",
-        "for time: J, ms",
-        "for energy: J, ms",
-        "predicted J, ms",
-        "J had the time been known",
-    )
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * 6]
-    by_name = {(row["model"], row["schedule"]): row for row in whole(rows)}
-    for (model, schedule), row in by_name.items():
-        other = by_name.get((model, schedule.replace("energy:", "compiled:")))
-        if schedule.startswith("energy:") and other is not None:
-            lines.append(
-                f"| {model} | {schedule.partition(':')[2]} | {other['joules']:.2f}, {1e3 * other['seconds']:.1f} | "
-                f"{row['joules']:.2f}, {1e3 * row['seconds']:.1f} | "
-                f"{row['predicted_joules']:.2f}, {1e3 * row['predicted_seconds']:.1f} | {given_time(row):.2f} |"
-            )
-    return "\n".join(lines) if len(lines) > 2 else "None was measured."
-
-
 def page_text(known: Sequence[dict[str, Any]]) -> str:
     """Return what a page shows: the first file in full, the others as tables."""
     first = known[0]["rows"]
-    plain = [row for row in first if not row["schedule"].startswith("energy:")]
-    parts = [f"{known[0].get('about', known[0]['device'])}.", f"All: {summarize(first)}"]
-    if len(plain) < len(first):
-        parts.append(f"Without the plans for energy: {summarize(plain)}")
-    parts += [row_table(first), "### By model", "Without the plans for energy:", model_table(plain)]
+    parts = [f"{known[0].get('about') or _about(known[0])}.", summarize(first)]
+    parts += [row_table(first), missing(first), "### By model", model_table(first)]
+    parts += ["### Apart, in a mixture, and in the step", conditions_table(first)]
     parts += ["### Plans for energy", objective_table(first)]
+    parts += ["### Joules of an op against its time", op_table(known[0].get("ops", {}))]
+    parts += ["### A byte again, on `h200-measured`", trade_table(measured_device("h200-measured"))]
     for one in known[1:]:
         parts += [
             "### Other settings" if one is known[1] else "",
@@ -120,6 +94,20 @@ def page_text(known: Sequence[dict[str, Any]]) -> str:
             row_table(one["rows"]),
         ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _about(known: dict[str, Any]) -> str:
+    """Return how it was measured."""
+    return (
+        f"{known['device']}, torch {known['torch']}: {known['op_seconds']:g} s of measuring single ops per model and kind of "
+        f"kernels, the others together, then all in a mixture; {known['time_limit']:g} s of planning; steps for at least "
+        f"{known['seconds']:g} s"
+    )
+
+
+def missing(rows: Sequence[Row]) -> str:
+    """Return what was not measured, and why."""
+    return "\n".join(f"- {row['model']} {row['schedule']}: {row['error']}" for row in rows if "error" in row)
 
 
 def write_page(known: Sequence[dict[str, Any]], page: Path | None, plot: Path | None) -> None:

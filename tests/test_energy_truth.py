@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from benchmarks import energy_truth_causes as causes
 from benchmarks import energy_truth_page as truth
 from benchmarks.gpu_state import GpuState, summary
+from pebbler.game.measured_device import DtypeRate, MeasuredDevice
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,7 +30,7 @@ def row(model, schedule, predicted, joules, **more):
 ROWS = [
     row("a", "eager", 11.0, 10.0),
     row("a", "compiled:0.5", 9.0, 10.0),
-    row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06, op_energy={"static_watts": 100.0}),
+    row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06),
     row("b", "eager", 20.0, 20.0),
     row("b", "torch.compile", None, 15.0),
     {"model": "b", "schedule": "compiled:0.5", "error": "Impossible: no"},
@@ -43,17 +45,58 @@ def test_errors_are_those_of_rows_and_of_pairs_within_a_model():
     assert "Nothing" in truth.summarize(ROWS[4:])
 
 
-def test_plans_for_energy_stand_beside_plans_for_time():
-    assert "| a | 0.5 | 10.00, 100.0 | 9.00, 100.0 | 8.10, 60.0 | 12.10 |" in truth.objective_table(
-        ROWS
-    )  # 40 ms of 100 W more
-    assert truth.objective_table(ROWS[:2]) == "None was measured."
+def test_plans_for_energy_stand_beside_plans_for_time_with_what_windows_differ_by():
+    plan = {"recomputed": 3, "offloaded_bytes": 2e9, "windows": [{"joules": 10.0}, {"joules": 10.1}]}
+    other = row("a", "", 9.0, 10.0, predicted_seconds=0.05, **plan)
+    mine = row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06, time_plan=other, **plan)
+    assert causes.objective_table([*ROWS, mine]).endswith(
+        "| a | 0.5 | 9.00, 50.0 | 8.10, 60.0 | -10.0% | 10.00, 100.0 | 9.00, 100.0 | -10.0% ± 1.0% | 3, 2.00 | 3, 2.00 |"
+    )
+    assert causes.objective_table(ROWS[:2]) == "None was measured."
+
+
+def test_what_ops_took_apart_stands_beside_the_mixture_and_the_step():
+    state = {"op_state": {"clock_mhz": 1500.4, "celsius": 40.0}, "step_state": {"clock_mhz": 1700.0, "celsius": 61.0}}
+    told = {"op_energy": {"mixed_joules": 1.1, "mixed_seconds": 0.9}, "predicted_seconds": 0.09} | state
+    rows = [
+        row("a", "eager", 11.0, 10.0, **told),
+        row("a", "exact:0.5", 11.0, 10.0, **told),
+        row("b", "eager", 1.0, 1.0),
+    ]
+    assert causes.conditions_table(rows).splitlines()[2:] == [
+        "| a | exact | 10.00, 100.0 | 11.00, 90.0 | 10.00, 100.0 | +0.0% | +10.0% | 1500, 1700 | 40, 61 |"
+    ]
+
+
+def test_joules_that_are_not_where_the_time_is():
+    ops = [
+        {"op": "mm", "seconds": 1.0, "joules": 700.0},
+        {"op": "a_very_long_name_of_a_fused_kernel", "seconds": 1.0, "joules": 300.0},
+    ]
+    assert causes.misplaced(ops) == pytest.approx(0.2)
+    assert causes.misplaced(ops[:1]) == 0
+    shown = causes.op_table({"gpt exact": ops, "gpt none": []}).splitlines()
+    assert shown[2:] == ["| gpt | exact | 500 W | 300 W (`a_very_long_name_of_a_fused…`) | 700 W (`mm`) | 20.0% |"]
+
+
+def test_a_byte_costs_what_gives_it_back():
+    rates = {"bfloat16": DtypeRate(1e12, 1e-12)}
+    device = MeasuredDevice(
+        "x", "cuda", 1e12, rates, link=1e9, static_watts=100.0, joules_per_byte=1e-10, joules_per_link_byte=2e-10
+    )
+    assert causes.trade_table(device).splitlines()[2:] == [
+        "| a copy, hidden behind ops | 0.00 | 0.40 |  |",
+        "| an elementwise op again | 3.00 | 0.60 | 200 |",
+        "| a product again, K = 1,024 | 1024.00 | 103.52 | 101 |",
+        "| a product again, K = 4,096 | 4096.00 | 413.80 | 101 |",
+        "| a copy that the step waits for | 2000.00 | 200.40 | 100 |",
+    ]
 
 
 def test_the_page_keeps_what_stands_around_the_tables(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{truth.BEGIN}\nold\n{truth.END}\nafter\n")
-    known = {"device": "GPU", "rows": ROWS}
+    known = {"device": "GPU", "torch": "2", "op_seconds": 5.0, "time_limit": 2.0, "seconds": 1.0, "rows": ROWS}
     for _ in range(2):  # writing twice changes nothing
         truth.write_page([known], page, tmp_path / "plot.svg")
         text = page.read_text()
@@ -61,6 +104,7 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path):
         assert text.endswith("\nafter\n")
         assert "old" not in text
         assert text.count("| a | eager |") == 1
+        assert "- b compiled:0.5: Impossible: no" in text
     assert (tmp_path / "plot.svg").stat().st_size > 1000
     with pytest.raises(SystemExit, match="simulated"):
         truth.write_page([known | {"simulated": True}], page, None)
