@@ -87,7 +87,10 @@ def trade_table(device: MeasuredDevice) -> str:
     makes two bytes with 2 K flops. Joules count static power for as long as the step is longer.
     """
     byte, link, watts, out = device.joules_per_byte, device.link, device.static_watts, device.joules_per_link_byte
-    assert byte is not None and link is not None and watts is not None and out is not None
+    assert byte is not None
+    assert link is not None
+    assert watts is not None
+    assert out is not None
     rate = device.rates["bfloat16"]
     assert rate.joules_per_flop is not None
     ways = [("a copy, hidden behind ops", 0.0, 2 * out), ("an elementwise op again", 3 / device.bandwidth, 3 * byte)]
@@ -101,7 +104,11 @@ def trade_table(device: MeasuredDevice) -> str:
         lines.append(
             [name, f"{1e12 * seconds:.2f}", f"{1e9 * joules:.2f}", f"{joules / seconds:.0f}" if seconds else ""]
         )
-    return table(["a byte again by", "ps", "nJ", "W"], lines)
+    waited = 2 * out + 2 * watts / link
+    joules_even = (waited - byte) / (rate.joules_per_flop + watts / rate.flops)
+    time_even = 2 * rate.flops / link
+    told = f"A product costs what a copy that is waited for costs at K = {joules_even:,.0f} in joules, {time_even:,.0f} in time."
+    return "\n\n".join([table(["a byte again by", "ps", "nJ", "W"], lines), told])
 
 
 def _short(name: str, most: int = 28) -> str:
@@ -109,17 +116,18 @@ def _short(name: str, most: int = 28) -> str:
 
 
 def objective_table(rows: Sequence[Row]) -> str:
-    """Return plans for energy beside plans for time at the same budget, measured in turns."""
-    lines = []
+    """Return plans for energy beside plans for time at the same budget, measured in turns (in early runs: one after the other)."""
+    lines, by_name = [], {(row["model"], row["schedule"]): row for row in rows}
     for row in rows:
-        other = row.get("time_plan")
-        if other is None or "joules" not in row or "joules" not in other:
+        sibling = by_name.get((row["model"], row["schedule"].replace("energy:", "compiled:")), {})
+        other = row.get("time_plan", sibling)
+        if not row["schedule"].startswith("energy:") or "joules" not in row or "joules" not in other:
             continue
         cells = [row["model"], row["schedule"].partition(":")[2]]
         cells += [f"{one['predicted_joules']:.2f}, {1e3 * one['predicted_seconds']:.1f}" for one in (other, row)]
         cells.append(f"{row['predicted_joules'] / other['predicted_joules'] - 1:+.1%}")
         cells += [f"{one['joules']:.2f}, {1e3 * one['seconds']:.1f}" for one in (other, row)]
-        cells.append(f"{row['joules'] / other['joules'] - 1:+.1%} ± {_noise(row, other):.1%}")
+        cells.append(f"{row['joules'] / other['joules'] - 1:+.1%}{_noise(row, other)}")
         cells += [f"{one['recomputed']}, {one['offloaded_bytes'] / 1e9:.2f}" for one in (other, row)]
         lines.append(cells)
     columns = [
@@ -134,9 +142,7 @@ def objective_table(rows: Sequence[Row]) -> str:
     return table(columns, lines)
 
 
-def _noise(row: Row, other: Row) -> float:
-    """Return the largest relative difference between two windows of the same plan."""
-    return max(
-        max(one["joules"] for one in plan["windows"]) / min(one["joules"] for one in plan["windows"]) - 1
-        for plan in (row, other)
-    )
+def _noise(row: Row, other: Row) -> str:
+    """Return the largest relative difference between two windows of the same plan, where there are two."""
+    each = [[one["joules"] for one in plan["windows"]] for plan in (row, other) if "windows" in plan]
+    return f" ± {max(max(found) / min(found) - 1 for found in each):.1%}" if each else ""

@@ -84,7 +84,7 @@ def page_text(known: Sequence[dict[str, Any]]) -> str:
     parts = [f"{known[0].get('about') or _about(known[0])}.", summarize(first)]
     parts += [row_table(first), missing(first), "### By model", model_table(first)]
     parts += ["### Apart, in a mixture, and in the step", conditions_table(first)]
-    parts += ["### Plans for energy", objective_table(first)]
+    parts += ["### Plans for energy", objective_table([row for one in known for row in one["rows"]])]
     parts += ["### Joules of an op against its time", op_table(known[0].get("ops", {}))]
     parts += ["### A byte again, on `h200-measured`", trade_table(measured_device("h200-measured"))]
     for one in known[1:]:

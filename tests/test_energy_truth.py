@@ -12,6 +12,7 @@ import pytest
 from benchmarks import energy_truth_causes as causes
 from benchmarks import energy_truth_page as truth
 from benchmarks.gpu_state import GpuState, summary
+
 from pebbler.game.measured_device import DtypeRate, MeasuredDevice
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +31,7 @@ def row(model, schedule, predicted, joules, **more):
 ROWS = [
     row("a", "eager", 11.0, 10.0),
     row("a", "compiled:0.5", 9.0, 10.0),
-    row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06),
+    row("a", "energy:0.5", 8.1, 9.0, time_plan={}),
     row("b", "eager", 20.0, 20.0),
     row("b", "torch.compile", None, 15.0),
     {"model": "b", "schedule": "compiled:0.5", "error": "Impossible: no"},
@@ -49,7 +50,7 @@ def test_plans_for_energy_stand_beside_plans_for_time_with_what_windows_differ_b
     plan = {"recomputed": 3, "offloaded_bytes": 2e9, "windows": [{"joules": 10.0}, {"joules": 10.1}]}
     other = row("a", "", 9.0, 10.0, predicted_seconds=0.05, **plan)
     mine = row("a", "energy:0.5", 8.1, 9.0, predicted_seconds=0.06, time_plan=other, **plan)
-    assert causes.objective_table([*ROWS, mine]).endswith(
+    assert causes.objective_table([*ROWS, other, mine]).endswith(
         "| a | 0.5 | 9.00, 50.0 | 8.10, 60.0 | -10.0% | 10.00, 100.0 | 9.00, 100.0 | -10.0% ± 1.0% | 3, 2.00 | 3, 2.00 |"
     )
     assert causes.objective_table(ROWS[:2]) == "None was measured."
@@ -90,6 +91,8 @@ def test_a_byte_costs_what_gives_it_back():
         "| a product again, K = 1,024 | 1024.00 | 103.52 | 101 |",
         "| a product again, K = 4,096 | 4096.00 | 413.80 | 101 |",
         "| a copy that the step waits for | 2000.00 | 200.40 | 100 |",
+        "",
+        "A product costs what a copy that is waited for costs at K = 1,983 in joules, 2,000 in time.",
     ]
 
 
@@ -114,10 +117,10 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path):
 
 
 def test_the_page_shows_what_the_file_of_measurements_says(capsys):
-    names = ("energy_truth", "energy_truth_run1", "energy_truth_run2")
-    known = [json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8")) for name in names]
-    truth.write_page(known, None, None)
-    shown = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8").partition(truth.BEGIN)[2].partition(truth.END)[0]
+    page = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8")
+    names = next(line for line in page.splitlines() if "--read" in line).partition("--read ")[2].split()
+    truth.write_page([json.loads((ROOT / name).read_text(encoding="utf-8")) for name in names], None, None)
+    shown = page.partition(truth.BEGIN)[2].partition(truth.END)[0]
     assert capsys.readouterr().out.strip() == shown.strip()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+import msgspec
 import numpy as np
 
 from pebbler.errors import InputError
@@ -89,7 +90,7 @@ def fitted_machine(
 ) -> Machine:
     """Return the machine that readings of a bench show; `idle` (watts before and after) is None where there was no counter.
 
-    A level whose price the fit cannot tell from that of the level before it is none.
+    A level whose price the fit cannot tell from that of the level before it is none, and no cache costs more than memory.
     """
     levels = _see_levels(bench, readings)
     fit = None if idle is None else _PriceFit(readings, levels)
@@ -104,10 +105,23 @@ def fitted_machine(
     how = (
         "measured with its energy counter" if fit else "TIMES, not energy: there was no counter; prices are ns per byte"
     )
+    seen = _below_memory([priced(level) for level in levels])
     return Machine(
-        _word(bench.name), "byte", tuple(map(priced, levels)), management="lru", operands="any", prices="pJ" if fit else "ns",
+        _word(bench.name), "byte", seen, management="lru", operands="any", prices="pJ" if fit else "ns",
         about=f"{bench.name}, {how}", device=_device(bench, readings, levels, fit, idle, period),
     )  # fmt: skip
+
+
+def _below_memory(levels: Sequence[Level]) -> tuple[Level, ...]:
+    """Return levels with no price above that of memory: few probes write within a far cache alone, and some write past it.
+
+    >>> [level.write for level in _below_memory([Level("L2", 50, 60, 10), Level("far", 70, 142, 20), Level("HBM", 114, 115)])]
+    [60, 115, 115]
+    """
+    read, write = levels[-1].read, levels[-1].write
+    return tuple(
+        msgspec.structs.replace(level, read=min(level.read, read), write=min(level.write, write)) for level in levels
+    )
 
 
 def _see_levels(bench: Bench, readings: Sequence[ProbeReading]) -> list[_SeenLevel]:

@@ -17,6 +17,8 @@ from pebbler.solver.problem import Impossible, Search
 
 __all__ = ["StepProblem"]
 
+_WAITING = (1.0, 0.5, 0.25)  # of what computing for as long takes: prices at which plans for energy are looked for
+
 
 @dataclass(frozen=True)
 class StepProblem:
@@ -69,19 +71,32 @@ class StepProblem:
     ) -> list[Plan]:
         """Return the plans with the fewest joules, static power while a step waits for copies included.
 
-        What a copy makes a step wait depends on all others, so two plans are made: one for joules as if nothing hid a copy, and one
-        for time, which hides what can be hidden. The better one by its joules is taken, so a plan for energy is never worse than
-        that for time.
+        What a copy makes a step wait depends on all others, and waiting is cheaper than computing for as long, so no one price of a
+        copy is right. The plan for time is made first, and gets half of the time; then plans for joules at several such prices. The
+        best one by its joules is taken, so a plan for energy is never worse than that for time.
         """
-        link, half = self.link, time_limit / 2
-        if link is not None and timed.link is not None:
-            out, into = (1e3 * self.static_watts * price for price in (timed.link.out, timed.link.into))  # W ns in pJ
-            link = PricedLink(link.out + out, link.into + into, link.overlap, link.least)
-        phases = solve_phases(self.graphs, self.capacity, self.headroom, half, seed, link, report)
-        quick = solve_phases(timed.graphs, self.capacity, self.headroom, half, seed, timed.link)[-1]
-        bound = phases[-1].bound
-        best = min((self._priced(one, timed, bound, phases[-1].proof) for one in (phases[-1], quick)), key=_joules)
-        return [*phases[:-1], best]
+        quick = solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link, report)[-1]
+        links = self._possible_links(timed)
+        share = time_limit / 2 / len(links)
+        phases = solve_phases(self.graphs, self.capacity, self.headroom, share, seed, links[0])
+        found = [quick, phases[-1]]
+        for link in links[1:]:
+            found += solve_phases(self.graphs[-1:], self.capacity, self.headroom, share, seed, link)
+        priced = [self._priced(plan, timed, phases[-1].bound, phases[-1].proof) for plan in found]
+        return [*phases[:-1], min(priced, key=_joules)]
+
+    def _possible_links(self, timed: StepProblem) -> list[PricedLink | None]:
+        """Return prices of a copy in joules: as if nothing hid it; behind ops, with waiting at the price of computing or less."""
+        if self.link is None or timed.link is None:
+            return [self.link]
+        out, into, watts = timed.link.out, timed.link.into, 1e3 * self.static_watts  # W ns in pJ
+        links: list[PricedLink | None] = [
+            PricedLink(self.link.out + watts * out, self.link.into + watts * into, self.link.overlap, self.link.least)
+        ]
+        power = sum(op.cost for op in self.graphs[-1].ops) / max(1, sum(op.cost for op in timed.graphs[-1].ops))
+        for part in _WAITING if timed.link.overlap else ():
+            links.append(PricedLink(part * power * out, part * power * into, True, timed.link.least))
+        return links
 
     def _priced(self, plan: Plan, timed: StepProblem, bound: float | None, proof: str) -> Plan:
         """Return a plan with its joules, and in `meta` those that it draws while it waits."""
