@@ -33,6 +33,14 @@ def test_the_cache_may_come_from_the_environment():
     assert BackendOptions.read({"cache": Path("here")}, {"PEBBLER_PLANS": "~/plans"}).cache == "here"
 
 
+def test_a_host_budget_says_that_values_may_go_there():
+    told = BackendOptions.read({"budget": 0.5, "host_budget": "1GiB"}, {})
+    assert (told.offload, told.host_budget) == (True, 2**30)
+    assert BackendOptions.read({"offload": True}, {"PEBBLER_BUDGET": "2MiB"}).host_budget is None
+    assert not BackendOptions.read({"budget": 0.5}, {}).offload
+    assert told.planning != BackendOptions.read({"budget": 0.5, "host_budget": "2GiB"}, {}).planning
+
+
 def test_an_option_goes_before_the_environment():
     assert BackendOptions.read({}, {"PEBBLER_BUDGET": "2MiB"}).budget == 2**21
     assert BackendOptions.read({"budget": 5000}, {"PEBBLER_BUDGET": "2MiB"}).budget == 5000
@@ -42,11 +50,16 @@ def test_an_option_goes_before_the_environment():
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"bugdet": 1}, "unknown option bugdet .did you mean budget"), ({"max_autotune": True}, "unknown option max_autotune"),
-     ({"offload": True}, "offload is not there yet"), ({"cache": 3}, "cache: expected a folder"),
+     ({"offload": True}, "offload: values go to the host to keep a budget"), ({"cache": 3}, "cache: expected a folder"),
      ({"objective": "speed"}, "objective: expected time or energy"),
      ({"budget": "lots"}, "budget: expected bytes"), ({"budget": 0.0}, "budget: expected"),
      ({"budget": -0.5}, "budget: expected"),
      ({"budget": True}, "budget: expected bytes"), ({"time_limit": 0}, "time_limit: expected seconds"),
+     ({"budget": 0.5, "offload": 1}, "offload: expected True or False, got 1"),
+     ({"budget": 0.5, "offload": False, "host_budget": 7}, "host_budget: nothing goes to the host"),
+     ({"budget": 0.5, "host_budget": "many"}, "host_budget: expected bytes such as 6GiB"),
+     ({"budget": 0.5, "host_budget": -1}, "host_budget: expected bytes such as 6GiB"),
+     ({"budget": 0.5, "host_budget": True}, "host_budget: expected bytes such as 6GiB"),
      ({"time_limit": "1"}, "time_limit: expected seconds"), ({"reserve": "x"}, "expected bytes")],
 )  # fmt: skip
 def test_what_is_wrong_is_named(options, message):

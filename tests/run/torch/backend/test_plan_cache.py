@@ -11,6 +11,7 @@ from torch import nn
 
 from pebbler.run.torch.backend import dynamo_backend, graph_frontier, step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
+from pebbler.run.torch.backend.plan_cache import PlanCache
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
@@ -87,8 +88,6 @@ def test_files_that_are_damaged_are_left_aside(job):
         json.dumps({**good, "extra": 1}).encode(),
     ]  # fmt: skip
     key = good["key"]
-    from pebbler.run.torch.backend.plan_cache import PlanCache
-
     cache = PlanCache(str(job.folder))
     assert cache.load(key).key == key
     for data in damaged:
@@ -99,6 +98,23 @@ def test_files_that_are_damaged_are_left_aside(job):
         assert job.run() == losses
     assert job.planned >= 1
     assert json.loads(file.read_text())["key"] == key  # written anew
+
+
+def test_a_plan_with_values_on_the_host_is_kept_and_checked(job):
+    losses = job.run(budget="least", offload=True)
+    (file,) = job.folder.iterdir()
+    good = json.loads(file.read_text())
+    choice = good["frontier"]["choices"][good["frontier"]["place"]]
+    assert choice["sent"]
+    assert job.run(budget="least", offload=True) == losses
+    assert job.planned == 0
+    cache = PlanCache(str(job.folder))
+    for field, value in (("node", 10**6), ("left", 10**6), ("left", -2), ("fetched", -1), ("fetched", 10**6)):
+        told = json.loads(json.dumps(good))
+        told["frontier"]["choices"][told["frontier"]["place"]]["sent"][0][field] = value
+        file.write_text(json.dumps(told))
+        with pytest.warns(UserWarning, match="a value that is sent is not saved"):
+            assert cache.load(good["key"]) is None
 
 
 def test_a_plan_of_another_joint_graph_is_not_taken(job):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import numpy as np
 import pytest
 
 from naive_saved_memory import NaiveStep
+from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays
 from pebbler.run.torch.backend.kernels.saved_memory import simulate_saved
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, STORED, VIEW, StepArrays
 
@@ -49,16 +51,32 @@ def random_step(draw, count):
     )  # fmt: skip
 
 
+def random_copies(draw, arrays, chosen):
+    """Return copies of saved values whose memory nobody else holds; whole seconds, so that the twin adds up to the same."""
+    held = arrays.storage[chosen].tolist() + arrays.storage[arrays.forward_end | arrays.backward_end].tolist()
+    alone = np.array(
+        [bool(chosen[i]) and k not in (GIVEN, VIEW) and held.count(i) == 1 for i, k in enumerate(arrays.kind)]
+    )
+    sent = alone & np.array([draw.random() < 0.7 for _ in chosen])
+    seconds = np.array([float(draw.randint(0, 9)) for _ in chosen])
+    return CopyArrays(
+        sent, seconds, draw.choice([0.25, 1.0]), draw.choice([0.5, 1.0]), draw.random() < 0.8, draw.randint(1, 4)
+    )
+
+
 def check(seed, count):
     draw = random.Random(seed)
     arrays = random_step(draw, count)
     chosen = np.array([not t and draw.random() < 0.3 for t in arrays.tangent])
-    for fusing in (True, False):
+    for fusing, copies in product(
+        (True, False), (random_copies(draw, arrays, chosen), random_copies(draw, arrays, chosen))
+    ):
         saved = chosen.copy()
-        peak, cost, legal = simulate_saved(arrays, saved, 1000, fusing)
-        naive = NaiveStep(arrays).simulate({int(i) for i in np.flatnonzero(chosen)}, 1000, fusing)
-        assert (set(np.flatnonzero(saved).tolist()), peak, legal) == (naive[0], naive[1], naive[3])
-        assert cost == pytest.approx(naive[2])
+        peak, cost, legal, waiting, left, fetched = simulate_saved(arrays, saved, copies, 1000, fusing)
+        naive = NaiveStep(arrays).simulate({int(i) for i in np.flatnonzero(chosen)}, 1000, fusing, copies)
+        moves = {int(i): (int(left[i]), int(fetched[i])) for i in np.flatnonzero(saved & copies.sent)}
+        assert (set(np.flatnonzero(saved).tolist()), peak, legal, moves) == (naive[0], naive[1], naive[3], naive[5])
+        assert (cost, waiting) == pytest.approx((naive[2], naive[4]))
 
 
 @pytest.mark.parametrize("seed", range(150))

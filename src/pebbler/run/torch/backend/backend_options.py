@@ -13,8 +13,7 @@ from pebbler.run.torch.plan.byte_sizes import bytes_of
 
 __all__ = ["BackendOptions"]
 
-_KNOWN = ("budget", "cache", "objective", "reserve", "time_limit")
-_LATER = ("host_budget", "offload")
+_KNOWN = ("budget", "cache", "host_budget", "objective", "offload", "reserve", "time_limit")
 _OBJECTIVES = ("time", "energy")
 
 
@@ -22,7 +21,8 @@ _OBJECTIVES = ("time", "energy")
 class BackendOptions:
     """What the step may hold, bytes held besides, seconds to plan a graph.
 
-    It may hold `budget` bytes, or a `share` of the eager peak, or the `least` that is known.
+    It may hold `budget` bytes, or a `share` of the eager peak, or the `least` that is known. With `offload`, saved values may go
+    to the host's memory: at most `host_budget` bytes of it, or any number.
     """
 
     budget: int | None = None
@@ -32,11 +32,14 @@ class BackendOptions:
     least: bool = False
     cache: str | None = None
     objective: str = "time"
+    offload: bool = False
+    host_budget: int | None = None
 
     @property
     def planning(self) -> tuple[Any, ...]:
         """What a plan depends on: all but where it is kept."""
-        return self.budget, self.share, self.reserve, self.time_limit, self.least, self.objective
+        held = self.budget, self.share, self.reserve, self.least
+        return *held, self.time_limit, self.objective, self.offload, self.host_budget
 
     @property
     def free(self) -> bool:
@@ -47,19 +50,19 @@ class BackendOptions:
     def read(cls, options: Mapping[str, Any] | None, environment: Mapping[str, str] = os.environ) -> BackendOptions:
         """Return the options that were given, checked; else from `PEBBLER_BUDGET` and `PEBBLER_PLANS` (the cache's folder).
 
-        >>> BackendOptions.read({"budget": "8GiB"}, {})
-        BackendOptions(budget=8589934592, share=None, reserve=0, time_limit=30.0, least=False, cache=None, objective='time')
-        >>> BackendOptions.read({"reserve": "1MB"}, {"PEBBLER_BUDGET": "0.5"})
-        BackendOptions(budget=None, share=0.5, reserve=1000000, time_limit=30.0, least=False, cache=None, objective='time')
-        >>> BackendOptions.read({"buget": 1}, {})
+        >>> told = BackendOptions.read({"budget": "8GiB"}, {})
+        >>> told.budget, told.share, told.time_limit, told.objective, told.offload
+        (8589934592, None, 30.0, 'time', False)
+        >>> told = BackendOptions.read({"reserve": "1MB", "host_budget": "1GiB"}, {"PEBBLER_BUDGET": "0.5"})
+        >>> told.share, told.reserve, told.offload, told.host_budget
+        (0.5, 1000000, True, 1073741824)
+        >>> BackendOptions.read({"time_limt": 1}, {})
         Traceback (most recent call last):
         ...
-        pebbler.errors.InputError: unknown option buget (did you mean budget?)
+        pebbler.errors.InputError: unknown option time_limt (did you mean time_limit?)
         """
         given = dict(options or {})
         for name in given:
-            if name in _LATER:
-                raise InputError(f"option {name} is not there yet; known: {', '.join(_KNOWN)}")
             if name not in _KNOWN:
                 raise InputError(f"unknown option {quoted(name)}{near_matches(str(name), _KNOWN)}")
         wanted = given.get("budget", environment.get("PEBBLER_BUDGET"))
@@ -76,7 +79,27 @@ class BackendOptions:
         if cache is not None and not isinstance(cache, str | os.PathLike):
             raise InputError(f"cache: expected a folder, got {quoted(cache)}")
         folder = None if cache is None else os.fspath(cache)
-        return cls(budget, share, bytes_of(reserve) if reserve else 0, float(seconds), least, folder, objective)
+        spare = bytes_of(reserve) if reserve else 0
+        told = cls(budget, share, spare, float(seconds), least, folder, objective, *_host(given))
+        if told.offload and told.free:
+            raise InputError("offload: values go to the host to keep a budget: give budget, too, such as 6GiB or least")
+        return told
+
+
+def _host(given: Mapping[str, Any]) -> tuple[bool, int | None]:
+    """Return whether values may go to the host, and how many bytes; a limit alone says that they may."""
+    limit = given.get("host_budget")
+    offload = given.get("offload", limit is not None)
+    if not isinstance(offload, bool):
+        raise InputError(f"offload: expected True or False, got {quoted(offload)}")
+    if limit is None:
+        return offload, None
+    if not offload:
+        raise InputError("host_budget: nothing goes to the host where offload is False: leave one of them out")
+    try:
+        return True, bytes_of(limit)
+    except InputError as error:
+        raise InputError(f"host_{error}") from None
 
 
 def _budget(given: Any) -> tuple[int | None, float | None]:

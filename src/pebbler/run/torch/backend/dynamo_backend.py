@@ -18,6 +18,7 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.last_layers import LastLayers
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
+from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.cost.costs import nearest_device
@@ -54,7 +55,11 @@ class PlannedGraph:
     ) -> None:
         self._budget = budget
         self._partitioner = SavedValuesPartitioner(
-            nearest_device(budget.device), options.time_limit, budget.start, options.objective
+            nearest_device(budget.device),
+            options.time_limit,
+            budget.start,
+            options.objective,
+            budget.host_share if options.offload else None,
         )
         # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
         self._graph = copy.deepcopy(gm)
@@ -168,9 +173,15 @@ def _own_context() -> TracingContext | None:
 
 def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:
     import torch._functorch.config as functorch_config
-    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+    def compile_one(graph: fx.GraphModule, *args: Any, **more: Any) -> Any:
+        with kept_order(graph.graph):
+            return compile_fx_inner(graph, *args, **more)
 
     # The cache of joint graphs is asked before the partitioner and does not know what it would decide now; that of kernels is used.
     with functorch_config.patch(enable_autograd_cache=functorch_config.enable_autograd_cache and not settings):
-        compiled: Callable[..., Any] = compile_fx(gm, inputs, config_patches=settings or None)
+        compiled: Callable[..., Any] = compile_fx(
+            gm, inputs, compile_one if settings else compile_fx_inner, config_patches=settings or None
+        )
     return compiled

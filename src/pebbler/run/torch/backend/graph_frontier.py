@@ -10,6 +10,7 @@ from torch import fx
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
+from pebbler.run.torch.backend.sent_values import HostRoom, send_frontier
 from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
 
 __all__ = ["GraphFrontier", "joint_key"]
@@ -30,14 +31,27 @@ class GraphFrontier:
     largest: int = 0  # what the graph was given in the largest step that was measured
 
     @classmethod
-    def plan(cls, step: JointStep, theirs: Sequence[Sequence[int]], key: str, time_limit: float) -> GraphFrontier:
-        """Return the choices of a graph; `theirs` are torch's own, the first of them without a budget."""
+    def plan(
+        cls,
+        step: JointStep,
+        theirs: Sequence[Sequence[int]],
+        key: str,
+        time_limit: float,
+        room: HostRoom | None = None,
+    ) -> GraphFrontier:
+        """Return the choices of a graph; `theirs` are torch's own, the first of them without a budget.
+
+        Values may go to the host's `room`, where there is one.
+        """
         memory = StepMemory(step)
+        choices = saved_frontier(memory, theirs, time_limit)
+        if room is not None:
+            choices = send_frontier(memory, choices, room, time_limit)
         names = [node.name for node in step.nodes]
         return cls(
             key=key,
             names=names,
-            choices=saved_frontier(memory, theirs, time_limit),
+            choices=choices,
             eager=eager_peak(memory),
             inputs=memory.resident,
             # Inductor's pass that pads the operands of products names its copies so.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -13,12 +14,22 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
+from pebbler.run.torch.backend.sent_graphs import send_values
+from pebbler.run.torch.backend.sent_values import HostRoom
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
 from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
-__all__ = ["SavedValuesPartitioner", "WantsOtherForm"]
+__all__ = ["HostShare", "SavedValuesPartitioner", "WantsOtherForm"]
+
+
+@dataclass(frozen=True)
+class HostShare:
+    """The number of a pool of the host's memory, and how many bytes of it a graph may take: None for any number."""
+
+    pool: int
+    limit: int | None
 
 
 class WantsOtherForm(Exception):
@@ -49,9 +60,15 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
     """Splits joint graphs as torch does, and saves what a frontier's choice says; `start` picks the first choice of a graph."""
 
     def __init__(
-        self, device: Device, time_limit: float, start: Callable[[GraphFrontier], int], objective: str = "time"
+        self,
+        device: Device,
+        time_limit: float,
+        start: Callable[[GraphFrontier], int],
+        objective: str = "time",
+        host: Callable[[], HostShare] | None = None,
     ) -> None:
         self.device, self.time_limit, self.start, self.objective = device, time_limit, start, objective
+        self.host = host  # asked for a graph's share of the host's memory, where values may go there
         self.frontier: GraphFrontier | None = None
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted.
@@ -77,18 +94,26 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         _listen()
         told = _DECISION.set(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         try:
-            return partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+            forward, backward = partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
         finally:
             _DECISION.reset(told)
+        frontier = self.frontier
+        if self.host is not None and frontier is not None and frontier.choice.sent:
+            send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
+        return forward, backward
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:
         key = joint_key(graph)
         if self.frontier is None or self.frontier.key != key:
             step = JointStep.read(graph, info, outputs, self.device, self.objective)
+            room = None
+            if self.host is not None:
+                timed = JointStep.read(graph, info, outputs, self.device) if self.objective != "time" else step
+                room = HostRoom.on(self.device, self.objective, self.host().limit, timed)
             number = {node: i for i, node in enumerate(step.nodes)}
             with cuts_remembered():
                 theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
-            self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit)
+            self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit, room)
             self.frontier.place = self.start(self.frontier)
         if self.refuses(self.frontier):
             raise WantsOtherForm

@@ -20,11 +20,12 @@ from pebbler.errors import InputError
 from pebbler.files import read_json, write_json
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.step_memory import END
 from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 3"
+_FORMAT = "pebbler compiled graph 4"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,3 +98,10 @@ def _check(plan: GraphPlan, key: str) -> None:
         )
     if any(not 0 <= i < count for choice in frontier.choices for i in choice.saved):
         raise InputError(f"{key[:32]}.json: frontier.choices: a value that is saved is not in the graph")
+    for choice in frontier.choices:
+        if any(
+            v.node not in choice.saved or not END <= v.left < count or not 0 <= v.fetched < count for v in choice.sent
+        ):
+            raise InputError(
+                f"{key[:32]}.json: frontier.choices: a value that is sent is not saved, or its place not in the graph"
+            )

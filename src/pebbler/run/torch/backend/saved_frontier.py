@@ -21,7 +21,7 @@ from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory
 
-__all__ = ["saved_frontier"]
+__all__ = ["pareto", "saved_frontier"]
 
 _ENDLESS = 1 << 50
 _TICKS = 1e12  # capacities are whole parts of what forward costs
@@ -48,15 +48,15 @@ def saved_frontier(memory: StepMemory, starts: Sequence[Sequence[int]], time_lim
     found += [memory.simulate({*start, *fixed}) for start, c in zip(starts, found, strict=True) if not c.legal]
     for saved in _cuts(memory, found[0]):
         if time.monotonic() > deadline:
-            return _pareto(found)
+            return pareto(found)
         found.append(memory.simulate(saved))
     for _ in range(2):
-        for loose, tight in pairwise(_pareto(found)):
+        for loose, tight in pairwise(pareto(found)):
             for part in _mixed(loose, tight):
                 if time.monotonic() > deadline:
-                    return _pareto(found)
+                    return pareto(found)
                 found.append(memory.simulate(part))
-    return _improved(memory, _pareto(found), deadline)
+    return _improved(memory, pareto(found), deadline)
 
 
 def _cuts(memory: StepMemory, first: SavedChoice) -> Iterable[set[int]]:
@@ -91,12 +91,12 @@ def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> 
         for i in pool:
             tries -= 1
             if tries < 0 or time.monotonic() > deadline:
-                return _pareto([*front, *found])
+                return pareto([*front, *found])
             found.append(memory.simulate(saved ^ {i}))
-        front = _pareto([*front, *found])
+        front = pareto([*front, *found])
 
 
-def _pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
+def pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
     """Return the first choice, and from those of lower peak what nothing beats in both cost and peak."""
     kept = [found[0]]
     for choice in sorted((c for c in found[1:] if c.legal), key=lambda c: (c.cost, c.peak, c.saved)):

@@ -21,7 +21,9 @@ from torch.optim import Optimizer
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
+from pebbler.run.torch.backend.partitioner import HostShare
 from pebbler.run.torch.backend.step_meter import StepMeter, most_since_reset, optimizer_meter, step_meter
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
@@ -68,6 +70,7 @@ class StepBudget:
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
         self._kept: int | None = None  # the budget of the last step, where that was measured and kept
         self._trained: dict[int, weakref.ref[Any]] = {}  # leaves that the graphs of the last step were given, by id
+        self.host = HostPool(device, options.host_budget) if options.offload else None
         watch_optimizers(self)
 
     @property
@@ -82,6 +85,13 @@ class StepBudget:
             return len(frontier.choices) - 1
         budget = int(self.limit([*self._frontiers(), frontier]) * (1 - _FIRST))
         return frontier.within(budget - self.options.reserve - self._besides(frontier))
+
+    def host_share(self) -> HostShare:
+        """Return what a new graph may take of the host's memory: what the graphs of the same step have left."""
+        assert self.host is not None
+        limit = self.options.host_budget
+        taken = sum(frontier.choice.host for frontier in self._frontiers())
+        return HostShare(self.host.number, None if limit is None else max(0, limit - taken))
 
     def presses(self, frontier: GraphFrontier) -> bool:
         """Return whether a graph must do with less than its fastest choice, or with less than any."""

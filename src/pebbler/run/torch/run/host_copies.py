@@ -7,20 +7,36 @@ caching allocator sees one stream only. On a CPU the host is a file that is mapp
 what goes there is not held by torch's allocator, and copies take their turn.
 
 Buffers are kept from step to step, by size: a step asks for the same sizes in the same order each time, so after the first one
-nothing is allocated.
+nothing is allocated. A limit on their bytes is kept by letting go of those that nobody uses; where that is not enough, `NoRoom`
+says so.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["HostCopy", "PendingLoad", "Transfers", "arrive", "begin_load", "begin_store", "end_store"]
+__all__ = [
+    "HostBytes",
+    "HostCopy",
+    "NoRoom",
+    "PendingLoad",
+    "Transfers",
+    "arrive",
+    "begin_load",
+    "begin_store",
+    "end_store",
+]
+
+
+class NoRoom(RuntimeError):
+    """The host's memory has no room for a buffer."""
 
 
 class Transfers:
@@ -35,9 +51,11 @@ class Transfers:
     (True, True, 24)
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, limit: int | None = None) -> None:
         self.device = torch.device(device)
+        self.limit = limit  # of `bytes`
         self.bytes = 0  # of all buffers
+        self.most = 0  # that `bytes` ever was
         self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
 
@@ -48,15 +66,40 @@ class Transfers:
             self._streams = torch.cuda.Stream(self.device), torch.cuda.Stream(self.device)
         return self._streams
 
+    def held_for(self, size: int) -> int:
+        """Return the bytes that a buffer of a size really takes: torch rounds pinned memory up to powers of two."""
+        return 1 << (size - 1).bit_length() if self.device.type == "cuda" else size
+
     def take(self, size: int) -> _HostBuffer:
-        """Return a free buffer of exactly this size, made if there is none."""
+        """Return a free buffer of exactly this size, made if there is none; where there is no room, refuse with `NoRoom`."""
         free = self._free.setdefault(size, [])
         if free:
             return free.pop()
-        self.bytes += size
-        if self.device.type == "cuda":
-            return _HostBuffer(torch.empty(size, dtype=torch.uint8, pin_memory=True))
-        return _HostBuffer(_mapped(size))
+        room = self.held_for(size)
+        if self.limit is not None and self.bytes + room > self.limit:
+            self._let_go(self.bytes + room - self.limit)
+        try:
+            pinned = self.device.type == "cuda"
+            memory = torch.empty(size, dtype=torch.uint8, pin_memory=True) if pinned else _mapped(size)
+        except (OSError, RuntimeError) as error:
+            raise NoRoom(str(error)) from error
+        self.bytes += room
+        self.most = max(self.most, self.bytes)
+        return _HostBuffer(memory)
+
+    def _let_go(self, excess: int) -> None:
+        """Free so many bytes of buffers that nobody uses, or refuse: sizes change where a graph is compiled again."""
+        idle = [(size, buffer) for size, free in self._free.items() for buffer in free]
+        if sum(self.held_for(size) for size, _ in idle) < excess:
+            raise NoRoom(f"{self.bytes:,} bytes are in use or wanted again, the limit is {self.limit:,}")
+        for size, buffer in idle:
+            if excess <= 0:
+                break
+            if buffer.last is not None:
+                buffer.last.synchronize()
+            self._free[size].remove(buffer)
+            self.bytes -= self.held_for(size)
+            excess -= self.held_for(size)
 
     def synchronize(self) -> None:
         """Wait for all copies: when a step fails, the memory that they use is about to go."""
@@ -76,17 +119,50 @@ class _HostBuffer:
     last: Any = None
 
 
-class HostCopy:
-    """A storage's bytes on the host, and what the tensor on them looked like; the buffer goes back when this is forgotten."""
+class HostBytes:
+    """Some memory's bytes on the host, once the event `done` has come; the buffer goes back when this is forgotten.
 
-    def __init__(self, transfers: Transfers, buffer: _HostBuffer, tensor: torch.Tensor) -> None:
-        self.transfers, self.buffer = transfers, buffer
-        self.form = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-        self.dtype = tensor.dtype
-        self.done: Any = None  # the event after which the bytes are here
+    Copying begins with its making. As an array (`np.asarray`) it lives as long as whoever looks at its bytes.
+    """
+
+    def __init__(self, transfers: Transfers, raw: torch.Tensor) -> None:
+        buffer = transfers.take(raw.numel())
+        self.transfers, self.buffer, self.done = transfers, buffer, None
+        if transfers.device.type != "cuda":
+            buffer.memory.copy_(raw)
+            return
+        self.done = buffer.last = _copied(
+            transfers.streams[0], transfers, buffer.last, lambda: buffer.memory.copy_(raw, True)
+        )
+
+    def fetch(self, raw: torch.Tensor) -> Any:
+        """Begin to copy the bytes into memory of the device; return the event after which they are there, if that takes time."""
+        memory = self.buffer.memory
+        if self.done is None:
+            raw.copy_(memory)
+            return None
+        self.buffer.last = _copied(
+            self.transfers.streams[1], self.transfers, self.done, lambda: raw.copy_(memory, True)
+        )
+        return self.buffer.last
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        memory = self.buffer.memory
+        return {"shape": (memory.numel(),), "typestr": "|u1", "data": (memory.data_ptr(), False), "version": 3}
 
     def __del__(self) -> None:
-        self.transfers.give_back(self.buffer)
+        if hasattr(self, "buffer"):
+            self.transfers.give_back(self.buffer)
+
+
+class HostCopy(HostBytes):
+    """A storage's bytes on the host, and what the tensor on them looked like."""
+
+    def __init__(self, transfers: Transfers, tensor: torch.Tensor) -> None:
+        super().__init__(transfers, _raw(tensor))
+        self.form = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        self.dtype = tensor.dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,23 +175,10 @@ class PendingLoad:
 
 def begin_store(transfers: Transfers, tensor: torch.Tensor) -> HostCopy:
     """Begin to copy a tensor's whole storage to the host."""
-    raw = _raw(tensor)
-    copy = HostCopy(transfers, transfers.take(raw.numel()), tensor)
-    buffer = copy.buffer
-    if transfers.device.type != "cuda":
-        buffer.memory.copy_(raw)
-        return copy
-    out, _ = transfers.streams
-    out.wait_stream(torch.cuda.current_stream(transfers.device))
-    if buffer.last is not None:
-        out.wait_event(buffer.last)
-    with torch.cuda.stream(out):
-        buffer.memory.copy_(raw, non_blocking=True)
-    copy.done = buffer.last = out.record_event()
-    return copy
+    return HostCopy(transfers, tensor)
 
 
-def end_store(copy: HostCopy, tensor: torch.Tensor) -> None:
+def end_store(copy: HostBytes, tensor: torch.Tensor) -> None:
     """Make the computing stream wait for a store: from here on the tensor may change or go.
 
     The tensor is an operand only so that whoever holds it does so until here.
@@ -128,16 +191,7 @@ def begin_load(transfers: Transfers, copy: HostCopy) -> PendingLoad:
     """Begin to copy a storage back into memory of its own, as a tensor of the same form."""
     raw = torch.empty(copy.buffer.memory.numel(), dtype=torch.uint8, device=transfers.device)
     tensor = torch.empty(0, dtype=copy.dtype, device=transfers.device).set_(raw.untyped_storage(), *copy.form)
-    if copy.done is None:
-        raw.copy_(copy.buffer.memory)
-        return PendingLoad(tensor, None)
-    _, into = transfers.streams
-    into.wait_stream(torch.cuda.current_stream(transfers.device))
-    into.wait_event(copy.done)
-    with torch.cuda.stream(into):
-        raw.copy_(copy.buffer.memory, non_blocking=True)
-    copy.buffer.last = into.record_event()
-    return PendingLoad(tensor, copy.buffer.last)
+    return PendingLoad(tensor, copy.fetch(raw))
 
 
 def arrive(loading: PendingLoad) -> torch.Tensor:
@@ -145,6 +199,16 @@ def arrive(loading: PendingLoad) -> torch.Tensor:
     if loading.done is not None:
         torch.cuda.current_stream(loading.tensor.device).wait_event(loading.done)
     return loading.tensor
+
+
+def _copied(stream: Any, transfers: Transfers, after: Any, copy: Callable[[], Any]) -> Any:
+    """Copy on a stream, after what computes now and after an event; return the event of its end."""
+    stream.wait_stream(torch.cuda.current_stream(transfers.device))
+    if after is not None:
+        stream.wait_event(after)
+    with torch.cuda.stream(stream):
+        copy()
+    return stream.record_event()
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:

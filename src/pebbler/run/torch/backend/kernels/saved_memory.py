@@ -11,10 +11,13 @@ import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.compiled import kernel
+from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays, time_loads, time_stores
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays
 from pebbler.run.torch.backend.kernels.step_traffic import step_traffic
 
-__all__ = ["simulate_saved"]
+__all__ = ["END", "simulate_saved"]
+
+END = -1  # instead of a node: after the last one
 
 _READS = 4  # values that a value read more than once may be made from without being written
 _MOST_READS = 8  # the same where it is read once
@@ -136,24 +139,25 @@ def _levels(step: StepArrays, order: Ints, place: Ints) -> Ints:
 
 @kernel
 def _peak(
-    step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool
+    step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, left: Ints, fetched: Ints, fusing: bool
 ) -> tuple[int, float]:
     """Return the most bytes held while nodes run in this order, what the graph was given not counted, and what that costs.
 
-    `held` is there at the start; it and what is made goes after its last use, `results` apart. All three are about storages;
-    `donated` may be written over.
+    `held` is there at the start, or from the place where it is `fetched`; it and what is made goes after its last use, `results`
+    apart, and not before the place where it has `left`. All are about storages; `donated` may be written over.
     """
     nodes = len(step.kind)
     place = np.full(nodes, -1, np.int64)
     for t in range(len(order)):
         place[order[t]] = t
-    written, count, reads = _written(step, order, place, results, fusing)
+    shown = results | (left >= 0)
+    written, count, reads = _written(step, order, place, shown, fusing)
     stored = written.copy()
     level = _levels(step, order, place)
     last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
     for t in range(len(order) - 1, -1, -1):
         node = order[t]
-        until, together = -1, fusing and not results[step.storage[node]]
+        until, together = -1, fusing and not shown[step.storage[node]]
         for k in range(step.first_user[node], step.first_user[node + 1]):
             user = step.users[k]
             if place[user] < 0:
@@ -165,16 +169,17 @@ def _peak(
         if written[node] and together and until >= 0 and step.kind[node] == INLINED:
             written[node] = False
     cost: float = step_traffic(step, order, place, stored, written, count, reads)
-    return _highest(step, order, place, written, last, results, held, donated, fusing), cost
+    return _highest(step, order, place, written, last, results, held, donated, left, fetched, fusing), cost
 
 
 @kernel
 def _highest(
     step: StepArrays, order: Ints, place: Ints, written: Bools, last: Ints, results: Bools, held: Bools, donated: Bools,
-    fusing: bool,
+    left: Ints, fetched: Ints, fusing: bool,
 ) -> int:  # fmt: skip
     nodes = len(step.kind)
     gone = np.zeros(len(order) + 1, np.int64)  # bytes that go after each node
+    come = np.zeros(len(order) + 1, np.int64)  # bytes that are fetched before it
     free = np.zeros(len(order) + 1, np.int64)  # the largest of them that may be written over
     until = np.full(nodes, -1, np.int64)
     for i in range(nodes):  # a storage goes after the last use of whatever looks at it
@@ -195,17 +200,21 @@ def _highest(
             if results[i]:
                 now += step.size[i]
             elif until[i] >= 0:
-                now += step.size[i]
+                if fetched[i] >= 0:
+                    come[fetched[i]] += step.size[i]
+                else:
+                    now += step.size[i]
                 gone[until[i]] += step.size[i]
                 if donated[i]:
                     free[until[i]] = max(free[until[i]], step.size[i])
         if place[i] >= 0 and step.storage[i] == i and written[i] and not results[i]:
-            gone[last[i]] += step.size[i]
-            if last[i] > place[i]:
+            gone[max(last[i], left[i])] += step.size[i]
+            if last[i] > place[i] and left[i] < last[i]:
                 free[last[i]] = max(free[last[i]], step.size[i])
     most = now
     for t in range(len(order)):
         node = order[t]
+        now += come[t]
         new = step.size[node] if step.storage[node] == node and written[node] else 0
         inside = fusing and step.kind[node] != CALL and new and free[t] == new
         most = max(most, now if inside else now + new)
@@ -214,8 +223,14 @@ def _highest(
 
 
 @kernel
-def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) -> tuple[int, float, bool]:
-    """Return the peak, what the step costs, and whether backward may run what it would; `saved` becomes what is needed."""
+def simulate_saved(
+    step: StepArrays, saved: Bools, copies: CopyArrays, resident: int, fusing: bool
+) -> tuple[int, float, bool, float, Ints, Ints]:
+    """Return the peak, what the step costs, whether backward may run what it would, and what copies to the host do.
+
+    That is the time spent waiting for them, and for every value that is sent the nodes before which it has left and is fetched.
+    `saved` becomes what is needed.
+    """
     nodes = len(step.kind)
     order = np.empty(nodes, np.int64)
     backward = order[: _backward_order(step, saved, order)].copy()
@@ -243,6 +258,21 @@ def simulate_saved(step: StepArrays, saved: Bools, resident: int, fusing: bool) 
     for i in range(nodes):
         if step.forward_end[i]:  # whoever called may still hold it
             donated[step.storage[i]] = False
-    first, cost = _peak(step, forward, kept, nothing, nothing, fusing)
-    second, more = _peak(step, backward, results, held, donated, fusing)
-    return resident + max(first, second), cost + more, legal
+    use = np.full(nodes, -1, np.int64)
+    for t in range(len(backward)):
+        for k in range(step.first_input[backward[t]], step.first_input[backward[t] + 1]):
+            source = step.inputs[k]
+            if copies.sent[source] and saved[source] and use[source] < 0:
+                use[source] = t
+    moved = CopyArrays(copies.sent & saved, copies.seconds, copies.out, copies.into, copies.overlap, copies.ahead)
+    left, out = time_stores(forward, step.size, moved)
+    fetched, into = time_loads(backward, use, step.size, copies)
+    here = kept & (left < 0)
+    first, cost = _peak(step, forward, here, nothing, nothing, left, np.full(nodes, -1, np.int64), fusing)
+    second, more = _peak(step, backward, results, held, donated, np.full(nodes, -1, np.int64), fetched, fusing)
+    for i in range(nodes):  # places become nodes
+        if left[i] >= 0:
+            left[i] = forward[left[i] + 1] if left[i] + 1 < len(forward) else END
+        if fetched[i] >= 0:
+            fetched[i] = backward[fetched[i]]
+    return resident + max(first, second), cost + more, legal, out + into, left, fetched
