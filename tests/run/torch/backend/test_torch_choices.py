@@ -108,7 +108,7 @@ def random_pictures(draw):
         second = nn.Conv2d(width, width, 3, padding=1, groups=draw.choice([1, width]))
         act = draw.choice([nn.ReLU, nn.SiLU, nn.GELU])()
         whole = Residual(nn.Sequential(first, norms[0], act, second, norms[1]))
-        return nn.Sequential(whole, nn.MaxPool2d(2)) if draw.random() < 0.2 else whole
+        return nn.Sequential(whole, nn.AvgPool2d(2)) if draw.random() < 0.2 else whole
 
     blocks = [block() for _ in range(draw.randint(2, 6))]
     return nn.Sequential(nn.Conv2d(3, width, 3, padding=1), *blocks), torch.randn(4, 3, 32, 32)
