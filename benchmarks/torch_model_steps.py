@@ -1,4 +1,4 @@
-"""Training steps of six models for `torch_models`, full size and tiny: language, vision, convolutions with group norm."""
+"""Training steps of models for `torch_models`, full size and tiny: language, vision, convolutions with group norm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from torch.nn import functional
 
 from benchmarks.torch_gpu import SMALL, Language, Size
 
-__all__ = ["MODELS", "Training"]
+__all__ = ["MODELS", "SIX", "Training"]
+
+MLP_WIDTH = {1024: 2816, 1536: 4096}  # by the width of a Llama; twice the width elsewhere
 
 
 @dataclass
@@ -99,12 +101,27 @@ def _gpt(device: str, tiny: bool) -> Training:
 
 
 def _llama(device: str, tiny: bool) -> Training:
+    if tiny:
+        return _llama_of(device, 2, 32, words=256, shape=(2, 32))
+    return _llama_of(device, 12, 1536, words=32000, shape=(8, 2048))
+
+
+def _deep_llama(device: str, tiny: bool) -> Training:
+    """The model of pytorch issue 197838."""
+    if tiny:
+        return _llama_of(device, 32, 32, words=256, shape=(2, 32))
+    return _llama_of(device, 32, 1024, words=32000, shape=(4, 1024))
+
+
+def _llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int, int]) -> Training:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    words, shape = (256, (2, 32)) if tiny else (32000, (8, 2048))
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    sizes = dict(zip(names, (32, 64, 2, 2, 1) if tiny else (1536, 4096, 12, 12, 4), strict=True))
-    config = LlamaConfig(**sizes, vocab_size=words, use_cache=False, max_position_embeddings=2048)
+    heads = max(2, width // 128)
+    config = LlamaConfig(
+        hidden_size=width, intermediate_size=MLP_WIDTH.get(width, 2 * width), num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=max(1, heads // 3), vocab_size=words, use_cache=False,
+        max_position_embeddings=2048,
+    )  # fmt: skip
     model = LlamaForCausalLM(config).to(device, torch.bfloat16)
     ids = torch.randint(words, shape, device=device)
     return Training(model, _adamw(model), lambda run: run(input_ids=ids, labels=ids).loss, clip=1.0)
@@ -170,4 +187,6 @@ def _unet(device: str, tiny: bool) -> Training:
 
 MODELS: dict[str, Callable[[str, bool], Training]] = {
     "gpt": _gpt, "llama": _llama, "gpt2": _gpt2, "resnet50": _resnet, "vit": _vit, "unet": _unet,
+    "llama32": _deep_llama,
 }  # fmt: skip
+SIX = ("gpt", "llama", "gpt2", "resnet50", "vit", "unet")  # those that are measured if nothing is said

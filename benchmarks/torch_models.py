@@ -30,7 +30,7 @@ import torch
 
 import pebbler.torch as pt
 from benchmarks.quiet_turns import QuietTurns, Turn
-from benchmarks.torch_model_steps import MODELS, Training
+from benchmarks.torch_model_steps import MODELS, SIX, Training
 from benchmarks.torch_models_page import markdown, show, shown_row
 from pebbler.files import write_text
 from pebbler.run.torch.backend.dynamo_backend import pebbler
@@ -237,7 +237,7 @@ def _device() -> str:
 def main() -> None:
     """Run the models and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--models", default=",".join(SIX), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--variants", default=VARIANTS)
     parser.add_argument("--steps", type=int, default=18, help="timed steps")
     parser.add_argument("--losses", type=int, default=50, help="steps whose losses are compared")

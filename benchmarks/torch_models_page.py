@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["markdown", "show", "shown_row", "summary"]
+__all__ = ["TITLES", "Measured", "markdown", "show", "shown_row", "summary"]
 
 Row = dict[str, Any]
 
@@ -17,6 +17,7 @@ TITLES = {
     "resnet50": "ResNet-50, autocast",
     "vit": "ViT-B/16, autocast",
     "unet": "U-Net, group norm, autocast",
+    "llama32": "HF Llama, 32 x 1024",
 }
 COLUMNS = {
     "eager": "eager",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pebbler.game.plan import Plan
     from pebbler.trace.cache_analysis import CacheAnalysis
 
-__all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "save_figure"]
+__all__ = ["PALETTE", "draw_chain", "draw_misses", "draw_steps", "new_figure", "new_figures", "save_figure"]
 
 # Okabe and Ito's colours, which stay apart for colour-blind readers; lines differ by marker and dash as well.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -46,6 +46,20 @@ def new_figure(title: str, x_label: str, y_label: str) -> tuple[Figure, Any]:
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
     return figure, axes
+
+
+def new_figures(count: int, columns: int) -> tuple[Figure, list[Any]]:
+    """Return an empty figure of several panels in the house style, and their axes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = -(-count // columns)
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(3.2 * columns, 0.5 + 2.6 * rows), layout="constrained")
+        panels = [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+        for axes in panels:
+            axes.set_prop_cycle(color=PALETTE)
+    return figure, panels
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
