@@ -273,7 +273,7 @@ def test_a_device_that_held_too_much_later_is_looked_at_again(monkeypatch):
     assert (graph.again, graph.frontier.place) == (1, 1)
 
 
-def test_a_device_that_others_fill_is_not_looked_at_for_ever(monkeypatch):
+def test_a_device_that_others_fill_is_looked_at_less_and_less(monkeypatch):
     measured = []
     monkeypatch.setattr(module, "most_since_reset", lambda device: 10**9)
     monkeypatch.setattr(module, "step_meter", lambda device: measured.append(device) or StepMeter())
@@ -284,6 +284,10 @@ def test_a_device_that_others_fill_is_not_looked_at_for_ever(monkeypatch):
         graph(given()).sum().backward()
     assert graph.again == 0
     assert len(measured) < 10
+    graph.frontier.choices[0] = SavedChoice((), 1_600_000, 0.0, 1_600_000)  # now it is the step, and that is noticed
+    for _ in range(40):
+        graph(given()).sum().backward()
+    assert (graph.again, graph.frontier.place) == (1, 1)
 
 
 def test_results_that_are_gone_before_backward_are_not_counted_on_a_cpu():

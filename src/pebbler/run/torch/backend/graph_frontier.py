@@ -12,8 +12,9 @@ from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import HostRoom, send_frontier
 from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
+from pebbler.run.torch.plan.byte_sizes import shown_bytes
 
-__all__ = ["GraphFrontier", "joint_key"]
+__all__ = ["GraphFrontier", "give_bytes", "joint_key"]
 
 
 @dataclass
@@ -67,6 +68,38 @@ class GraphFrontier:
         """Return the place of the fastest choice whose simulated peak is at most `target`, or the last place."""
         places = range(self.fastest, len(self.choices))
         return next((i for i in places if self.choices[i].peak <= target), len(self.choices) - 1)
+
+    def take(self, room: int) -> float:
+        """Move to the fastest choice that holds at most so much more, and return the cost that this saves."""
+        here = self.choice
+        self.place = min(self.place, self.within(here.peak + room))
+        return here.cost - self.choice.cost
+
+    def moves(self) -> list[tuple[float, int, int]]:
+        """Return cost per byte, place and bytes of the moves to smaller choices."""
+        here = self.choice
+        after = enumerate(self.choices[self.place + 1 :], start=self.place + 1)
+        return [((c.cost - here.cost) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
+
+    def __str__(self) -> str:
+        """Say which choice is taken, for the log."""
+        return f"choice {self.place} of {len(self.choices)}, simulated {shown_bytes(self.choice.peak)}"
+
+
+def give_bytes(frontiers: Sequence[GraphFrontier], excess: int) -> None:
+    """Move to smaller choices, always the move that costs least time per byte, then back as far as enough is still given."""
+    given = 0
+    while given < excess:
+        moves = [(*move, i) for i, frontier in enumerate(frontiers) for move in frontier.moves()]
+        if not moves:
+            return
+        _, place, less, i = min(moves)
+        frontiers[i].place = place
+        given += less
+    for frontier in frontiers:
+        here = frontier.choice.peak
+        frontier.place = frontier.within(here + given - excess)
+        given -= frontier.choice.peak - here
 
 
 def joint_key(graph: fx.Graph) -> str:

@@ -20,7 +20,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.optim import Optimizer
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, give_bytes
 from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
@@ -35,7 +35,7 @@ _TRIALS = 3  # steps measured after a change; optimizers make their state at the
 _NO_TASK = -1
 _FIRST = 0.03  # of the budget, by which the first choice aims below it: compiling again takes as long as the first time
 _MARGIN = 0.01  # of the budget, by which a step that was over aims below it
-_LOOKS = 5  # times that a settled step is measured again, because the device held too much
+_LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
 _LOOSENED = 1  # times that graphs are compiled again to save more
 _WORTH = 0.03  # of the time of a step: what that must gain
 
@@ -60,7 +60,7 @@ class StepBudget:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
         self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
-        self._looks = _LOOKS
+        self._gap = self._wait = 0  # settled steps between two measurements, and until the next
         self._settled: set[int] = set()  # graphs that know that nothing will change
         self._alike: Counter[str] = Counter()  # graphs by their key
         self._given: dict[int, int] = {}  # bytes that each graph was given last
@@ -217,7 +217,8 @@ class StepBudget:
             return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
         self._kept = budget if self.peak <= budget else None
-        _LOG.info("a step held %s, the budget is %s: %s", shown_bytes(self.peak), shown_bytes(budget), _told(running))
+        told = "; ".join(str(graph.frontier) for graph in running if graph.frontier)
+        _LOG.info("a step held %s, the budget is %s: %s", shown_bytes(self.peak), shown_bytes(budget), told)
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:
@@ -226,11 +227,15 @@ class StepBudget:
 
     def _look_again(self, running: list[_PlannedCall]) -> None:
         """Have the next step measured where the device has held more than the budget since its record was reset."""
-        if self._looks and not self.options.least and self.device.startswith("cuda"):
-            budget = self.limit(graph.frontier for graph in running if graph.frontier)
-            if most_since_reset(self.device) > budget:
-                self._looks -= 1
-                self._trials = 1
+        if self.options.least or not self.device.startswith("cuda"):
+            return
+        self._wait = max(0, self._wait - 1)
+        budget = self.limit(graph.frontier for graph in running if graph.frontier)
+        if not self._wait and most_since_reset(self.device) > budget:
+            self._trials = 1
+            # What others hold, such as an evaluation between steps, is found to be theirs; so the next look may be later.
+            self._gap = min(max(1, 2 * self._gap), _LONGEST_GAP)
+            self._wait = self._gap + 1
 
     def _settle(self, running: list[_PlannedCall]) -> None:
         """Tell the graphs that nothing will change any more, once that is so; not all are in every step."""
@@ -249,7 +254,7 @@ class StepBudget:
             return
         before = [(frontier, frontier.place) for frontier in frontiers]
         cost = sum(frontier.choice.cost for frontier in frontiers)
-        gain = sum(_take(frontier, room // len(frontiers)) for frontier in frontiers)
+        gain = sum(frontier.take(room // len(frontiers)) for frontier in frontiers)
         if gain <= 0 or gain < _WORTH * cost:
             for frontier, place in before:
                 frontier.place = place
@@ -265,9 +270,10 @@ class StepBudget:
         before = [graph.frontier.place if graph.frontier else 0 for graph in running]
         if len(running) == 1 and running[0].frontier:
             running[0].frontier.fastest = min(before[0] + 1, len(running[0].frontier.choices) - 1)
-        _give([graph.frontier for graph in running if graph.frontier], excess)
+        give_bytes([graph.frontier for graph in running if graph.frontier], excess)
         moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
         self._trials, self._most = _TRIALS, 0
+        self._gap = self._wait = 0
         if not moved and not _shrink(running):
             raise OverBudget(
                 f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
@@ -287,15 +293,6 @@ class StepBudget:
         return sum(other.choice.bytes for other in self._frontiers())
 
 
-def _told(running: Iterable[_PlannedCall]) -> str:
-    """Return the choices of graphs, for the log."""
-    frontiers = [graph.frontier for graph in running if graph.frontier]
-    return "; ".join(
-        f"choice {f.place} of {len(f.choices)}, {shown_bytes(f.choice.peak)} simulated for its graph alone"
-        for f in frontiers
-    )
-
-
 def _compiled_node(node: Any) -> Any:
     """Return autograd's node of the compiled graph that an output came from; views of outputs are made after it."""
     while node is not None and not isinstance(node, BackwardCFunction):
@@ -306,36 +303,6 @@ def _compiled_node(node: Any) -> Any:
 def _shrink(running: Iterable[_PlannedCall]) -> bool:
     """Have graphs compiled again in forms that hold less, and return whether any has one."""
     return sum(graph.compile_smaller() for graph in running) > 0
-
-
-def _give(frontiers: Sequence[GraphFrontier], excess: int) -> None:
-    """Move to smaller choices, always the move that costs least time per byte, then back as far as enough is still given."""
-    given = 0
-    while given < excess:
-        moves = [(*move, i) for i, frontier in enumerate(frontiers) for move in _moves(frontier)]
-        if not moves:
-            return
-        _, place, less, i = min(moves)
-        frontiers[i].place = place
-        given += less
-    for frontier in frontiers:
-        here = frontier.choice.peak
-        frontier.place = frontier.within(here + given - excess)
-        given -= frontier.choice.peak - here
-
-
-def _take(frontier: GraphFrontier, room: int) -> float:
-    """Move to the fastest choice that holds at most so much more, and return the cost that this saves."""
-    here = frontier.choice
-    frontier.place = min(frontier.place, frontier.within(here.peak + room))
-    return here.cost - frontier.choice.cost
-
-
-def _moves(frontier: GraphFrontier) -> list[tuple[float, int, int]]:
-    """Return cost per byte, place and bytes of the moves to smaller choices."""
-    here = frontier.choice
-    after = enumerate(frontier.choices[frontier.place + 1 :], start=frontier.place + 1)
-    return [((c.cost - here.cost) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
 
 
 _BUDGETS: dict[tuple[str, BackendOptions], StepBudget] = {}
