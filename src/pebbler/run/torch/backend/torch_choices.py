@@ -55,13 +55,13 @@ def _remember() -> None:
     solve = partitioners.solve_min_cut
 
     @wraps(solve)
-    def recall(joint_graph: fx.Graph, node_info: Any, options: Any, dont_ban: Any = None) -> Any:
+    def recall(joint_graph: fx.Graph, node_info: Any, *options: Any, **more: Any) -> Any:
         known = _CUTS.get()
         if known is None:
-            return solve(joint_graph, node_info, options, dont_ban)
-        key = repr((options, sorted(node.name for node in dont_ban or ())))
+            return solve(joint_graph, node_info, *options, **more)
+        key = repr((options, sorted(more.items())))  # nodes are told by their names
         if key not in known:
-            known[key] = solve(joint_graph, node_info, options, dont_ban)
+            known[key] = solve(joint_graph, node_info, *options, **more)
         saved, banned = known[key]
         return list(saved), banned
 
