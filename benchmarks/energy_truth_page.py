@@ -84,7 +84,7 @@ def page_text(known: Sequence[dict[str, Any]]) -> str:
     parts = [f"{known[0].get('about') or _about(known[0])}.", summarize(first)]
     parts += [row_table(first), missing(first), "### By model", model_table(first)]
     parts += ["### Apart, in a mixture, and in the step", conditions_table(first)]
-    parts += ["### Plans for energy", objective_table([row for one in known for row in one["rows"]])]
+    parts += ["### Plans for energy", objective_table(first)]
     parts += ["### Joules of an op against its time", op_table(known[0].get("ops", {}))]
     parts += ["### A byte again, on `h200-measured`", trade_table(measured_device("h200-measured"))]
     for one in known[1:]:
@@ -106,8 +106,12 @@ def _about(known: dict[str, Any]) -> str:
 
 
 def missing(rows: Sequence[Row]) -> str:
-    """Return what was not measured, and why."""
-    return "\n".join(f"- {row['model']} {row['schedule']}: {row['error']}" for row in rows if "error" in row)
+    """Return what was not measured, by the reason why."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if "error" in row:
+            reasons.setdefault(row["error"], []).append(f"{row['model']} {row['schedule']}")
+    return "\n".join(f"- {reason}: {', '.join(names)}" for reason, names in reasons.items())
 
 
 def write_page(known: Sequence[dict[str, Any]], page: Path | None, plot: Path | None) -> None:

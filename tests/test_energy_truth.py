@@ -107,7 +107,7 @@ def test_the_page_keeps_what_stands_around_the_tables(tmp_path):
         assert text.endswith("\nafter\n")
         assert "old" not in text
         assert text.count("| a | eager |") == 1
-        assert "- b compiled:0.5: Impossible: no" in text
+        assert "- Impossible: no: b compiled:0.5" in text
     assert (tmp_path / "plot.svg").stat().st_size > 1000
     with pytest.raises(SystemExit, match="simulated"):
         truth.write_page([known | {"simulated": True}], page, None)
