@@ -27,6 +27,7 @@ __all__ = [
     "cheapest_order",
     "cheapest_placement",
     "orders",
+    "random_large_pieces",
     "random_levels",
     "random_pairs",
     "random_products",
@@ -163,6 +164,37 @@ def random_step(rng: random.Random) -> Graph:
     return mlp(n=rng.randint(1, 30), hidden=rng.randint(1, 4), batch=rng.choice([4, 9, 16, 25]))
 
 
+def random_large_pieces(rng: random.Random) -> tuple[Graph, Machine]:
+    """Return a step whose ops touch about as much as fits into the near level, beside parameters that last, and such a machine."""
+    rows, columns = rng.randint(2, 7), rng.randint(1, 3)
+    axes = [("i", rows), ("j", columns)]
+    graph = Graph("large pieces", unit="pebble")
+    params = [f"p{number}" for number in range(rng.randint(1, 3))]
+    for name in params:
+        along = rng.choice([axes, axes[:1], axes[1:], []])
+        size = int(np.prod([extent for _, extent in along], dtype=np.int64))
+        graph.tensor(name, size if along else rng.randint(1, 6), "param", axes=along or None)
+    graph.tensor("x", rows * columns, "input", axes=axes)
+    made = ["x"]
+    for number in range(rng.randint(2, 5)):
+        reads = list(dict.fromkeys([made[-1], rng.choice(made), *rng.sample(params, rng.choice([0, 0, 1]))]))
+        graph.tensor(f"t{number}", rows * columns, "temp", axes=axes)
+        graph.op(f"o{number}", reads, [f"t{number}"], whole=[axis for axis, _ in axes if rng.random() < 0.3])
+        made.append(f"t{number}")
+    for name in params:
+        if rng.random() < 0.8:
+            graph.op(f"u{name}", [name, made[-1]], [name])
+    graph.tensor("y", 1, "output")
+    graph.op("sum", [made[-1]], ["y"])
+    touched = [sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops]
+    room = max(1, int(rng.choice(touched) * rng.uniform(0.6, 1.2)) + rng.randint(-2, 8))
+    near, far = rng.choice([1, 2, 5]), rng.choice([6, 10, 30])
+    written = rng.choice([(near, far), (far, near), (near, far), (0, 1)])
+    levels = (Level("near", near, written[0], capacity=room), Level("far", far, written[1]))
+    results = rng.choice(["apart", "apart", "over"])
+    return graph, Machine("pieces", graph.unit, levels, "explicit", "any", results=results)  # type: ignore[arg-type]
+
+
 def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     """Return a machine that is tight for the graph: prices may be equal, zero, or fall with the distance."""
     total = sum(tensor.size for tensor in graph.tensors)
@@ -181,7 +213,17 @@ def random_levels(rng: random.Random, graph: Graph, management: str) -> Machine:
     line = rng.choice([1, 1, 1, 2, 4]) if management == "lru" else 1
     operands = "any" if management == "lru" or rng.random() < 0.7 else "fastest"
     allocator = rng.choice(["own", "reuse"])
-    return Machine("attack", graph.unit, tuple(levels), management, operands, allocator, line)  # type: ignore[arg-type]
+    over = management == "explicit" and operands == "any" and rng.random() < 0.2
+    return Machine(
+        "attack",
+        graph.unit,
+        tuple(levels),
+        management,  # type: ignore[arg-type]
+        operands,  # type: ignore[arg-type]
+        results="over" if over else "apart",
+        allocator=allocator,  # type: ignore[arg-type]
+        line=line,
+    )
 
 
 def transforms(rng: random.Random, graph: Graph, count: int) -> Iterator[tuple[Graph, dict[str, int]]]:

@@ -27,6 +27,7 @@ from pebbler.solver.tiling.element_pairs import (
     near_at_barrier,
     raise_pairs,
 )
+from pebbler.solver.tiling.piece_room import RoomPrices
 
 __all__ = ["CapacityLP"]
 
@@ -116,6 +117,23 @@ class CapacityLP:
         prices = sorted(set(self.read.tolist()))
         within = [int(min(pricing.UNBOUNDED, room[self.read <= price].astype(object).sum())) for price in prices]
         return prices, within
+
+    @property
+    def results_apart(self) -> bool:
+        """Whether what an op writes needs room beside what it reads, and costs more the farther away it is written."""
+        machine = self.machine
+        return machine.management == "explicit" and machine.operands == "any" and machine.results == "apart"
+
+    @cached_property
+    def room_prices(self) -> RoomPrices:
+        """Return the prices that touches may be raised to, with the room of the levels below them.
+
+        Where reads are raised to a price, a write to any level may be raised by as much as a read from that level.
+        """
+        prices, room = self.found_within
+        write = pricing.prices(self.machine, "write")
+        writes = [float((write + np.maximum(0.0, price - self.read)).min()) for price in prices]
+        return RoomPrices(tuple(prices), tuple(room), tuple(writes) if self.results_apart else (0.0,) * len(prices))
 
     def least(
         self,

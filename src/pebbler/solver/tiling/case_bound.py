@@ -13,6 +13,7 @@ from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.element_pairs import Company, ElementClass
 from pebbler.solver.tiling.element_prices import ElementPrices, Reads
 from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
+from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, raise_groups
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tile_products import TileProduct, largest_piece
 
@@ -25,6 +26,7 @@ class Raising:
 
     products: bool = True
     groups: bool = True
+    lasting: bool = False  # also groups that gain nothing themselves, for the room that what lasts needs beside them
     dropped: frozenset[int] = frozenset()
 
 
@@ -46,12 +48,11 @@ class CaseBound:
     @property
     def raised(self) -> object:
         """What tells these raised prices from others of the same case."""
-        return frozenset(self.least_price.items()), frozenset(self.least_of_value.items())
+        return frozenset(self.groups.at.items()), frozenset(self.least_of_value.items())
 
     def floor(self) -> float:
         """Return the bound without a barrier: the touches that no element can avoid."""
-        classes = [one for value in self.values for one in self._temp_classes(None, value)]
-        return self.family.stated(self.family.program.least(classes) - self.credit)
+        return self.family.stated(self.family.program.least(list(self._classes(None))) - self.credit)
 
     def at(self, barrier: Liveness, *, solve: bool) -> float:
         """Return the bound of a barrier; without `solve`, from prices of room that suited other cases."""
@@ -105,18 +106,20 @@ class CaseBound:
 
         Either way some reads are counted too high, and `credit` is taken off for that (docs/tiling.md, docs/products.md).
         """
-        self.least_price, self.credit, most = self._raised_groups(frozenset())
+        self.groups = self._raised_groups(frozenset())
+        self.credit, most = self.groups.credit, self.groups.gain
         self.least_of_value: dict[int, float] = {}
         prices, room = self.family.program.found_within
         for product in self.family.products if self.raising.products and len(prices) > 1 else ():
             least, over, gain = self._raised_product(product, prices, room)
             if gain <= 0:
                 continue
-            groups, credit, others = self._raised_groups(frozenset(product.values))
-            if gain + others > most:
-                most = gain + others
-                self.least_price, self.credit = groups, credit + over
+            groups = self._raised_groups(frozenset(product.values))
+            if gain + groups.gain > most:
+                most = gain + groups.gain
+                self.groups, self.credit = groups, groups.credit + over
                 self.least_of_value = dict.fromkeys(product.values, least)
+        self.least_price, self.least_write = self.groups.least_price, self.groups.least_write
         for value in self.least_of_value:
             # Copies into the cheapest levels are among the reads from outside of them that have been counted.
             self.tiles[value] = [(count, tile.entries_paid()) for count, tile in self.tiles[value]]
@@ -142,42 +145,30 @@ class CaseBound:
                 best, least, credit = gain, prices[at], over
         return least, credit, best
 
-    def _raised_groups(self, skipped: frozenset[int]) -> tuple[dict[int, float], Fraction, float]:
-        """Return per group of ops a price that its reads are counted at, what that counts too much, and what is gained.
-
-        Of what one piece reads only so much is found in the fast levels: so many reads, in all pieces, are counted too high.
-        """
-        prices, room = self.family.program.found_within
-        found: dict[int, list[tuple[int, float]]] = {}
-        for value in self.values if len(prices) > 1 and self.raising.groups else ():
+    def _raised_groups(self, skipped: frozenset[int]) -> RaisedGroups:
+        """Return the prices that the touches of groups of ops are counted at; some values are left out."""
+        levels, family = self.family.program.room_prices, self.family
+        touched = {
+            group: GroupTouches(*family.cutting[group]) for group in family.cutting if group not in self.raising.dropped
+        }
+        for value in self.values if len(levels.read) > 1 and self.raising.groups else ():
             if value in skipped:
                 continue
-            numbers = {group: self._most(axes) for group, axes in self.family.reads[value].items()}
-            if self.writes[value] > 1:
-                maker = self.elements.group[int(self.flow.value_maker[value])]
-                numbers[maker] = numbers.get(maker, 0) + self.writes[value] - 1
-            for group, number in numbers.items():
-                found.setdefault(group, []).extend(
-                    (number * count, tile.cheapest_read) for count, tile in self.tiles[value]
-                )
-        chosen: dict[int, float] = {}
-        credit, gained = Fraction(), 0.0
-        for group, reads in found.items():
-            if group in self.raising.dropped:
+            reads = [(count, tile.cheapest_read) for count, tile in self.tiles[value]]
+            full = self.case.full(self.elements.tensor(value))[0]
+            for group, readers in family.reads[value].items():
+                if group in touched:
+                    pieces = min(self.case.full_tiles(axes) for axes in readers)
+                    touched[group].add_reads(self._most(readers), reads, full * pieces, cold=value in family.cold)
+            maker = self.elements.group[int(self.flow.value_maker[value])]
+            if self.flow.value_maker[value] == NONE or maker not in touched:
                 continue
-            ops, axes = self.family.cutting[group]
-            pieces = ops * self.case.most_tiles(axes)
-            best, chosen_at, over = 0.0, 0, 0.0
-            for at in range(1, len(prices)):
-                over += (prices[at] - prices[at - 1]) * pieces * room[at - 1]
-                gain = sum(number * (prices[at] - floor) for number, floor in reads if floor < prices[at]) - over
-                if gain > best:
-                    best, chosen_at = gain, at
-            if chosen_at:
-                chosen[group], gained = prices[chosen_at], gained + best
-                for at in range(chosen_at):
-                    credit += (Fraction(prices[at + 1]) - Fraction(prices[at])) * pieces * room[at]
-        return chosen, credit, gained
+            if self.writes[value] > 1:
+                pieces = self.case.full_tiles(family.summed[value])
+                touched[maker].add_reads(self.writes[value] - 1, reads, full * (pieces - 1))
+            if value in family.written_apart:
+                touched[maker].add_writes([(count, tile.cheapest_write) for count, tile in self.tiles[value]], full)
+        return raise_groups(self.case, touched, levels, family.lasting_beside if self.raising.lasting else {})
 
     def _most(self, readers: set[Axes]) -> int:
         """Return how often a group of ops reads a value at least: as often as that of them which reads it most."""
@@ -197,17 +188,20 @@ class CaseBound:
         group = self.elements.group[int(self.flow.value_maker[value])]
         return Reads(((self.writes[value] - 1, self._counted_at(value, group)),))
 
-    def _classes(self, barrier: Liveness) -> Iterator[ElementClass]:
+    def _classes(self, barrier: Liveness | None) -> Iterator[ElementClass]:
         """Yield what every element must cost, by where it is at the barrier and at the end of the step."""
         flow = self.flow
         covered: set[int] = set()
         for tensor in np.flatnonzero(flow.start_value != NONE).tolist():
             first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
             update = int(flow.value_destroyer[first])
-            if update != NONE and (update not in barrier.after or last not in self.elements.op_writes[update]):
+            if update != NONE and last not in self.elements.op_writes[update]:
+                continue
+            known = barrier if update == NONE or (barrier is not None and update in barrier.after) else None
+            if known is None and self.family.program.caches:
                 continue  # which of its values is alive at the barrier is not known
             covered |= {first, last}
-            yield from self._lasting_classes(barrier, tensor)
+            yield from self._lasting_classes(known, tensor)
         for value in self.values:
             if value not in covered:
                 yield from self._temp_classes(barrier, value)
@@ -235,23 +229,25 @@ class CaseBound:
         """Whether a value is made before a barrier and read after it."""
         return int(self.flow.value_maker[value]) in barrier.before and bool(barrier.readers[value][1])
 
-    def _lasting_classes(self, barrier: Liveness, tensor: int) -> Iterator[ElementClass]:
-        """Yield what an element that exists at the start must cost; the barrier is before its update, if it has one."""
+    def _lasting_classes(self, barrier: Liveness | None, tensor: int) -> Iterator[ElementClass]:
+        """Yield what an element that exists at the start must cost; a barrier is before its update, if it has one."""
         flow, problem = self.flow, self.problem
         first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
         update = int(flow.value_destroyer[first])
         kind = problem.graph.tensors[tensor].kind
-        early, late, other = (self._reads(first, readers) for readers in barrier.readers[first])
+        when: tuple[Readers, Readers, Readers] = ({}, self.family.reads[first], {})
+        early, late, other = (self._reads(first, readers) for readers in (barrier.readers[first] if barrier else when))
         afterwards = self._reads(last, self.family.reads[last]) if last != first else Reads()
         wraps = self._wraps(tensor)
         start = None if wraps else self.family.prices.start_state(problem, tensor)
         takes_end = wraps or (self.family.prices.ends_priced and update != NONE)
-        alive = bool(late) or (update == NONE and kind == "param")
-        pair = alive and self._pairs(barrier, tensor)
+        alive = barrier is not None and (bool(late) or (update == NONE and kind == "param"))
+        pair = barrier is not None and alive and self._pairs(barrier, tensor)
+        stays = self.groups.stays(self.family.lasting[tensor]) if tensor in self.family.lasting else ()
         counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
         reads = early.number + other.number, late.number + other.number
         for count, prices in self.tiles[first if flow.value_size[first] <= flow.value_size[last] else last]:
-            table = prices.lasting(early, late, other, update != NONE, afterwards, start)
+            table = prices.lasting(early, late, other, update != NONE, afterwards, start, stays)
             if not takes_end:
                 table = table.min(axis=0, keepdims=True)
             if not alive:
@@ -263,20 +259,24 @@ class CaseBound:
     def _temp_classes(self, barrier: Liveness | None, value: int) -> Iterator[ElementClass]:
         """Yield what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""
         maker, writes, adding = int(self.flow.value_maker[value]), self.writes[value], self._adding(value)
+        raised = value in self.family.written_apart and value not in self.least_of_value
+        first = self.least_write.get(self.elements.group[maker], 0.0) if raised else 0.0
         for number, (count, prices) in enumerate(self.tiles[value]):
             if barrier is None or not self._crosses(barrier, value):
-                price = prices.passing(self._reads(value, self.family.reads[value]), writes, adding)
+                price = prices.passing(self._reads(value, self.family.reads[value]), writes, adding, first)
                 yield ElementClass(count, np.array([[price]]))
                 continue
             early, late, other = (self._reads(value, readers) for readers in barrier.readers[value])
-            table = prices.across(early, late, other, writes, adding)
+            table = prices.across(early, late, other, writes, adding, first)
             takes = np.ones(table.shape[1], np.bool_)
             remade = self.elements.can_rerun(maker)
             if remade:
-                again = prices.passing(early, writes, adding) + prices.passing(late, writes, Reads())
+                again = prices.passing(early, writes, adding, first) + prices.passing(late, writes, Reads())
                 if value in self.company:  # it may also be made twice before the barrier, for nobody the first time
                     both = Reads((*early.counts, *late.counts))
-                    again = min(again, prices.passing(Reads(), writes, adding) + prices.passing(both, writes, Reads()))
+                    again = min(
+                        again, prices.passing(Reads(), writes, adding, first) + prices.passing(both, writes, Reads())
+                    )
                 again += other.at(prices.cheapest_read) + self._remaking(value, in_full_tiles=number == 0)
                 table = np.concatenate([table, [[again]]], axis=1)
                 takes = np.append(takes, False)

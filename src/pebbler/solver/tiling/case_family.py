@@ -44,6 +44,42 @@ class CaseFamily:
         # What shares a storage is found where that was touched before.
         tensors, same = problem.graph.tensors, self.flow.storage[self.flow.value_tensor]
         self.mates = [[tensors[k] for k in np.flatnonzero(self.flow.storage == same[value])] for value in values]
+        made_alone = (
+            value for value in values if self.flow.value_maker[value] != NONE and (same == same[value]).sum() == 1
+        )
+        self.written_apart = set(made_alone) if program.results_apart else set()
+        self.lasting = self._lasting_tensors()
+        # What arrives anew in every step is read from afar once, whatever prices are raised.
+        starts = self.flow.start_value[self.flow.start_value != NONE].tolist() if not program.caches else []
+        self.cold = {value for value in starts if int(self.flow.value_tensor[value]) not in self.lasting}
+        self.lasting_beside = {
+            group: sum(tensors[tensor].size for tensor, touching in self.lasting.items() if group not in touching)
+            for group in self.cutting
+        }
+
+    def _lasting_tensors(self) -> dict[int, set[int]]:
+        """Return the tensors of which some version exists at every moment of the step, and the groups of ops that touch them.
+
+        Explicit machines only: on caches nothing chooses what stays.
+        """
+        problem, flow, elements = self.problem, self.flow, self.elements
+        found: dict[int, set[int]] = {}
+        if problem.machine.management != "explicit" or not problem.steady:
+            return found
+        for tensor, one in enumerate(problem.graph.tensors):
+            first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
+            if one.kind != "param" or first == NONE or int((flow.storage == flow.storage[tensor]).sum()) > 1:
+                continue
+            update = int(flow.value_destroyer[first])
+            touching = {*elements.readers[first], *elements.readers[last]}
+            if update != NONE:
+                # It reads what it overwrites, so one version or the other is there, and neither can be made again.
+                in_place = first in elements.op_reads[update] and last in elements.op_writes[update]
+                if not in_place or flow.op_can_rerun[update]:
+                    continue
+                touching.add(update)
+            found[tensor] = {elements.group[op] for op in touching}
+        return found
 
     @cached_property
     def barriers(self) -> list[Liveness]:

@@ -49,6 +49,7 @@ class ElementPrices(Protocol):
 
     ends_priced: bool  # whether what is where at the end matters without being steady
     cheapest_read: float
+    cheapest_write: float
 
     def of_tile(self, units: int) -> ElementPrices:
         """Return the prices for elements of tiles of at least so many units: they are moved and touched whole."""
@@ -59,18 +60,29 @@ class ElementPrices(Protocol):
     def start_state(self, problem: Problem, tensor: int) -> int:
         """Return the state in which a value that does not wrap around starts."""
 
-    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
-        """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
+    def passing(self, reads: Reads, writes: int, adding: Reads, first: float = 0.0) -> float:
+        """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs.
 
-    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
+        Its first write is counted at no less than `first` where plans choose where it goes.
+        """
+
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
         """Return the price of an element made before the barrier, by its state there: one row."""
 
     def lasting(
-        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+        self,
+        early: Reads,
+        late: Reads,
+        other: Reads,
+        updated: bool,
+        afterwards: Reads,
+        start: int | None,
+        stays: tuple[float, ...],
     ) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier.
 
-        `start` is the state it comes from, None where that is its state at the end (steady).
+        `start` is the state it comes from, None where that is its state at the end (steady). `stays` is what it pays if it is
+        always in the levels up to each price of reads; empty: nothing.
         """
 
 
@@ -89,7 +101,7 @@ class CachePrices:
         self.levels = len(self.read)
         deep = np.maximum(np.arange(self.levels), floor)
         self.below = np.minimum.accumulate(self.read[::-1])[::-1][deep]  # the cheapest read from a level or deeper
-        self.cheapest_read = float(self.below[0])
+        self.cheapest_read, self.cheapest_write = float(self.below[0]), float(self.store[0])
         self.sunk = np.concatenate([[0.0], np.cumsum(self.store[1:])])
         self.sunk_again = self.sunk[deep]  # when it is touched again
         self._reach = np.cumsum(pricing.capacities(machine)[:-1]) // machine.line
@@ -112,22 +124,29 @@ class CachePrices:
         """Nothing has been touched: the last level."""
         return self.levels - 1
 
-    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
+    def passing(self, reads: Reads, writes: int, adding: Reads, first: float = 0.0) -> float:
         """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
         touches = writes * float(self.store[0]) + reads.at(self.cheapest_read) + adding.at(self.cheapest_read)
         return touches + max(0, writes - (not reads)) * float(self.sunk_again[0])
 
-    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
         """Return the price of an element made before the barrier, by its level there."""
         touches = writes * float(self.store[0]) + sum(
             reads.at(self.cheapest_read) for reads in (early, late, other, adding)
         )
-        first = np.array([late.one_more(self.cheapest_read, price) for price in self.below.tolist()])
-        row: Floats = touches + (writes - 1) * float(self.sunk_again[0]) + first + self.sunk_again
+        found = np.array([late.one_more(self.cheapest_read, price) for price in self.below.tolist()])
+        row: Floats = touches + (writes - 1) * float(self.sunk_again[0]) + found + self.sunk_again
         return row[None, :]
 
     def lasting(
-        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+        self,
+        early: Reads,
+        late: Reads,
+        other: Reads,
+        updated: bool,
+        afterwards: Reads,
+        start: int | None,
+        stays: tuple[float, ...] = (),
     ) -> Floats:
         """Return the price of an element that lasts, by its level at the end of the step and at the barrier."""
         key = (early, late, other, updated, afterwards, start)
@@ -164,17 +183,19 @@ class ExplicitPrices:
         self.fits = tuple(bool(room >= units) for room in pricing.capacities(machine).tolist())
         self._known = {self.fits: self}
         self._stays: dict[Reads, Floats] = {}
+        self._lasting: dict[object, Floats] = {}
         self._paid: ExplicitPrices | None = None
         sets = [[at for at in range(self.levels) if mask >> at & 1] for mask in range(1, 1 << self.levels)]
         self.held = np.array([[at in held for at in range(self.levels)] for held in sets])
         source = np.array([min(read[at] for at in held) for held in sets])
+        self.source, self.steps = source, sorted(set(read.tolist()))
         where = [at for at in range(self.levels) if self.fits[at]]
         self.cheapest_read = 0.0 if self.fastest else min((float(read[at]) for at in where), default=0.0)
         self.cheapest_write = 0.0 if self.fastest else min((float(self.write[at]) for at in where), default=0.0)
         self.reading = np.where(self.held[:, 0], 0.0, np.inf) if self.fastest else source
         # Copies add a level, from the cheapest level held; drops are free; then all ways from set to set.
         legal = np.array([all(self.fits[at] for at in held) for held in sets])
-        lowest, *higher = sorted(set(read.tolist()))
+        lowest, *higher = self.steps
         step = higher[0] - lowest if entries_paid and higher else 0.0  # of a copy from outside of the cheapest levels
         self.path = np.full((len(sets), len(sets)), np.inf)
         for s in np.flatnonzero(legal).tolist():
@@ -206,21 +227,31 @@ class ExplicitPrices:
         """Return the set of levels that a value starts in."""
         return sum(1 << level for level in problem.plan([]).start_levels()[tensor]) - 1
 
-    def passing(self, reads: Reads, writes: int, adding: Reads) -> float:
+    def passing(self, reads: Reads, writes: int, adding: Reads, first: float = 0.0) -> float:
         """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
         if not writes:
             return reads.at(self.cheapest_read)
-        return float((self._made()[:, None] + self._stay(reads)).min()) + self._adding(writes, adding)
+        return float((self._made(first)[:, None] + self._stay(reads)).min()) + self._adding(writes, adding)
 
-    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads) -> Floats:
+    def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
         """Return the price of an element made before the barrier, by its state there."""
-        row: Floats = (self._made()[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
+        row: Floats = (self._made(first)[:, None] + self._stay(early)).min(axis=0) + self._stay(late).min(axis=1)
         return row[None, :] + other.at(self.cheapest_read) + self._adding(writes, adding)
 
     def lasting(
-        self, early: Reads, late: Reads, other: Reads, updated: bool, afterwards: Reads, start: int | None
+        self,
+        early: Reads,
+        late: Reads,
+        other: Reads,
+        updated: bool,
+        afterwards: Reads,
+        start: int | None,
+        stays: tuple[float, ...] = (),
     ) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier."""
+        key = (early, late, other, updated, afterwards, start, stays)
+        if key in self._lasting:
+            return self._lasting[key]
         before = (
             self._stay(early) if start is None else np.repeat(self._stay(early)[start, None], len(self.path), axis=0)
         )
@@ -229,19 +260,42 @@ class ExplicitPrices:
         else:
             made = (self._made()[:, None] + self._stay(afterwards)).min(axis=0)
             back = self._stay(late).min(axis=1)[None, :] + (made[:, None] if start is None else made.min())
-        table: Floats = before + back + other.at(self.cheapest_read)
+        table: Floats = before + back
+        if stays and start is None:
+            away = [self._away(price, early, late, updated, afterwards) for price in self.steps[1:]]
+            table = np.min([one + paid for one, paid in zip([table, *away], stays, strict=True)], axis=0)
+        table = table + other.at(self.cheapest_read)
+        self._lasting[key] = table
         return table
+
+    def _away(self, price: float, early: Reads, late: Reads, updated: bool, afterwards: Reads) -> Floats:
+        """Return what an element that lasts costs if, at some moment of the step, no copy of it costs less than `price` to read."""
+        far = np.flatnonzero(self.source >= price)
+
+        def via(reads: Reads) -> Floats:
+            stay = self._stay(reads)
+            first = (self.path[:, far, None] + stay[None, far, :]).min(axis=1)
+            last = (stay[:, far, None] + self.path[None, far, :]).min(axis=1)
+            return np.asarray(np.minimum(first, last))
+
+        if not updated:
+            return np.minimum(via(early) + self._stay(late).T, self._stay(early) + via(late).T)
+        stay, drop = self._stay(early), self._stay(late).min(axis=1)[None, :]
+        made = (self._made()[:, None] + self._stay(afterwards)).min(axis=0)[:, None]
+        made_away = (self._made()[:, None] + via(afterwards)).min(axis=0)[:, None]
+        tables = via(early) + drop + made, stay + via(late).min(axis=1)[None, :] + made, stay + drop + made_away
+        return np.asarray(np.minimum.reduce(tables))
 
     def _adding(self, writes: int, adding: Reads) -> float:
         """Return the least price of reading and writing a sum again for every piece but the first."""
         return max(0, writes - 1) * self.cheapest_write + adding.at(self.cheapest_read)
 
-    def _made(self) -> Floats:
-        """Return the price of making an element, by the state that it is then in: one level."""
+    def _made(self, least: float = 0.0) -> Floats:
+        """Return the price of making an element, no less than `least`, by the state that it is then in: one level."""
         price = np.full(len(self.path), np.inf)
         for at in range(1 if self.fastest else self.levels):
             if self.fits[at]:
-                price[(1 << at) - 1] = 0.0 if self.fastest else self.write[at]
+                price[(1 << at) - 1] = 0.0 if self.fastest else max(self.write[at], least)
         return price
 
     def _stay(self, reads: Reads) -> Floats:

@@ -22,6 +22,7 @@ Axes = frozenset[str]
 Readers = dict[
     int, set[Axes]
 ]  # per group of ops that might be one: of each reader the axes that cut it and not the value
+_FEW_VALUES = 400  # above this a barrier is about one value
 _MOST_WAYS = 8  # ways kept per value; fewer only means that less is known to wait
 
 
@@ -41,6 +42,7 @@ class Elements:
         self.op_reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
         self.op_writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
         self.readers = [flow.value_readers.row(value).tolist() for value in range(flow.values)]
+        self._waiting: dict[int, set[int]] = {}
 
     def tensor(self, value: int) -> Tensor:
         """Return the tensor of a value."""
@@ -62,6 +64,11 @@ class Elements:
         on the way needs it whole: then an index there needs that index only. A piece of an op that reads such a tensor waits for
         its own indices, also where the op sums over the axis: its pieces add up one by one.
         """
+        if value not in self._waiting:
+            self._waiting[value] = self._wait(value)
+        return self._waiting[value]
+
+    def _wait(self, value: int) -> set[int]:
         flow, axes = self.flow, self.axes
         # Per value: for each way, the axes. A piece has all indices of an axis that is not cut.
         running: dict[int, set[Axes]] = {value: {axes[flow.value_tensor[value]] & self.may_cut}}
@@ -197,25 +204,49 @@ class Elements:
 
 @dataclass(frozen=True)
 class Liveness:
-    """The ops before and after one barrier."""
+    """The ops before and after one barrier: the moment when all of a value has been made, and of others with it."""
 
     elements: Elements
     value: int
 
     @cached_property
-    def before(self) -> set[int]:
-        """Ops that have run completely by the time of the barrier."""
-        return self.elements.ancestors(self.value)
+    def values(self) -> tuple[int, ...]:
+        """What has been made completely at the barrier: the value, and all that whatever waits for it waits for as well."""
+        elements, group = self.elements, self.elements.group
+        waiting = {group[op] for op in self._waiting}
+        if elements.flow.values > _FEW_VALUES or not waiting:
+            return (self.value,)
+        makers = [int(maker) for maker in elements.flow.value_maker]
+        others = (
+            other
+            for other in range(elements.flow.values)
+            if other != self.value and makers[other] != NONE and group[makers[other]] not in waiting
+        )
+        return (self.value, *(other for other in others if self._waiting <= elements.waiting(other)))
 
     @cached_property
-    def after(self) -> set[int]:
-        """Ops of which no piece has run by the time of the barrier.
-
-        What fusion may make one op with the maker of the value runs in the same move as the last of it.
-        """
+    def _waiting(self) -> set[int]:
+        """The ops that wait for the value, less those that may run in the same move as the last of it."""
         group = self.elements.group
         together = group[int(self.elements.flow.value_maker[self.value])]
         return {op for op in self.elements.waiting(self.value) if group[op] != together}
+
+    @cached_property
+    def last(self) -> list[int]:
+        """Those of the values that go into none of the others."""
+        flow = self.elements.flow
+        inner = {read for op in self.before for read in self.elements.op_reads[op]}
+        return sorted((value for value in self.values if value not in inner), key=lambda value: flow.value_maker[value])
+
+    @cached_property
+    def before(self) -> set[int]:
+        """Ops that have run completely by the time of the barrier."""
+        return set().union(*(self.elements.ancestors(value) for value in self.values))
+
+    @property
+    def after(self) -> set[int]:
+        """Ops of which no piece has run by the time of the barrier."""
+        return self._waiting
 
     @cached_property
     def readers(self) -> list[tuple[Readers, Readers, Readers]]:

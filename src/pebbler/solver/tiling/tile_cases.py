@@ -134,6 +134,15 @@ class TileCase:
         tiles = {axis: -(-one.extent // one.least) for axis, one in self.ranges.items()} | dict(self.loose)
         return math.prod(tiles[axis] for axis in axes if axis in tiles)
 
+    def full_tiles(self, axes: Iterable[str]) -> int:
+        """Return how many pieces of full size these axes together cut something into at least."""
+        return math.prod(one.extent // one.most for axis in axes if (one := self.ranges.get(axis)) is not None)
+
+    def most_full(self, axes: Iterable[str]) -> int:
+        """Return how many pieces of full size these axes together cut something into at most."""
+        tiles = {axis: one.extent // one.least for axis, one in self.ranges.items()} | dict(self.loose)
+        return math.prod(tiles[axis] for axis in axes if axis in tiles)
+
     def share(self, axes: Iterable[str]) -> Fraction:
         """Return which part of these axes together a tile has at most."""
         found = [self.ranges[axis] for axis in axes if axis in self.ranges]

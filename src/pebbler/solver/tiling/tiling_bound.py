@@ -27,7 +27,7 @@ __all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
 WORK = 100_000  # values of all cases looked at
 _TRIED = 3  # barriers that are tried again in every case
-_RAISINGS = (Raising(), Raising(products=False), Raising(products=False, groups=False))
+_RAISINGS = (Raising(), Raising(products=False), Raising(products=False, groups=False), Raising(lasting=True))
 _PATIENCE = 6  # cases in a row where a kind of raised prices may bring nothing before it is left out
 
 
@@ -87,7 +87,7 @@ class CaseSearch:
         self.open: list[_OpenCase] = []
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
-        self.patience = dict.fromkeys((_RAISINGS[0], _RAISINGS[-1]), _PATIENCE)
+        self.patience = dict.fromkeys((_RAISINGS[0], *_RAISINGS[2:]), _PATIENCE)
         self.seconds_left: Callable[[], float] = lambda: math.inf
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
@@ -200,6 +200,7 @@ class CaseSearch:
     def _better(self, best: TiledBound, energy: float, barrier: Liveness) -> TiledBound:
         if energy <= best.energy:
             return best
-        name = self.problem.graph.tensors[barrier.elements.flow.value_tensor[barrier.value]].name
+        names = list(dict.fromkeys(barrier.elements.tensor(value).name for value in barrier.last))
+        name = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
         proof = f"every tiling: room for what must be alive when all of {name} has been made"
         return TiledBound(energy, proof + (", and between steps" if self.problem.steady else ""))

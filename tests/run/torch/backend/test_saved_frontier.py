@@ -16,7 +16,7 @@ from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory
-from pebbler.run.torch.backend.torch_choices import torch_choices
+from pebbler.run.torch.backend.torch_choices import cuts_remembered
 from pebbler.run.torch.cost.costs import DEVICES
 from pebbler.run.torch.cost.peak_memory import measure_peak
 
@@ -30,10 +30,9 @@ class Recorded(SavedValuesPartitioner):
 
     def _saved(self, graph, info, outputs, choose):
         self.step = JointStep.read(graph, info, outputs, self.device)
-        theirs = {budget: choose(budget) for budget in (1.0, *self.budgets)}
+        with cuts_remembered():
+            theirs = {budget: choose(budget) for budget in (1.0, *self.budgets)}
         self.theirs = {budget: [self.step.nodes.index(node) for node in saved] for budget, saved in theirs.items()}
-        starts = torch_choices(choose, 600.0) if self.budgets else []
-        self.starts = [[self.step.nodes.index(node) for node in saved] for saved in starts]
         self.fastest = self.theirs[1.0]
         return theirs[1.0] if self.told is None else [self.step.nodes[i] for i in self.told]
 

@@ -17,7 +17,7 @@ from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.sent_graphs import send_values
 from pebbler.run.torch.backend.sent_values import HostRoom
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
-from pebbler.run.torch.backend.torch_choices import Choose, torch_choices
+from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
@@ -111,7 +111,8 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 timed = JointStep.read(graph, info, outputs, self.device) if self.objective != "time" else step
                 room = HostRoom.on(self.device, self.objective, self.host().limit, timed)
             number = {node: i for i, node in enumerate(step.nodes)}
-            theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
+            with cuts_remembered():
+                theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
             self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit, room)
             self.frontier.place = self.start(self.frontier)
         if self.refuses(self.frontier):

@@ -25,32 +25,27 @@ _CUTS: ContextVar[dict[str, Any] | None] = ContextVar("cuts", default=None)
 
 
 def torch_choices(choose: Choose, time_limit: float) -> list[list[fx.Node]]:
-    """Return what torch saves without a budget, then what it saves with some, and the cuts that it decided between.
-
-    They are fewer where it takes long or torch's code fails.
-    """
+    """Return what torch saves without a budget, then what it saves with some; fewer where it takes long or torch's code fails."""
     deadline = time.monotonic() + time_limit / _SHARE
-    with cuts_remembered() as cuts:
-        found = [choose(1.0)]
-        for budget in _BUDGETS:
-            if time.monotonic() > deadline:
-                break
-            try:
-                found.append(choose(budget))
-            except Exception as error:  # its knob is not needed: ours is searched for anyway
-                _LOG.info("torch has no choice of its own at activation_memory_budget=%s: %s", budget, error)
-                break
-    return found + [saved for saved, _ in cuts.values() if saved not in found]
+    found = [choose(1.0)]
+    for budget in _BUDGETS:
+        if time.monotonic() > deadline:
+            break
+        try:
+            found.append(choose(budget))
+        except Exception as error:  # its knob is not needed: ours is searched for anyway
+            _LOG.info("torch has no choice of its own at activation_memory_budget=%s: %s", budget, error)
+            break
+    return found
 
 
 @contextlib.contextmanager
-def cuts_remembered() -> Iterator[dict[str, Any]]:
+def cuts_remembered() -> Iterator[None]:
     """Have torch compute every minimum cut once while it chooses for one graph: those without a knapsack are always the same."""
     _remember()
-    cuts: dict[str, Any] = {}
-    told = _CUTS.set(cuts)
+    told = _CUTS.set({})
     try:
-        yield cuts
+        yield
     finally:
         _CUTS.reset(told)
 
