@@ -6,16 +6,19 @@ import itertools
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional
 
 import pebbler.torch as pt
 from graph_rewrites import gradients, rewritten
 from pebbler.run.torch.backend import step_budget
-from pebbler.run.torch.backend.chunked_loss import ChunkedLoss, chunk_losses
+from pebbler.run.torch.backend.chunked_loss import ChunkedLoss, chunk_losses, cut_off_losses
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
 
 
 def four(graph):
@@ -212,3 +215,63 @@ def test_a_budget_that_the_logits_do_not_fit_into_is_kept_by_chunks(bias, monkey
         assert budget.peak <= 4_000_000
     head.zero_grad()
     assert pt.measure_peak(lambda: compiled(x, target).backward())[1] < 4_000_000
+
+
+def broken(x, weight, bias, target):
+    logits = functional.linear(x, weight, bias)
+    torch._dynamo.graph_break()
+    return functional.cross_entropy(logits.float().flatten(0, 1), target.flatten())
+
+
+def test_logits_that_come_from_another_graph_are_told(monkeypatch, caplog):
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    torch._dynamo.reset()
+    inputs = batch(rows=(2, 256), classes=64)
+    run = torch.compile(broken, backend=pebbler, options={"budget": 10**6})
+    with caplog.at_level("WARNING", logger="pebbler"):
+        run(*inputs).backward()
+    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("pebbler")]
+    assert "512 rows of 64, come from another graph" in said
+    assert cut_off_losses(fx.symbolic_trace(broken_nothing).graph, 0) == []
+
+
+def broken_nothing(x, target):  # without shapes nothing is sure
+    return functional.cross_entropy(x, target)
+
+
+def test_small_logits_of_another_graph_are_not_worth_a_word(monkeypatch, caplog):
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    torch._dynamo.reset()
+    inputs = batch(rows=(2, 256), classes=64)
+    with caplog.at_level("WARNING", logger="pebbler"):
+        torch.compile(broken, backend=pebbler, options={"budget": 10**9})(*inputs).backward()
+    assert not [record for record in caplog.records if record.name.startswith("pebbler")]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_gpt2_in_one_graph_holds_less(monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=32, n_head=2, vocab_size=8192, use_cache=False, bos_token_id=0, eos_token_id=0
+    )
+    ids, peaks = torch.randint(8192, (4, 256)), []
+    for whole in (False, True):
+        monkeypatch.setattr(step_budget, "_BUDGETS", {})
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = transformers.GPT2LMHeadModel(config).train()
+        if whole:
+            model.loss_function = model.loss_function
+        run = torch.compile(model, backend=pebbler, options={"budget": "least"})
+
+        def step(run=run):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = run(input_ids=ids, labels=ids).loss
+            loss.backward()
+
+        for _ in range(7):
+            model.zero_grad()
+            step()
+        peaks.append(pt.measure_peak(step)[1])
+    assert peaks[1] < 0.7 * peaks[0]

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
 
-__all__ = ["ChunkedLoss", "chunk_losses", "find_losses"]
+__all__ = ["ChunkedLoss", "chunk_losses", "cut_off_losses", "find_losses"]
 
 _ARGUMENTS = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")
 _ROWS = 128  # less keeps no device busy
@@ -65,6 +65,22 @@ def chunk_losses(graph: fx.Graph, count: Callable[[ChunkedLoss], int]) -> list[s
             _replace(graph, loss, chunks)
             done.append(f"{loss.loss.name}: {loss.rows:,} rows of {loss.classes:,} logits in {chunks} chunks")
     return done
+
+
+def cut_off_losses(graph: fx.Graph, room: int) -> list[str]:
+    """Return losses that would be computed in chunks if their logits did not come from another graph, in words."""
+    told = []
+    for loss in graph.nodes:
+        node = _arguments(loss).get("input") if loss.op == "call_function" and _is_loss(loss) else None
+        while _acts_on_rows(node):
+            node = node.args[0]
+        logits = shaped(node) if isinstance(node, fx.Node) and node.op == "placeholder" else None
+        if logits is not None and logits.numel() >= 2 * _ROWS * logits.shape[-1] and 2 * logits.nbytes > room:
+            told.append(
+                f"{loss.name}: its logits, {logits.numel() // logits.shape[-1]:,} rows of {logits.shape[-1]:,}, come from another "
+                "graph and are held whole; TORCH_LOGS=graph_breaks says what lies between it and their layer"
+            )
+    return told
 
 
 def _is_loss(node: fx.Node) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import fx
 
-from pebbler.run.torch.backend.chunked_loss import chunk_losses, find_losses
+from pebbler.run.torch.backend.chunked_loss import chunk_losses, cut_off_losses, find_losses
 from pebbler.run.torch.backend.mlp_tiles import find_mlps, tile_mlps
 
 __all__ = ["GraphForms"]
@@ -27,9 +27,13 @@ class GraphForms:
         self._room = (budget or 0) // _SHARE
         self.level = level
         self.done: list[str] = []
+        self._advised = False
 
     def write(self, gm: fx.GraphModule) -> fx.GraphModule:
-        """Bring a graph into the form of this level, and return it."""
+        """Bring a graph into the form of this level, and return it; say once what could be done if the graph went further."""
+        for line in [] if self._advised else cut_off_losses(gm.graph, self._room):
+            _LOG.warning("%s", line)
+        self._advised = True
         self.done = []
         for _, rewrite in self._rewrites()[: self.level]:
             self.done += rewrite(gm.graph)
