@@ -71,7 +71,7 @@ def cut_off_losses(graph: fx.Graph, room: int) -> list[str]:
     """Return losses that would be computed in chunks if their logits did not come from another graph, in words."""
     told = []
     for loss in graph.nodes:
-        node = _arguments(loss).get("input") if loss.op == "call_function" and _is_loss(loss) else None
+        node: Any = _arguments(loss).get("input") if loss.op == "call_function" and _is_loss(loss) else None
         while _acts_on_rows(node):
             node = node.args[0]
         logits = shaped(node) if isinstance(node, fx.Node) and node.op == "placeholder" else None
