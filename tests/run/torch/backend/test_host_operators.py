@@ -93,6 +93,19 @@ def test_idle_buffers_of_other_sizes_make_room():
     assert (pool.refused, pool.transfers.bytes) == (1004, 1000)
 
 
+def test_sizes_that_change_from_step_to_step_do_not_pile_up():
+    pool = HostPool("cpu", None)
+    for count in range(100, 200):
+        there = [SEND(torch.ones(count), pool.number) for _ in range(3)]
+        assert pool.transfers.bytes <= 2 * 3 * 4 * count
+        del there
+    for count in (150, 199) * 3:  # two that take turns are kept
+        before = pool.transfers.bytes
+        there = [SEND(torch.ones(count), pool.number) for _ in range(3)]
+        del there
+    assert pool.transfers.bytes == before
+
+
 def test_pinned_memory_is_counted_as_torch_rounds_it():
     pool = HostPool("cuda:0", 2**20)
     assert [pool.transfers.held_for(size) for size in (1, 4096, 4097)] == [1, 4096, 8192]

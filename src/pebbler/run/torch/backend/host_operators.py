@@ -33,7 +33,7 @@ class HostPool:
     """
 
     def __init__(self, device: str, limit: int | None) -> None:
-        self.transfers = Transfers(device, limit)
+        self.transfers = Transfers(device, limit, spare=1.0)
         self.refused = 0  # bytes that stayed on the device because there was no room
         self.copies: WeakValueDictionary[int, HostBytes] = WeakValueDictionary()  # by address on the host
         # By address on the device. Held here, so that nobody else gets memory that a copy still writes to, should backward fail.

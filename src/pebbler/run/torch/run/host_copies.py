@@ -51,11 +51,13 @@ class Transfers:
     (True, True, 24)
     """
 
-    def __init__(self, device: str, limit: int | None = None) -> None:
+    def __init__(self, device: str, limit: int | None = None, spare: float | None = None) -> None:
         self.device = torch.device(device)
         self.limit = limit  # of `bytes`
+        self.spare = spare  # idle buffers are kept up to so many times what was in use at once; None: all
         self.bytes = 0  # of all buffers
         self.most = 0  # that `bytes` ever was
+        self._used = self._most_used = 0  # of buffers that are in use
         self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
 
@@ -72,12 +74,21 @@ class Transfers:
 
     def take(self, size: int) -> _HostBuffer:
         """Return a free buffer of exactly this size, made if there is none; where there is no room, refuse with `NoRoom`."""
-        free = self._free.setdefault(size, [])
-        if free:
-            return free.pop()
-        room = self.held_for(size)
-        if self.limit is not None and self.bytes + room > self.limit:
-            self._let_go(self.bytes + room - self.limit)
+        free, room = self._free.setdefault(size, []), self.held_for(size)
+        buffer = free.pop() if free else self._made(size, room)
+        self._used += room
+        self._most_used = max(self._most_used, self._used)
+        return buffer
+
+    def _made(self, size: int, room: int) -> _HostBuffer:
+        if self.limit is not None and self._used + room > self.limit:
+            raise NoRoom(f"{self._used:,} bytes are in use, {room:,} more are wanted, the limit is {self.limit:,}")
+        kept = self.limit
+        if self.spare is not None:  # sizes may change from step to step
+            wanted = int((1 + self.spare) * max(self._most_used, self._used + room))
+            kept = wanted if kept is None else min(kept, wanted)
+        if kept is not None and self.bytes + room > kept:
+            self._let_go(self.bytes + room - kept)
         try:
             pinned = self.device.type == "cuda"
             memory = torch.empty(size, dtype=torch.uint8, pin_memory=True) if pinned else _mapped(size)
@@ -88,10 +99,8 @@ class Transfers:
         return _HostBuffer(memory)
 
     def _let_go(self, excess: int) -> None:
-        """Free so many bytes of buffers that nobody uses, or refuse: sizes change where a graph is compiled again."""
+        """Free so many bytes of buffers that nobody uses, as far as there are any."""
         idle = [(size, buffer) for size, free in self._free.items() for buffer in free]
-        if sum(self.held_for(size) for size, _ in idle) < excess:
-            raise NoRoom(f"{self.bytes:,} bytes are in use or wanted again, the limit is {self.limit:,}")
         for size, buffer in idle:
             if excess <= 0:
                 break
@@ -100,6 +109,9 @@ class Transfers:
             self._free[size].remove(buffer)
             self.bytes -= self.held_for(size)
             excess -= self.held_for(size)
+        idle.clear()
+        if self.device.type == "cuda":
+            torch._C._host_emptyCache()  # torch would keep them pinned
 
     def synchronize(self) -> None:
         """Wait for all copies: when a step fails, the memory that they use is about to go."""
@@ -108,7 +120,9 @@ class Transfers:
 
     def give_back(self, buffer: _HostBuffer) -> None:
         """Take a buffer back; whoever gets it next waits for its last copy."""
-        self._free[buffer.memory.numel()].append(buffer)
+        size = buffer.memory.numel()
+        self._used -= self.held_for(size)
+        self._free[size].append(buffer)
 
 
 @dataclass(eq=False)
