@@ -38,9 +38,9 @@ class QuietTurns:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         signal.signal(signal.SIGTERM, self._before)
-        for process in self.processes.values():
+        for name, process in self.processes.items():
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                self._signal(name, signal.SIGKILL)
                 process.wait()
 
     def add(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:

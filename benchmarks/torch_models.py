@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -208,12 +209,21 @@ class Parts:
             write_text(self.options.output, json.dumps(found) + "\n")
 
 
+def compile_kernels(folder: Path) -> None:
+    """Plan a tiny model once: pebbler's own kernels are then on disk, as they are after the first use on a machine."""
+    tiny = ["--tiny", "--work", "gpt", "--variants", "pebbler:0.9", "--losses", str(WARM_UP), "--steps", "3"]
+    command = [sys.executable, "-m", "benchmarks.torch_models", *tiny, "--output", str(folder / "kernels.json")]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # if it fails, so will the models, with a reason
+
+
 def start_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run one process per model, and return what they have written."""
     told = ["--until", str(options.until), "--variants", options.variants, "--steps", str(options.steps)]
     told += ["--losses", str(options.losses), *(["--tiny"] if options.tiny else [])]
     threads = str(max(2, (os.cpu_count() or 1) // options.jobs + 1))
     with tempfile.TemporaryDirectory() as name, QuietTurns(Path(name), options.jobs) as turns:
+        if "pebbler" in options.variants:
+            compile_kernels(Path(name))
         parts = Parts(Path(name), options)
         for model, part in parts.files.items():
             command = [sys.executable, "-u", "-m", "benchmarks.torch_models", "--work", model, "--output", str(part)]
