@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from attacks import cheapest_placement, random_large_pieces, transforms
+from attacks import cheapest_order, cheapest_placement, random_large_pieces, transforms
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Drop, Moves
@@ -17,6 +17,7 @@ from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling import piece_room
 from pebbler.solver.tiling.capacity_lp import CapacityLP
+from pebbler.solver.tiling.case_bound import CaseBound
 from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.piece_room import RaisedGroups
 from pebbler.solver.tiling.tiling_bound import tiled_bound
@@ -109,6 +110,38 @@ def test_results_over_operands_need_no_room_of_their_own(monkeypatch):
     assert tiled_bound(problem).energy <= energy == 10 + 2 + 2 + 1
     monkeypatch.setattr(CapacityLP, "results_apart", property(lambda self: True))
     assert tiled_bound(problem).energy > energy
+
+
+def on_cache(graph: Graph, room: int) -> tuple[float, float]:
+    """Return the bound and the cheapest plan found on a cache of two levels."""
+    levels = (Level("near", 1, 1, capacity=room), Level("far", 10, 10))
+    machine = Machine("cache", "pebble", levels, "lru", "any", allocator="own")
+    plan = cheapest_order(random.Random(0), graph, machine, graph, steady=True, tries=40)
+    return tiled_bound(Problem.of(graph, machine, steady=True), sizes={}).energy, check(plan).energy
+
+
+def test_a_piece_that_fills_a_cache_pushes_out_what_lasts():
+    roomy, _ = on_cache(step(5, param=2), 11)
+    bound, energy = on_cache(step(5, param=2), 10)
+    # x and p are found far away once, for 9 more each, and p has been written back, for 10 each.
+    assert bound == roomy + 5 * 9 + 2 * (9 + 10) <= energy
+
+
+@pytest.mark.parametrize("fault", ["pieces touch twice as much", "what a piece touches is pushed out"])
+def test_a_wrong_push_is_undercut_by_a_plan(fault, monkeypatch):
+    graph, room = (
+        (step(5, param=2), 20) if fault == "pieces touch twice as much" else (step(3, param=8, touched=True), 14)
+    )
+    bound, energy = on_cache(graph, room)
+    assert bound <= energy
+    touches = CaseBound._full_touches.func
+    if fault == "pieces touch twice as much":
+        monkeypatch.setattr(
+            CaseBound, "_full_touches", property(lambda self: {g: 2 * n for g, n in touches(self).items()})
+        )
+    else:
+        monkeypatch.setattr(CaseFamily, "touching", property(lambda self: [set() for _ in self.flow.storage]))
+    assert on_cache(graph, room)[0] > energy
 
 
 def _all_full(choice: piece_room._Choice) -> piece_room._Choice:

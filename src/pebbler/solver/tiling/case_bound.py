@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.element_pairs import Company, ElementClass
 from pebbler.solver.tiling.element_prices import ElementPrices, Reads
 from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
-from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, raise_groups
+from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, full_touches, raise_groups
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tile_products import TileProduct, largest_piece
 
@@ -244,10 +245,16 @@ class CaseBound:
         alive = barrier is not None and (bool(late) or (update == NONE and kind == "param"))
         pair = barrier is not None and alive and self._pairs(barrier, tensor)
         stays = self.groups.stays(self.family.lasting[tensor]) if tensor in self.family.lasting else ()
+        pushed = self._pushed_out(tensor) if wraps else 0
         counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
         reads = early.number + other.number, late.number + other.number
         for count, prices in self.tiles[first if flow.value_size[first] <= flow.value_size[last] else last]:
             table = prices.lasting(early, late, other, update != NONE, afterwards, start, stays)
+            if pushed:
+                # At some moment of the step it is that far down, and its next touch is a read.
+                every = Reads((*early.counts, *late.counts, *other.counts, *afterwards.counts))
+                far = prices.lasting(Reads(), every, Reads(), update != NONE, Reads(), None)[pushed, pushed]
+                table = np.maximum(table, far)
             if not takes_end:
                 table = table.min(axis=0, keepdims=True)
             if not alive:
@@ -255,6 +262,25 @@ class CaseBound:
             room = np.ones(table.shape[1], np.bool_) if alive else None
             least = max(counted, prices.cheapest_read)
             yield ElementClass(count, table, takes_end, room, pair, *reads, least, read_late=bool(late))
+
+    def _pushed_out(self, tensor: int) -> int:
+        """Return out of how many levels a piece that touches enough else pushes a tensor that is always there, on caches."""
+        first, last = int(self.flow.start_value[tensor]), int(self.flow.final_value[tensor])
+        update, reach = int(self.flow.value_destroyer[first]), self.family.program.reach
+        if not self.family.program.caches or self.problem.machine.line > 1 or first in self.least_of_value:
+            return 0
+        if update != NONE and (
+            first not in self.elements.op_reads[update] or last not in self.elements.op_writes[update]
+        ):
+            return 0  # what comes next could be a write
+        touching = self.family.touching[tensor]
+        most = max((units for group, units in self._full_touches.items() if group not in touching), default=0)
+        return int(np.searchsorted(reach, most, "right"))
+
+    @cached_property
+    def _full_touches(self) -> dict[int, int]:
+        """Per group of ops: how many elements a piece of full size touches at least."""
+        return full_touches(self.elements, self.case)
 
     def _temp_classes(self, barrier: Liveness | None, value: int) -> Iterator[ElementClass]:
         """Yield what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""

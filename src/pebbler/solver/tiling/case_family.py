@@ -57,6 +57,15 @@ class CaseFamily:
             for group in self.cutting
         }
 
+    @cached_property
+    def touching(self) -> list[set[int]]:
+        """Per tensor: the groups of ops that touch what shares its storage."""
+        found: dict[int, set[int]] = {}
+        for op, group in enumerate(self.elements.group):
+            for value in (*self.elements.op_reads[op], *self.elements.op_writes[op]):
+                found.setdefault(int(self.flow.storage[self.flow.value_tensor[value]]), set()).add(group)
+        return [found.get(int(storage), set()) for storage in self.flow.storage]
+
     def _lasting_tensors(self) -> dict[int, set[int]]:
         """Return the tensors of which some version exists at every moment of the step, and the groups of ops that touch them.
 

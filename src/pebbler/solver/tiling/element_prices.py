@@ -77,7 +77,7 @@ class ElementPrices(Protocol):
         updated: bool,
         afterwards: Reads,
         start: int | None,
-        stays: tuple[float, ...],
+        stays: tuple[float, ...] = (),
     ) -> Floats:
         """Return the price of an element that lasts, by its state at the end of the step and at the barrier.
 

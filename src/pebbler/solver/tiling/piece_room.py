@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pebbler.solver.tiling.liveness import Axes
+from pebbler.solver.tiling.liveness import Axes, Elements
 from pebbler.solver.tiling.tile_cases import TileCase
 
-__all__ = ["GroupTouches", "RaisedGroups", "RoomPrices", "raise_groups"]
+__all__ = ["GroupTouches", "RaisedGroups", "RoomPrices", "full_touches", "raise_groups"]
 
 
 @dataclass(frozen=True)
@@ -154,3 +154,17 @@ def _credit(choice: _Choice, levels: RoomPrices) -> Fraction:
     read = [Fraction(price) for price in levels.read]
     over = sum(((read[at + 1] - read[at]) * levels.room[at] for at in range(choice.at)), Fraction())
     return over * choice.pieces + (read[choice.at] - read[0]) * choice.partial
+
+
+def full_touches(elements: Elements, case: TileCase) -> dict[int, int]:
+    """Return, per group of ops, how many elements some piece of full size touches at least, whatever it is fused with."""
+    flow, found = elements.flow, dict.fromkeys(elements.group, 0)
+    for op, group in enumerate(elements.group):
+        units: dict[int, int] = {}
+        for value in (*elements.op_reads[op], *elements.op_writes[op]):
+            if value not in elements.vanishing:
+                part = case.full_part(elements.tensor(value), elements.whole[op])
+                storage = int(flow.storage[flow.value_tensor[value]])
+                units[storage] = min(part, units.get(storage, part))
+        found[group] = max(found[group], sum(units.values()))
+    return found

@@ -157,6 +157,14 @@ class TileCase:
             units *= one.least if one is not None else 1 if axis in self.loose else extent
         return (count, units) if tensor.axes is not None else (tensor.size, tensor.size)
 
+    def full_part(self, tensor: Tensor, whole: Iterable[str]) -> int:
+        """Return how large the part of a tensor that a piece of full size touches is at least, if it has all of some axes."""
+        units = 1
+        for axis, extent in tensor.axes or ():
+            one = self.ranges.get(axis)
+            units *= extent if axis in whole or (one is None and axis not in self.loose) else one.least if one else 1
+        return units if tensor.axes is not None else tensor.size
+
     def largest(self, tensor: Tensor, whole: Iterable[str]) -> int:
         """Return how large the part of a tensor that one piece touches is at most, if the piece has all of some axes."""
         units = 1
