@@ -1,15 +1,17 @@
 """Two-level games of 40 to 80 nodes from other fields: linear solvers, products with sparse matrices, iterations on graphs.
 
 Every scalar (or small block) is a value of its own, as in fine-grained task graphs; compute weights are the number of operands, and
-a unit moved costs as much as a unit of compute. `python -m benchmarks.field_games [SECONDS]` solves each with the least fast memory
-that any op needs, and with three times that, and prints what is proven.
+a unit moved costs as much as a unit of compute. `python -m benchmarks.field_games [SECONDS [FIELD ...]]` solves each with the least
+fast memory that any op needs, and with three times that, and prints what is proven.
 """
 
 from __future__ import annotations
 
 import random
+import resource
 import sys
 import time
+from itertools import product
 
 from pebbler import solve
 from pebbler.game.graph import Graph
@@ -155,28 +157,29 @@ def red_blue(graph: Graph, times: int) -> Machine:
     return Machine(f"{times}xr0", "pebble", levels)
 
 
-def main(seconds: float) -> None:
-    """Solve every game and print a row each."""
+def main(seconds: float, fields: list[str]) -> None:
+    """Solve every game and print a row each: what is proven, wall and processor time, and the most memory used until then."""
     print(
-        f"{'graph':14} {'nodes':>5} {'ops':>4} {'memory':>7} {'energy':>7} {'bound':>7} {'gap':>7} {'s':>6}", flush=True
+        f"{'graph':14} {'nodes':>5} {'ops':>4} {'memory':>7} {'energy':>7} {'bound':>7} {'gap':>7} "
+        f"{'status':>8} {'s':>6} {'cpu s':>6} {'MiB':>6}",
+        flush=True,
     )
     proven = played = 0
-    for field in FIELDS:
-        for seed in range(2):
-            for times in (1, 3):
-                graph = field_graph(field, seed)
-                machine = red_blue(graph, times)
-                began = time.perf_counter()
-                plan = solve(graph, machine, steady=False, time_limit=seconds)
-                took, played = time.perf_counter() - began, played + 1
-                proven += plan.status == "optimal"
-                print(
-                    f"{graph.name:14} {len(graph.tensors):5} {len(graph.ops):4} {machine.level[0].capacity:7} {plan.energy:7} "
-                    f"{plan.bound:7} {plan.energy / plan.bound - 1:7.1%} {took:6.1f}",
-                    flush=True,
-                )
+    for field, seed, times in product(fields, range(2), (1, 3)):
+        graph = field_graph(field, seed)
+        machine = red_blue(graph, times)
+        began, worked = time.perf_counter(), time.process_time()
+        plan = solve(graph, machine, steady=False, time_limit=seconds)
+        took, work, played = time.perf_counter() - began, time.process_time() - worked, played + 1
+        proven += plan.status == "optimal"
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(
+            f"{graph.name:14} {len(graph.tensors):5} {len(graph.ops):4} {machine.level[0].capacity:7} {plan.energy:7} "
+            f"{plan.bound:7} {plan.energy / plan.bound - 1:7.1%} {plan.status:>8} {took:6.1f} {work:6.1f} {peak:6}",
+            flush=True,
+        )
     print(f"{proven} of {played} proven optimal")
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0)
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0, sys.argv[2:] or list(FIELDS))

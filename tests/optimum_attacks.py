@@ -23,6 +23,8 @@ from pebbler.solver.cache_floor import cache_bounds
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
 from pebbler.solver.exact.pebble_search import solve_pebbles
+from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_sweep
+from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
@@ -209,4 +211,28 @@ def attack_pebbles(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
     return True
 
 
-ATTACKS = [attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles]
+def attack_sweep(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
+    """Pebble games in which nothing pays to run twice, layer by layer: from nothing, towards a dear plan, and with little space."""
+    game = pebble_game(random.Random(seed), most_ops, dear_runs=seed % 4 > 0)
+    problem = _problem(game)
+    if not fits_sweep(problem):
+        return False
+    try:
+        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
+    except TooBig:
+        return False
+    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
+    whole, towards, few = Search(problem), Search(problem), Search(problem)
+    whole.as_it_is = towards.as_it_is = few.as_it_is = True
+    solve_sweep(whole)
+    _between(whole, best, seed)
+    assert whole.done, f"seed {seed}"
+    for search, positions in ((towards, 1 << 16), (few, 8)):
+        search.offer_plan(program_order_plan(problem))
+        solve_sweep(search, positions)
+        _between(search, best, seed)
+    assert towards.done, f"seed {seed}"
+    return True
+
+
+ATTACKS = [attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles, attack_sweep]

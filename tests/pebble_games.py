@@ -9,8 +9,11 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 
 
-def pebble_game(rng: random.Random, most_ops: int) -> RandomGame:
-    """Return a game with shared inputs, ops of several results, ops that run once, values nobody reads, odd prices."""
+def pebble_game(rng: random.Random, most_ops: int, *, dear_runs: bool = False) -> RandomGame:
+    """Return a game with shared inputs, ops of several results, ops that run once, values nobody reads, odd prices.
+
+    With dear runs, storing and loading always costs less than running an op again.
+    """
     size = rng.choice([1, 1, 1, 3])
     graph = Graph("pebbles", unit="pebble")
     names: list[str] = []
@@ -29,9 +32,8 @@ def pebble_game(rng: random.Random, most_ops: int) -> RandomGame:
         writes = [f"v{number}{part}" for part in "ab"[: rng.choice([1, 1, 1, 1, 2])]]
         for name in writes:
             graph.tensor(name, rng.choice([size] * 9 + [0]), kind=rng.choice(["temp", "temp", "temp", "output"]))
-        graph.op(
-            f"op{number}", reads, writes, rng.choice([0.5, 1, 1] if dear else [1, 2, 3, 10]), once=rng.random() < 0.1
-        )
+        cost = rng.choice([0.5, 1, 1] if dear else [1, 2, 3, 10]) + 100 * dear_runs
+        graph.op(f"op{number}", reads, writes, cost, once=rng.random() < 0.1)
         names += writes
         most = max(most, len(reads) + len(writes))
     at_start = sum("fast" in where for where in start.values())

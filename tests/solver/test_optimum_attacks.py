@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from optimum_attacks import (
     attack_paging,
     attack_pebbles,
     attack_recomputation,
+    attack_sweep,
 )
 from pebbler.solver.cache_floor import _Floor
 from pebbler.solver.recompute.milestone_relaxation import Relaxation, StageModel
@@ -30,6 +32,7 @@ Attack = Callable[[int], bool]
         (attack_cache_orders, 60, 30),
         (attack_chains, 150, 100),
         (attack_pebbles, 80, 40),
+        (attack_sweep, 150, 60),
     ],
 )
 def test_the_optimum_lies_between_bounds_and_plans(attack: Attack, cases: int, compared: int) -> None:
@@ -44,9 +47,10 @@ def test_the_optimum_lies_between_bounds_and_plans_in_thousands_of_cases(attack:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("attack", [attack_pebbles, attack_sweep])
 @pytest.mark.parametrize("part", range(10))
-def test_larger_pebble_games(part: int) -> None:
-    assert sum(attack_pebbles(seed, 8, 6_000) for seed in range(100 * part, 100 * part + 100)) >= 30
+def test_larger_pebble_games(attack: Callable[[int, int, int], bool], part: int) -> None:
+    assert sum(attack(seed, 8, 6_000) for seed in range(100 * part, 100 * part + 100)) >= 30
 
 
 # Faults on purpose --------------------------------------------------------------------------------------------------------
@@ -112,6 +116,19 @@ def heavy_tails(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "_tails", lambda *arguments: 1.0 + tails(*arguments))
 
 
+def endless_tails(patch: pytest.MonkeyPatch) -> None:
+    """The pebble game's estimate finds everything too dear as long as something is to be read."""
+    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    patch.setattr(module, "_tails", lambda problem, *_: np.full(len(problem.graph.ops), 1e6))
+
+
+def nothing_at_hand(patch: pytest.MonkeyPatch) -> None:
+    """The sweep overlooks what lies in the fast level at the start."""
+    module = sys.modules["pebbler.solver.exact.pebble_sweep"]
+    first = module._first_layer
+    patch.setattr(module, "_first_layer", lambda rules, positions: first(replace(rules, fast=0), positions))
+
+
 @pytest.mark.parametrize(
     ("attack", "fault", "first"),  # and a seed that is not far before one that shows it
     [
@@ -124,6 +141,8 @@ def heavy_tails(patch: pytest.MonkeyPatch) -> None:
         (attack_chains, every_recurrence_is_proven, 0),
         (attack_pebbles, no_second_runs, 120),
         (attack_pebbles, heavy_tails, 0),
+        (attack_sweep, endless_tails, 0),
+        (attack_sweep, nothing_at_hand, 0),
     ],
 )
 @pytest.mark.filterwarnings("ignore:a fault in pebbler")

@@ -23,7 +23,8 @@ ON_DEMAND = "each tensor loaded on demand, the longest unused thrown out"
 # States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
 _QUICK_STATES = 400_000
 _ALL_STATES = 3_000_000
-_ALL_PEBBLES = 4_000_000  # of a pebble game of two levels, after everything else
+_QUICK_PEBBLES = 300_000  # of a pebble game of two levels, before it is gone through layer by layer
+_ALL_PEBBLES = 4_000_000  # after everything else
 
 
 def run(search: Search, tile: str) -> None:
@@ -159,7 +160,7 @@ def _run_as_it_is(search: Search) -> None:
     """Solve an explicit game without changing the graph."""
     from pebbler.solver.bounds.many_moments import bounds_in_stages
     from pebbler.solver.exact import fits_exact, solve_exact
-    from pebbler.solver.exact.pebble_search import fits_pebbles, offer_beam, solve_pebbles
+    from pebbler.solver.exact.pebble_search import fits_pebbles
     from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_games import is_large, offer_greedy, solve_large
     from pebbler.solver.paging import solve_paging
@@ -202,8 +203,22 @@ def _run_as_it_is(search: Search) -> None:
     if small and not search.done and search.remaining > 0:
         solve_exact(search, _ALL_STATES)
     if not search.done and search.remaining > 0 and fits_pebbles(problem):
-        end = search.elapsed + 0.1 * search.remaining
-        offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
+        _play_pebbles(search)
+
+
+def _play_pebbles(search: Search) -> None:
+    """Solve a pebble game of two levels: some plans, then two ways to prove one, for one kind of these games the second first."""
+    from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
+    from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_sweep
+
+    end = search.elapsed + 0.1 * search.remaining
+    offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
+    if not search.done and fits_sweep(search.problem):
+        later = search.elapsed + 0.2 * search.remaining
+        solve_pebbles(search, _QUICK_PEBBLES, lambda: min(search.remaining, later - search.elapsed))
+        if not search.done and search.remaining > 0:
+            solve_sweep(search)
+    if not search.done and search.remaining > 0:
         solve_pebbles(search, _ALL_PEBBLES)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pebbler.game.bit_sets import members
-from pebbler.game.moves import MoveList, Moves
+from pebbler.game.moves import Moves
 from pebbler.solver.exact.kernels import astar as states
 from pebbler.solver.exact.kernels import pebble_astar as kernel
-from pebbler.solver.exact.kernels.pebble_state import READS, WRITES
+from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.problem import Problem, Search
 
@@ -35,10 +35,10 @@ def fits_pebbles(problem: Problem) -> bool:
     return pebble_rules(problem) is not None
 
 
-def solve_pebbles(search: Search, max_states: int = 8_000_000) -> None:
+def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Callable[[], float] | None = None) -> None:
     """Offer the cheapest plan and prove it, or raise the bound as far as time and `max_states` allow.
 
-    Does nothing when the game does not fit (see `fits_pebbles`).
+    Does nothing when the game does not fit (see `fits_pebbles`). `seconds_left` may say less than the search has.
 
     >>> from pebbler import machine, workloads
     >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))
@@ -50,6 +50,8 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000) -> None:
     rules = pebble_rules(problem)
     if rules is None:
         return
+    if seconds_left is None:
+        seconds_left = lambda: search.remaining  # noqa: E731
     pool = _first_pool(rules, max(64, min(1 << 14, max_states)))
     pops = 20
     while True:
@@ -62,7 +64,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000) -> None:
             search.raise_bound(search.energy, PROOF)
             return
         full = status == states.FULL and len(pool.spent) >= max_states
-        if status in (states.EXHAUSTED, states.TOO_WIDE) or search.remaining <= 0 or full:
+        if status in (states.EXHAUSTED, states.TOO_WIDE) or seconds_left() <= 0 or full:
             search.cut_off = True
             least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
             bound = min((rules.base + least) * (1 - 1e-12), search.energy)
@@ -159,7 +161,6 @@ def _grow(pool: kernel.PebblePool, max_states: int) -> kernel.PebblePool:
 
 def _retrace(problem: Problem, rules: PebbleRules, pool: kernel.PebblePool) -> Moves:
     """Return the moves that lead to the goal."""
-    flow, table = problem.graph.dataflow, rules.game.ops
     path = []
     node = int(pool.links[int(pool.counters[2]), 0])
     at_end = _kept_at_end(rules, pool, node)
@@ -167,40 +168,7 @@ def _retrace(problem: Problem, rules: PebbleRules, pool: kernel.PebblePool) -> M
         path.append((int(pool.links[node, 1]), int(pool.sets[node, 2])))
         node = int(pool.links[node, 0])
     path.reverse()
-    # Backwards: which values stay in the fast level after each run, and which are in the slow one when they are next wanted.
-    stay, below = at_end, rules.game.survive & ~at_end
-    after = []
-    for op, loads in reversed(path):
-        after.append((stay, below))
-        reads, writes = int(table[op, READS]), int(table[op, WRITES])
-        stay = (stay & ~writes) | reads & ~loads
-        stay, below = stay & ~loads, (below & ~writes & ~reads) | loads
-    after.append((stay, below))
-    after.reverse()
-    moves = MoveList()
-    tensor = [int(flow.value_tensor[value]) for value in rules.values]
-    slow = rules.slow
-
-    def settle(here: int, now: tuple[int, int]) -> None:
-        nonlocal slow
-        for i in members(here & ~now[0]):
-            if now[1] >> i & 1 and not slow >> i & 1:
-                moves.copy(tensor[i], 0, 1)
-                slow |= 1 << i
-            moves.drop(tensor[i], 0)
-
-    for value in rules.weightless:
-        moves.copy(int(flow.value_tensor[value]), 1, 0)
-    settle(rules.fast, after[0])
-    for (op, loads), now in zip(path, after[1:], strict=True):
-        inputs = [int(flow.value_tensor[value]) for value in rules.inputs[op]]
-        for one in [*(tensor[i] for i in members(loads)), *inputs]:
-            moves.copy(one, 1, 0)
-        moves.compute(op, 0)
-        for one in inputs:
-            moves.drop(one, 0)
-        settle(int(table[op, READS] | table[op, WRITES]), now)
-    return moves.moves(problem.graph, problem.machine)
+    return moves_of_runs(problem, rules, path, at_end)
 
 
 def _kept_at_end(rules: PebbleRules, pool: kernel.PebblePool, node: int) -> int:

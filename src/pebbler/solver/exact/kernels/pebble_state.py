@@ -16,7 +16,8 @@ from pebbler.solver.exact.kernels.astar_estimate import inner
 
 __all__ = [
     "ABOVE", "ACROSS", "BEFORE", "READS", "WITHIN", "WRITES",
-    "PebbleGame", "at_least", "bits", "evictions", "lift", "out_price", "useful",
+    "PebbleGame", "at_least", "bits", "evictions", "lift", "out_price",
+    "stores_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
@@ -140,6 +141,21 @@ def _loads_by_stage(game: PebbleGame, ran: int, level: Array, missing: int, insi
 
 
 @inner
+def stores_ahead(game: PebbleGame, ran: int, below: int) -> int:
+    """How many values must still be stored at the least, given those that the slow level has."""
+    most = max(0, bits(game.survive & ~below) - game.capacity)
+    union, rooms = np.int64(0), 0
+    for op in range(len(game.again)):
+        if not ran >> op & 1:
+            across, room = game.ops[op, ACROSS] & ~below, game.capacity - game.needs[op]
+            most = max(most, bits(across) - room)
+            if bits(across & ~union) > room:
+                union |= across
+                rooms += room
+    return int(max(most, bits(union) - rooms))
+
+
+@inner
 def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) -> float:
     """A lower bound on what loads, stores and second runs must still cost."""
     missing, inside, unsaved = np.int64(0), np.int64(0), np.int64(0)
@@ -152,8 +168,5 @@ def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) 
         if level[v] > 0 and not (slow | game.cheap) >> v & 1 and (game.readers[v] & ~ran or game.survive >> v & 1):
             unsaved |= 1 << v
     loads = _loads_by_stage(game, ran, level, missing, inside, count)
-    stored = max(bits(game.survive & ~slow) - game.capacity, evictions(game, level, unsaved, count))
-    for op in range(len(game.again)):
-        if not ran >> op & 1:
-            stored = max(stored, bits(game.ops[op, ACROSS] & ~slow) - (game.capacity - game.needs[op]))
+    stored = max(stores_ahead(game, ran, slow), evictions(game, level, unsaved, count))
     return float(loads + game.store * stored)
