@@ -43,7 +43,8 @@ def test_both_searches_prove_the_same(capacity: int, prices: tuple[float, float]
     solve_sweep(sweep)
     towards.offer_plan(program_order_plan(problem))
     solve_sweep(towards)
-    assert other.done and sweep.proof == towards.proof == PROOF
+    assert other.done
+    assert sweep.proof == towards.proof == PROOF
     assert sweep.energy == sweep.bound == towards.energy == towards.bound == other.energy
 
 
@@ -53,14 +54,16 @@ def test_a_search_without_space_says_nothing_wrong() -> None:
     solve_sweep(whole)
     part.offer_plan(program_order_plan(problem))
     solve_sweep(part, 50)
-    assert part.cut_off and not part.done
+    assert part.cut_off
+    assert not part.done
     assert part.bound <= whole.energy <= part.energy
 
 
 def test_a_search_without_time_ends() -> None:
     search = search_of(powers(6, 4, 4), 0.0)
     solve_sweep(search)
-    assert search.best is None and search.cut_off
+    assert search.best is None
+    assert search.cut_off
 
 
 def test_a_plan_that_cannot_be_better_is_proven() -> None:
@@ -69,7 +72,8 @@ def test_a_plan_that_cannot_be_better_is_proven() -> None:
     solve_sweep(first)
     again.offer_plan(first.best)
     solve_sweep(again)
-    assert again.done and again.energy == first.energy
+    assert again.done
+    assert again.energy == first.energy
 
 
 def test_other_games_are_left_alone() -> None:
