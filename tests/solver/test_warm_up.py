@@ -9,8 +9,10 @@ import threading
 import pytest
 
 import pebbler as pb
-from pebbler.game.machine import builtin_machines
+from pebbler.game.machine import Level, Machine, builtin_machines
 from pebbler.solver import problem, solve_search, warm_up
+from pebbler.solver.exact.kernels.pebble_layers import enter_newest, expand_layer
+from pebbler.solver.exact.pebble_sweep import solve_sweep
 from pebbler.solver.problem import Problem
 from pebbler.workloads import chain, matmul, mlp
 
@@ -160,6 +162,22 @@ def test_a_search_calls_no_kernel_that_was_not_compiled_before_its_clock(case):
     done = subprocess.run([sys.executable, "-c", CALLS, str(case)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
+
+
+def test_pebble_games_are_ready_to_be_gone_through_layer_by_layer():
+    warm_up.PARTS["pebbles"][1]()
+    compiled = [set(kernel.signatures) for kernel in (expand_layer, enter_newest)]
+    sum_of_two = pb.Graph("sum", unit="pebble").tensor("a", 1, kind="input").tensor("b", 1, kind="output")
+    search = problem.Search(
+        Problem.of(
+            sum_of_two.op("add", ["a"], ["b"], 9),
+            Machine("two", "pebble", (Level("fast", 0, 0, 2), Level("slow", 1, 1))),
+        )
+    )
+    solve_sweep(search)
+    assert search.done
+    assert all(compiled)
+    assert compiled == [set(kernel.signatures) for kernel in (expand_layer, enter_newest)]
 
 
 def test_of_several_that_begin_at_once_one_compiles(cold):

@@ -23,7 +23,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile as cut
 from pebbler.referee.judgement import check
-from pebbler.solver.problem import Problem
+from pebbler.solver.problem import Problem, Search
 from pebbler.workloads import chain, matmul, mlp
 
 __all__ = ["PARTS", "needed", "warm_up"]
@@ -244,7 +244,6 @@ def _layout() -> None:
 
 def _exact() -> None:
     from pebbler.solver.exact import solve_exact
-    from pebbler.solver.problem import Search
 
     graph = chain(2)
     solve_exact(Search(_problem(graph=Graph(graph.name, "float32", graph.tensors, graph.ops))), 100)
@@ -252,9 +251,11 @@ def _exact() -> None:
 
 def _pebbles() -> None:
     from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
-    from pebbler.solver.problem import Search
+    from pebbler.solver.exact.pebble_sweep import solve_sweep
 
-    search = Search(Problem.of(chain(2), "red-blue"))
+    near = Machine("near", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 0.25, 0.25)))
+    search = Search(Problem.of(chain(2), near))
+    solve_sweep(search)
     offer_beam(search, lambda: 1e9)
     solve_pebbles(search, 100)
 
@@ -273,7 +274,6 @@ def _recompute() -> None:
 def _reruns(management: str) -> None:
     from pebbler.solver.large_caches import raise_and_rerun
     from pebbler.solver.paging.start_orders import start_orders
-    from pebbler.solver.problem import Search
 
     search = Search(_problem(management))
     start_orders(search.problem.graph)  # not asked for when the search is done before
@@ -283,7 +283,6 @@ def _reruns(management: str) -> None:
 
 def _large() -> None:
     from pebbler.solver.large_games import solve_large
-    from pebbler.solver.problem import Search
 
     fastest = Machine("fastest", "float32", _LEVELS, operands="fastest")
     for problem in (_one_level(), Problem.of(_problem().graph, fastest)):
@@ -292,7 +291,6 @@ def _large() -> None:
 
 def _large_any() -> None:
     from pebbler.solver.large_games import solve_large
-    from pebbler.solver.problem import Search
 
     solve_large(Search(_problem()))
 
