@@ -196,3 +196,31 @@ def test_the_state_of_a_gpu_is_that_while_it_works():
     with GpuState(None) as state:
         pass
     assert state.told == {}
+
+
+def test_objectives_are_compared_on_measured_prices(monkeypatch, capsys):
+    objectives = pytest.importorskip(
+        "benchmarks.energy_objectives", reason="PyTorch is not installed: pip install 'pebbler[torch]'"
+    )
+    words = ["energy_objectives", "--models", "wide", "--shares", "0.5,0.0001", "--time-limit", "1"]
+    monkeypatch.setattr("sys.argv", words)
+    objectives.main()
+    header, free, *plans = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["model", "share", "for"]
+    assert free.split()[:2] == ["wide", "none"]
+    joules = {line.split()[2]: float(line.split()[3]) for line in plans[:2]}
+    assert list(joules) == ["time", "energy"]
+    assert min(joules.values()) > float(free.split()[2])  # to keep a budget costs something
+    assert all("no plan within" in line for line in plans[2:])
+
+
+def test_a_deeper_product_takes_its_time_and_joules():
+    objectives = pytest.importorskip(
+        "benchmarks.energy_objectives", reason="PyTorch is not installed: pip install 'pebbler[torch]'"
+    )
+    device = objectives.find_device("h200")
+    deep = objectives.deeper(device, 4.0)
+    for dtype in device.dtypes:
+        flops, joules = device.rate(dtype)
+        assert deep.rate(dtype) == pytest.approx((flops / 4, 4 * joules))
+    assert deep.bandwidth == device.bandwidth

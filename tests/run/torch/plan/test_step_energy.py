@@ -115,3 +115,18 @@ def test_a_plan_for_energy_is_never_worse_than_one_for_time(deep, link, link_jou
     joules = [pt.predict_energy(replace(plan, phases=[*plan.phases[:-1], one[-1]]), costs).joules for one in found]
     assert pt.predict_energy(plan, costs).joules == pytest.approx(min(joules))
     assert plan.cost == pytest.approx(min(joules), rel=1e-3)  # in whole picojoules and nanoseconds
+
+
+def test_progress_of_a_plan_for_energy_is_in_joules(deep):
+    _, captured, least = deep
+    costs = pt.roofline(captured, "h200")
+    free = pt.plan_captured(captured, costs)
+    seen = []
+    plan = pt.plan_captured(
+        captured, costs, budget=int(0.5 * free.peak + 0.5 * least), objective="energy", offload=False, headroom=0, time_limit=1,
+        report=lambda search: seen.append(search.energy) if search.best is not None else None,
+    )  # fmt: skip
+    joules = sum(cost.joules for cost in costs[-1])
+    assert seen
+    assert all(joules * 0.999 <= energy / 1e12 < 10 * joules for energy in seen)
+    assert plan.cost <= 1.001 * min(seen) / 1e12

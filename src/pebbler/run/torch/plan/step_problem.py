@@ -72,18 +72,21 @@ class StepProblem:
         """Return the plans with the fewest joules, static power while a step waits for copies included.
 
         What a copy makes a step wait depends on all others, and waiting is cheaper than computing for as long, so no one price of a
-        copy is right. The plan for time is made first, and gets half of the time; then plans for joules at several such prices. The
-        best one by its joules is taken, so a plan for energy is never worse than that for time.
+        copy is right. Plans for joules are made at several such prices, and that for time, which gets half of the time limit; the
+        best one by its joules is taken. `report` hears of the first search, whose costs are joules.
         """
-        quick = solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link, report)[-1]
         links = self._possible_links(timed)
         share = time_limit / 2 / len(links)
-        phases = solve_phases(self.graphs, self.capacity, self.headroom, share, seed, links[0])
-        found = [quick, phases[-1]]
+        phases = solve_phases(self.graphs, self.capacity, self.headroom, share, seed, links[0], report)
+        found = solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link)
         for link in links[1:]:
             found += solve_phases(self.graphs[-1:], self.capacity, self.headroom, share, seed, link)
+        found.append(phases[-1])
         priced = [self._priced(plan, timed, phases[-1].bound, phases[-1].proof) for plan in found]
-        return [*phases[:-1], min(priced, key=_joules)]
+        best = min(priced, key=_joules)
+        if best.status != "optimal" and any(plan.meta.get("cut_off") for plan in found):
+            best = replace(best, meta={**best.meta, "cut_off": True})
+        return [*phases[:-1], best]
 
     def _possible_links(self, timed: StepProblem) -> list[PricedLink | None]:
         """Return prices of a copy in joules: as if nothing hid it; behind ops, with waiting at the price of computing or less."""
