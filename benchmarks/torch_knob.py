@@ -6,7 +6,7 @@ pytorch issue 197838: a smaller value of the knob can hold more. The issue's mod
     python -m benchmarks.torch_models --models llama32 --losses 12 --output knob.json --variants \\
         torch:1,torch:0.3,torch:0.05,torch:0.15,torch:0.5,pebbler:@torch:0.3,pebbler:@torch:0.15,pebbler:@torch:0.05,pebbler:least
     python -m benchmarks.torch_knob knob.json --plot knob.svg
-    python -m benchmarks.torch_knob benchmarks/torch_models.json --plot docs/images/torch_knob.svg
+    python -m benchmarks.torch_knob benchmarks/torch_models_run1.json --plot docs/images/torch_knob.svg
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def draw(known: Measured, models: Sequence[str], path: Path) -> None:
 def main() -> None:
     """Print what is held, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", type=Path, nargs="?", default=Path(__file__).with_name("torch_models.json"))
+    parser.add_argument("rows", type=Path, help="what torch_models has written")
     parser.add_argument("--models", help="which, with commas; all that have two values of the knob otherwise")
     parser.add_argument("--plot", type=Path, help="draw a figure: .svg, .png or .pdf")
     options = parser.parse_args()
