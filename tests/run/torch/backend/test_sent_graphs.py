@@ -204,3 +204,81 @@ def test_a_budget_that_only_the_host_keeps(seen, sent):
     trained = settled(Deep, seen, budget=budget, offload=True)
     assert trained.budget.peak <= budget
     assert trained.pool.transfers.bytes > 0
+
+
+class Broken(nn.Module):
+    """Two graphs, with attention, normalization, dropout (of nothing, so that eager can be compared) and bfloat16 inside."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.TransformerEncoderLayer(WIDTH, 2, 64, dropout=0.0, batch_first=True)
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.last = nn.Sequential(*chain(*[(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(4)]))
+
+    def forward(self, x):
+        x = self.first(x.view(8, -1, WIDTH)).reshape(-1, WIDTH)
+        torch._dynamo.graph_break()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.last(self.norm(x)).float().square().mean()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{"offload": True}, {"host_budget": 3 * VALUE}, {"offload": True, "objective": "energy"}]
+)
+def test_graphs_of_one_step_share_the_hosts_memory(seen, options):
+    before = len(seen)
+    trained = Trained(Broken, budget="least", **options)
+    for seed in range(4):
+        ours = trained.gradients(trained.compiled, batch(seed))
+        theirs = trained.gradients(trained.eager, batch(seed))
+        assert all(torch.allclose(a, b, rtol=2e-2, atol=2e-4) for a, b in zip(ours, theirs, strict=True))
+    graphs = [graph for graph in seen[before:] if graph.frontier is not None]
+    assert len(graphs) == 2
+    pool = graphs[0]._budget.host
+    assert pool is graphs[1]._budget.host
+    assert pool.transfers.most <= options.get("host_budget", 10**9)
+    assert any(graph.frontier.choice.sent for graph in graphs)
+    gc.collect()
+    assert not pool.copies
+
+
+@pytest.mark.slow
+def test_batches_of_any_size_share_a_graph(seen):
+    trained = Trained(Deep, budget="least", offload=True)
+    for rows in (512, 300, 700, 512, 64):
+        x = torch.randn(rows, WIDTH, generator=torch.Generator().manual_seed(rows))
+        assert trained.is_right(x)
+    assert seen[-1].frontier.choice.sent
+    gc.collect()
+    assert not seen[-1]._budget.host.copies
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_copies_keep_the_budget_and_the_numbers(seen):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(*chain(*[(nn.Linear(2048, 2048), nn.GELU()) for _ in range(12)])).to("cuda:0")
+    x = torch.randn(16384, 2048, device="cuda:0")
+
+    def losses(run, steps=8):
+        found = []
+        for _ in range(steps):
+            model.zero_grad()
+            loss = run(x).square().mean()
+            loss.backward()
+            found.append(loss.item())
+        return found
+
+    expected = losses(model)
+    run = torch.compile(model, backend=pebbler, options={"budget": "least", "host_budget": "8GiB"})
+    assert losses(run) == pytest.approx(expected, rel=1e-3)
+    graph = seen[-1]
+    pool, choice = graph._budget.host, graph.frontier.choice
+    assert choice.sent
+    assert 0 < pool.transfers.bytes <= 2**33
+    torch.cuda.reset_peak_memory_stats()
+    assert losses(run) == pytest.approx(expected, rel=1e-3)
+    assert torch.cuda.max_memory_allocated() <= graph._budget.peak
+    assert not pool.copies

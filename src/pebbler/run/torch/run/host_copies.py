@@ -90,8 +90,7 @@ class Transfers:
         if kept is not None and self.bytes + room > kept:
             self._let_go(self.bytes + room - kept)
         try:
-            pinned = self.device.type == "cuda"
-            memory = torch.empty(size, dtype=torch.uint8, pin_memory=True) if pinned else _mapped(size)
+            memory = _pinned(size) if self.device.type == "cuda" else _mapped(size)
         except (OSError, RuntimeError) as error:
             raise NoRoom(str(error)) from error
         self.bytes += room
@@ -229,6 +228,11 @@ def _raw(tensor: torch.Tensor) -> torch.Tensor:
     """Return all bytes of a tensor's storage."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _pinned(size: int) -> torch.Tensor:
+    """Return bytes that a GPU reads and writes while others compute."""
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def _mapped(size: int) -> torch.Tensor:
