@@ -78,10 +78,15 @@ class StepProblem:
         links = self._possible_links(timed)
         share = time_limit / 2 / len(links)
         phases = solve_phases(self.graphs, self.capacity, self.headroom, share, seed, links[0], report)
-        found = solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link)
-        for link in links[1:]:
-            found += solve_phases(self.graphs[-1:], self.capacity, self.headroom, share, seed, link)
-        found.append(phases[-1])
+        found = [
+            phases[-1],
+            *solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link),
+            *(
+                plan
+                for link in links[1:]
+                for plan in solve_phases(self.graphs[-1:], self.capacity, self.headroom, share, seed, link)
+            ),
+        ]
         priced = [self._priced(plan, timed, phases[-1].bound, phases[-1].proof) for plan in found]
         best = min(priced, key=_joules)
         if best.status != "optimal" and any(plan.meta.get("cut_off") for plan in found):
