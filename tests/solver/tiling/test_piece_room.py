@@ -8,8 +8,10 @@ from fractions import Fraction
 import pytest
 
 from attacks import cheapest_order, cheapest_placement, random_large_pieces, transforms
+from pebbler import workloads
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.game.machine import machine as named
 from pebbler.game.moves import Compute, Drop, Moves
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
@@ -142,6 +144,35 @@ def test_a_wrong_push_is_undercut_by_a_plan(fault, monkeypatch):
     else:
         monkeypatch.setattr(CaseFamily, "touching", property(lambda self: [set() for _ in self.flow.storage]))
     assert on_cache(graph, room)[0] > energy
+
+
+@pytest.mark.parametrize(
+    ("workload", "name", "sizes", "least"),
+    [
+        ("attention", "notes-explicit", {"tokens": 63}, 26.7e6),  # 17.9 before pieces had to fit beside parameters
+        ("attention", "notes", {"tokens": 63}, 15.9e6),  # 11.3
+        ("attention:tokens=1024,width=1024,heads=16", "h200", {"tokens": 512}, 75e9),  # 70.4
+    ],
+)
+def test_tiles_of_attention_that_do_not_fit_beside_each_other(workload, name, sizes, least):
+    graph = workloads.load(workload)
+    problem = Problem.of(graph, named(name).in_unit(graph.unit))
+    assert tiled_bound(problem, sizes=sizes).energy > least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workload", "name", "least"),
+    [
+        ("attention", "notes-explicit", 19.2e6),
+        ("attention", "notes", 12.4e6),
+        ("attention:tokens=1024,width=1024,heads=16", "h200", 72.9e9),
+    ],
+)
+def test_every_tiling_of_attention(workload, name, least):
+    graph = workloads.load(workload)
+    problem = Problem.of(graph, named(name).in_unit(graph.unit))
+    assert tiled_bound(problem, work=250_000).energy > least
 
 
 def _all_full(choice: piece_room._Choice) -> piece_room._Choice:

@@ -184,6 +184,7 @@ class ExplicitPrices:
         self._known = {self.fits: self}
         self._stays: dict[Reads, Floats] = {}
         self._lasting: dict[object, Floats] = {}
+        self._passing: dict[tuple[Reads, float], float] = {}
         self._paid: ExplicitPrices | None = None
         sets = [[at for at in range(self.levels) if mask >> at & 1] for mask in range(1, 1 << self.levels)]
         self.held = np.array([[at in held for at in range(self.levels)] for held in sets])
@@ -231,7 +232,9 @@ class ExplicitPrices:
         """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
         if not writes:
             return reads.at(self.cheapest_read)
-        return float((self._made(first)[:, None] + self._stay(reads)).min()) + self._adding(writes, adding)
+        if (reads, first) not in self._passing:
+            self._passing[reads, first] = float((self._made(first)[:, None] + self._stay(reads)).min())
+        return self._passing[reads, first] + self._adding(writes, adding)
 
     def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
         """Return the price of an element made before the barrier, by its state there."""

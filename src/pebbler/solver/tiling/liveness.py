@@ -43,6 +43,7 @@ class Elements:
         self.op_writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
         self.readers = [flow.value_readers.row(value).tolist() for value in range(flow.values)]
         self._waiting: dict[int, set[int]] = {}
+        self._shared: dict[tuple[int, int], Axes] = {}
 
     def tensor(self, value: int) -> Tensor:
         """Return the tensor of a value."""
@@ -153,6 +154,11 @@ class Elements:
 
     def shared(self, op: int, value: int) -> Axes:
         """Return the axes that cut an op into pieces that all read the same elements of a value."""
+        if (op, value) not in self._shared:
+            self._shared[op, value] = self._share(op, value)
+        return self._shared[op, value]
+
+    def _share(self, op: int, value: int) -> Axes:
         flow = self.flow
         tensor = int(flow.value_tensor[value])
         written = [int(flow.value_tensor[made]) for made in self.op_writes[op]]
