@@ -10,7 +10,7 @@ import pytest
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.solver.exact.pebble_search import solve_pebbles
-from pebbler.solver.exact.pebble_sweep import PROOF, fits_sweep, solve_sweep
+from pebbler.solver.exact.pebble_sweep import PROOF, fits_sweep, solve_sweep, sweep_pays
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem, Search
 
@@ -83,3 +83,9 @@ def test_other_games_are_left_alone() -> None:
     assert not fits_sweep(powers(5, 2, 4, prices=(0, 1)))
     assert not fits_sweep(powers(5, 2, 4, prices=(1, 1e15)))  # beside a store a load vanishes
     assert not fits_sweep(powers(14, 4, 56))  # too many ways to make room
+
+
+def test_ops_that_wait_for_nothing_can_have_run_in_too_many_sets() -> None:
+    assert sweep_pays(powers(8, 3, 4))
+    assert fits_sweep(powers(20, 1, 4))
+    assert not sweep_pays(powers(20, 1, 4))

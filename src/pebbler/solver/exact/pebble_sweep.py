@@ -12,16 +12,17 @@ import numpy as np
 
 from pebbler.game.moves import Moves
 from pebbler.solver.exact.kernels import pebble_layers as kernel
-from pebbler.solver.exact.kernels.pebble_state import READS
+from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS
 from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.problem import Problem, Search
 
-__all__ = ["fits_sweep", "solve_sweep"]
+__all__ = ["fits_sweep", "solve_sweep", "sweep_pays"]
 
 PROOF = "searched every position, layer by layer"
 _SECONDS = 0.1  # between two looks at the clock, about
-_WIDEST = 20_000  # ways to make room for one run
+_WIDEST = 1_000  # ways to make room for one run
+_MOST_SETS = 20_000  # sets of as many ops that can have run: with more, there is no end to the positions
 _FINEST = 1e-9  # a price that is less than this part of everything may vanish in a sum
 _FIRST = 0.4  # the first cutoff lies so far between the bound and the best plan
 
@@ -34,6 +35,27 @@ def fits_sweep(problem: Problem) -> bool:
     False
     """
     return _sweep_rules(problem) is not None
+
+
+def sweep_pays(problem: Problem) -> bool:
+    """Return whether the game fits and its ops can have run in few enough sets for `solve_sweep` to get anywhere.
+
+    >>> from pebbler import machine, workloads
+    >>> sweep_pays(Problem.of(workloads.chain(20), machine("red-blue")))
+    False
+    """
+    rules = _sweep_rules(problem)
+    if rules is None:
+        return False
+    waits_for = rules.game.ops[:, BEFORE].tolist()
+    sets = {0}
+    for _ in waits_for:
+        sets = {
+            ran | 1 << op for ran in sets for op, before in enumerate(waits_for) if not (ran >> op & 1 or before & ~ran)
+        }
+        if len(sets) > _MOST_SETS:
+            return False
+    return True
 
 
 def _sweep_rules(problem: Problem) -> PebbleRules | None:
