@@ -46,7 +46,8 @@ class Training:
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimizer.step()
-        return loss.detach()
+        # A copy: the scalar of `mse_loss` is in a storage as large as its operands, and whoever keeps losses would keep them all.
+        return loss.detach().clone()
 
 
 class Stage(nn.Module):

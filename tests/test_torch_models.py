@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
 from benchmarks import torch_models  # noqa: E402
+from benchmarks.torch_model_steps import MODELS  # noqa: E402
 from benchmarks.torch_models_page import markdown, summary  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,11 @@ def test_a_row_has_peak_time_and_losses():
     assert row["ms"] > 0
     assert len(row["losses"]) == 12
     assert row["losses"][-1] < row["losses"][0]
+
+
+def test_losses_that_are_kept_are_scalars():
+    training = MODELS["unet"]("cpu", True)
+    assert training.step(training.model).untyped_storage().nbytes() == 4  # mse_loss keeps as much as its operands have
 
 
 def test_what_is_missing_has_its_reason():

@@ -192,10 +192,13 @@ def test_room_is_used_once_it_is_known():
     assert graph.settled == [budget.peak]
 
 
-def test_the_first_choice_leaves_a_margin_so_that_nothing_is_compiled_again():
-    budget = step_budget(1_000_000)
-    graph = Graph(budget, (990_000, 1.0), (960_000, 1.01), (500_000, 1.1))
-    assert budget.start(graph.frontier) == 1
+def test_room_that_is_nearly_all_is_left_so_that_nothing_is_compiled_in_vain():
+    budget = step_budget(1_010_000)
+    graph = Graph(budget, (1_000_000, 1.0), (400_000, 9.0))
+    graph.frontier.place = 1
+    for _ in range(4):
+        graph(given()).sum().backward()
+    assert (graph.frontier.place, graph.again) == (1, 0)
 
 
 def test_room_that_gains_little_is_left():

@@ -33,8 +33,10 @@ __all__ = ["StepBudget", "shared_budget"]
 _LOG = logging.getLogger(__name__)
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
-_FIRST = 0.03  # of the budget, by which the first choice aims below it: compiling again takes as long as the first time
-_MARGIN = 0.01  # of the budget, by which a step that was over aims below it
+_MARGIN = 0.002  # of the budget, by which a step that was over aims below it
+_SPARE = (
+    0.02  # of the budget, which a step that saves more is to leave: compiling again takes as long as the first time
+)
 _LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
 _LOOSENED = 1  # times that graphs are compiled again to save more
 _WORTH = 0.03  # of the time of a step: what that must gain
@@ -83,7 +85,7 @@ class StepBudget:
         self._trials, self._most = _TRIALS, 0
         if self.options.least:
             return len(frontier.choices) - 1
-        budget = int(self.limit([*self._frontiers(), frontier]) * (1 - _FIRST))
+        budget = self.limit([*self._frontiers(), frontier])
         return frontier.within(budget - self.options.reserve - self._besides(frontier))
 
     def host_share(self) -> HostShare:
@@ -222,7 +224,7 @@ class StepBudget:
         if self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:
-            self._loosen(running, budget - self._most - int(_MARGIN * budget))
+            self._loosen(running, budget - self._most - int(_SPARE * budget))
         self._settle(running)
 
     def _look_again(self, running: list[_PlannedCall]) -> None:
