@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -14,6 +15,7 @@ from graph_rewrites import gradients, rewritten
 from pebbler.run.torch.backend import step_budget
 from pebbler.run.torch.backend.chunked_loss import ChunkedLoss, chunk_losses, cut_off_losses
 from pebbler.run.torch.backend.dynamo_backend import pebbler
+from pebbler.run.torch.backend.graph_forms import GraphForms
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
@@ -215,6 +217,22 @@ def test_a_budget_that_the_logits_do_not_fit_into_is_kept_by_chunks(bias, monkey
         assert budget.peak <= 4_000_000
     head.zero_grad()
     assert pt.measure_peak(lambda: compiled(x, target).backward())[1] < 4_000_000
+
+
+def test_a_few_chunks_come_before_many():
+    said = []
+
+    def look(graph):
+        forms = GraphForms(1_400_000)  # 262,144 bytes of logits and their gradients: one part in five of that
+        while (level := forms.next_level(graph)) is not None:
+            forms.level = level
+            copied = copy.deepcopy(graph.owning_module)
+            forms.write(copied)
+            said.append((level, *forms.done))
+        return []
+
+    torch.compile(flat, backend=lambda gm, _: look(gm.graph) or gm)(*batch(rows=(2, 256), classes=64))
+    assert [(level, done.rpartition(" in ")[2]) for level, done in said] == [(1, "2 chunks"), (2, "4 chunks")]
 
 
 def broken(x, weight, bias, target):

@@ -25,7 +25,7 @@ from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 4"
+_FORMAT = "pebbler compiled graph 5"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
