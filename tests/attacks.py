@@ -31,6 +31,7 @@ __all__ = [
     "random_levels",
     "random_pairs",
     "random_products",
+    "random_samples",
     "random_step",
     "random_tilable",
     "three_caches",
@@ -157,6 +158,23 @@ def three_caches(rng: random.Random, graph: Graph) -> Machine:
         Level("far", rng.choice([20, 1000]), rng.choice([0, 0, 20])),
     )
     return Machine("three", graph.unit, levels, "lru", "any", rng.choice(["own", "reuse"]))
+
+
+def random_samples(rng: random.Random) -> Graph:
+    """Return a step that makes a row for every sample, looks at all of it, uses it again, and ends with what needs all of them."""
+    rows, columns = [("b", rng.randint(3, 8))], [("j", rng.randint(2, 6))]
+    graph = Graph("samples", unit="pebble")
+    given = rng.choice([rows, [*rows, *columns]])
+    graph.tensor("x", int(np.prod([extent for _, extent in given])), "input", axes=given)
+    graph.tensor("p", columns[0][1], "param", axes=columns)
+    graph.tensor("t", rows[0][1] * columns[0][1], "temp", axes=[*rows, *columns])
+    graph.op("make", ["x", "p"], ["t"], once=rng.random() < 0.7)
+    graph.tensor("s", rows[0][1], "temp", axes=rows)
+    graph.op("look", ["t"], ["s"])
+    graph.tensor("d", columns[0][1], "temp", axes=columns)
+    graph.op("use", ["t", "s"], ["d"])
+    graph.op("update", ["p", "d"], ["p"], pointwise=rng.random() < 0.5)
+    return graph
 
 
 def random_step(rng: random.Random) -> Graph:

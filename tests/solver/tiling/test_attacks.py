@@ -13,6 +13,7 @@ from attacks import (
     random_levels,
     random_pairs,
     random_products,
+    random_samples,
     random_step,
     random_tilable,
     three_caches,
@@ -81,7 +82,7 @@ def attack_explicit(seed: int, make: Callable[[random.Random], Graph]) -> None:
 
 
 ATTACKS = [attack_caches, attack_explicit]
-GRAPHS = [random_tilable, random_step, random_products]
+GRAPHS = [random_tilable, random_step, random_products, random_samples]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

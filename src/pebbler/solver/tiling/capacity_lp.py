@@ -37,6 +37,7 @@ _BITS = 40  # of a room price, below the largest price
 _KEPT = 3  # prices of room per barrier that are tried in other cases
 _MOST_KEPT = 20_000
 _ONE = 1 << _BITS
+_WORTH = 0.005  # of a bound: where less could be gained by it, a level is not looked at for elements near both times
 _SAFETY = 10**12  # where sums of doubles are not exact: what is taken off, as a part of all prices together
 
 
@@ -85,7 +86,8 @@ class CapacityLP:
         self.machine, self.steady = machine, steady
         self.caches = machine.management != "explicit"
         self.read = pricing.prices(machine, "read")
-        prices = np.concatenate([self.read, pricing.prices(machine, "write")])
+        self.write = pricing.prices(machine, "write")
+        prices = np.concatenate([self.read, self.write])
         self.scale = math.ceil(math.log2(max(1.0, float(prices.max()))))
         self.whole_prices = bool((prices == np.floor(prices)).all()) and self.scale <= _BITS
         room = pricing.capacities(machine)
@@ -153,7 +155,7 @@ class CapacityLP:
             return best
         total = sum(one.count for one in classes if one.pair)
         for level, reach in enumerate(self.reach.tolist()):
-            if level == 0 or reach >= total:
+            if reach >= total or 2 * reach * float(self.read[level + 1] + self.write[level + 1]) < _WORTH * best:
                 continue
             near = PairLimits(level, reach, total, company)
             # Either few elements are near both times, or many are touched twice in a phase, or in both (docs/tiling.md).
@@ -167,12 +169,12 @@ class CapacityLP:
             weakest: Fraction | None = None
             for early, late, limits in cases:
                 raised = self._bound(
-                    raise_pairs(classes, level, (early + late) * self._below),
+                    raise_pairs(classes, level, (early + late) * self._touched_again(level)),
                     [*self.limits, *(_Limit(units, pairs=limit) for limit, units in limits)],
                     f"{name} pairs {level} {early + late} of {len(limits)}",
                     solve=solve,
                 )
-                raised -= self._counted_twice(classes, early, late)
+                raised -= self._counted_twice(classes, level, early, late)
                 weakest = raised if weakest is None else min(weakest, raised)
                 if weakest <= best:
                     break
@@ -180,18 +182,18 @@ class CapacityLP:
                 best = weakest if weakest is not None else best
         return best
 
-    @property
-    def _below(self) -> float:
-        """The least price of a read from below the fastest level."""
-        return float(self.read[1:].min())
+    def _touched_again(self, level: int) -> float:
+        """Return what a second touch costs: a read from below the fastest level, unless nearer is what is in that level."""
+        return float(self.read[min(level, 1) :].min())
 
-    def _counted_twice(self, classes: Sequence[ElementClass], early: int, late: int) -> Fraction:
+    def _counted_twice(self, classes: Sequence[ElementClass], level: int, early: int, late: int) -> Fraction:
         """Return what second touches in the first and in the second phase are counted too much, at the most."""
-        total = (early + late) * Fraction(self._below) * int(self.reach[0])
+        price = self._touched_again(level)
+        total = (early + late) * Fraction(price) * (int(self.reach[0]) if level else 0)
         for one in classes:
             if one.pair:
                 again = early * (one.early > 1) + late * (one.late > 1)
-                total += Fraction(min(one.read, self._below)) * one.count * again
+                total += Fraction(min(one.read, price)) * one.count * again
         return total
 
     def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit], name: str, *, solve: bool) -> Fraction:

@@ -87,7 +87,7 @@ class CaseSearch:
         self.open: list[_OpenCase] = []
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
-        self.patience = dict.fromkeys((_RAISINGS[0], *_RAISINGS[2:]), _PATIENCE)
+        self.patience = dict.fromkeys(_RAISINGS, _PATIENCE)
         self.seconds_left: Callable[[], float] = lambda: math.inf
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
@@ -159,13 +159,15 @@ class CaseSearch:
         family = self._family(one.case)
         best, raising, at = one.bound, one.raising, None
         seen: set[object] = set()
-        tried = [kind for kind in (*_RAISINGS, one.raising) if self.patience.get(kind, 1) > 0]
+        last = not any(True for _ in one.case.splits())
+        tried = [kind for kind in _RAISINGS if last or self.patience[kind] > 0]
+        tried += [] if one.raising in tried else [one.raising]
         for kind in tried:
             bounded = CaseBound(family, one.case, kind)
             if bounded.raised in seen:
                 continue
             seen.add(bounded.raised)
-            for number, barrier in enumerate(self._barriers(family, barriers)):
+            for number, barrier in enumerate(self._barriers(family, None if last else barriers)):
                 if number and self.seconds_left() <= 0:
                     break
                 self.work += 4 * len(bounded.values)
@@ -175,8 +177,10 @@ class CaseSearch:
                 if better is not best:
                     best, raising, at = better, kind, barrier
         if len(seen) > 1:
-            for kind in self.patience:
-                self.patience[kind] = _PATIENCE if kind == raising else self.patience[kind] - (kind in tried)
+            best_kind = replace(raising, dropped=frozenset())
+            for kind in tried:
+                if kind in self.patience:
+                    self.patience[kind] = _PATIENCE if kind == best_kind else self.patience[kind] - 1
         if at is not None:
             best, raising = self._drop_groups(one.case, best, raising, at)
         return _OpenCase(best, one.number, one.case, solved=True, raising=raising)
