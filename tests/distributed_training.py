@@ -121,7 +121,7 @@ SEEN = Seen()
 
 def eager_kernels():
     """Let torch run what Inductor would compile, and note every planned graph."""
-    inductor.compile_fx = partial(inductor.compile_fx, inner_compile=SEEN.kernels)
+    inductor.compile_fx_inner = SEEN.kernels
     made = dynamo_backend.PlannedGraph.__init__
 
     def noted(self, *args):
