@@ -29,3 +29,24 @@ def deep():
     training = models.mlp(depth=6)
     captured = pt.capture(training.step, *training.batches[0])
     return training, captured, pt.least_budget(captured, pt.roofline(captured, "cpu"), offload=True)[1]
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """The graphs that the backend plans during a test, in order; each test begins with nothing compiled."""
+    import torch
+
+    from pebbler.run.torch.backend import dynamo_backend, step_budget
+
+    seen = []
+
+    class Seen(dynamo_backend.PlannedGraph):
+        def __init__(self, *args):
+            super().__init__(*args)
+            seen.append(self)
+
+    monkeypatch.setattr(dynamo_backend, "PlannedGraph", Seen)
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    torch._dynamo.reset()
+    yield seen
+    torch._dynamo.reset()

@@ -13,31 +13,15 @@ from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed
 
 import pebbler.torch as pt
-from pebbler.run.torch.backend import dynamo_backend, step_budget
-from pebbler.run.torch.backend.dynamo_backend import PlannedGraph, pebbler
+from pebbler.run.torch.backend import step_budget
+from pebbler.run.torch.backend.dynamo_backend import pebbler
 
-pytestmark = [  # of torch's own modules
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+pytestmark = [
+    pytest.mark.usefixtures("graphs"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # of its own modules
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
 ROOT = Path(__file__).parents[4]
-
-
-@pytest.fixture(autouse=True)
-def graphs(monkeypatch):
-    """Return the graphs that are planned during a test, in order."""
-    seen = []
-
-    class Seen(PlannedGraph):
-        def __init__(self, *args):
-            super().__init__(*args)
-            seen.append(self)
-
-    monkeypatch.setattr(dynamo_backend, "PlannedGraph", Seen)
-    monkeypatch.setattr(step_budget, "_BUDGETS", {})
-    torch._dynamo.reset()
-    yield seen
-    torch._dynamo.reset()
 
 
 def compiled(function, budget, **options):

@@ -7,30 +7,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pebbler.run.torch.backend import dynamo_backend, step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
 pytestmark = [
+    pytest.mark.usefixtures("graphs"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def graphs(monkeypatch):
-    """Return the graphs that are planned during a test."""
-    seen = []
-
-    class Seen(dynamo_backend.PlannedGraph):
-        def __init__(self, *args):
-            super().__init__(*args)
-            seen.append(self)
-
-    monkeypatch.setattr(dynamo_backend, "PlannedGraph", Seen)
-    monkeypatch.setattr(step_budget, "_BUDGETS", {})
-    torch._dynamo.reset()
-    yield seen
-    torch._dynamo.reset()
 
 
 class Words(nn.Module):
