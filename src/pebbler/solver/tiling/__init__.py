@@ -64,9 +64,12 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
         search.cut_off |= search.elapsed > until
     candidates = transforms.ranked()
     rounds = (_QUICK_FINALISTS, _QUICK_EFFORT) if search.quick else (_FINALISTS, _EFFORT)
-    for count, effort in zip(*rounds, strict=True):
-        for candidate in candidates[:count]:
-            share = 1.0 if count == 1 else 0.25 / min(count, len(candidates))
+    for turn, (count, effort) in enumerate(zip(*rounds, strict=True)):
+        tried = candidates[:count]
+        if turn == 0 and not search.quick:
+            tried += transforms.others(tried)
+        for candidate in tried:
+            share = 1.0 if count == 1 else 0.25 / len(tried)
             limit = search.elapsed + share * search.remaining
             if search.quick:
                 effort = min(effort, 600_000 // len(candidate.graph.ops))
@@ -75,7 +78,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
             transforms.offer(candidate)
             if search.done:
                 return
-        candidates = sorted(candidates[:count], key=lambda candidate: candidate.energy)
+        candidates = sorted(tried, key=lambda candidate: candidate.energy)
     if not search.quick and (search.gap is None or search.gap > _CLOSE):  # whatever time the plans have left
         bound = cases.run(WORK if search.time_limit is None else _PATIENT * WORK, lambda: search.remaining)
         search.raise_bound(bound.energy, bound.proof)

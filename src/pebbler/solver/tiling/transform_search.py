@@ -12,6 +12,7 @@ from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 __all__ = ["TransformSearch"]
 
 _ROOM_TRIES, _ROOM_GAIN = 6, 0.03
+_OTHERS, _ALIKE = 6, 0.05  # kinds that get a chance; how close to the cheapest of a kind is close
 _QUICK_OPS = 18_000  # ops of all graphs tried together, when the search is to be quick
 
 
@@ -50,6 +51,24 @@ class TransformSearch:
             (variants if transform.sizes in seen else own).append(candidate)
             seen.add(transform.sizes)
         return own + variants
+
+    def others(self, finalists: list[Candidate]) -> list[Candidate]:
+        """Return candidates that cut other axes than all of the finalists: a few, one of each kind, the cheapest kinds first.
+
+        Quick schedules compare tiles of the same axes well and different axes badly. Of a kind it is the smallest graph that
+        comes close to the cheapest, because a thorough search gets furthest with it.
+        """
+        kinds: dict[frozenset[str], list[Candidate]] = {}
+        for transform, candidate in self.candidates.items():
+            if candidate is not None:
+                kinds.setdefault(frozenset(axis for axis, _ in transform.sizes), []).append(candidate)
+        chosen = []
+        for alike in kinds.values():
+            if not any(candidate is one for candidate in alike for one in finalists):
+                least = min(candidate.energy for candidate in alike)
+                close = [candidate for candidate in alike if candidate.energy <= (1 + _ALIKE) * least]
+                chosen.append(min(close, key=lambda candidate: (len(candidate.graph.ops), candidate.energy)))
+        return sorted(chosen, key=lambda candidate: candidate.energy)[:_OTHERS]
 
     def energy(self, transform: Transform) -> float:
         """Return the energy of a transform's quick schedule; infinite where it cannot be made or does not fit."""
