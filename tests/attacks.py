@@ -7,11 +7,12 @@ pieces op by op or tile by tile, forwards and backwards, runs ops again, and cli
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from pebbler.errors import InputError
+from pebbler.game.dataflow import Dataflow
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
@@ -287,7 +288,7 @@ def orders(rng: random.Random, graph: Graph) -> Iterator[list[int]]:
     yield tile_by_tile(graph)
     yield tile_by_tile(graph, backwards=True)
     keys = [(rng.random(), number) for number in range(flow.ops)]
-    yield _by_priority(flow.before.lists(), flow.after.lists(), keys)
+    yield _one_by_one(flow, lambda ready, _: min(ready, key=lambda one: keys[one]))
     yield _latest_first(graph)
     yield there_and_back(graph)
 
@@ -295,32 +296,23 @@ def orders(rng: random.Random, graph: Graph) -> Iterator[list[int]]:
 def tile_by_tile(graph: Graph, *, backwards: bool = False) -> list[int]:
     """Return the order that runs all that it can of one tile before the next."""
     flow, sign = graph.dataflow, -1 if backwards else 1
-    keys: list[tuple[object, int]] = []
+    keys: list[tuple[tuple[int, ...], int]] = []
     for number, op in enumerate(graph.ops):
         at = op.meta.get("tile", {}).get("at", {})
         keys.append((tuple(sign * start for start, _ in at.values()), number))
-    return _by_priority(flow.before.lists(), flow.after.lists(), keys)
+    return _one_by_one(flow, lambda ready, _: min(ready, key=lambda one: keys[one]))
 
 
 def there_and_back(graph: Graph) -> list[int]:
     """Return the order that goes through the tiles until something needs all of them, and from there back again."""
-    flow = graph.dataflow
-    waits, after = [len(row) for row in flow.before], flow.after.lists()
-    ready = [op for op in range(flow.ops) if waits[op] == 0]
-    order: list[int] = []
     at = [next(iter(op.meta.get("tile", {}).get("at", {}).values()), (0, 0))[0] for op in graph.ops]
-    here = 0
-    while ready:
-        # The nearest tile, and there what is made from what was made last.
-        op = min(ready, key=lambda one: (abs(at[one] - here), -one))
-        here = at[op]
-        ready.remove(op)
-        order.append(op)
-        for other in after[op]:
-            waits[other] -= 1
-            if waits[other] == 0:
-                ready.append(other)
-    return order
+
+    def nearest(ready: list[int], order: list[int]) -> int:
+        """The nearest tile, and there what is made from what was made last."""
+        here = at[order[-1]] if order else 0
+        return min(ready, key=lambda one: (abs(at[one] - here), -one))
+
+    return _one_by_one(graph.dataflow, nearest)
 
 
 def _latest_first(graph: Graph) -> list[int]:
@@ -339,12 +331,13 @@ def _latest_first(graph: Graph) -> list[int]:
     return order
 
 
-def _by_priority(before: list[list[int]], after: list[list[int]], keys: list[tuple[object, int]]) -> list[int]:
-    waits = [len(row) for row in before]
+def _one_by_one(flow: Dataflow, choose: Callable[[list[int], list[int]], int]) -> list[int]:
+    """Return the order in which `choose` takes one of the ops that are ready, given the order so far."""
+    waits, after = [len(row) for row in flow.before], flow.after.lists()
     ready = [op for op, count in enumerate(waits) if count == 0]
-    order = []
+    order: list[int] = []
     while ready:
-        op = min(ready, key=lambda one: keys[one])  # type: ignore[arg-type, return-value]
+        op = choose(ready, order)
         ready.remove(op)
         order.append(op)
         for other in after[op]:
