@@ -12,7 +12,7 @@ import numpy as np
 from pebbler.arrays import Bools, Ints
 from pebbler.compiled import kernel
 from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays, time_loads, time_stores
-from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays, depths
 from pebbler.run.torch.backend.kernels.step_traffic import step_traffic
 
 __all__ = ["END", "simulate_saved"]
@@ -126,18 +126,6 @@ def _write_below(step: StepArrays, place: Ints, written: Bools, view: int) -> No
 
 
 @kernel
-def _levels(step: StepArrays, order: Ints, place: Ints) -> Ints:
-    """Return for every node how many calls there are at most on a way to it."""
-    level = np.zeros(len(step.kind), np.int64)
-    for node in order:
-        for k in range(step.first_input[node], step.first_input[node + 1]):
-            source = step.inputs[k]
-            if place[source] >= 0:
-                level[node] = max(level[node], level[source] + (step.kind[source] == CALL))
-    return level
-
-
-@kernel
 def _peak(
     step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, left: Ints, fetched: Ints, fusing: bool
 ) -> tuple[int, float]:
@@ -153,7 +141,7 @@ def _peak(
     shown = results | (left >= 0)
     written, count, reads = _written(step, order, place, shown, fusing)
     stored = written.copy()
-    level = _levels(step, order, place)
+    level = depths(step, order, place, step.kind == CALL)  # how many calls there are at most on a way to a node
     last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
     for t in range(len(order) - 1, -1, -1):
         node = order[t]

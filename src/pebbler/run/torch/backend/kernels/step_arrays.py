@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pebbler.arrays import Array, Bools, Ints, Shorts
+import numpy as np
 
-__all__ = ["CALL", "GIVEN", "INLINED", "STORED", "VIEW", "StepArrays"]
+from pebbler.arrays import Array, Bools, Ints, Shorts
+from pebbler.compiled import kernel
+
+__all__ = ["CALL", "GIVEN", "INLINED", "STORED", "VIEW", "StepArrays", "depths"]
 
 # How Inductor computes a node.
 GIVEN = 0  # an input or a constant
@@ -37,3 +40,15 @@ class StepArrays(NamedTuple):
     backward_end: Bools
     byte_cost: float  # of reading or writing a byte
     launch_cost: float  # of a kernel
+
+
+@kernel
+def depths(step: StepArrays, order: Ints, place: Ints, counted: Bools) -> Ints:
+    """Return for every node how many that count are at most on a way to it, itself left out, among those that have a place."""
+    depth = np.zeros(len(step.kind), np.int64)
+    for node in order:
+        for k in range(step.first_input[node], step.first_input[node + 1]):
+            source = step.inputs[k]
+            if place[source] >= 0:
+                depth[node] = max(depth[node], depth[source] + counted[source])
+    return depth

@@ -10,21 +10,9 @@ import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.compiled import kernel
-from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, VIEW, StepArrays
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, VIEW, StepArrays, depths
 
 __all__ = ["step_traffic"]
-
-
-@kernel
-def _stages(step: StepArrays, order: Ints, place: Ints) -> Ints:
-    """Return for every node how many kernels must have ended before it, at least."""
-    stage = np.zeros(len(step.kind), np.int64)
-    for node in order:
-        for k in range(step.first_input[node], step.first_input[node + 1]):
-            source = step.inputs[k]
-            if place[source] >= 0:
-                stage[node] = max(stage[node], stage[source] + step.apart[source])
-    return stage
 
 
 @kernel
@@ -37,7 +25,7 @@ def step_traffic(
     `written` are sure to be in memory, the others where another kernel reads them.
     """
     nodes = len(step.kind)
-    stage = _stages(step, order, place)
+    stage = depths(step, order, place, step.apart)  # how many kernels must have ended before a node, at least
     at = np.full(nodes, -1, np.int64)  # the stage in which a storage was read last
     done = np.zeros(nodes, np.int64)  # bytes of it that were read there
     needed = written.copy()
