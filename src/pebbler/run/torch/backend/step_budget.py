@@ -34,9 +34,7 @@ _LOG = logging.getLogger(__name__)
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
 _MARGIN = 0.002  # of the budget, by which a step that was over aims below it
-_SPARE = (
-    0.02  # of the budget, which a step that saves more is to leave: compiling again takes as long as the first time
-)
+_SPARE = 0.02  # of the budget, left free by a step that saves more: compiling again takes as long as the first time
 _LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
 _LOOSENED = 1  # times that graphs are compiled again to save more
 _WORTH = 0.03  # of the time of a step: what that must gain
