@@ -12,6 +12,7 @@ from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
+from pebbler.solver.tiling.first_tiling import offer_fitting
 from pebbler.solver.tiling.tiling_bound import WORK, CaseSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
@@ -44,6 +45,8 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     problem = search.problem
     space = TransformSpace(problem.graph)
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
+    if not whole:
+        offer_fitting(search, space)
     cases = CaseSearch(problem)
     half = search.elapsed + 0.5 * search.remaining
     bound = cases.run(0, lambda: min(search.remaining, half - search.elapsed))
