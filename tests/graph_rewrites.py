@@ -8,9 +8,10 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 __all__ = ["gradients", "rewritten"]
 
 
-def rewritten(function, rewrite):
-    """Return a compiled function, and the list that gets what `rewrite` says of each graph."""
+def rewritten(function, rewrite, graphs=None):
+    """Return a compiled function, and the list that gets what `rewrite` says of each graph; `graphs` gets forward and backward."""
     said = []
+    kept = [] if graphs is None else graphs
 
     def backend(gm, inputs):
         from torch._inductor.compile_fx import compile_fx  # warns when it is imported
@@ -18,7 +19,11 @@ def rewritten(function, rewrite):
         said.extend(rewrite(gm.graph))
         gm.graph.lint()
         gm.recompile()
-        return compile_fx(gm, inputs, inner_compile=lambda inner, *_, **__: make_boxed_func(inner.forward))
+        return compile_fx(gm, inputs, inner_compile=keep)
+
+    def keep(gm, *_, **__):
+        kept.append(gm.graph)
+        return make_boxed_func(gm.forward)
 
     torch._dynamo.reset()
     return torch.compile(function, backend=backend), said

@@ -219,6 +219,23 @@ def test_a_budget_that_the_logits_do_not_fit_into_is_kept_by_chunks(bias, monkey
     assert pt.measure_peak(lambda: compiled(x, target).backward())[1] < 4_000_000
 
 
+@pytest.mark.parametrize("trained", [(True, True, True), (True, False, False), (False, True, False)])
+def test_a_chunk_begins_when_all_of_the_one_before_has_ended(trained):
+    """By operands alone: whoever orders or fuses the graph, in forward or again in backward, holds one chunk's logits."""
+    *given, target = batch(rows=(12,))
+    given = [value.detach().requires_grad_(need) for value, need in zip(given, trained, strict=True)]
+    compiled, _ = rewritten(flat, four, graphs := [])
+    gradients(compiled, [*given, target])
+    before = {}
+    for node in graphs[0].nodes:
+        before[node] = {node}.union(*(before[source] for source in node.all_input_nodes))
+    products = [node for node in before if node.target in (torch.ops.aten.addmm.default, torch.ops.aten.mm.default)]
+    logits = [place for place, node in enumerate(products) if node.meta["val"].shape == (3, 11)]
+    assert len(logits) == 4 < len(products)
+    for place in logits:
+        assert before[products[place]] >= set(products[:place])
+
+
 def test_a_few_chunks_come_before_many():
     said = []
 

@@ -2,7 +2,8 @@
 
 The loss is a sum over rows, so its gradients are sums over chunks; they are computed with the chunk's own forward, while its
 logits are there, and multiplied by the loss's gradient in backward (Liger's kernels do the same by hand). Nothing runs twice, and
-results differ by the order of additions alone; sums over chunks of bfloat16 gradients are kept in float32.
+results differ by the order of additions alone; sums over chunks of bfloat16 gradients are kept in float32. A chunk begins when
+the one before it has ended, whoever orders or fuses the graph: its rows are copied by an operator that asks for those results.
 """
 
 from __future__ import annotations
@@ -221,9 +222,11 @@ class _ChunkedFunction(torch.autograd.Function):  # type: ignore[misc]
         total: Any = 0
         of_rows, of_weight, of_bias = [], None, []
         size = -(-rows.shape[0] // spec.chunks)
+        ended: list[torch.Tensor] = []
         for start in range(0, rows.shape[0], size):
             chunk = slice(start, start + size)
-            loss, found = _chunk(spec, (rows[chunk], weight, bias), target[chunk], share, wanted)
+            mine = _AFTER(rows[chunk], ended) if ended else rows[chunk]
+            loss, found = _chunk(spec, (mine, weight, bias), target[chunk], share, wanted)
             total = total + loss
             if 0 in found:
                 of_rows.append(found[0])
@@ -232,6 +235,7 @@ class _ChunkedFunction(torch.autograd.Function):  # type: ignore[misc]
                 of_weight = new if of_weight is None else of_weight + new
             if 2 in found:
                 of_bias.append(_wide(found[2])[None])
+            ended = [loss, *of_rows[-1:], *of_bias[-1:], *([] if of_weight is None else [of_weight])]
         # Added one by one, the sums of all chunks would become one kernel, and all logits be held for it.
         gradients = (torch.cat(of_rows) if of_rows else None, of_weight, torch.cat(of_bias).sum(0) if of_bias else None)
         ctx.save_for_backward(*(g if g is None else g.to(x.dtype) for g, x in zip(gradients, given, strict=True)))
@@ -257,6 +261,18 @@ def _chunk(
     with torch.autocast(target.device.type, enabled=False):  # as in any backward
         found = torch.autograd.grad(loss, [operands[i] for i in wanted])
     return loss.detach(), dict(zip(wanted, found, strict=True))
+
+
+def _copy_after(x: torch.Tensor, ended: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a copy of a tensor; graphs make it when all of `ended` has been made."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+_LIBRARY = torch.library.Library("pebbler", "FRAGMENT")
+_LIBRARY.define("after(Tensor x, Tensor[] ended) -> Tensor")
+_LIBRARY.impl("after", _copy_after, "CompositeExplicitAutograd")
+torch.library.register_fake("pebbler::after", _copy_after, lib=_LIBRARY)
+_AFTER: Any = torch.ops.pebbler.after.default
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:
