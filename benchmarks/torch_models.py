@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -169,6 +170,9 @@ class Peaks:
 
 def work(name: str, options: argparse.Namespace) -> None:
     """Measure one model, and write its rows as they come."""
+    if options.verbose:
+        logging.basicConfig(format=f"%(asctime)s {name} %(message)s")
+        logging.getLogger("pebbler").setLevel(logging.INFO)
     rows: list[dict[str, Any]] = []
     for row in Bench(name, options).rows():
         rows.append(row)
@@ -220,6 +224,7 @@ def start_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run one process per model, and return what they have written."""
     told = ["--until", str(options.until), "--variants", options.variants, "--steps", str(options.steps)]
     told += ["--losses", str(options.losses), *(["--tiny"] if options.tiny else [])]
+    told += ["--verbose"] if options.verbose else []
     threads = str(max(2, (os.cpu_count() or 1) // options.jobs + 1))
     with tempfile.TemporaryDirectory() as name, QuietTurns(Path(name), options.jobs) as turns:
         if "pebbler" in options.variants:
@@ -259,6 +264,7 @@ def main() -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="with --show: as in docs/howto/my-compiled-model.md")
     parser.add_argument("--tiny", action="store_true", help="small sizes, on a CPU if there is no GPU")
+    parser.add_argument("--verbose", action="store_true", help="say what is measured and planned again in first steps")
     for hidden, kind in (("--work", str), ("--turns", Path), ("--until", float)):
         parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()

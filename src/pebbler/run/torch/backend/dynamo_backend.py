@@ -77,6 +77,8 @@ class PlannedGraph:
             places = places if known.spare else []
         self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
+        if options.least and known is None and torch.is_grad_enabled():
+            self.forms.level = self.forms.last_level(self._whole(self._graph).graph)
         self._compiled = self._compile(gm, example_inputs)
 
     @property

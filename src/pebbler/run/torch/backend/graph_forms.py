@@ -51,10 +51,18 @@ class GraphForms:
 
     def next_level(self, graph: fx.Graph) -> int | None:
         """Return the next level that changes a graph, or None."""
+        return next((level for level in self._levels(graph) if level > self.level), None)
+
+    def last_level(self, graph: fx.Graph) -> int:
+        """Return the last level that changes a graph: the one that holds least."""
+        return max(self._levels(graph), default=self.level)
+
+    def _levels(self, graph: fx.Graph) -> list[int]:
+        """Return the levels that change a graph."""
         losses = find_losses(graph)
         changes = (
             any(loss.chunks_within(self._few) > 1 for loss in losses),
             any(loss.chunks_within(self._many) > loss.chunks_within(self._few) for loss in losses),
             any(mlp.tiles_within(self._many) > 1 for mlp in find_mlps(graph)),
         )
-        return next((level for level, any_does in enumerate(changes, 1) if any_does and level > self.level), None)
+        return [level for level, any_does in enumerate(changes, 1) if any_does]
