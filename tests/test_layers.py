@@ -38,7 +38,13 @@ MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(SOURCE.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+Trees = dict[str, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """The syntax of every module, for these tests only: kept, its million objects would slow down all that come after."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def layer(module: str) -> int:
@@ -46,9 +52,9 @@ def layer(module: str) -> int:
     return next(i for i, rooms in enumerate(LAYERS) if room in rooms)
 
 
-def imports(module: str, *, types: bool) -> Iterator[str]:
+def imports(module: ast.Module, *, types: bool) -> Iterator[str]:
     """Yield what a module imports from this package, in functions too; with `types`, also what only type checkers see."""
-    pending: list[ast.AST] = [TREES[module]]
+    pending: list[ast.AST] = [module]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
@@ -58,15 +64,15 @@ def imports(module: str, *, types: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "pebbler")
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "pebbler":
-            assert node.level == 0, f"{module}: relative import"
+            assert node.level == 0, f"a relative import of {node.module}"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in MODULES else node.module
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_from_the_rooms_above_its_own(module: str) -> None:
-    for other in imports(module, types=True):
+def test_a_module_imports_only_from_the_rooms_above_its_own(module: str, trees: Trees) -> None:
+    for other in imports(trees[module], types=True):
         assert other in MODULES, f"{module} imports {other}, which does not exist"
         if layer(module) < layer("pebbler.cli"):
             assert other not in FRONT_DOOR, f"{module} imports the front door"
@@ -79,17 +85,17 @@ def test_a_module_imports_only_from_the_rooms_above_its_own(module: str) -> None
                 assert stages.index(there) <= stages.index(here), f"{module} imports {other}, a later stage"
 
 
-def test_no_import_is_cyclic() -> None:
+def test_no_import_is_cyclic(trees: Trees) -> None:
     try:
-        TopologicalSorter({module: set(imports(module, types=False)) for module in MODULES}).prepare()
+        TopologicalSorter({module: set(imports(tree, types=False)) for module, tree in trees.items()}).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_only_the_command_line_imports_the_notes() -> None:
-    for module in MODULES:
+def test_only_the_command_line_imports_the_notes(trees: Trees) -> None:
+    for module, tree in trees.items():
         if module.split(".")[1:2] not in (["notes"], ["cli"]):
-            assert not [other for other in imports(module, types=True) if other.startswith("pebbler.notes")]
+            assert not [other for other in imports(tree, types=True) if other.startswith("pebbler.notes")]
 
 
 def test_every_room_is_in_the_layers() -> None:
@@ -103,10 +109,10 @@ def test_the_layers_are_those_that_contributing_shows() -> None:
     assert rows == [set(row) for row in LAYERS[:-1]]
 
 
-def test_the_forms_of_the_data_exist() -> None:
+def test_the_forms_of_the_data_exist(trees: Trees) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([A-Z]\w+)`", text))
-    classes = {node.name for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     assert len(named) > 20
     assert named - classes == set()
 
@@ -122,18 +128,18 @@ def test_no_module_name_is_used_twice() -> None:
     assert {name: found for name, found in seen.items() if len(found) > 1} == {}
 
 
-def test_no_class_name_is_used_twice() -> None:
+def test_no_class_name_is_used_twice(trees: Trees) -> None:
     seen = defaultdict(list)
-    for module, tree in TREES.items():
+    for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 seen[node.name.lstrip("_")].append(module)
     assert {name: found for name, found in seen.items() if len(found) > 1} == {}
 
 
-def test_modules_and_functions_are_short() -> None:
+def test_modules_and_functions_are_short(trees: Trees) -> None:
     long = []
-    for module, tree in TREES.items():
+    for module, tree in trees.items():
         lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
         if lines > 350:
             long.append(f"{module}: {lines} lines")
@@ -149,10 +155,10 @@ def test_modules_and_functions_are_short() -> None:
     assert long == []
 
 
-def test_kernels_know_nothing_of_graphs() -> None:
-    for module in MODULES:
+def test_kernels_know_nothing_of_graphs(trees: Trees) -> None:
+    for module, tree in trees.items():
         if re.search(r"\.kernels(\.|$)", module):
-            found = {other for other in imports(module, types=True) if not re.search(r"\.kernels(\.|$)", other)}
+            found = {other for other in imports(tree, types=True) if not re.search(r"\.kernels(\.|$)", other)}
             assert found <= {"pebbler.compiled", "pebbler.arrays"}, f"{module} imports {sorted(found)}"
 
 

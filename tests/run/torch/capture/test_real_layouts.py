@@ -39,7 +39,7 @@ _LAYOUTS = st.permutations([0, 1, 2, 3])
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_recorded_strides_are_those_of_the_kernels(data: st.DataObject) -> None:
     _compare_strides(data)
 

@@ -27,10 +27,10 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
     training = models.normed(depth=2)
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = pt.roofline(captured, "h200")
-    _, least = pt.least_budget(captured, costs, time_limit=1)
+    _, least = pt.least_budget(captured, costs, time_limit=0.3)
     most = pt.plan_captured(captured, costs, offload=False).peak
     budget = int(share * most + (1 - share) * least)
-    plan = pt.plan_captured(captured, costs, budget=budget, offload=False, time_limit=1)
+    plan = pt.plan_captured(captured, costs, budget=budget, offload=False, time_limit=0.3)
     sizes = {tensor.name: tensor.size for tensor in plan.plan.graph.tensors}
     writes = {op.name: op.writes for op in plan.plan.graph.ops}
     held = held_before(plan.plan, MEMORY)
@@ -85,5 +85,5 @@ def known_training(name):
     training.reset()
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = pt.roofline(captured, "h200")
-    _, least = pt.least_budget(captured, costs, offload=False, time_limit=1)
+    _, least = pt.least_budget(captured, costs, offload=False, time_limit=0.3)
     return training, captured, costs, least, pt.plan_captured(captured, costs, offload=False).peak, losses

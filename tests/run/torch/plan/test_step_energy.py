@@ -33,7 +33,7 @@ def test_a_step_costs_what_its_moves_cost(deep, offload):
     seen = []
     for budget in (None, int(0.9 * free.peak), int(0.8 * free.peak)):
         plan = pt.plan_captured(
-            captured, costs, budget=budget, offload=offload, objective="energy", time_limit=1, headroom=0
+            captured, costs, budget=budget, offload=offload, objective="energy", time_limit=0.4, headroom=0
         )
         predicted = pt.predict_energy(plan, costs)
         assert predicted.joules == pytest.approx(by_hand(plan, costs, captured))
@@ -47,7 +47,7 @@ def test_a_frontier_of_joules_falls_with_the_budget(deep):
     _, captured, _ = deep
     costs = pt.roofline(captured, "h200")
     peak = pt.plan_captured(captured, costs).peak
-    points = pt.energy_frontier(captured, costs, [int(0.8 * peak), int(0.9 * peak), None], time_limit=1)
+    points = pt.energy_frontier(captured, costs, [int(0.8 * peak), int(0.9 * peak), None], time_limit=0.4)
     joules = [point.energy.joules for point in points]
     assert all(after <= before * 1.01 for before, after in pairwise(joules))
     assert all(point.plan.budget is None or point.plan.peak <= point.plan.budget for point in points)
@@ -81,7 +81,7 @@ def test_waiting_for_copies_is_paid_with_static_power(deep):
     for watts in (0.0, 100.0):
         costs = pt.roofline(captured, device(1e9, watts))
         budget = int(0.6 * pt.plan_captured(captured, costs).peak + 0.4 * least)
-        plan = pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=1, headroom=0)
+        plan = pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=0.4, headroom=0)
         predicted = pt.predict_energy(plan, costs)
         assert predicted.joules == pytest.approx(plan.cost, rel=1e-3)
         assert predicted.gap_joules == pytest.approx(watts * (predicted.seconds - busy(plan, costs, captured)))
@@ -110,7 +110,7 @@ def test_a_plan_for_energy_is_never_worse_than_one_for_time(deep, link, link_jou
     costs = pt.roofline(captured, device(link, 50.0, link_joules))
     budget = int(0.4 * pt.plan_captured(captured, costs).peak + 0.6 * least)
     found.clear()
-    plan = pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=0.6, headroom=0)
+    plan = pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=0.2, headroom=0)
     assert len(found) == 5  # for time, and for joules at four prices of a copy
     joules = [pt.predict_energy(replace(plan, phases=[*plan.phases[:-1], one[-1]]), costs).joules for one in found]
     assert pt.predict_energy(plan, costs).joules == pytest.approx(min(joules))
@@ -123,7 +123,7 @@ def test_progress_of_a_plan_for_energy_is_in_joules(deep):
     free = pt.plan_captured(captured, costs)
     seen = []
     plan = pt.plan_captured(
-        captured, costs, budget=int(0.5 * free.peak + 0.5 * least), objective="energy", offload=False, headroom=0, time_limit=1,
+        captured, costs, budget=int(0.5 * free.peak + 0.5 * least), objective="energy", offload=False, headroom=0, time_limit=0.4,
         report=lambda search: seen.append(search.energy) if search.best is not None else None,
     )  # fmt: skip
     joules = sum(cost.joules for cost in costs[-1])

@@ -70,7 +70,7 @@ def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("seed", [0, 4])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_whatever_the_clock_says_the_promised_peak_holds(seed, monkeypatch):
     """Measured times decide what is launched together, so they must not decide whether the promise holds (it once did: seed 4)."""
     clock = random.Random(seed)

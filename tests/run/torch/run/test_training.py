@@ -46,11 +46,11 @@ def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     training.reset()
     captured = pt.capture(training.step, *training.batches[0])
     costs = pt.profile(captured, repeats=1)
-    lower, least = pt.least_budget(captured, costs, time_limit=2)
+    lower, least = pt.least_budget(captured, costs, time_limit=0.5)
     previous = None
     for share in (None, 0.7, 0.5, 0.3):
         budget = None if share is None else max(int(share * eager), least)
-        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=0.7)
+        plan = pt.plan_captured(captured, costs, budget=budget, time_limit=0.3)
         assert all(judgement.legal for judgement in plan.judge())
         assert budget is None or plan.peak <= budget
         training.reset()
@@ -83,7 +83,7 @@ def same_as_eager(training):
     training.reset()
     losses, state, _ = train(training, training.step, 12)
     training.reset()
-    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="1MB", time_limit=1)
+    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="1MB", time_limit=0.3)
     planned_losses, planned_state, _ = train(training, pt.compile(plan, training.step), 12)
     assert planned_losses == losses
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
@@ -114,7 +114,7 @@ def test_a_fused_lstm_counts_the_workspace_that_no_shape_tells():
     training.reset()
     losses, _, eager = train(training, training.step, 12)
     training.reset()
-    plan = pt.plan(training.step, training.batches[0], time_limit=1)
+    plan = pt.plan(training.step, training.batches[0], time_limit=0.3)
     planned_losses, _, peak = train(training, pt.compile(plan, training.step, verify="never"), 12)
     assert planned_losses == losses
     assert 0.9 * eager < peak <= plan.peak
@@ -194,7 +194,7 @@ def test_state_loaded_between_steps_is_used():
 
 def test_a_saved_plan_runs_in_a_fresh_process_of_the_same_step(tmp_path):
     training = models.mlp(depth=4)
-    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="380kB", time_limit=2)
+    plan = pt.plan(training.step, training.batches[0], device="cpu", budget="380kB", time_limit=0.5)
     plan.save(tmp_path / "plan.json")
     loaded = TorchPlan.load(tmp_path / "plan.json")
     assert loaded == plan
@@ -211,4 +211,4 @@ def test_a_saved_plan_runs_in_a_fresh_process_of_the_same_step(tmp_path):
 def test_a_budget_too_small_says_what_would_do():
     training = models.mlp(depth=4)
     with pytest.raises(Impossible, match=r"no plan within 100,000 bytes: .*the least budget that is known to work is"):
-        pt.plan(training.step, training.batches[0], device="cpu", budget=100_000, time_limit=1)
+        pt.plan(training.step, training.batches[0], device="cpu", budget=100_000, time_limit=0.3)

@@ -30,6 +30,7 @@ _SITE = tuple({sysconfig.get_paths()[key] + os.sep for key in ("purelib", "platl
 _STDLIB = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib")})
 # Their Python code keeps no state that a step could depend on.
 _OTHERS = ("numpy", "scipy", "pandas", "pyarrow", "pytest", "_pytest", "pluggy", "hypothesis", "coverage", "debugpy")
+_FEW = 64  # from about a hundred pieces of code on, a list of all objects is made sooner
 _COMPUTED = {"vars", "__dict__", "__getattribute__"}  # attributes read under names that the code does not show
 
 
@@ -105,7 +106,10 @@ class ExecutedCode:
 
     def functions(self) -> list[FunctionType]:
         """Return the functions that were called, and others made from the same code."""
-        objects = gc.get_objects()  # a million or more: looked through without a loop in Python
+        # There may be a million objects or more, so they are looked through without a loop in Python. Who holds some code the
+        # collector knows faster than a list of all of them is made, unless there is much code that it compares each with.
+        codes = [code for code, _ in self.codes.values()]
+        objects = gc.get_referrers(*codes) if len(codes) <= _FEW else gc.get_objects()
         functions = compress(objects, map(is_, map(type, objects), repeat(FunctionType)))
         return [function for function in functions if id(function.__code__) in self.codes]
 
