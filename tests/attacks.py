@@ -392,7 +392,7 @@ def cheapest_placement(
         if plan is not None and (judgement := check(plan)).legal:
             found.append((judgement.energy, number, plan))
     if len(graph.ops) <= 12 * tries and found:
-        search = Search(problem, 0.2)
+        search = Search(problem, 0.1)
         search.offer(min(found)[2].moves, min(found)[2].start)
         solve_paging(search)
         if search.best is not None:

@@ -58,7 +58,7 @@ def compare_with_brute_force(small: RandomGame) -> None:
 
 def test_an_op_runs_more_than_twice_where_memory_is_short() -> None:
     graph = backward_net([4] * 9, [1] * 9)
-    search = Search(Problem.of(graph, one_level(20, unit="byte")), time_limit=2)
+    search = Search(Problem.of(graph, one_level(20, unit="byte")), time_limit=0.6)
     solve_recompute(search)
     assert search.best is not None
     assert search.bound <= search.energy <= 37
@@ -157,7 +157,7 @@ def test_a_relaxation_that_calls_a_solved_game_impossible_is_refuted(monkeypatch
         return RelaxationResult(float("inf"), None, True, impossible=True)
 
     monkeypatch.setattr(Relaxation, "solve", nothing_fits)
-    search = Search(problem, time_limit=2)
+    search = Search(problem, time_limit=0.6)
     with pytest.warns(RefutedBound, match="no plan is legal"):
         solve_recompute(search)
     assert search.best is not None
@@ -166,14 +166,14 @@ def test_a_relaxation_that_calls_a_solved_game_impossible_is_refuted(monkeypatch
 
 def test_a_shortage_that_a_known_plan_refutes_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem.of(backward_net([4] * 9, [1] * 9), one_level(20, unit="byte"))
-    known = Search(problem, time_limit=2)
+    known = Search(problem, time_limit=0.6)
     solve_recompute(known)
 
     def too_small(_: RecomputeProblem) -> None:
         raise Impossible("too small")
 
     monkeypatch.setattr("pebbler.solver.recompute.recompute_solver.require_room", too_small)
-    search = Search(problem, time_limit=1)
+    search = Search(problem, time_limit=0.4)
     search.offer_plan(known.best)
     with pytest.warns(RefutedBound, match="too small"):
         solve_recompute(search)

@@ -54,8 +54,8 @@ def test_no_order_of_any_tiling_on_caches_is_below_the_bound(seed: int) -> None:
         tiled = space.transformed(transform)
         if tiled is not None:
             assert best_order(problem.transformed(tiled), limit=2_500).energy >= bound
-    search = Search(problem, time_limit=0.3)
-    TransformSearch(search, space, 0.3).explore()
+    search = Search(problem, time_limit=0.1)
+    TransformSearch(search, space, 0.1).explore()
     assert search.energy >= bound > 0
 
 
@@ -65,11 +65,11 @@ def test_no_placement_of_any_tiling_is_below_the_bound(seed: int) -> None:
     graph = pb.workloads.get(rng.choice(SPECS))
     problem = Problem.of(graph, small_machine(rng, "explicit"), steady=rng.random() < 0.7)
     bound = tiled_bound(problem).energy
-    search = Search(problem, time_limit=0.3)
-    transforms = TransformSearch(search, TransformSpace(graph), 0.3)
+    search = Search(problem, time_limit=0.1)
+    transforms = TransformSearch(search, TransformSpace(graph), 0.1)
     transforms.explore()
     for candidate in transforms.ranked()[:2]:
-        candidate.improve(lambda: search.remaining + 0.2, 200)
+        candidate.improve(lambda: search.remaining + 0.1, 200)
         assert candidate.energy >= bound
     assert search.energy >= bound
 
