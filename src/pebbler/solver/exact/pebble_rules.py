@@ -67,7 +67,7 @@ def pebble_rules(problem: Problem) -> PebbleRules | None:
         return None
     number = {value: i for i, value in enumerate(values)}
     at_start = [bit_set(number[v] for v, levels in start.items() if v in number and at in levels) for at in (0, 1)]
-    game = _game(problem, values, inputs, again, prices)
+    game = _game(problem, values, inputs, again, prices, at_start[0])
     if int(game.needs.max()) > game.capacity:
         return None
     base = float(flow.op_cost.sum()) + prices[0] * len(inside)
@@ -101,7 +101,7 @@ def _prices_of_running_again(problem: Problem, inputs: list[list[int]], prices: 
 
 
 def _game(
-    problem: Problem, values: list[int], inputs: list[list[int]], again: Floats, prices: tuple[float, float]
+    problem: Problem, values: list[int], inputs: list[list[int]], again: Floats, prices: tuple[float, float], fast: int
 ) -> PebbleGame:
     flow = problem.graph.dataflow
     capacity = (problem.machine.level[0].capacity or 0) // int(flow.value_size.max())
@@ -127,12 +127,13 @@ def _game(
     within = [ancestors | 1 << op for op, ancestors in enumerate(flow.ancestors)]
     table = np.array([reads, writes, across, before, within, flow.descendants], np.int64).T.copy()
     room = capacity - needs
+    given = bit_set(np.flatnonzero(maker == NONE).tolist())
     return PebbleGame(
         capacity=capacity,
         load=prices[0],
         store=prices[1],
         survive=survive,
-        given=bit_set(np.flatnonzero(maker == NONE).tolist()),
+        given=given,
         cheap=cheap,
         repeat=bit_set(np.flatnonzero(again < math.inf).tolist()),
         ops=table,
@@ -142,6 +143,11 @@ def _game(
         again=again,
         price=price,
         tail=_tails(problem, table, (readers, maker, price), room),
+        fetched=given & ~fast,
+        least=float(min([prices[1], *price[list(members(cheap))]])),
+        sets=np.empty(0, np.int64),
+        slots=np.empty(0, np.int32),
+        tightest=np.empty(0),
     )
 
 

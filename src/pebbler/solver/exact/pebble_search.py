@@ -14,6 +14,7 @@ from pebbler.game.bit_sets import members
 from pebbler.game.moves import Moves
 from pebbler.solver.exact.kernels import astar as states
 from pebbler.solver.exact.kernels import pebble_astar as kernel
+from pebbler.solver.exact.pebble_moments import with_tightest_moments
 from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.problem import Problem, Search
@@ -52,6 +53,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
         return
     if seconds_left is None:
         seconds_left = lambda: search.remaining  # noqa: E731
+    rules = with_tightest_moments(rules, seconds_left)
     pool = _first_pool(rules, max(64, min(1 << 14, max_states)))
     pops = 20
     while True:
@@ -115,7 +117,7 @@ def _cutoff(search: Search, rules: PebbleRules) -> float:
 def _pool(nodes: int, values: int, pebbles: int) -> kernel.PebblePool:
     table = 1 << (2 * nodes - 1).bit_length()
     return kernel.PebblePool(
-        sets=np.empty((nodes, 3), np.int64),
+        sets=np.empty((nodes, 4), np.int64),
         levels=np.empty((nodes, values), np.uint8),
         spent=np.empty(nodes, np.float64),
         links=np.empty((nodes, 3), np.int32),
@@ -126,6 +128,7 @@ def _pool(nodes: int, values: int, pebbles: int) -> kernel.PebblePool:
         counters=np.zeros(states.COUNTERS, np.int64),
         level=np.empty((2, values), np.uint8),
         counts=np.empty(2 * (pebbles + 1), np.int64),
+        reached=np.empty(4, np.int64),
     )
 
 
@@ -133,7 +136,7 @@ def _first_pool(rules: PebbleRules, nodes: int) -> kernel.PebblePool:
     """Return a pool with the start of the game in it."""
     values = len(rules.values)
     pool = _pool(nodes, values, rules.game.capacity)
-    pool.sets[0] = 0, rules.slow, 0
+    pool.sets[0] = 0, rules.slow, 0, rules.fast
     pool.levels[0] = [rules.game.capacity * (rules.fast >> v & 1) for v in range(values)]
     pool.spent[0] = pool.heap_f[0] = pool.heap_g[0] = 0.0
     pool.links[0], pool.heap_node[0] = -1, 0

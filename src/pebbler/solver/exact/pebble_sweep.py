@@ -13,6 +13,7 @@ import numpy as np
 from pebbler.game.moves import Moves
 from pebbler.solver.exact.kernels import pebble_layers as kernel
 from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS
+from pebbler.solver.exact.pebble_moments import with_tightest_moments
 from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.problem import Problem, Search
@@ -92,6 +93,7 @@ def solve_sweep(search: Search, max_states: int = 16_000_000) -> None:
     rules = _sweep_rules(search.problem)
     if rules is None:
         return
+    rules = with_tightest_moments(rules, lambda: search.remaining)
     cutoffs = [search.energy]
     if search.best is not None:
         cutoffs.insert(0, search.bound + _FIRST * (search.energy - search.bound))
@@ -106,7 +108,7 @@ def _sweep(search: Search, rules: PebbleRules, cutoff: float, max_states: int) -
     game = rules.game
     most = cutoff - rules.base - 1e-12 * (1 + abs(cutoff)) if math.isfinite(cutoff) else math.inf
     layers = _first_layer(rules, min(1 << 16, max_states))
-    outlook = kernel.Outlook(np.zeros(len(game.needs), np.int64), np.zeros(2 * len(rules.values) + 2, np.int64))
+    outlook = _outlook(rules)
     pieces = 64
     for _ in range(len(game.needs)):
         start, end = int(layers.counters[1]), int(layers.counters[0])
@@ -136,6 +138,11 @@ def _sweep(search: Search, rules: PebbleRules, cutoff: float, max_states: int) -
 
 def _next_size(pieces: int, seconds: float) -> int:
     return max(1, min(2 * pieces, int(pieces * _SECONDS / max(1e-6, seconds))))
+
+
+def _outlook(rules: PebbleRules) -> kernel.Outlook:
+    ops, values = len(rules.game.needs), len(rules.values)
+    return kernel.Outlook(np.zeros(ops, np.int64), np.zeros(2), np.zeros(2 * values + 2, np.int64))
 
 
 # The positions ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pebbler.solver.exact.kernels.pebble_state import (
     bits,
     evictions,
     lift,
+    moment_ahead,
     out_price,
     useful,
 )
@@ -33,7 +34,8 @@ _WIDEST = 10  # reads of one op between whose fates no rule decides
 class PebblePool(NamedTuple):
     """The states found so far, listed by the ops that have run, and the open list as a heap; of int64 unless said otherwise."""
 
-    sets: Array  # per node: the ops that have run, the values in the slow level, the values that its run loaded
+    # Per node: the ops that have run, the values in the slow level, those that its run loaded, those of a level above 0.
+    sets: Array
     levels: Array  # uint8, per node and value
     spent: Array  # float64; infinite once another state serves as well
     links: Array  # int32, per node: its parent, the op that ran, the next node in which the same ops have run
@@ -44,6 +46,7 @@ class PebblePool(NamedTuple):
     counters: Array  # nodes and heap entries in use, the goal, nothing, whether the pool overflowed
     level: Array  # uint8: room for the levels of one state, twice
     counts: Array  # room for counts by level, twice
+    reached: Array  # room for the sets of one state
 
 
 @inner
@@ -59,8 +62,10 @@ def _slot(pool: PebblePool, ran: int) -> int:
 
 @kernel
 def enter_all(pool: PebblePool) -> None:
-    """List every node anew in the pool's empty table."""
+    """List every node that no other one replaces anew in the pool's empty table."""
     for node in range(pool.counters[0]):
+        if pool.spent[node] == np.inf:
+            continue
         slot = _slot(pool, pool.sets[node, 0])
         pool.links[node, 2] = pool.table[slot]
         pool.table[slot] = node
@@ -68,25 +73,18 @@ def enter_all(pool: PebblePool) -> None:
 
 @inner
 def _becomes(
-    game: PebbleGame, ran: int, slow: int, level: Array, to_slow: int, to_level: Array, most: float, count: Array
+    game: PebbleGame, sets: Array, level: Array, to_sets: Array, to_level: Array, most: float, count: Array
 ) -> bool:
-    """Whether a state can have all that another one has for at most so much."""
-    lacking = to_slow & ~slow
-    paid = game.store * bits(lacking)
-    if paid > most:
+    """Whether a state can have all that another one has for at most so much. Sets and levels are rows of the pool."""
+    ran, slow, there = sets[0], sets[1], sets[3]
+    # Most states differ in too many values: that is seen without looking at each.
+    lacking, gone = to_sets[1] & ~slow, to_sets[3] & ~there
+    paid = game.store * bits(lacking) + game.load * bits(gone)
+    if paid > most or lacking & ~there or gone & ~slow:
         return False
     lower = False
     for v in range(len(level)):
-        if level[v] < to_level[v]:
-            if level[v] == 0:
-                paid += game.load
-                if not slow >> v & 1:
-                    return False
-            lower = True
-        if level[v] == 0 and lacking >> v & 1:
-            return False
-    if paid > most:
-        return False
+        lower |= level[v] < to_level[v]
     if not lower:
         return True
     # How many more of its values must go so that the rest can have stayed, whatever stayed in the other state.
@@ -112,12 +110,18 @@ def _reach(
     game: PebbleGame, pool: PebblePool, ran: int, slow: int, level: Array, spent: float, came: tuple, cutoff: float
 ) -> None:
     """Enter a state, unless one that is listed serves as well or it cannot lead to a better plan. `came`: node, op, loads."""
-    slot = _slot(pool, ran)
+    if not ran & END and spent + moment_ahead(game, ran, slow) >= cutoff:
+        return
+    sets, slot = pool.reached, _slot(pool, ran)
+    sets[0], sets[1], sets[2], sets[3] = ran, slow, came[2], 0
+    for v in range(len(level)):
+        if level[v] > 0:
+            sets[3] |= np.int64(1) << v
     slack = 1e-12 * (1 + spent)
     node = np.int64(pool.table[slot])
     while node >= 0:
         more = spent + slack - pool.spent[node]
-        if more >= 0 and _becomes(game, ran, pool.sets[node, 1], pool.levels[node], slow, level, more, pool.counts):
+        if more >= 0 and _becomes(game, pool.sets[node], pool.levels[node], sets, level, more, pool.counts):
             return
         node = np.int64(pool.links[node, 2])
     f = spent
@@ -128,23 +132,35 @@ def _reach(
     if pool.counters[0] == len(pool.spent) or pool.counters[1] + 1 == len(pool.heap_f):
         pool.counters[4] = 1
         return
-    node = np.int64(pool.table[slot])
-    while node >= 0:
-        more = pool.spent[node] - spent
-        if 0 <= more < np.inf and _becomes(
-            game, ran, slow, level, pool.sets[node, 1], pool.levels[node], more, pool.counts
-        ):
-            pool.spent[node] = np.inf
-        node = np.int64(pool.links[node, 2])
+    _unlist(game, pool, slot, sets, level, spent)
     node = pool.counters[0]
     pool.counters[0] += 1
-    pool.sets[node, 0], pool.sets[node, 1], pool.sets[node, 2] = ran, slow, came[2]
+    for part in range(len(sets)):
+        pool.sets[node, part] = sets[part]
     for v in range(len(level)):
         pool.levels[node, v] = level[v]
     pool.spent[node] = spent
     pool.links[node, 0], pool.links[node, 1], pool.links[node, 2] = came[0], came[1], pool.table[slot]
     pool.table[slot] = node
     push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+
+
+@inner
+def _unlist(game: PebbleGame, pool: PebblePool, slot: int, sets: Array, level: Array, spent: float) -> None:
+    """Take the states that a new one replaces out of a list; the new one has to be entered in the same slot."""
+    node, last = np.int64(pool.table[slot]), np.int64(-1)
+    while node >= 0:
+        after = np.int64(pool.links[node, 2])
+        more = pool.spent[node] - spent
+        if more >= 0 and _becomes(game, sets, level, pool.sets[node], pool.levels[node], more, pool.counts):
+            pool.spent[node] = np.inf
+            if last < 0:
+                pool.table[slot] = after
+            else:
+                pool.links[last, 2] = after
+        else:
+            last = node
+        node = after
 
 
 @inner

@@ -14,7 +14,17 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar_estimate import inner
-from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS, WITHIN, WRITES, PebbleGame, bits, stores_ahead
+from pebbler.solver.exact.kernels.pebble_state import (
+    BEFORE,
+    READS,
+    WITHIN,
+    WRITES,
+    PebbleGame,
+    bits,
+    first_loads,
+    stores_ahead,
+    tightest_ahead,
+)
 
 __all__ = ["Layers", "Outlook", "enter_newest", "expand_layer"]
 
@@ -36,6 +46,7 @@ class Outlook(NamedTuple):
     """What all positions with the same ops run have in common: room to write it down."""
 
     ahead: Array  # int64, per op that has not run: the values that it, or ops before it, will read
+    moment: Array  # float64: first loads, and what the tightest moment costs if nothing is stored yet
     evicted: Array  # int64: which of the candidates go, then the candidates
 
 
@@ -140,7 +151,8 @@ def _not_replaced(game: PebbleGame, layers: Layers, nodes: Array, start: int, en
 
 @inner
 def _look_ahead(game: PebbleGame, ran: int, reads: int, outlook: Outlook) -> None:
-    """Write down, per op that has not run and after which values surely come back, what is read until it has run."""
+    """Write down the tightest moment; and, per op that has not run and after which values come back, what is read until then."""
+    outlook.moment[0], outlook.moment[1] = first_loads(game, ran), tightest_ahead(game, ran)
     for op in range(len(game.needs)):
         outlook.ahead[op] = 0
         if ran >> op & 1 or game.tail[op] <= 0:
@@ -159,7 +171,10 @@ def _least(game: PebbleGame, ran: int, made: int, reads: int, fast: int, saved: 
     for op in range(len(game.needs)):
         if outlook.ahead[op]:
             loads = max(loads, game.load * bits(missing & outlook.ahead[op]) + game.tail[op])
-    return float(loads + game.store * stores_ahead(game, ran, made & ~fast | saved))
+    below = made & ~fast | saved
+    stored = bits(below & (reads | game.survive) & ~game.given)
+    moment = outlook.moment[0] + max(0.0, outlook.moment[1] - game.store * stored)
+    return float(max(moment, loads + game.store * stores_ahead(game, ran, below)))
 
 
 @inner

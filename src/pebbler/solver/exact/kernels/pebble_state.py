@@ -16,8 +16,8 @@ from pebbler.solver.exact.kernels.astar_estimate import inner
 
 __all__ = [
     "ABOVE", "ACROSS", "BEFORE", "READS", "WITHIN", "WRITES",
-    "PebbleGame", "at_least", "bits", "evictions", "lift", "out_price",
-    "stores_ahead", "useful",
+    "PebbleGame", "at_least", "bits", "evictions", "first_loads", "lift", "moment_ahead", "out_price",
+    "slot_of_set", "stores_ahead", "tightest_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
@@ -43,6 +43,13 @@ class PebbleGame(NamedTuple):
     again: Array  # float64, per op: what it costs to run again; infinite where that never pays
     price: Array  # float64, per value: the least that brings it back
     tail: Array  # float64, per op: the least that bringing values back costs after its first run
+    fetched: int  # values that nothing makes and that are not in the fast level at the start
+    least: float  # a price below which no value whose maker may run again comes back, or is stored
+    # Every set of ops that can have run, in ascending order, or none; a table of their places by hash (int32); and what is
+    # paid at the tightest moment ahead beyond first loads, if nothing that was made is stored yet (float64).
+    sets: Array
+    slots: Array
+    tightest: Array
 
 
 @inner
@@ -156,6 +163,42 @@ def stores_ahead(game: PebbleGame, ran: int, below: int) -> int:
 
 
 @inner
+def slot_of_set(sets: Array, slots: Array, ran: int) -> int:
+    """The slot in which a set's place is, or would be."""
+    mask = len(slots) - 1
+    mixed = ran * np.int64(-7046029254386353131)
+    slot = (mixed ^ (mixed >> 29 & 0x7FFFFFFFF)) & mask
+    while slots[slot] >= 0 and sets[slots[slot]] != ran:
+        slot = (slot + 1) & mask
+    return int(slot)
+
+
+@inner
+def first_loads(game: PebbleGame, ran: int) -> float:
+    """What it costs to load what no op has read yet."""
+    loads = 0
+    for v in range(len(game.readers)):
+        if game.fetched >> v & 1 and game.readers[v] and not game.readers[v] & ran:
+            loads += 1
+    return float(game.load * loads)
+
+
+@inner
+def tightest_ahead(game: PebbleGame, ran: int) -> float:
+    """What is paid at the tightest moment ahead beyond first loads, if nothing is stored yet; 0 where that is not known."""
+    if len(game.sets) == 0:
+        return 0.0
+    return float(game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran)]])
+
+
+@inner
+def moment_ahead(game: PebbleGame, ran: int, slow: int) -> float:
+    """A lower bound on what is still to be paid: first loads, and the tightest moment that no plan avoids."""
+    stored = bits(slow & ~game.given & ~game.cheap)
+    return float(first_loads(game, ran) + max(0.0, tightest_ahead(game, ran) - game.store * stored))
+
+
+@inner
 def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) -> float:
     """A lower bound on what loads, stores and second runs must still cost."""
     missing, inside, unsaved = np.int64(0), np.int64(0), np.int64(0)
@@ -169,4 +212,4 @@ def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) 
             unsaved |= 1 << v
     loads = _loads_by_stage(game, ran, level, missing, inside, count)
     stored = max(stores_ahead(game, ran, slow), evictions(game, level, unsaved, count))
-    return float(loads + game.store * stored)
+    return float(max(loads + game.store * stored, moment_ahead(game, ran, slow)))
