@@ -6,6 +6,8 @@ Nothing here follows from theory: nodes may be stored, loaded, dropped and compu
 from __future__ import annotations
 
 import heapq
+import math
+from functools import cache
 
 import numpy as np
 from numba import njit
@@ -190,3 +192,61 @@ def naive_segments(compute, load, drop, keep, sweep_keeps):
             options.append(compute * z + compute * above + cost[z - 1])
         cost.append(load + min(options))
     return cost
+
+
+def naive_held_bound(chain: Chain) -> float:
+    """Return what `held_nodes_bound` should, by its recurrence as docs/chains.md states it; node -1 lies below N_0."""
+    start = chain.load[0] if chain.start == "slow" else 0
+    n, size = chain.length, chain.sizes
+    blue = [j for j in range(1, n) if not math.isinf(chain.store[j] + chain.load[j])]
+    cheapest = min((chain.load[j] for j in blue), default=math.inf)
+
+    def steps(s, z):
+        return sum(chain.forward[max(s, 0) + 1 : z + 1]) + (chain.load[0] if s < 0 else 0)
+
+    def room(*nodes):
+        return 0 if chain.adjoint else sum(size[k] for k in nodes if 0 <= k <= n)
+
+    def by_load(z, t):
+        """Have z by way of a load for the backward steps t .. z; the first of all has nothing to load yet."""
+        if t == n - 1:
+            return math.inf
+        ways = [
+            chain.load[j] + steps(j, z) + min(chain.store[j], steps(j, t + 1)) - min(chain.store[j], steps(j, z))
+            for j in blue
+            if j <= z
+        ]
+        return min(ways, default=math.inf)
+
+    def group(s, z, t, m):
+        """Do the steps t .. z + 1 from z while some h <= z waits, and is swept from or loaded over once more if it is not z."""
+        waiting = [h for h in range(s + 1, z + 1) if size[h] <= m]
+        return min((min(steps(h, z), cheapest) + bound(z, t, m - size[h]) for h in waiting), default=math.inf)
+
+    @cache
+    def bound(s, t, m):
+        if t <= s:
+            return 0
+        least = math.inf
+        for z in range(s + 1, t + 1):
+            if room(z, z + 1) > m:
+                continue
+            if z < t:
+                cost = min(steps(s, z), by_load(z, t)) + group(s, z, t, m)
+            else:
+                third = 0 if t - 1 == s else room(t - 1)
+                enough = t == n - 1 or m >= room(t, t + 1) + min(third, room(t + 2))
+                again = 0 if enough or chain.adjoint else min(chain.forward[t + 1], chain.load[t + 1])
+                cost = min(steps(s, t) + again, by_load(t, t))
+            least = min(least, cost + bound(s, z - 1, m))
+        return least
+
+    if n == 1:
+        return start + (0 if chain.adjoint else chain.forward[1])
+    fast = chain.fast
+    least = bound(0, n - 1, fast - size[0]) if size[0] <= fast else math.inf
+    for z in range(n) if not math.isinf(chain.load[0]) else ():
+        if room(z, z + 1) <= fast:
+            above = 0 if z == n - 1 else group(-1, z, n - 1, fast)
+            least = min(least, chain.store_of_first + steps(0, z) + above + bound(-1, z - 1, fast))
+    return least + start + (0 if chain.adjoint else chain.forward[n])

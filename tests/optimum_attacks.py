@@ -180,7 +180,7 @@ def attack_chains(seed: int) -> bool:
     best = naive_energy(chain)
     if math.isinf(best):
         return False
-    bound = general_bound(chain)[0] + chain.backward_total
+    bound = general_bound(chain, best - chain.backward_total)[0] + chain.backward_total
     assert bound <= best * (1 + CLOSE), f"seed {seed}: {bound} is above {best}"
     solved = solve_general(chain)
     assert solved.bound <= best * (1 + CLOSE), f"seed {seed}: {solved.bound} is above {best}"

@@ -8,6 +8,7 @@ and how, is in `docs/chains.md`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from pebbler.errors import InputError
@@ -94,8 +95,10 @@ def solve_uniform(
     return solve_general(chain)
 
 
-def solve_general(chain: Chain) -> ChainSolution:
+def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.inf) -> ChainSolution:
     """Return the cheapest schedule of any chain, or the best one found and a lower bound.
+
+    `remaining` says how many seconds are left for the bound: without them a weaker one is stated.
 
     >>> chain = Chain((1, 3, 1, 2), (0, 5, 1, 1), (1, 1, 1, 1), (4, 4, 4, 4), (4, 4, 4, 4), fast=4)
     >>> solved = solve_general(chain)
@@ -112,7 +115,7 @@ def solve_general(chain: Chain) -> ChainSolution:
         if is_exact(chain):
             bound, proof = energy, "recurrence over all schedules (docs/chains.md)"
         else:
-            bound, proof = general_bound(chain)
+            bound, proof = general_bound(chain, energy, remaining)
     energy, bound = energy + chain.backward_total, bound + chain.backward_total
     if not _proves(bound, energy):
         found = search_small(chain, energy)
@@ -160,7 +163,7 @@ def solve_chain_problem(search: Search) -> bool:
     if found is None:
         return False
     chain, parts = found
-    solved = solve_general(chain)
+    solved = solve_general(chain, lambda: search.remaining)
     if solved.count > LONGEST_PLAN:
         return False
     moves = plan_moves(parts, solved.moves(), len(problem.machine.level) - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from pebbler.arrays import Floats, Ints
 from pebbler.errors import InputError
 from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
 from pebbler.solver.chain.chain_moves import ChainMoveKind, Recorded
+from pebbler.solver.chain.held_nodes import held_nodes_bound
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
 from pebbler.solver.chain.kernels.stored_bases import stored_bases
 from pebbler.solver.chain.selection import BandSplits, GeneralSplits, select_nodes
 from pebbler.solver.chain.uniform import uniform_recurrence
 
-__all__ = ["come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
+__all__ = ["alike_bound", "come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
 
 # Chains up to this length are searched completely where no recurrence is proven: half a second at most.
 SEARCHED, SEARCHED_ADJOINT = 9, 8
@@ -24,6 +26,8 @@ SEARCHED, SEARCHED_ADJOINT = 9, 8
 NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
 # Of the bound: segments x pebbles.
 EXACT = 200_000_000
+# Nodes x nodes up to which a chain whose nodes are alike is tried as a bound beside the better one.
+SHORT = 1_000_000
 # Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
 SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
 # By the numbers that the search gives them.
@@ -155,8 +159,26 @@ def _first_sweep(chain: Chain, splits: GeneralSplits, nodes: Ints, width: Ints, 
     return energy
 
 
-def general_bound(chain: Chain) -> tuple[float, str]:
-    """Return a lower bound on every schedule, backward steps not counted, and where it comes from.
+def general_bound(
+    chain: Chain, energy: float = math.inf, remaining: Callable[[], float] = lambda: math.inf
+) -> tuple[float, str]:
+    """Return a lower bound on every schedule, backward steps not counted, and where it comes from; `energy` is that of one.
+
+    The larger of two: by what waits in fast memory (`held_nodes_bound`), and by a chain whose nodes are alike.
+
+    >>> chain = Chain((1, 3, 1, 2, 1), (0, 5, 1, 1, 2), (1,) * 5, (4,) * 5, (4,) * 5, fast=5)
+    >>> general_bound(chain, 14.0)[0]
+    14.0
+    """
+    held = held_nodes_bound(chain, energy, remaining)
+    if held is not None and (held[0] >= energy or chain.length**2 > SHORT):
+        return held
+    alike = alike_bound(chain)
+    return alike if held is None or alike[0] > held[0] else held
+
+
+def alike_bound(chain: Chain) -> tuple[float, str]:
+    """Return a bound by a chain that costs no more and has one size, one store and one load.
 
     Every schedule stays legal when nodes shrink and prices fall. So take as many nodes as can ever be red together, the cheapest
     store and load for all, and forward steps that cost no more than these: that chain the recurrence solves exactly.
