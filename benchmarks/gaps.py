@@ -48,7 +48,7 @@ BEFORE = {
     "attention on notes": "533",
     "attention on notes-explicit": "162",
     "attention:tokens=1024,width=1024,heads=16 on h200": "35",
-    "matmul of elements": "120",
+    "matmul of elements, 4 x 4 x 4": "120",
     "paging of 8 layers": "70-143",
     "free recomputation with paging": "4-90",
     "layered 500 at 0.7": "187",
@@ -116,7 +116,9 @@ def cases() -> list[Case]:
         for name in MACHINES:
             if (name == "red-blue") == (workload == "chain"):  # a game of pebbles, the others are of floats
                 found.append(Case(f"{workload} on {name}", lambda w=workload, m=name: _built_in(w, m)))  # type: ignore[misc]
-    found.append(Case("matmul of elements, 4 x 4 x 4, 10 pebbles", lambda: (matmul(4), _red_blue(10))))
+    for n, room in ((4, 10), (8, 20), (12, 30)):
+        name = f"matmul of elements, {n} x {n} x {n}, {room} pebbles"
+        found.append(Case(name, lambda n=n, room=room: (matmul(n), _red_blue(room))))  # type: ignore[misc]
     for batch in (4, 32):
         found.append(Case(f"paging of 8 layers, batch {batch}", lambda b=batch: _paged_layers(b), "none"))  # type: ignore[misc]
     for size in (20, 60):

@@ -20,6 +20,7 @@ from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.placed_plans import PlacedPlanner
 from pebbler.solver.problem import Problem, Search
+from pebbler.solver.products.blocked_orders import offer_blocks
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
@@ -124,6 +125,7 @@ class _GreedySolver:
         paged = isinstance(planner, GreedyPlanner) and len(self.problem.machine.level) > 1
         if search.remaining > 0 and not search.done and paged:
             search.offer_plan(demand_plan(self.problem, program.tolist(), "farthest"))
+            offer_blocks(search, 0.1)
         for order, keen, seed in self._starts():
             planner = self.best[0] if self.best is not None else planner
             if planner is None or search.done or (self.rows is not None and not self._time_for_starts()):

@@ -164,6 +164,7 @@ def _run_as_it_is(search: Search) -> None:
     from pebbler.solver.greedy_plans import greedy_pays
     from pebbler.solver.large_games import is_large, offer_greedy, solve_large
     from pebbler.solver.paging import solve_paging
+    from pebbler.solver.products.blocked_orders import offer_blocks
     from pebbler.solver.recompute import solve_recompute
 
     problem = search.problem
@@ -189,6 +190,9 @@ def _run_as_it_is(search: Search) -> None:
     if search.done:
         return
     if greedy_pays(problem) and len(problem.machine.level) > 1:
+        offer_blocks(search, 0.1)
+        if search.done:
+            return
         end = search.elapsed + 0.2 * search.remaining
         offer_greedy(search, lambda: min(search.remaining, end - search.elapsed))
         if search.done:

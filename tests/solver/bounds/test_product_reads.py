@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from itertools import product
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.referee.judgement import check
-from pebbler.solver.bounds import bounds
+from pebbler.solver.bounds import bounds, product_reads
 from pebbler.solver.bounds.product_points import ProductPoints
 from pebbler.solver.bounds.product_reads import (
     ProductForm,
@@ -158,15 +160,49 @@ def test_no_plan_of_many_larger_products_is_below_it() -> None:
         larger_game(seed)
 
 
-def test_points_are_as_many_as_three_sides_allow() -> None:
-    # Brute force: the most points of a 3 x 3 x 3 box whose projections have so many elements together.
-    for elements in range(3, 13):
-        best = 0
-        for i, j, k in product(range(1, 4), repeat=3):
-            if i * k + k * j + i * j <= elements:
-                best = max(best, i * j * k)
-        assert best <= most_points((9, 9, 9), np.array([elements]))[0]
-    assert most_points((9, 9, 9), np.array([27])).tolist() == [27]
+def elements_of(points: set[tuple[int, int, int]]) -> int:
+    """Return how many elements of the three matrices a set of points has."""
+    return sum(len({tuple(np.delete(point, axis)) for point in points}) for axis in range(3))
+
+
+def stacks(side: int) -> Iterator[set[tuple[int, int, int]]]:
+    """Yield all sets of points in a cube that hold with a point every one below, before and beside it."""
+    rows = [row for row in product(range(side + 1), repeat=side) if list(row) == sorted(row, reverse=True)]
+    for heights in product(rows, repeat=side):
+        if all(low >= high for before, after in pairwise(heights) for low, high in zip(before, after, strict=True)):
+            yield {(i, j, k) for i, row in enumerate(heights) for j, height in enumerate(row) for k in range(height)}
+
+
+def test_points_are_as_many_as_their_elements_allow() -> None:
+    # Pushing points together makes no projection larger, so stacks have the fewest elements for their number of points.
+    every = [(elements_of(points), len(points)) for points in stacks(3) if points]
+    for elements in range(3, 28):
+        best = max(count for used, count in every if used <= elements)
+        assert most_points((9, 9, 9), np.array([elements])).tolist() == [best]
+
+
+def test_no_set_of_points_has_fewer_elements() -> None:
+    rng = random.Random(5)
+    for _ in range(300):
+        side = rng.randint(2, 5)
+        cube = list(product(range(side), repeat=3))
+        points = set(rng.sample(cube, rng.randint(1, len(cube))))
+        assert len(points) <= most_points((side**2,) * 3, np.array([elements_of(points)]))[0]
+
+
+FAULTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "a point less from as many elements": ("most_points", lambda points: np.maximum(points - 1, 0)),
+    "one more sum is copied out": ("_copied_out", lambda units: units + 1),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_attack_finds_planted_faults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    what, change = FAULTS[name]
+    right = getattr(product_reads, what)
+    monkeypatch.setattr(product_reads, what, lambda *given: change(right(*given)))
+    with pytest.raises(AssertionError, match="is above"):
+        [small_game(seed, 6, 20_000) for seed in range(1_000)]
 
 
 def test_entries_are_never_more_than_a_tiled_product_needs() -> None:
@@ -210,8 +246,8 @@ def grid_bound(n: int) -> int:
 
 
 def test_the_distance_grid() -> None:
-    assert grid_bound(4) >= 473
-    assert grid_bound(16) >= 43_235
+    assert grid_bound(4) >= 482
+    assert grid_bound(16) >= 44_000
 
 
 def test_machines_of_one_price_and_of_lines_are_left_alone() -> None:

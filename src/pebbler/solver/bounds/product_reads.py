@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["ProductForm", "least_entries", "least_outside_reads", "most_points",
 _LENGTHS = 48  # of a segment, that are tried where there are many
 _ALL_LENGTHS = 400
 _MOST_OPS = 200_000
+_LAYERED = 600  # elements up to which points are counted layer by layer
 
 
 def product_bound(problem: Problem) -> float:
@@ -49,9 +51,8 @@ def product_bound(problem: Problem) -> float:
     elif not fastest:
         total += Fraction(float(write.min())) * written
     elif len(machine.level) > 1:  # what is there at the end and does not fit has been copied out
-        kept = sum(int(flow.value_size[value]) for value in points.sums.tolist() if _lasts(problem, value))
         out = float(pricing.prices(machine, "read")[0] + write[1:].min())
-        total += Fraction(out) * max(0, kept - int(pricing.capacities(machine)[0]))
+        total += Fraction(out) * _copied_out(problem, points)
     for step, inside in _steps(problem):
         total += Fraction(step) * _outside(problem, points, inside)
     found = float(total)
@@ -81,24 +82,51 @@ def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
     `at_start` elements of the matrices may be inside when it begins.
 
     >>> least_outside_reads(ProductForm(16**3, 16**2, 16**2, 16**2), 16, 16)
-    1851
+    1979
     """
     return max(0, form.left + form.right - at_start, least_entries(form, room, at_start) - form.sums)
 
 
 def most_points(extents: tuple[int, int, int], elements: Ints) -> Ints:
-    """Return how many points of a product can be made from so many elements of the three kinds, at most (Loomis and Whitney).
+    """Return how many points of a product can be made from so many elements of the three kinds, at most.
+
+    The lesser of what Loomis and Whitney allow and, for small numbers of elements, of what layers allow.
 
     >>> most_points((4, 4, 4), np.array([3, 5, 6, 12, 99])).tolist()
     [1, 2, 2, 8, 8]
+    >>> most_points((99, 99, 99), np.array([8, 17, 24])).tolist()  # 4, 13 and 22 by Loomis and Whitney alone
+    [4, 12, 20]
     """
     low, middle, high = sorted(extents)
     first = np.minimum(low, elements // 3)
     second = np.minimum(middle, (elements - first) // 2)
     third = np.minimum(high, elements - first - second)
-    return np.array(
+    found = np.array(
         [math.isqrt(a * b * c) for a, b, c in zip(first.tolist(), second.tolist(), third.tolist(), strict=True)]
     )
+    small = elements <= _LAYERED
+    layered = np.array(_layered_points(min(low, _LAYERED), min(int(elements.max()), _LAYERED)), np.int64)
+    found[small] = np.minimum(found[small], layered[elements[small]])
+    return found
+
+
+@lru_cache(maxsize=64)
+def _layered_points(widest: int, most: int) -> tuple[int, ...]:
+    """Return the points of layers over a base of at most `widest` elements, by how many elements there are, up to `most`.
+
+    A layer of x + y elements has x y points at most, and no more than the base has elements.
+    """
+    base = np.arange(widest + 1)
+    sides = np.arange(math.isqrt(4 * widest) + 2)
+    worth = np.minimum(base[:, None], sides * sides // 4)  # of a layer, by base and elements
+    best = np.zeros((widest + 1, most + 1), np.int64)
+    for elements in range(2, most + 1):
+        last = sides[2 : elements + 1]
+        best[:, elements] = (best[:, elements - last] + worth[:, last]).max(axis=1)
+    found = np.zeros(most + 1, np.int64)
+    for size in range(1, min(widest, most) + 1):
+        found[size:] = np.maximum(found[size:], best[size, : most + 1 - size])
+    return tuple(found.tolist())
 
 
 def least_entries(form: ProductForm, room: int, at_start: int) -> int:
@@ -201,6 +229,20 @@ def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
     pairs = np.unique(op * flow.values + value)
     units = np.bincount(pairs // flow.values, flow.value_size[pairs % flow.values].astype(np.float64), flow.ops)
     return units.astype(np.int64)
+
+
+def _copied_out(problem: Problem, points: ProductPoints) -> int:
+    """Return how many units of sums are copied out of the fastest level at least, where ops read and write there."""
+    flow = problem.graph.dataflow
+    lasting = {value for value in points.sums.tolist() if _lasts(problem, value)}
+    if not lasting:
+        return 0
+    # Right after the last run of an op that makes one of them, what it has read takes room as well.
+    makers = {int(flow.value_maker[value]) for value in lasting}
+    read = [set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist()) for op in makers]
+    beside = min(sum(int(flow.value_size[value]) for value in values - lasting) for values in read)
+    kept = sum(int(flow.value_size[value]) for value in lasting)
+    return max(0, kept - max(0, int(pricing.capacities(problem.machine)[0]) - beside))
 
 
 def _lasts(problem: Problem, value: int) -> bool:
