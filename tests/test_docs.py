@@ -35,9 +35,9 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
 TITLE = re.compile(r'title="([^"]+)"')
 
-# Half a minute of solving a block teaches nothing that two seconds do not; what is printed does not depend on it.
-QUICKER = {"time_limit=30": "time_limit=2", "time_limit=5)": "time_limit=2)"}
-QUICK_SOLVE = ["--time-limit", "2"]
+# Half a minute of solving a block teaches nothing that a second does not; what is printed does not depend on it.
+QUICKER = {"time_limit=30": "time_limit=1", "time_limit=5)": "time_limit=1)", "--time-limit 5 ": "--time-limit 1 "}
+QUICK_OPTIONS = {"solve": ["--time-limit", "1"], "calibrate": ["--seconds", "0.1"]}  # where a page gives none
 PARSED_ONLY = {
     "pebbler reproduce": "takes a minute; tests/notes runs every experiment",
     "pebbler sweep train.py:training --budget 40%..100%+10% --objective time,energy --device h200 -o out/budgets": (
@@ -108,18 +108,24 @@ def exists(words: list[str]) -> None:
         pytest.fail(f"nobody checks commands such as {words}")
 
 
+def quicker(text: str) -> str:
+    for slow, quick in QUICKER.items():
+        text = text.replace(slow, quick)
+    return text
+
+
 def run_console(block: str, rest: str, names: dict[str, object], cli: Callable[[list[str]], str]) -> None:
     """Run the commands of a block. What stands below one is what it prints, from the first line to the last."""
     assert block.startswith("$ "), f"a console block begins with a command: {block}"
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         line, _, shown = part.partition("\n")
-        words = shlex.split(line, comments=True)
+        words = shlex.split(quicker(line), comments=True)
         if words[0] != "pebbler":
             exists(words)
             continue
         parse(words)
-        if words[1] == "solve":
-            words += QUICK_SOLVE if "--time-limit" not in words else []
+        option, value = QUICK_OPTIONS.get(words[1], (None, None))
+        words += [option, value] if option and option not in words else []
         if shlex.join(words) not in PARSED_ONLY:
             require_shown(shown, cli(words))
 
@@ -137,8 +143,7 @@ def require_shown(shown: str, printed: str) -> None:
 
 def run_python(block: str, rest: str, names: dict[str, object], cli: object) -> None:
     """Run a block, as doctests where it shows results."""
-    for slow, quick in QUICKER.items():
-        block = block.replace(slow, quick)
+    block = quicker(block)
     if ">>>" not in block:
         exec(compile(block, "block", "exec"), names)
         return
