@@ -194,59 +194,103 @@ def naive_segments(compute, load, drop, keep, sweep_keeps):
     return cost
 
 
-def naive_held_bound(chain: Chain) -> float:
-    """Return what `held_nodes_bound` should, by its recurrence as docs/chains.md states it; node -1 lies below N_0."""
-    start = chain.load[0] if chain.start == "slow" else 0
-    n, size = chain.length, chain.sizes
-    blue = [j for j in range(1, n) if not math.isinf(chain.store[j] + chain.load[j])]
-    cheapest = min((chain.load[j] for j in blue), default=math.inf)
+class NaiveHeldNodes:
+    """The two bounds of `held_nodes_bound` by their recurrences as docs/chains.md states them; node -1 lies below N_0."""
 
-    def steps(s, z):
-        return sum(chain.forward[max(s, 0) + 1 : z + 1]) + (chain.load[0] if s < 0 else 0)
+    def __init__(self, chain: Chain) -> None:
+        self.chain, self.n = chain, chain.length
+        self.blue = [j for j in range(1, self.n) if not math.isinf(chain.store[j] + chain.load[j])]
+        self.cheapest = min((chain.load[j] for j in self.blue), default=math.inf)
+        self.segment, self.group = cache(self._segment), cache(self._group)
 
-    def room(*nodes):
-        return 0 if chain.adjoint else sum(size[k] for k in nodes if 0 <= k <= n)
+    def steps(self, s, z):
+        return sum(self.chain.forward[max(s, 0) + 1 : z + 1]) + (self.chain.load[0] if s < 0 else 0)
 
-    def by_load(z, t):
-        """Have z by way of a load for the backward steps t .. z; the first of all has nothing to load yet."""
-        if t == n - 1:
-            return math.inf
+    def room(self, *nodes):
+        return 0 if self.chain.adjoint else sum(self.chain.sizes[k] for k in nodes if 0 <= k <= self.n)
+
+    def by_load(self, z, t, f):
+        """Have z by way of a load for the backward steps t .. f; the first of all has nothing to load yet."""
+        load, store = self.chain.load, self.chain.store
         ways = [
-            chain.load[j] + steps(j, z) + min(chain.store[j], steps(j, t + 1)) - min(chain.store[j], steps(j, z))
-            for j in blue
-            if j <= z
+            load[j] + self.steps(j, z) + min(store[j], self.steps(j, t + 1)) - min(store[j], self.steps(j, f))
+            for j in self.blue
+            if j <= z and t < self.n - 1
         ]
         return min(ways, default=math.inf)
 
-    def group(s, z, t, m):
-        """Do the steps t .. z + 1 from z while some h <= z waits, and is swept from or loaded over once more if it is not z."""
-        waiting = [h for h in range(s + 1, z + 1) if size[h] <= m]
-        return min((min(steps(h, z), cheapest) + bound(z, t, m - size[h]) for h in waiting), default=math.inf)
+    def alone(self, t, m, base):
+        """What the step t alone costs beyond having N_t computed, in m units beside `base`."""
+        third = 0 if t - 1 == base else self.room(t - 1)
+        if self.room(t, t + 1) > m:
+            return math.inf
+        enough = t == self.n - 1 or m >= self.room(t, t + 1) + min(third, self.room(t + 2))
+        return 0 if enough or self.chain.adjoint else min(self.chain.forward[t + 1], self.chain.load[t + 1])
 
-    @cache
-    def bound(s, t, m):
+    def _segment(self, s, t, m):
         if t <= s:
             return 0
         least = math.inf
         for z in range(s + 1, t + 1):
-            if room(z, z + 1) > m:
+            if self.room(z, z + 1) > m:
                 continue
             if z < t:
-                cost = min(steps(s, z), by_load(z, t)) + group(s, z, t, m)
+                cost = min(self.steps(s, z), self.by_load(z, t, z)) + self.waiting(s, z, t, m)
             else:
-                third = 0 if t - 1 == s else room(t - 1)
-                enough = t == n - 1 or m >= room(t, t + 1) + min(third, room(t + 2))
-                again = 0 if enough or chain.adjoint else min(chain.forward[t + 1], chain.load[t + 1])
-                cost = min(steps(s, t) + again, by_load(t, t))
-            least = min(least, cost + bound(s, z - 1, m))
+                cost = min(self.steps(s, t) + self.alone(t, m, s), self.by_load(t, t, t))
+            least = min(least, cost + self.segment(s, z - 1, m))
         return least
 
-    if n == 1:
-        return start + (0 if chain.adjoint else chain.forward[1])
-    fast = chain.fast
-    least = bound(0, n - 1, fast - size[0]) if size[0] <= fast else math.inf
-    for z in range(n) if not math.isinf(chain.load[0]) else ():
-        if room(z, z + 1) <= fast:
-            above = 0 if z == n - 1 else group(-1, z, n - 1, fast)
-            least = min(least, chain.store_of_first + steps(0, z) + above + bound(-1, z - 1, fast))
-    return least + start + (0 if chain.adjoint else chain.forward[n])
+    def waiting(self, s, z, t, m):
+        """Do the steps t .. z + 1 from z while some h <= z waits; if it is not z, z is swept to or loaded once more."""
+        sizes = self.chain.sizes
+        nodes = [h for h in range(s + 1, z + 1) if sizes[h] <= m]
+        costs = [min(self.steps(h, z), self.cheapest) + self.segment(z, t, m - sizes[h]) for h in nodes]
+        return min(costs, default=math.inf)
+
+    def _group(self, y, t, f, m):
+        """Do the steps t .. f with only y red at first, which may be given up, in m units."""
+        if t == y:
+            return 0 if self.room(y, y + 1) <= m else math.inf
+        if t == f:
+            least = self.steps(y, t) + self.alone(t, m, None)
+        else:
+            least = min((self.steps(y, x) + self.group(x, t, f, m) for x in range(y + 1, f + 1)), default=math.inf)
+        for g in range(f + 1, t + 1):
+            least = min(least, self.inside(y, t, g, m - self.chain.sizes[y]) + self.group(y, g - 1, f, m))
+        return least
+
+    def inside(self, y, t, g, m):
+        """Do the steps t .. g with nothing red above y, which stays."""
+        if m < 0:
+            return math.inf
+        if g == t:
+            if self.room(t, t + 1) > m:
+                return math.inf
+            return min(self.steps(y, t) + self.alone(t, m, y), self.by_load(t, t, t))
+        nodes = range(y + 1, g + 1)
+        return min(min(self.steps(y, x), self.by_load(x, t, g)) + self.group(x, t, g, m) for x in nodes)
+
+    def below(self, t):
+        """Do the steps t .. 0 with nothing red at first."""
+        runs = (self.inside(-1, t, g, self.chain.fast) + self.below(g - 1) for g in range(t + 1))
+        return min(runs, default=0) if t >= 0 else 0
+
+    def bound(self, by_groups):
+        chain, n = self.chain, self.n
+        fast, top = chain.fast, n - 1
+        once = (chain.load[0] if chain.start == "slow" else 0) + (0 if chain.adjoint else chain.forward[n])
+        if n == 1:
+            return once
+        stored = not math.isinf(chain.load[0])
+        if by_groups:
+            least = self.group(0, top, 0, fast)
+            ways = [self.group(0, top, f, fast) + self.below(f - 1) for f in range(n) if stored]
+        else:
+            least = self.segment(0, top, fast - chain.sizes[0]) if chain.sizes[0] <= fast else math.inf
+            ways = [
+                self.steps(0, z) + (0 if z == top else self.waiting(-1, z, top, fast)) + self.segment(-1, z - 1, fast)
+                for z in range(n)
+                if stored and self.room(z, z + 1) <= fast
+            ]
+        return once + min([least, *(chain.store_of_first + way for way in ways)])

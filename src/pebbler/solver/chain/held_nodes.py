@@ -9,12 +9,18 @@ import numpy as np
 
 from pebbler.arrays import Floats, Ints
 from pebbler.solver.chain.chain_model import Chain
+from pebbler.solver.chain.kernels.group_bound import close_groups, fill_node, group_tables
 from pebbler.solver.chain.kernels.segment_bound import TOPS, BoundChain, fill_tops, first_phase, segment_rows
 
 __all__ = ["held_nodes_bound"]
 
+_PROOF = "every node that waits takes its room, every backward step its own (docs/chains.md)"
+
 # Segments x units of memory: 400 MB; and x nodes: about half a minute.
 CELLS, WORK = 100_000_000, 70_000_000_000
+# Of short chains, node by node: segments x units, in four tables; and x segments: some seconds.
+SHORT_CELLS, SHORT_WORK = 10_000_000, 5_000_000_000
+FINE = 100  # grains below which that is not worth the while, unless sizes come out exactly
 # Whole numbers up to these are exact in the table, of 4 bytes an entry if it is large, else of 8.
 EXACT, EXACT_LARGE = 2**50, 2**24
 
@@ -30,27 +36,55 @@ def held_nodes_bound(
     >>> held_nodes_bound(chain, 19.0)
     (14.0, 'every node that waits takes its room, every backward step its own (docs/chains.md)')
     """
-    tops = chain.length
-    table = (tops + 1) * (tops + 2) // 2
-    units = int(min(CELLS // table, WORK // (table * max(1, tops // 3)))) - 1
-    sizes, memory, exact = _grains(chain, units)
-    if math.isinf(energy) or (not exact and memory < 2 * int(sizes.max())):
+    if math.isinf(energy):
         return None
-    large = 2 * table * (memory + 1) > CELLS
-    limit = EXACT_LARGE if large else EXACT
-    prices = (*chain.forward, *chain.store, *chain.load)
-    whole = energy < limit and all(math.isinf(price) or price == int(price) for price in prices)
-    unit = 1.0 if whole else energy / limit or 1.0
+    once = 0.0 if chain.adjoint else chain.forward[chain.length]
+    once += chain.load[0] if chain.start == "slow" else 0.0
+    by_segments = _bound_by_segments(chain, energy, remaining)
+    if by_segments is not None and by_segments + once >= energy:
+        return by_segments + once, _PROOF
+    by_groups = _bound_by_groups(chain, energy, remaining)
+    found = [bound for bound in (by_segments, by_groups) if bound is not None]
+    return (max(found) + once, _PROOF) if found else None
+
+
+def _bound_by_segments(chain: Chain, energy: float, remaining: Callable[[], float]) -> float | None:
+    tops = chain.length
+    segments = (tops + 1) * (tops + 2) // 2
+    sizes, memory, _ = _grains(chain, min(CELLS // segments, WORK // (segments * max(1, tops // 3))) - 1)
+    if not sizes.any():  # grains so coarse that nothing is left of the sizes
+        return None
+    large = 2 * segments * (memory + 1) > CELLS
+    unit = _unit(chain, energy, EXACT_LARGE if large else EXACT)
     described = _describe(chain, sizes, unit)
-    bounds = segment_rows(described, np.empty((table, memory + 1), np.float32 if large else np.float64), tops)
+    bounds = segment_rows(described, np.empty((segments, memory + 1), np.float32 if large else np.float64), tops)
     for top in range(1, tops + 1, TOPS):
         if remaining() <= 0:
             return None
         fill_tops(described, bounds, top)
-    least = unit * first_phase(described, bounds, float(np.floor(chain.store_of_first / unit)))
-    once = 0.0 if chain.adjoint else chain.forward[tops]
-    start = chain.load[0] if chain.start == "slow" else 0.0
-    return least + once + start, "every node that waits takes its room, every backward step its own (docs/chains.md)"
+    return unit * float(first_phase(described, bounds, float(np.floor(chain.store_of_first / unit))))
+
+
+def _bound_by_groups(chain: Chain, energy: float, remaining: Callable[[], float]) -> float | None:
+    tops, pairs = chain.length, (chain.length + 1) ** 2
+    sizes, memory, exact = _grains(chain, min(SHORT_CELLS // pairs, 24 * SHORT_WORK // pairs**2) - 1)
+    if tops == 1 or not (exact or memory >= FINE):
+        return None
+    unit = _unit(chain, energy, EXACT)
+    described, tables = _describe(chain, sizes, unit), group_tables(tops, memory + 1)
+    for node in range(tops, 0, -1):
+        if remaining() <= 0:
+            return None
+        fill_node(described, tables, node)
+    return unit * float(close_groups(described, tables, float(np.floor(chain.store_of_first / unit))))
+
+
+def _unit(chain: Chain, energy: float, limit: int) -> float:
+    """Return the unit of which costs are whole numbers, or are rounded down to some."""
+    prices = (*chain.forward, *chain.store, *chain.load)
+    if energy < limit and all(math.isinf(price) or price == int(price) for price in prices):
+        return 1.0
+    return energy / limit or 1.0
 
 
 def _grains(chain: Chain, units: int) -> tuple[Ints, int, bool]:
