@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pebble_games import pebble_game
 from pebbler.game.bit_sets import members
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS, WRITES, PebbleGame
+from pebbler.solver.exact.kernels.pebble_state import BEFORE, NEVER, READS, WRITES, PebbleGame
 from pebbler.solver.exact.pebble_moments import with_tightest_moments
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.exact.pebble_search import solve_pebbles
@@ -36,29 +36,50 @@ def rules_of(problem: Problem) -> PebbleRules:
     return rules
 
 
-def price_of_value(game: PebbleGame, v: int, ran: set[int]) -> float | None:
-    """What a value costs at the least if it is not in the fast level once these ops have run; None if it is not alive."""
-    readers, maker = set(members(int(game.readers[v]))), int(game.maker[v])
-    later = readers - ran
-    if maker < 0:
-        return game.load if later and (readers & ran or not game.fetched >> v & 1) else None
-    if maker not in ran or not (later or game.survive >> v & 1):
-        return None
-    if game.cheap >> v & 1:
-        return game.least
-    return game.load + game.store if later else game.store
+def price_of_set(game: PebbleGame, ran: int) -> float:
+    row = game.tightest[game.sets.tolist().index(ran)].tolist()
+    return min(stores * game.store + loads * game.least for stores, loads in enumerate(row) if loads < NEVER)
+
+
+def alive(game: PebbleGame, ran: set[int], own: int) -> tuple[int, int, int]:
+    """How many values that come back without a store, are made and read later, are only kept, are alive beside an op's own."""
+    counts = [0, 0, 0]
+    for v in range(len(game.readers)):
+        readers, maker = set(members(int(game.readers[v]))), int(game.maker[v])
+        later = readers - ran
+        if own >> v & 1:
+            continue
+        if maker < 0:
+            counts[0] += bool(later and (readers & ran or not game.fetched >> v & 1))
+        elif maker in ran and game.cheap >> v & 1:
+            counts[0] += bool(later)
+        elif maker in ran and (later or game.survive >> v & 1):
+            counts[1 if later else 2] += 1
+    return counts[0], counts[1], counts[2]
 
 
 def price_of_order(game: PebbleGame, ran: tuple[int, ...], order: tuple[int, ...]) -> float:
-    """What an order of the other ops pays at its tightest moment."""
-    worst, done = 0.0, set(ran)
-    moments = [(op, int(game.ops[op, READS] | game.ops[op, WRITES]), int(game.needs[op])) for op in order]
-    for op, own, needs in [*moments, (-1, 0, 0)]:
+    """What an order of the other ops pays at the least: so many stores, and the loads of its tightest moment with them."""
+    done, moments = set(ran), []
+    for op in order:
         done.add(op)
-        prices = [price_of_value(game, v, done) for v in range(len(game.readers)) if not own >> v & 1]
-        alive = sorted(price for price in prices if price is not None)
-        worst = max(worst, sum(alive[: max(0, len(alive) - (game.capacity - needs))]))
-    return worst
+        own = int(game.ops[op, READS] | game.ops[op, WRITES])
+        moments.append((alive(game, done, own), game.capacity - int(game.needs[op])))
+    moments.append((alive(game, done, 0), game.capacity))
+    best = math.inf
+    for stores in range(len(game.readers) + 1):
+        loads = 0
+        for (started, made, kept), room in moments:
+            # Every choice of which of each kind are out, with no more stores than that.
+            ways = [
+                a + b
+                for a, b, c in product(range(started + 1), range(made + 1), range(kept + 1))
+                if b + c <= stores and started + made + kept - a - b - c <= room
+            ]
+            loads = max(loads, min(ways, default=NEVER))
+        if loads < NEVER:
+            best = min(best, stores * game.store + loads * game.least)
+    return best
 
 
 def can_run(game: PebbleGame, ran: tuple[int, ...], order: tuple[int, ...]) -> bool:
@@ -74,7 +95,8 @@ def test_prices_are_those_of_the_best_order(seed: int) -> None:
         return
     priced = with_tightest_moments(rules, lambda: 1.0).game
     ops = range(len(priced.needs))
-    for ran, price in zip(priced.sets.tolist(), priced.tightest.tolist(), strict=True):
+    for ran in priced.sets.tolist():
+        price = price_of_set(priced, ran)
         done = tuple(members(ran))
         orders = permutations(op for op in ops if op not in done)
         best = min(price_of_order(priced, done, order) for order in orders if can_run(priced, done, order))
@@ -89,7 +111,8 @@ def test_sets_are_all_that_can_have_run() -> None:
 def test_the_last_op_leaves_less_room_than_the_end() -> None:
     # Beside the last row's own three pebbles two are left: 7 results stay, of which only 2 do not go before it.
     rules = with_tightest_moments(rules_of(rows(9, 5)), lambda: 1.0)
-    assert rules.game.tightest[0] == 9 - 1 - 2
+    assert price_of_set(rules.game, 0) == 9 - 1 - 2
+    assert rules.game.tightest[0].tolist() == [NEVER] * 6 + [0] * 4
     search = Search(rows(9, 5))
     solve_pebbles(search)
     assert search.done
@@ -105,3 +128,16 @@ def test_without_time_there_are_no_prices(seconds: float) -> None:
 def test_too_many_sets_are_not_listed() -> None:
     game = with_tightest_moments(rules_of(rows(30, 4)), lambda: 1.0).game
     assert np.size(game.sets) == 0
+
+
+def test_a_result_that_is_stored_is_not_paid_for_again() -> None:
+    """`kept` may be made again for less than a store and a load; once it is stored, being out costs nothing."""
+    graph = Graph("kept", unit="pebble").tensor("a", 3, kind="input").tensor("kept", 3, kind="output")
+    for name in "bcde":
+        graph.tensor(name, 3)
+    graph.op("op0", ["a"], ["kept"], 3).op("op1", ["a", "kept"], ["b"], 3).op("op2", ["b", "a"], ["c"], 3)
+    graph.tensor("f", 3).op("op3", ["kept"], ["d"], 3).op("op4", ["c"], ["e", "f"], 10)
+    levels = (Level("fast", 1, 0, capacity=9), Level("slow", 3, 1))
+    search = Search(Problem.of(graph, Machine("two", "pebble", levels), steady=False))
+    solve_pebbles(search)
+    assert (search.energy, search.bound) == (37, 37)

@@ -16,7 +16,8 @@ from pebbler.solver.exact.pebble_rules import PebbleRules
 
 __all__ = ["with_tightest_moments"]
 
-_MOST_SETS = 5_000_000  # some seconds, and 120 MiB
+_MOST_SETS = 5_000_000  # some seconds
+_MOST_BYTES = 1 << 27
 _SLICE = 100_000  # sets between two looks at the clock
 
 
@@ -37,7 +38,9 @@ def with_tightest_moments(rules: PebbleRules, seconds_left: Callable[[], float])
     sets.sort()
     slots = np.full(1 << (2 * len(sets) - 1).bit_length(), -1, np.int32)
     kernel.enter_sets(sets, slots)
-    priced = game._replace(sets=sets, slots=slots, tightest=np.zeros(len(sets)))
+    stores = (~(game.given | game.cheap) & (1 << len(rules.values)) - 1).bit_count()
+    columns = min(stores + 1, _MOST_BYTES // len(sets))
+    priced = game._replace(sets=sets, slots=slots, tightest=np.empty((len(sets), columns), np.uint8))
     for end in range(len(sets), 0, -_SLICE):
         if seconds_left() <= 0:
             return rules

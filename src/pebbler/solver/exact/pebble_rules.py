@@ -144,10 +144,10 @@ def _game(
         price=price,
         tail=_tails(problem, table, (readers, maker, price), room),
         fetched=given & ~fast,
-        least=float(min([prices[1], *price[list(members(cheap))]])),
+        least=float(price.min(initial=prices[0])),
         sets=np.empty(0, np.int64),
         slots=np.empty(0, np.int32),
-        tightest=np.empty(0),
+        tightest=np.empty((0, 1), np.uint8),
     )
 
 

@@ -142,7 +142,8 @@ def _next_size(pieces: int, seconds: float) -> int:
 
 def _outlook(rules: PebbleRules) -> kernel.Outlook:
     ops, values = len(rules.game.needs), len(rules.values)
-    return kernel.Outlook(np.zeros(ops, np.int64), np.zeros(2), np.zeros(2 * values + 2, np.int64))
+    columns = rules.game.tightest.shape[1]
+    return kernel.Outlook(np.zeros(ops, np.int64), np.zeros(columns), np.zeros(2 * values + 2, np.int64))
 
 
 # The positions ------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from pebbler.solver.exact.kernels.pebble_state import (
     bits,
     evictions,
     lift,
-    moment_ahead,
     out_price,
+    tight_ahead,
     useful,
 )
 
@@ -110,7 +110,7 @@ def _reach(
     game: PebbleGame, pool: PebblePool, ran: int, slow: int, level: Array, spent: float, came: tuple, cutoff: float
 ) -> None:
     """Enter a state, unless one that is listed serves as well or it cannot lead to a better plan. `came`: node, op, loads."""
-    if not ran & END and spent + moment_ahead(game, ran, slow) >= cutoff:
+    if not ran & END and spent + tight_ahead(game, ran, slow) >= cutoff:
         return
     sets, slot = pool.reached, _slot(pool, ran)
     sets[0], sets[1], sets[2], sets[3] = ran, slow, came[2], 0

@@ -22,8 +22,8 @@ from pebbler.solver.exact.kernels.pebble_state import (
     PebbleGame,
     bits,
     first_loads,
+    moment_ahead,
     stores_ahead,
-    tightest_ahead,
 )
 
 __all__ = ["Layers", "Outlook", "enter_newest", "expand_layer"]
@@ -46,7 +46,7 @@ class Outlook(NamedTuple):
     """What all positions with the same ops run have in common: room to write it down."""
 
     ahead: Array  # int64, per op that has not run: the values that it, or ops before it, will read
-    moment: Array  # float64: first loads, and what the tightest moment costs if nothing is stored yet
+    moment: Array  # float64, per number of values stored: first loads, and what the tightest moment still costs
     evicted: Array  # int64: which of the candidates go, then the candidates
 
 
@@ -152,7 +152,8 @@ def _not_replaced(game: PebbleGame, layers: Layers, nodes: Array, start: int, en
 @inner
 def _look_ahead(game: PebbleGame, ran: int, reads: int, outlook: Outlook) -> None:
     """Write down the tightest moment; and, per op that has not run and after which values come back, what is read until then."""
-    outlook.moment[0], outlook.moment[1] = first_loads(game, ran), tightest_ahead(game, ran)
+    for stored in range(len(outlook.moment)):
+        outlook.moment[stored] = first_loads(game, ran) + moment_ahead(game, ran, stored)
     for op in range(len(game.needs)):
         outlook.ahead[op] = 0
         if ran >> op & 1 or game.tail[op] <= 0:
@@ -173,7 +174,7 @@ def _least(game: PebbleGame, ran: int, made: int, reads: int, fast: int, saved: 
             loads = max(loads, game.load * bits(missing & outlook.ahead[op]) + game.tail[op])
     below = made & ~fast | saved
     stored = bits(below & (reads | game.survive) & ~game.given)
-    moment = outlook.moment[0] + max(0.0, outlook.moment[1] - game.store * stored)
+    moment = outlook.moment[min(stored, len(outlook.moment) - 1)]
     return float(max(moment, loads + game.store * stores_ahead(game, ran, below)))
 
 

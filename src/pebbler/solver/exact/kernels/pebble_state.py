@@ -15,13 +15,15 @@ from pebbler.arrays import Array
 from pebbler.solver.exact.kernels.astar_estimate import inner
 
 __all__ = [
-    "ABOVE", "ACROSS", "BEFORE", "READS", "WITHIN", "WRITES",
+    "ABOVE", "ACROSS", "BEFORE", "NEVER", "READS", "WITHIN", "WRITES",
     "PebbleGame", "at_least", "bits", "evictions", "first_loads", "lift", "moment_ahead", "out_price",
-    "slot_of_set", "stores_ahead", "tightest_ahead", "useful",
+    "slot_of_set", "stores_ahead", "tight_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
 READS, WRITES, ACROSS, BEFORE, WITHIN, ABOVE = 0, 1, 2, 3, 4, 5
+
+NEVER = 255  # loads of a moment that so few stores cannot bring about
 
 
 class PebbleGame(NamedTuple):
@@ -44,9 +46,9 @@ class PebbleGame(NamedTuple):
     price: Array  # float64, per value: the least that brings it back
     tail: Array  # float64, per op: the least that bringing values back costs after its first run
     fetched: int  # values that nothing makes and that are not in the fast level at the start
-    least: float  # a price below which no value whose maker may run again comes back, or is stored
-    # Every set of ops that can have run, in ascending order, or none; a table of their places by hash (int32); and what is
-    # paid at the tightest moment ahead beyond first loads, if nothing that was made is stored yet (float64).
+    least: float  # a price below which no value that has been in the fast level comes back to it
+    # Every set of ops that can have run, in ascending order, or none; a table of their places by hash (int32); and per number
+    # of stores, the last column for more, how many values come back after the tightest moment ahead (uint8, or NEVER).
     sets: Array
     slots: Array
     tightest: Array
@@ -184,18 +186,26 @@ def first_loads(game: PebbleGame, ran: int) -> float:
 
 
 @inner
-def tightest_ahead(game: PebbleGame, ran: int) -> float:
-    """What is paid at the tightest moment ahead beyond first loads, if nothing is stored yet; 0 where that is not known."""
+def moment_ahead(game: PebbleGame, ran: int, stored: int) -> float:
+    """The least that stores, and loads after the tightest moment ahead, still cost, with so many values stored already."""
     if len(game.sets) == 0:
         return 0.0
-    return float(game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran)]])
+    loads = game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran)]]
+    last = len(loads) - 1
+    stores = min(stored, last)
+    best, paid = np.inf, 0.0
+    while stores <= last and paid < best:
+        if loads[stores] < NEVER:
+            best = min(best, paid + game.least * loads[stores])
+        stores += 1
+        paid += game.store
+    return float(best)
 
 
 @inner
-def moment_ahead(game: PebbleGame, ran: int, slow: int) -> float:
-    """A lower bound on what is still to be paid: first loads, and the tightest moment that no plan avoids."""
-    stored = bits(slow & ~game.given & ~game.cheap)
-    return float(first_loads(game, ran) + max(0.0, tightest_ahead(game, ran) - game.store * stored))
+def tight_ahead(game: PebbleGame, ran: int, slow: int) -> float:
+    """A lower bound on what is still to be paid: first loads, and what the tightest moment that no plan avoids costs."""
+    return float(first_loads(game, ran) + moment_ahead(game, ran, bits(slow & ~game.given & ~game.cheap)))
 
 
 @inner
@@ -212,4 +222,4 @@ def at_least(game: PebbleGame, ran: int, slow: int, level: Array, count: Array) 
             unsaved |= 1 << v
     loads = _loads_by_stage(game, ran, level, missing, inside, count)
     stored = max(stores_ahead(game, ran, slow), evictions(game, level, unsaved, count))
-    return float(max(loads + game.store * stored, moment_ahead(game, ran, slow)))
+    return float(max(loads + game.store * stored, tight_ahead(game, ran, slow)))

@@ -7,7 +7,7 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar_estimate import inner
-from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS, WRITES, PebbleGame, slot_of_set
+from pebbler.solver.exact.kernels.pebble_state import BEFORE, NEVER, READS, WRITES, PebbleGame, bits, slot_of_set
 
 __all__ = ["enter_sets", "list_sets", "price_moments"]
 
@@ -49,53 +49,59 @@ def enter_sets(sets: Array, slots: Array) -> None:
 
 
 @inner
-def _excess(game: PebbleGame, ran: int, own: int, room: int) -> float:
-    """The least that plans pay for the values that are alive, beside some that are there anyway, and find no room."""
-    cheap, started, kept, made = 0, 0, 0, 0
+def _alive(game: PebbleGame, ran: int) -> tuple:
+    """The values that some ops leave alive: those that come back without a store, those made and read later, those only kept."""
+    started, made, kept = np.int64(0), np.int64(0), np.int64(0)
     for v in range(len(game.readers)):
-        if own >> v & 1:
-            continue
-        later = game.readers[v] & ~ran
+        later, one = game.readers[v] & ~ran, _ONE << v
         if game.maker[v] < 0:
-            if later and (game.readers[v] & ran or not game.fetched >> v & 1):
-                started += 1
-        elif ran >> game.maker[v] & 1 and (later or game.survive >> v & 1):
-            if game.cheap >> v & 1:
-                cheap += 1
-            elif later:
-                made += 1
-            else:
-                kept += 1
-    out = cheap + started + kept + made - room
-    if out <= 0:
-        return 0.0
-    paid = game.least * min(out, cheap)
-    out -= min(out, cheap)
-    price, other = game.load, game.store
-    if price > other:
-        price, other, started, kept = other, price, kept, started
-    paid += price * min(out, started)
-    out -= min(out, started)
-    paid += other * min(out, kept)
-    out -= min(out, kept)
-    return float(paid + (game.load + game.store) * out)
+            if later and (game.readers[v] & ran or not game.fetched & one):
+                started |= one
+        elif ran >> game.maker[v] & 1 and (later or game.survive & one):
+            if not game.cheap & one:
+                if later:
+                    made |= one
+                else:
+                    kept |= one
+            elif later:  # what is only kept may be in the slow level, or be made again at the end
+                started |= one
+    return started, made, kept
+
+
+@inner
+def _loads(alive: tuple, others: int, room: int, stores: int, columns: int) -> int:
+    """How many of some values that are alive come back if no more than so many are stored; NEVER if more have to be stored."""
+    started, kept = bits(alive[0] & others), bits(alive[2] & others)
+    unsaved = kept + bits(alive[1] & others)
+    if stores == columns - 1:
+        stores = unsaved
+    if unsaved - stores > room:
+        return NEVER
+    return int(max(0, unsaved + started - room - min(kept, stores)))
 
 
 @kernel
 def price_moments(game: PebbleGame, start: int, end: int) -> None:
-    """Price the sets from `end` down to `start`: what is paid at the tightest moment ahead, on the way where that is least.
+    """Price the sets from `end` down to `start`: the loads of the tightest moment ahead, on the way where they are fewest.
 
     Sets are in ascending order, so those with one more op come later and have their prices.
     """
+    columns = game.tightest.shape[1]
     for i in range(end - 1, start - 1, -1):
-        ran = game.sets[i]
-        best = np.inf
+        ran, ahead = game.sets[i], game.tightest[i]
+        alive = _alive(game, ran)
+        if i == len(game.sets) - 1:
+            for stores in range(columns):
+                ahead[stores] = _loads(alive, np.int64(-1), game.capacity, stores, columns)
+            continue
+        ahead[:] = NEVER
         for op in range(len(game.needs)):
             if ran >> op & 1 or game.ops[op, BEFORE] & ~ran:
                 continue
-            after = ran | _ONE << op
-            worst = game.tightest[game.slots[slot_of_set(game.sets, game.slots, after)]]
-            if worst < best:
-                own = game.ops[op, READS] | game.ops[op, WRITES]
-                best = min(best, max(worst, _excess(game, after, own, game.capacity - game.needs[op])))
-        game.tightest[i] = best if best < np.inf else _excess(game, ran, np.int64(0), game.capacity)
+            # An op changes nothing about the values that it neither reads nor makes.
+            others = ~(game.ops[op, READS] | game.ops[op, WRITES])
+            later = game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran | _ONE << op)]]
+            for stores in range(columns):
+                if later[stores] < ahead[stores]:
+                    loads = _loads(alive, others, game.capacity - game.needs[op], stores, columns)
+                    ahead[stores] = min(np.int64(ahead[stores]), max(loads, np.int64(later[stores])))
