@@ -8,6 +8,9 @@ BENCH_READY := .venv/.bench-ready
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
+# In two processes, file by file in the order that tests/conftest.py gives: those that take longest first.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: demo test slow bench docs lint scripts kernels clean
 
 demo: $(DEMO_READY)
@@ -16,10 +19,10 @@ demo: $(DEMO_READY)
 # Types are checked on one core: meanwhile the kernels that tests call are compiled on the other.
 test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint kernels
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 slow: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile -m slow
+	$(PYTEST) -m slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -18,6 +18,34 @@ from pebbler.solver.warm_up import PARTS, warm_up
 # A program that tests start in processes of their own: importing it loads all of Inductor.
 collect_ignore = ["distributed_training.py"]
 
+# Files that take half a minute of CPU or so, longest first. Tests of one file stay in one process, so these are begun first: one at
+# the end would leave the other process without work.
+LONG_FILES = (
+    "run/torch/run/test_compiled_step.py",
+    "run/torch/backend/test_dynamo_backend.py",
+    "cli/test_interruption.py",
+    "run/torch/run/test_training.py",
+    "run/torch/backend/test_last_layers.py",
+    "test_docs.py",
+    "test_compiled.py",
+    "solver/tiling/test_attacks.py",
+    "show/test_report_page.py",
+    "run/torch/test_semantics.py",
+    "show/test_report_views.py",
+    "solver/test_warm_up.py",
+    "test_examples.py",
+    "run/torch/backend/test_sent_graphs.py",
+    "run/torch/run/test_planned_step.py",
+    "run/torch/backend/test_chunked_loss.py",
+    "run/torch/backend/test_distributed.py",
+    "cli/test_commands.py",
+    "solver/tiling/test_renaming.py",
+    "notes/test_reproduction.py",
+    "show/play/test_play_page.py",
+    "notes/test_demo.py",
+    "run/torch/fuse/test_fusion.py",
+)
+
 # The same cases on every run: a failure that comes and goes helps nobody.
 settings.register_profile(
     "pebbler",
@@ -33,6 +61,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile kernels before any test runs: on all cores, once, and with no test that hears of it."""
     if not hasattr(session.config, "workerinput"):
         warm_up(PARTS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; with `--no-loadscope-reorder` they are handed to processes in this order."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")

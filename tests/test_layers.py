@@ -98,6 +98,16 @@ def test_only_the_command_line_imports_the_notes(trees: Trees) -> None:
             assert not [other for other in imports(tree, types=True) if other.startswith("pebbler.notes")]
 
 
+def test_the_long_files_that_begin_first_are_there(request: pytest.FixtureRequest) -> None:
+    tests = Path(__file__).parent
+    (shared,) = (
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if getattr(plugin, "__file__", None) == str(tests / "conftest.py")
+    )
+    assert [name for name in shared.LONG_FILES if not (tests / name).is_file()] == []
+
+
 def test_every_room_is_in_the_layers() -> None:
     rooms = {name.split(".")[1] for name in MODULES if name not in FRONT_DOOR}
     assert rooms == {room for row in LAYERS[:-1] for room in row}

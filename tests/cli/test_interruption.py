@@ -23,6 +23,7 @@ from pebbler.sweeps.sweep_table import load_table
 
 LONG = "deep-mlp:n=10,hidden=60,layers=4"
 NOTHING = "interrupted: nothing had been found yet"
+PRESSES = [pytest.param(1, marks=pytest.mark.slow), 3]  # three are one, and two more that must change nothing
 PATIENCE = 120  # seconds until a moment comes, on a machine that is busy and has to compile kernels
 AT_ONCE = 20  # seconds to end: a few, and as much again for a busy machine; the commands would run for minutes
 
@@ -95,7 +96,7 @@ def test_solve_while_it_is_being_imported(tmp_path, module):
     assert bool(ended.out) == found
 
 
-@pytest.mark.parametrize("presses", [1, 3])
+@pytest.mark.parametrize("presses", PRESSES)
 def test_solve_keeps_the_best_plan_so_far(tmp_path, presses):
     ended = interrupt(
         tmp_path, "solve", LONG, "--time-limit", "300", "-o", "p.json", "--report", "r.html", "--json",
@@ -184,7 +185,7 @@ def uneven():
 """
 
 
-@pytest.mark.parametrize("presses", [1, 3])
+@pytest.mark.parametrize("presses", PRESSES)
 def test_torch_keeps_the_best_plan_so_far(tmp_path, presses):
     pt = pytest.importorskip("pebbler.torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
     (tmp_path / "steps.py").write_text(UNEVEN)
