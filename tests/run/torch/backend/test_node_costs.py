@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
-from pebbler.run.torch.backend.node_costs import unit_costs
+from pebbler.run.torch.backend.node_costs import scratch_bytes, unit_costs
 from pebbler.run.torch.backend.step_memory import StepMemory
 from pebbler.run.torch.cost.costs import DEVICES
 
@@ -29,6 +29,19 @@ def test_views_cost_nothing_and_lookups_what_they_pick():
     assert all(step.cost[i] == 0.0 for i, view in enumerate(step.view) if view)
     lookup = named(step, "embedding")[0]
     assert step.reach[lookup] == 8 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize("way", ["flash", "efficient", "cudnn"])
+def test_attention_on_a_gpu_holds_its_sums_while_it_runs_backward(way):
+    """In float32, in a tensor of its own that no result shows."""
+    target = getattr(torch.ops.aten, f"_scaled_dot_product_{way}_attention_backward").default
+    graph = fx.Graph()
+    operands = [graph.placeholder(name) for name in ("gradient", "query", "key", "value")]
+    for operand in operands:
+        operand.meta["val"] = torch.empty(2, 3, 5, 8, dtype=torch.bfloat16, device="meta")
+    assert scratch_bytes(graph.call_function(target, tuple(operands))) == 4 * 2 * 3 * 5 * 8
+    assert scratch_bytes(graph.call_function(torch.ops.aten.mul.Tensor, tuple(operands[:2]))) == 0
+    assert scratch_bytes(operands[0]) == 0
 
 
 def test_long_reductions_end_a_kernel_and_short_ones_do_not():

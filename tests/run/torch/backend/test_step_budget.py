@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pebbler.run.torch.backend import step_budget as module
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.step_budget import StepBudget
 from pebbler.run.torch.backend.step_memory import SavedChoice
-from pebbler.run.torch.backend.step_meter import StepMeter
+from pebbler.run.torch.backend.step_meter import StepMeter, open_workspaces
 from pebbler.run.torch.run.verification import OverBudget
 
 
@@ -51,6 +52,7 @@ class Graph:
         return padded
 
     def __call__(self, x, view=False):
+        self.budget.foresee()
         self.budget.enter(self, [x])
         y = Kept.apply(x, self.frontier.choice.bytes // 4)
         y = y.view(-1) if view else y
@@ -274,6 +276,55 @@ def test_a_device_that_held_too_much_later_is_looked_at_again(monkeypatch):
     for _ in range(2):
         graph(given()).sum().backward()
     assert (graph.again, graph.frontier.place) == (1, 1)
+
+
+@pytest.mark.parametrize(("state", "place"), [(0, 0), (600_000, 1), (2_000_000, 2)])
+def test_what_an_optimizer_will_hold_is_foreseen_before_the_second_step(state, place, monkeypatch):
+    """Its state comes at the end of the first step; graphs are then compiled once for all of it, not twice."""
+    held = [10_000]
+    monkeypatch.setattr(module, "held_now", lambda device: held[0])
+    monkeypatch.setattr(module, "step_meter", lambda device: StepMeter())
+    budget = step_budget(1_500_000)
+    graph = Graph(budget, (1_000_000, 0.0), (800_000, 1.0), (100_000, 9.0))
+    budget.device = "cuda"
+    graph(given()).sum().backward()
+    assert graph.again == 0
+    held[0] += state
+    budget.foresee()
+    assert (graph.again, graph.frontier.place) == (int(place > 0), place)
+    budget.foresee()
+    assert graph.again == int(place > 0)
+    graph(given()).sum().backward()
+    assert (graph.again, graph.frontier.place) == (int(place > 0), place)
+
+
+def test_a_first_step_that_is_over_is_judged_with_what_stays_of_it(monkeypatch):
+    held = [0]
+    monkeypatch.setattr(module, "held_now", lambda device: held[0])
+    monkeypatch.setattr(module, "step_meter", lambda device: StepMeter())
+    budget = step_budget(900_000)
+    graph = Graph(budget, (1_000_000, 0.0), (800_000, 1.0), (100_000, 9.0))
+    budget.device = "cuda"
+    graph.frontier.place = 0  # whatever the simulation said
+    graph(given()).sum().backward()
+    assert graph.again == 0
+    held[0] = 500_000
+    graph(given()).sum().backward()
+    assert (graph.again, graph.frontier.place) == (1, 2)
+
+
+def test_workspaces_are_opened_whatever_mode_is_on(monkeypatch):
+    linear, made = torch.nn.functional.linear, []
+
+    def noted(*args):
+        result = linear(*args)
+        made.append((type(result), result.dtype, result.requires_grad))
+        return result
+
+    monkeypatch.setattr(torch.nn.functional, "linear", noted)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16), FakeTensorMode():
+        open_workspaces("cpu")
+    assert made == [(torch.Tensor, torch.float32, True), (torch.Tensor, torch.bfloat16, True)]
 
 
 def test_a_device_that_others_fill_is_looked_at_less_and_less(monkeypatch):

@@ -18,6 +18,7 @@ from torch import fx
 from torch.nn import functional
 
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
+from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
 
 __all__ = ["ChunkedLoss", "chunk_losses", "cut_off_losses", "find_losses"]
 
@@ -225,7 +226,7 @@ class _ChunkedFunction(torch.autograd.Function):  # type: ignore[misc]
         ended: list[torch.Tensor] = []
         for start in range(0, rows.shape[0], size):
             chunk = slice(start, start + size)
-            mine = _AFTER(rows[chunk], ended) if ended else rows[chunk]
+            mine = COPY_AFTER(rows[chunk], ended) if ended else rows[chunk]
             loss, found = _chunk(spec, (mine, weight, bias), target[chunk], share, wanted)
             total = total + loss
             if 0 in found:
@@ -261,18 +262,6 @@ def _chunk(
     with torch.autocast(target.device.type, enabled=False):  # as in any backward
         found = torch.autograd.grad(loss, [operands[i] for i in wanted])
     return loss.detach(), dict(zip(wanted, found, strict=True))
-
-
-def _copy_after(x: torch.Tensor, ended: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a copy of a tensor; graphs make it when all of `ended` has been made."""
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-_LIBRARY = torch.library.Library("pebbler", "FRAGMENT")
-_LIBRARY.define("after(Tensor x, Tensor[] ended) -> Tensor")
-_LIBRARY.impl("after", _copy_after, "CompositeExplicitAutograd")
-torch.library.register_fake("pebbler::after", _copy_after, lib=_LIBRARY)
-_AFTER: Any = torch.ops.pebbler.after.default
 
 
 def _wide(x: torch.Tensor) -> torch.Tensor:

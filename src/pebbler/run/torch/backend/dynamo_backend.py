@@ -21,6 +21,7 @@ from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
+from pebbler.run.torch.backend.step_meter import open_workspaces
 from pebbler.run.torch.cost.costs import nearest_device
 
 __all__ = ["pebbler"]
@@ -44,6 +45,8 @@ def pebbler(
         return _inductor(gm, example_inputs, {})
     places = [str(x.device) for x in example_inputs if isinstance(x, torch.Tensor)]
     device = next((place for place in places if place.startswith("cuda")), "cpu")
+    if device != "cpu":
+        open_workspaces(device)
     return PlannedGraph(gm, example_inputs, told, shared_budget(device, told))
 
 
@@ -77,9 +80,10 @@ class PlannedGraph:
             places = places if known.spare else []
         self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
-        if options.least and known is None and torch.is_grad_enabled():
-            self.forms.level = self.forms.last_level(self._whole(self._graph).graph)
+        self._plans: dict[int, GraphFrontier] = {}  # of the forms that are compared before one is compiled, by level
+        self._untried = self._first_levels(options.least) if known is None else []
         self._compiled = self._compile(gm, example_inputs)
+        self._plans.clear()
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -123,17 +127,40 @@ class PlannedGraph:
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
-        gm = self._whole(gm)
-        level = self.forms.next_level(gm.graph)
-        # Chunks take no more time, so they come before anything runs again; tiles do, and wait until nothing else is left.
-        self._partitioner.refuses = lambda frontier: level == 1 and self._budget.presses(frontier)
+        self._partitioner.refuses = self._wants_other_form
         try:
-            return _inductor(self.forms.write(gm), inputs, settings)
+            return _inductor(self.forms.write(self._whole(gm)), inputs, settings)
         except NotRepeatable:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None
         except WantsOtherForm:
-            self.forms.level = 1
+            pass  # the forms' level says which
         return self._compile(copy.deepcopy(self._graph), inputs)
+
+    def _first_levels(self, least: bool) -> list[int]:
+        """Return the forms to compare with the graph as it is, where that must run something again to keep its budget.
+
+        Chunks may take less time than that; tiles never do, and wait until nothing else is left.
+        """
+        levels = self.forms.levels(self._whole(self._graph).graph) if torch.is_grad_enabled() else []
+        return levels if least else [level for level in levels if level == 1]
+
+    def _wants_other_form(self, frontier: GraphFrontier) -> bool:
+        """Return whether another form is to be planned or compiled; the forms' level then says which."""
+        if not self._untried and not self._plans:
+            return False
+        if not self._plans and not self._budget.presses(frontier):
+            self._untried.clear()
+            return False
+        self._plans[self.forms.level] = frontier
+        if self._untried:
+            self.forms.level = self._untried.pop(0)
+            return True
+        best = min(self._plans, key=lambda level: (self._budget.price(self._plans[level]), level))
+        if best == self.forms.level:
+            return False
+        self.forms.level, self._partitioner.frontier = best, self._plans[best]
+        self._plans = {best: self._partitioner.frontier}
+        return True
 
     def __call__(self, *args: Any) -> Any:
         spare = self._spare
@@ -145,6 +172,7 @@ class PlannedGraph:
             # DDP's graphs are compiled one after the other before any runs; each is called once for the strides of its outputs.
             self._budget.expect(self)
             return self._compiled(*args)
+        self._budget.foresee()
         if self._stale:
             self._stale = False
             inputs = [

@@ -51,14 +51,10 @@ class GraphForms:
 
     def next_level(self, graph: fx.Graph) -> int | None:
         """Return the next level that changes a graph, or None."""
-        return next((level for level in self._levels(graph) if level > self.level), None)
+        return next((level for level in self.levels(graph) if level > self.level), None)
 
-    def last_level(self, graph: fx.Graph) -> int:
-        """Return the last level that changes a graph: the one that holds least."""
-        return max(self._levels(graph), default=self.level)
-
-    def _levels(self, graph: fx.Graph) -> list[int]:
-        """Return the levels that change a graph."""
+    def levels(self, graph: fx.Graph) -> list[int]:
+        """Return the levels above 0 that change a graph."""
         losses = find_losses(graph)
         changes = (
             any(loss.chunks_within(self._few) > 1 for loss in losses),

@@ -20,9 +20,11 @@ from pebbler.run.torch.backend.node_costs import (
     fused_cost,
     is_symbol,
     reach_bytes,
+    scratch_bytes,
     unit_costs,
 )
 from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
+from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = ["JointStep", "runs_alike"]
@@ -84,7 +86,7 @@ class JointStep:
             nodes=nodes,
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
             users=users,
-            size=[0 if v else _bytes(node) for node, v in zip(nodes, view, strict=True)],
+            size=[0 if v else _bytes(node) + scratch_bytes(node) for node, v in zip(nodes, view, strict=True)],
             extent=[_bytes(node) for node in nodes],
             reach=[reach_bytes(node) for node in nodes],
             apart=[k == CALL or (k == STORED and ends_kernel(n)) for n, k in zip(nodes, kind, strict=True)],
@@ -151,7 +153,7 @@ def _is_fixed(node: fx.Node, kinds: Any) -> bool:
         return True  # a higher-order operator: nobody knows what is in it
     if str(node.meta.get("recompute")).endswith("MUST_SAVE"):
         return True
-    if target in seeded_operators():
+    if target in seeded_operators() or target is COPY_AFTER:
         return False
     seeded = (torch.Tag.nondeterministic_seeded in target.tags or kinds.is_random(node)) and not _draws_nothing(node)
     return bool(seeded or target.namespace not in ("aten", "prims") or target._schema.is_mutable)

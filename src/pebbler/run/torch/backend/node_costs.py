@@ -12,11 +12,22 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
-__all__ = ["all_bytes", "call_cost", "ends_kernel", "fused_cost", "hinted", "is_symbol", "reach_bytes", "unit_costs"]
+__all__ = [
+    "all_bytes",
+    "call_cost",
+    "ends_kernel",
+    "fused_cost",
+    "hinted",
+    "is_symbol",
+    "reach_bytes",
+    "scratch_bytes",
+    "unit_costs",
+]
 
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _LONG = 16384  # numbers that a reduction reads for one result: more than one kernel's blocks keep
 _ENDLESS = 1 << 60
+_ATTENTION = {f"_scaled_dot_product_{way}_attention_backward" for way in ("flash", "efficient", "cudnn")}  # on CUDA
 _GATHERS = {"embedding", "gather", "index", "_unsafe_index", "index_select"}
 
 
@@ -111,6 +122,17 @@ def reach_bytes(node: fx.Node) -> int:
     target: Any = node.target
     name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
     return all_bytes([node.meta.get("val")]) if name in _GATHERS else _ENDLESS
+
+
+def scratch_bytes(node: fx.Node) -> int:
+    """Return what an operator holds while it runs besides operands and results: attention adds up a query's gradient in float32."""
+    if (
+        not isinstance(node.target, torch._ops.OpOverload)
+        or node.target._schema.name.partition("::")[2] not in _ATTENTION
+    ):
+        return 0
+    query: Any = node.args[1]
+    return 4 * _numbers(query.meta["val"])
 
 
 def _operand(leaf: Any) -> Any:

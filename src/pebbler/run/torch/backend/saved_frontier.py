@@ -11,7 +11,7 @@ or less than in the best choices so far. And the peak of each is simulated, not 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -74,26 +74,45 @@ def _cuts(memory: StepMemory, first: SavedChoice) -> Iterable[set[int]]:
 
 
 def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> list[SavedChoice]:
-    """Return the choices with what comes of saving single values more or less, as long as that gives better ones."""
+    """Return the choices with what comes of saving single values more or less, as long as that gives better ones.
+
+    Those that give most for their cost are then taken together, one after the other: layers alike have values alike.
+    """
     step = memory.step
     tries = _TRIES // len(step.nodes)
     worth = _WORTH * front[0].peak
     pool = sorted({i for c in front for i in c.saved if not step.given[i] and step.size[i] >= worth})
-    tried: set[tuple[int, ...]] = {front[0].saved}
-    while True:
-        # From small to fast: the least peak is what nothing else can give.
-        here = next((choice for choice in reversed(front) if choice.saved not in tried), None)
-        if here is None:
-            return front
+    tried = {front[0].saved}
+    while (here := _next_start(front, tried)) is not None:
         tried.add(here.saved)
         saved = set(here.saved)
         found: list[SavedChoice] = []
+        gains: list[tuple[float, int]] = []  # cost per byte, value
         for i in pool:
             tries -= 1
             if tries < 0 or time.monotonic() > deadline:
                 return pareto([*front, *found])
             found.append(memory.simulate(saved ^ {i}))
+            less = here.peak - found[-1].peak
+            if less > 0:
+                gains.append(((found[-1].cost - here.cost) / less, i))
+        for _, i in sorted(gains):
+            tries -= 1
+            saved ^= {i}
+            found.append(memory.simulate(saved))
         front = pareto([*front, *found])
+    return front
+
+
+def _next_start(front: Sequence[SavedChoice], tried: Container[tuple[int, ...]]) -> SavedChoice | None:
+    """Return the choice to go on from: in turn the smallest, which nothing else can give, and the one before the largest step in cost."""
+    new = [k for k, choice in enumerate(front) if choice.saved not in tried]
+    if not new:
+        return None
+    if len(tried) % 2:
+        return front[new[-1]]
+    ends = [*(choice.cost for choice in front[1:]), front[-1].cost]
+    return front[max(new, key=lambda k: ends[k] - front[k].cost)]
 
 
 def pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:

@@ -12,6 +12,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -24,7 +25,7 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier, give_bytes
 from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
-from pebbler.run.torch.backend.step_meter import StepMeter, most_since_reset, optimizer_meter, step_meter
+from pebbler.run.torch.backend.step_meter import StepMeter, held_now, most_since_reset, optimizer_meter, step_meter
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
@@ -53,6 +54,15 @@ class _PlannedCall(Protocol):
     def settle(self, peak: int) -> None: ...
 
 
+@dataclass(frozen=True)
+class _FirstStep:
+    """The first step of new graphs: what was held when it began, and at most; a CUDA device's bytes."""
+
+    graphs: list[_PlannedCall]
+    held: int
+    peak: int
+
+
 class StepBudget:
     """The budget of the graphs on one device, and the peak of the step that is being measured."""
 
@@ -61,10 +71,13 @@ class StepBudget:
         self.peak: int | None = None  # of the last step that was measured
         self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
         self._gap = self._wait = 0  # settled steps between two measurements, and until the next
+        self._new = False  # whether a graph has not been in a measured step yet
+        self._first: _FirstStep | None = None  # of new graphs, until the next step begins
         self._settled: set[int] = set()  # graphs that know that nothing will change
         self._alike: Counter[str] = Counter()  # graphs by their key
         self._given: dict[int, int] = {}  # bytes that each graph was given last
         self._meter: StepMeter | None = None
+        self._held = 0  # bytes, when the step that is measured began
         self._running: list[_PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
@@ -80,11 +93,19 @@ class StepBudget:
 
     def start(self, frontier: GraphFrontier) -> int:
         """Return which choice a new graph starts with, given what is held besides it now."""
-        self._trials, self._most = _TRIALS, 0
+        self._trials, self._most, self._new = _TRIALS, 0, True
+        return frontier.within(self._room(frontier))
+
+    def price(self, frontier: GraphFrontier) -> tuple[int, float]:
+        """Return the bytes that a graph's choice holds too much, and what it costs: of two forms of a graph the lower is better."""
+        choice = frontier.choice
+        return max(0, choice.peak - self._room(frontier)), choice.cost
+
+    def _room(self, frontier: GraphFrontier) -> int:
+        """Return the bytes that a new graph may hold."""
         if self.options.least:
-            return len(frontier.choices) - 1
-        budget = self.limit([*self._frontiers(), frontier])
-        return frontier.within(budget - self.options.reserve - self._besides(frontier))
+            return 0
+        return self.limit([*self._frontiers(), frontier]) - self.options.reserve - self._besides(frontier)
 
     def host_share(self) -> HostShare:
         """Return what a new graph may take of the host's memory: what the graphs of the same step have left."""
@@ -115,6 +136,20 @@ class StepBudget:
         if graph not in self._running:
             self._running.append(graph)
 
+    def foresee(self) -> None:
+        """Have graphs save less where the step that is about to begin would hold too much.
+
+        Optimizers make their state at the end of the first step, so the second holds that much more.
+        """
+        first, self._first = self._first, None
+        if first is None or self._running:
+            return
+        expected = first.peak + max(0, held_now(self.device) - first.held)
+        budget = self.limit(graph.frontier for graph in first.graphs if graph.frontier)
+        if expected > budget:
+            # What is held now may be let go before the peak, so this refuses nothing: the step is measured.
+            self._tighten(first.graphs, expected - budget + int(_MARGIN * budget), None)
+
     def enter(self, graph: _PlannedCall, args: Sequence[Any]) -> None:
         """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
         if all(node() is None for node in self._nodes):
@@ -131,6 +166,7 @@ class StepBudget:
         if graph.frontier is not None and self._given[id(graph)] > graph.frontier.largest:
             self._trials = max(self._trials, 1)  # shapes have grown
         if first and self._trials and not torch.autograd._profiler_enabled():
+            self._held = held_now(self.device)
             self._meter = step_meter(self.device)
         if self._meter is not None:
             self._meter.note(args, first)
@@ -219,7 +255,10 @@ class StepBudget:
         self._kept = budget if self.peak <= budget else None
         told = "; ".join(str(graph.frontier) for graph in running if graph.frontier)
         _LOG.info("a step held %s, the budget is %s: %s", shown_bytes(self.peak), shown_bytes(budget), told)
-        if self.peak > budget:
+        new, self._new = self._new, False
+        if new and self.device.startswith("cuda"):
+            self._first = _FirstStep(running, self._held, self.peak)  # judged when it is known what stays of it
+        elif self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
         elif not self._trials:
             self._loosen(running, budget - self._most - int(_SPARE * budget))
@@ -265,8 +304,8 @@ class StepBudget:
             if any(graph.frontier is frontier and frontier.place != place for frontier, place in before):
                 graph.compile_again()
 
-    def _tighten(self, running: list[_PlannedCall], excess: int, budget: int) -> None:
-        """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse where there are none."""
+    def _tighten(self, running: list[_PlannedCall], excess: int, budget: int | None) -> None:
+        """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse a budget where there are none."""
         before = [graph.frontier.place if graph.frontier else 0 for graph in running]
         if len(running) == 1 and running[0].frontier:
             running[0].frontier.fastest = min(before[0] + 1, len(running[0].frontier.choices) - 1)
@@ -274,7 +313,7 @@ class StepBudget:
         moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
         self._trials, self._most = _TRIALS, 0
         self._gap = self._wait = 0
-        if not moved and not _shrink(running):
+        if not moved and not _shrink(running) and budget is not None:
             raise OverBudget(
                 f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
                 f"the budget is {shown_bytes(budget)}; "
@@ -289,7 +328,7 @@ class StepBudget:
     def _besides(self, frontier: GraphFrontier) -> int:
         """Return the bytes that are held now besides what a new graph is given."""
         if self.device.startswith("cuda"):
-            return max(0, int(torch.cuda.memory_allocated(self.device)) - frontier.inputs)
+            return max(0, held_now(self.device) - frontier.inputs)
         return sum(other.choice.bytes for other in self._frontiers())
 
 

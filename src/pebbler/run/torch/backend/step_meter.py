@@ -7,16 +7,18 @@ gradients of outputs apart.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
-__all__ = ["StepMeter", "most_since_reset", "optimizer_meter", "step_meter"]
+__all__ = ["StepMeter", "held_now", "most_since_reset", "open_workspaces", "optimizer_meter", "step_meter"]
 
 
 class StepMeter:
@@ -96,6 +98,25 @@ class _DeviceMeter(StepMeter):
 def most_since_reset(device: str) -> int:
     """Return the most bytes that a CUDA device held since its record was reset; asking takes no time."""
     return int(torch.cuda.max_memory_allocated(device))
+
+
+def held_now(device: str) -> int:
+    """Return the bytes that a CUDA device holds; 0 for others, whose steps are counted by what they are given."""
+    return int(torch.cuda.memory_allocated(device)) if device.startswith("cuda") else 0
+
+
+def open_workspaces(device: str) -> None:
+    """Have small products computed forward and backward: their workspaces stay, and are there when what is held is counted."""
+    with (
+        _disable_current_modes(),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(torch.device(device).type, enabled=False),
+        contextlib.suppress(RuntimeError),  # what a device cannot compute needs no workspace
+    ):
+        for dtype in (torch.float32, torch.bfloat16):
+            x, weight, bias = (torch.ones(shape, device=device, dtype=dtype) for shape in ((16, 16), (16, 16), (16,)))
+            torch.nn.functional.linear(x, weight.requires_grad_(), bias.requires_grad_()).sum().backward()
 
 
 def step_meter(device: str) -> StepMeter:
