@@ -11,7 +11,7 @@ or less than in the best choices so far. And the peak of each is simulated, not 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -104,8 +104,8 @@ def _improved(memory: StepMemory, front: list[SavedChoice], deadline: float) -> 
     return front
 
 
-def _next_start(front: Sequence[SavedChoice], tried: Container[tuple[int, ...]]) -> SavedChoice | None:
-    """Return the choice to go on from: in turn the smallest, which nothing else can give, and the one before the largest step in cost."""
+def _next_start(front: Sequence[SavedChoice], tried: Collection[tuple[int, ...]]) -> SavedChoice | None:
+    """Return the choice to go on from: in turn the smallest, and the one before the largest step in cost."""
     new = [k for k, choice in enumerate(front) if choice.saved not in tried]
     if not new:
         return None

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import torch
 from torch.autograd import Variable
-from torch.autograd.function import BackwardCFunction
 from torch.optim import Optimizer
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
@@ -25,7 +24,14 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier, give_bytes
 from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
-from pebbler.run.torch.backend.step_meter import StepMeter, held_now, most_since_reset, optimizer_meter, step_meter
+from pebbler.run.torch.backend.step_meter import (
+    StepMeter,
+    compiled_node,
+    held_now,
+    most_since_reset,
+    optimizer_meter,
+    step_meter,
+)
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
@@ -177,7 +183,7 @@ class StepBudget:
         if self._meter is not None:
             self._meter.close()
             self._meter.results(outputs)
-        nodes = (_compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
+        nodes = (compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
         node = next((node for node in nodes if node is not None), None)
         if node is not None:
             self._nodes.append(weakref.ref(node))
@@ -330,13 +336,6 @@ class StepBudget:
         if self.device.startswith("cuda"):
             return max(0, held_now(self.device) - frontier.inputs)
         return sum(other.choice.bytes for other in self._frontiers())
-
-
-def _compiled_node(node: Any) -> Any:
-    """Return autograd's node of the compiled graph that an output came from; views of outputs are made after it."""
-    while node is not None and not isinstance(node, BackwardCFunction):
-        node = node.next_functions[0][0] if node.next_functions else None
-    return node
 
 
 def _shrink(running: Iterable[_PlannedCall]) -> bool:

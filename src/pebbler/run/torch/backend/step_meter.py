@@ -12,13 +12,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
-__all__ = ["StepMeter", "held_now", "most_since_reset", "open_workspaces", "optimizer_meter", "step_meter"]
+__all__ = [
+    "StepMeter",
+    "compiled_node",
+    "held_now",
+    "most_since_reset",
+    "open_workspaces",
+    "optimizer_meter",
+    "step_meter",
+]
 
 
 class StepMeter:
@@ -130,3 +139,10 @@ def optimizer_meter(device: str, optimizer: Optimizer) -> StepMeter:
     meter.note([p for group in optimizer.param_groups for p in group["params"]], first=True)
     meter.note([value for state in optimizer.state.values() for value in state.values()], first=True)
     return meter
+
+
+def compiled_node(node: Any) -> Any:
+    """Return autograd's node of the compiled graph that an output came from; views of outputs are made after it."""
+    while node is not None and not isinstance(node, BackwardCFunction):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return node
