@@ -133,9 +133,7 @@ class StepBudget:
         """Return the budget in bytes of a step of these graphs; a share is one of their peaks together as eager would run them."""
         if self.options.budget is not None:
             return self.options.budget
-        graphs = list(frontiers)
-        eager = sum(graph.eager for graph in graphs)
-        return int((self.options.share or 1.0) * eager)
+        return int((self.options.share or 1.0) * sum(graph.eager for graph in frontiers))
 
     def expect(self, graph: _PlannedCall) -> None:
         """Note that a graph will be called in the same step as those that are compiled with it."""
@@ -321,9 +319,8 @@ class StepBudget:
         self._gap = self._wait = 0
         if not moved and not _shrink(running) and budget is not None:
             raise OverBudget(
-                f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, "
-                f"the budget is {shown_bytes(budget)}; "
-                f"the least budget is {self.peak:,} bytes"
+                f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, the budget is "
+                f"{shown_bytes(budget)}; the least budget is {self.peak:,} bytes"
             )
         for graph in moved:
             graph.compile_again()
