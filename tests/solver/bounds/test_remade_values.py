@@ -169,3 +169,9 @@ def test_a_step_that_pages_has_to_store_its_activations() -> None:
     problem = Problem.of(graph, two, steady=True)
     assert bound_of(problem, NOTHING_REMADE) == 177_114
     assert all_moments(problem, 10.0)[0].value == 205_514
+
+
+def test_more_to_say_never_lowers_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many_moments, "cheapest_stays", lambda *given: 0.0 if len(given) == 5 else 7.0)
+    problem = small_step(random.Random(0))
+    assert all_moments(problem, 1.0)[0].value == compulsory_traffic(problem, ValuePrices.of(problem)) + 7

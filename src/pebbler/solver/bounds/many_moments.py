@@ -26,7 +26,7 @@ def bounds_in_stages(problem: Problem, seconds_left: Callable[[], float]) -> Ite
     """Yield bounds of every legal plan of an explicit machine: those known at once first, then what takes longer."""
     yield bounds(problem, cuts=0)
     yield bounds(problem)
-    yield all_moments(problem, 0.1 * seconds_left())
+    yield all_moments(problem, 0.3 * seconds_left())
 
 
 def all_moments(problem: Problem, seconds: float, effort: float = EFFORT) -> list[Bound]:
@@ -47,7 +47,10 @@ def all_moments(problem: Problem, seconds: float, effort: float = EFFORT) -> lis
     flow, prices = problem.graph.dataflow, ValuePrices.of(problem)
     found = stays(problem, prices)
     remade = remade_values(flow, prices, found, capacity)
-    more = cheapest_stays(found, moments(flow, capacity, found, remade), seconds, effort, remade)
+    more = cheapest_stays(found, moments(flow, capacity, found), seconds / 3, effort)
+    if remade.updates:  # a larger program, of which less may be proven in the same time
+        further = cheapest_stays(found, moments(flow, capacity, found, remade), 2 / 3 * seconds, effort, remade)
+        more = max(more, further)
     value = compulsory_traffic(problem, prices) + more
     proof = f"compulsory traffic, and what is alive at any moment cannot all be in {machine.names[0]}"
     return [Bound(value * (1 - 1e-12) if value % 1 else value, proof)]

@@ -17,7 +17,7 @@ from pebbler.solver.bounds.wanted_values import WantedValue
 
 __all__ = ["NOTHING_REMADE", "LineagePart", "ParamUpdate", "RemadeValues", "Remaking", "op_room", "remade_values"]
 
-_DEEPEST = 12  # parts of a lineage
+_DEEPEST = 3  # parts of a lineage: longer ones have hardly raised a bound
 _MOST = 2_000  # remakings
 
 

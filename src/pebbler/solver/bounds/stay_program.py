@@ -44,6 +44,7 @@ def cheapest_stays(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
     solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
+    solver.parameters.linearization_level = 2  # all of it: most of the bound comes from the linear relaxation
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.max_deterministic_time = effort
     if solver.solve(program.finished()) == cp_model.MODEL_INVALID:
