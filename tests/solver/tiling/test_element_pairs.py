@@ -175,7 +175,9 @@ def test_limits_that_are_wrong_are_exceeded(monkeypatch, fault):
         )
     if remade:
         make = PairLimit.__init__
-        monkeypatch.setattr(PairLimit, "__init__", lambda self, *args: make(self, *args[:4], 0))
+        monkeypatch.setattr(
+            PairLimit, "__init__", lambda self, *args, **named: make(self, *args[:4], remade=0, **named)
+        )
     assert max(attack(seed) for seed in seeds) > 0
 
 
@@ -193,3 +195,68 @@ def test_company_takes_room():
 @pytest.mark.parametrize("chunk", range(1, 41))
 def test_no_order_of_thousands_has_more_near_than_the_limits_say(chunk):
     assert max(attack(seed) for seed in range(chunk * 100, (chunk + 1) * 100)) <= 0
+
+
+def few_excess(phases: tuple[list[int], list[int]], total: int, reach: int, less: int = 0) -> int:
+    """Return how far above the limit those are that need one more touch only, near the whole time; steps are all alike."""
+    stack: list[int] = []
+    found: list[list[tuple[int, int]]] = []
+    for touches in (*phases, *phases, *phases):
+        found.append([])
+        for one in touches:
+            depth = len(stack) - stack.index(one) if one in stack else len(stack) + 1
+            stack = [other for other in stack if other != one] + [one]
+            found[-1].append((one, depth))
+    firsts = [dict(reversed(touches)) for touches in found[-2:]]
+    near = {one for one in range(total) if all(first[one] <= reach for first in firsts)}
+    worst = -total
+    for touches, order in zip(found[-2:], phases, strict=True):
+        before, after = _others_before(list(order)), _others_before(list(order)[::-1])
+        middle = {one for one in range(total) if before[one] >= reach and after[one] >= reach}
+        if not middle:
+            continue
+        start = min(order.index(one) for one in middle)
+        end = max(len(order) - 1 - order[::-1].index(one) for one in middle)
+        for one in near:
+            assert one in order[:start]
+            assert one in order[end + 1 :]
+        then = dict(reversed(touches[end + 1 :]))
+        few = {one for one in near if one not in order[start : end + 1] and then[one] <= reach}
+        ((limit, units),) = [one for one in PairLimits(1, reach, total, []).again if one[0].again != "counted"]
+        beside = len(near - few) if limit.again == "few" else 0
+        worst = max(worst, 2 * len(few) + beside - (units - less))
+    return worst
+
+
+def attack_few(seed: int, less: int = 0) -> int:
+    """Return how close phases come to that limit that go through most elements, all others, and back again."""
+    rng = random.Random(seed)
+    total = rng.randint(3, 9)
+    reach = rng.randint(1, total - 1)
+
+    def phase() -> list[int]:
+        ones = rng.sample(range(total), total)
+        outer = ones[: rng.randint(max(1, reach - 1), reach)]
+        return [*outer, *ones[len(outer) :], *outer[::-1]]
+
+    phases, worst = (phase(), phase()), -total
+    for _ in range(80):
+        changed = [list(one) for one in phases]
+        row = rng.choice(changed)
+        at, other = rng.randrange(len(row)), rng.randrange(len(row))
+        kind = rng.random()
+        if kind < 0.6:
+            row[at], row[other] = row[other], row[at]
+        elif kind < 0.8:
+            row.insert(at, rng.randrange(total))
+        elif row.count(row[at]) > 1:
+            del row[at]
+        found = few_excess((changed[0], changed[1]), total, reach, less)
+        if found >= worst:
+            phases, worst = (changed[0], changed[1]), found
+    return worst
+
+
+def test_few_of_those_near_both_times_need_one_more_touch_only():
+    assert max(attack_few(seed) for seed in range(100)) == 0
+    assert max(attack_few(seed, less=1) for seed in range(100)) > 0

@@ -93,6 +93,14 @@ def test_the_bounds_where_the_fastest_level_is_a_cache() -> None:
     assert tiled_bound(Problem.of(step, pb.machine("laptop")), 3_000).energy > 1.2e6  # 1,098,862 without pairs in L1
 
 
+def test_the_bounds_of_small_tiles_and_of_tiles_that_do_not_divide() -> None:
+    batch = Problem.of(pb.workloads.mlp(n=20, hidden=1000, batch=32), pb.machine("notes"))
+    # 11,347,055 when the next piece of an op was taken to find there what does not fit.
+    assert tiled_bound(batch, sizes={"hidden": 4, "n": 5, "batch": 8}).energy > 19e6
+    # 10,978,930 when what is not in full tiles along all axes was taken to be in the smallest along each.
+    assert tiled_bound(batch, sizes={"hidden": 333, "n": 20, "batch": 17}).energy > 11.5e6
+
+
 def test_a_batch_cut_in_two_lets_no_piece_pass_the_barrier() -> None:
     graph = pb.workloads.get("mlp:n=3,hidden=4,batch=5")
     elements, flow = Elements(graph), graph.dataflow

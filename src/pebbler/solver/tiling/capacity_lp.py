@@ -25,7 +25,8 @@ from pebbler.solver.tiling.element_pairs import (
     PairLimit,
     PairLimits,
     near_at_barrier,
-    raise_pairs,
+    touch_again,
+    ways_again,
 )
 from pebbler.solver.tiling.piece_room import RoomPrices
 
@@ -158,6 +159,8 @@ class CapacityLP:
             if reach >= total or 2 * reach * float(self.read[level + 1] + self.write[level + 1]) < _WORTH * best:
                 continue
             near = PairLimits(level, reach, total, company)
+            # A second touch is a read from below the fastest level, unless nearer is what is in that level.
+            price, far = (float(self.read[at:].min()) for at in (min(level, 1), level + 1))
             # Either few elements are near both times, or many are touched twice in a phase, or in both (docs/tiling.md).
             cases = [
                 (0, 0, [*near.always, *near.few_in_first_phase]),
@@ -168,33 +171,21 @@ class CapacityLP:
                 del cases[1]
             weakest: Fraction | None = None
             for early, late, limits in cases:
+                again = [] if not early + late else near.again
                 raised = self._bound(
-                    raise_pairs(classes, level, (early + late) * self._touched_again(level)),
-                    [*self.limits, *(_Limit(units, pairs=limit) for limit, units in limits)],
-                    f"{name} pairs {level} {early + late} of {len(limits)}",
+                    touch_again(classes, level, (early, late), price, far) if again else classes,
+                    [*self.limits, *(_Limit(units, pairs=limit) for limit, units in [*limits, *again])],
+                    f"{name} pairs {level} {early + late} of {len(limits)} and {len(again)}",
                     solve=solve,
                 )
-                raised -= self._counted_twice(classes, level, early, late)
+                if level:  # what is in the fastest level when the others are touched, or were, is found there
+                    raised -= 2 * (early + late) * Fraction(price) * int(self.reach[0])
                 weakest = raised if weakest is None else min(weakest, raised)
                 if weakest <= best:
                     break
             else:
                 best = weakest if weakest is not None else best
         return best
-
-    def _touched_again(self, level: int) -> float:
-        """Return what a second touch costs: a read from below the fastest level, unless nearer is what is in that level."""
-        return float(self.read[min(level, 1) :].min())
-
-    def _counted_twice(self, classes: Sequence[ElementClass], level: int, early: int, late: int) -> Fraction:
-        """Return what second touches in the first and in the second phase are counted too much, at the most."""
-        price = self._touched_again(level)
-        total = (early + late) * Fraction(price) * (int(self.reach[0]) if level else 0)
-        for one in classes:
-            if one.pair:
-                again = early * (one.early > 1) + late * (one.late > 1)
-                total += Fraction(min(one.read, price)) * one.count * again
-        return total
 
     def _bound(self, classes: Sequence[ElementClass], limits: Sequence[_Limit], name: str, *, solve: bool) -> Fraction:
         ways = [self._ways(one, limits) for one in classes]
@@ -229,6 +220,8 @@ class CapacityLP:
             takes,
             one.pair,
             one.remade_apart,
+            one.remade_of_pairs,
+            one.touched_again,
             tuple(limit.pairs for limit in limits),
         )
         if key not in self._kept_ways:
@@ -238,6 +231,7 @@ class CapacityLP:
                 len(limits), one.prices.size
             ).T  # there may be no limits: one level without a capacity
             prices = one.prices.ravel()
+            prices, marks = ways_again(one, [limit.pairs for limit in limits], prices, marks)
             possible = np.flatnonzero(np.isfinite(prices))
             prices, marks = prices[possible], marks[possible]
             order = np.lexsort((marks.sum(axis=1), prices))
@@ -247,6 +241,7 @@ class CapacityLP:
                 if not any((marks[k] >= marks[other]).all() for other in kept):
                     kept.append(k)
             few_bits = bool((prices % 1 == 0).all() and (prices < 2.0 ** (52 - _BITS + max(0, self.scale))).all())
+            few_bits = few_bits and bool(np.isin(marks, (-2, -1, 0, 1, 2, 3)).all())
             exact = self.whole_prices and few_bits
             # What fits nowhere is not counted: then no plan has this tiling, and any bound holds.
             found = (

@@ -11,11 +11,13 @@ import numpy as np
 
 from pebbler.game.dataflow import NONE
 from pebbler.solver.tiling.case_family import CaseFamily
+from pebbler.solver.tiling.case_reads import CaseReads
 from pebbler.solver.tiling.element_pairs import Company, ElementClass
-from pebbler.solver.tiling.element_prices import ElementPrices, Reads
+from pebbler.solver.tiling.element_prices import Reads
 from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
 from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, full_touches, raise_groups
 from pebbler.solver.tiling.tile_cases import TileCase
+from pebbler.solver.tiling.tile_parts import read_floors, tile_parts
 from pebbler.solver.tiling.tile_products import TileProduct, largest_piece
 
 __all__ = ["CaseBound", "Raising"]
@@ -38,12 +40,11 @@ class CaseBound:
         self.family, self.case, self.raising = family, case, raising
         self.elements, self.flow, self.problem = family.elements, family.flow, family.problem
         self.values = [value for value in range(self.flow.values) if value not in self.elements.vanishing]
-        self.tiles = {value: self._tiles(value) for value in range(self.flow.values)}
-        self.writes = [
-            case.tiles(axes) if maker != NONE else 0
-            for axes, maker in zip(family.summed, self.flow.value_maker, strict=True)
-        ]
+        self.tiles = {value: tile_parts(family, case, value) for value in range(self.flow.values)}
+        self.reads = CaseReads(family, case)
+        self.writes = [self.reads.writes(value) for value in range(self.flow.values)]
         self.company: dict[int, Company] = {}
+        self.paired: frozenset[int] = frozenset()
         self._raise_prices()
 
     @property
@@ -57,7 +58,11 @@ class CaseBound:
 
     def at(self, barrier: Liveness, *, solve: bool) -> float:
         """Return the bound of a barrier; without `solve`, from prices of room that suited other cases."""
-        self.company = self._in_company(barrier) if self.family.program.caches else {}
+        self.company, self.paired = {}, frozenset()
+        if self.family.program.caches:
+            tensors = np.flatnonzero(self.flow.start_value != NONE).tolist()
+            self.paired = frozenset(int(self.flow.start_value[one]) for one in tensors if self._pairs(barrier, one))
+            self.company = self._in_company(barrier)
         company, name = list(self.company.values()), str(barrier.value)
         least = self.family.program.least(list(self._classes(barrier)), name, company=company, solve=solve)
         return self.family.stated(least - self.credit)
@@ -69,11 +74,8 @@ class CaseBound:
         """
         elements, flow = self.elements, self.flow
         found: dict[int, Company] = {}
-        tensors = [
-            tensor for tensor in np.flatnonzero(flow.start_value != NONE).tolist() if self._pairs(barrier, tensor)
-        ]
-        for tensor in sorted(tensors, key=lambda one: -int(flow.value_size[flow.start_value[one]])):
-            first = int(flow.start_value[tensor])
+        for first in sorted(self.paired, key=lambda one: (-int(flow.value_size[one]), one)):
+            tensor = int(flow.value_tensor[first])
             makers = {op for op in elements.readers[first] if op not in barrier.after}
             axes = set(elements.tensor(first).axes or ())
             kept = [
@@ -92,15 +94,6 @@ class CaseBound:
                 piece = self.case.largest(elements.tensor(made), elements.kept_whole[min(makers)])
                 found[made] = Company(int(flow.value_size[first]), share, piece)
         return found
-
-    def _tiles(self, value: int) -> list[tuple[int, ElementPrices]]:
-        """Return how many elements of a value are in tiles of full size and in others, with what each costs."""
-        case, size, mates = self.case, int(self.flow.value_size[value]), self.family.mates[value]
-        count = min(size, case.full(self.elements.tensor(value))[0])
-        full = min(case.full(mate)[1] for mate in mates)
-        rest = min(case.smallest(mate) for mate in mates)
-        of_tile = self.family.prices.of_tile
-        return [(n, of_tile(units)) for n, units in ((count, full), (size - count, rest)) if n]
 
     def _raise_prices(self) -> None:
         """Choose prices that reads are counted at, at the least: by groups of ops, or for the values of a product.
@@ -121,9 +114,10 @@ class CaseBound:
                 self.groups, self.credit = groups, groups.credit + over
                 self.least_of_value = dict.fromkeys(product.values, least)
         self.least_price, self.least_write = self.groups.least_price, self.groups.least_write
+        self.reads = CaseReads(self.family, self.case, self.least_price, self.least_of_value)
         for value in self.least_of_value:
             # Copies into the cheapest levels are among the reads from outside of them that have been counted.
-            self.tiles[value] = [(count, tile.entries_paid()) for count, tile in self.tiles[value]]
+            self.tiles[value] = [one._replace(prices=one.prices.entries_paid()) for one in self.tiles[value]]
 
     def _raised_product(
         self, product: TileProduct, prices: list[float], room: list[int]
@@ -135,7 +129,7 @@ class CaseBound:
             # As many as any classes may count, whichever readers they take for one.
             number = sum(self.case.tiles(axes) for axes in self.family.reads_apart[value])
             number += max(0, self.writes[value] - 1)
-            reads += [(number * count, tile.cheapest_read) for count, tile in self.tiles[value]]
+            reads += [(number * one.number, one.prices.cheapest_read) for one in self.tiles[value]]
         total = sum(number for number, _ in reads)
         best, least, over, credit = 0.0, 0.0, Fraction(), Fraction()
         for at in range(1, 2 if self.problem.machine.management == "explicit" else len(prices)):
@@ -155,39 +149,32 @@ class CaseBound:
         for value in self.values if len(levels.read) > 1 and self.raising.groups else ():
             if value in skipped:
                 continue
-            reads = [(count, tile.cheapest_read) for count, tile in self.tiles[value]]
-            full = self.case.full(self.elements.tensor(value))[0]
-            for group, readers in family.reads[value].items():
+            for group, floors, full in self._floors[value]:
                 if group in touched:
-                    pieces = min(self.case.full_tiles(axes) for axes in readers)
-                    touched[group].add_reads(self._most(readers), reads, full * pieces, cold=value in family.cold)
+                    touched[group].add_reads(floors, full, cold=value in family.cold)
             maker = self.elements.group[int(self.flow.value_maker[value])]
-            if self.flow.value_maker[value] == NONE or maker not in touched:
-                continue
-            if self.writes[value] > 1:
-                pieces = self.case.full_tiles(family.summed[value])
-                touched[maker].add_reads(self.writes[value] - 1, reads, full * (pieces - 1))
-            if value in family.written_apart:
-                touched[maker].add_writes([(count, tile.cheapest_write) for count, tile in self.tiles[value]], full)
+            if value in family.written_apart and maker in touched:
+                full = self.case.full(self.elements.tensor(value))[0]
+                writes = [(one.number, one.prices.cheapest_write) for one in self.tiles[value]]
+                touched[maker].add_writes(writes, full)
         return raise_groups(self.case, touched, levels, family.lasting_beside if self.raising.lasting else {})
 
-    def _most(self, readers: set[Axes]) -> int:
-        """Return how often a group of ops reads a value at least: as often as that of them which reads it most."""
-        return max(self.case.tiles(axes) for axes in readers)
-
-    def _reads(self, value: int, readers: Readers) -> Reads:
-        return Reads(tuple((self._most(axes), self._counted_at(value, group)) for group, axes in readers.items()))
-
-    def _counted_at(self, value: int, group: int) -> float:
-        """Return the least price that reads of a value by a group of ops are counted at."""
-        return self.least_of_value.get(value, self.least_price.get(group, 0.0))
-
-    def _adding(self, value: int) -> Reads:
-        """Return the reads of a sum by the pieces that go on with it."""
-        if self.writes[value] <= 1:
-            return Reads()
-        group = self.elements.group[int(self.flow.value_maker[value])]
-        return Reads(((self.writes[value] - 1, self._counted_at(value, group)),))
+    @cached_property
+    def _floors(self) -> dict[int, list[tuple[int, list[tuple[int, int, float]], int]]]:
+        """Per value: the groups of ops that read it, how many elements how often at which least price, how often in full pieces."""
+        found: dict[int, list[tuple[int, list[tuple[int, int, float]], int]]] = {}
+        for value in self.values:
+            tiles, full = self.tiles[value], self.case.full(self.elements.tensor(value))[0]
+            rows = found[value] = []
+            for group, readers in self.family.reads[value].items():
+                by = [(one, self.reads.by(value, group, readers, full=one.full)) for one in tiles]
+                pieces = min(self.case.full_tiles(axes) for axes in readers)
+                rows.append((group, read_floors(by), full * pieces))
+            if self.writes[value] > 1:
+                by = [(one, self.reads.adding_by(value, full=one.full)) for one in tiles]
+                pieces = self.case.full_tiles(self.family.summed[value]) - 1
+                rows.append((self.elements.group[int(self.flow.value_maker[value])], read_floors(by), full * pieces))
+        return found
 
     def _classes(self, barrier: Liveness | None) -> Iterator[ElementClass]:
         """Yield what every element must cost, by where it is at the barrier and at the end of the step."""
@@ -237,18 +224,20 @@ class CaseBound:
         update = int(flow.value_destroyer[first])
         kind = problem.graph.tensors[tensor].kind
         when: tuple[Readers, Readers, Readers] = ({}, self.family.reads[first], {})
-        early, late, other = (self._reads(first, readers) for readers in (barrier.readers[first] if barrier else when))
-        afterwards = self._reads(last, self.family.reads[last]) if last != first else Reads()
+        when = barrier.readers[first] if barrier is not None else when
         wraps = self._wraps(tensor)
         start = None if wraps else self.family.prices.start_state(problem, tensor)
         takes_end = wraps or (self.family.prices.ends_priced and update != NONE)
-        alive = barrier is not None and (bool(late) or (update == NONE and kind == "param"))
+        alive = barrier is not None and (bool(when[1]) or (update == NONE and kind == "param"))
         pair = barrier is not None and alive and self._pairs(barrier, tensor)
         stays = self.groups.stays(self.family.lasting[tensor]) if tensor in self.family.lasting else ()
         pushed = self._pushed_out(tensor) if wraps else 0
-        counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
-        reads = early.number + other.number, late.number + other.number
-        for count, prices in self.tiles[first if flow.value_size[first] <= flow.value_size[last] else last]:
+        smaller = first if flow.value_size[first] <= flow.value_size[last] else last
+        for count, prices, full in self.tiles[smaller]:
+            early, late, other = (self.reads.of(first, readers, full=full) for readers in when)
+            afterwards = self.reads.of(last, self.family.reads[last], full=full) if last != first else Reads()
+            counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
+            reads = early.number + other.number, late.number + other.number
             table = prices.lasting(early, late, other, update != NONE, afterwards, start, stays)
             if pushed:
                 # At some moment of the step it is that far down, and its next touch is a read.
@@ -284,15 +273,16 @@ class CaseBound:
 
     def _temp_classes(self, barrier: Liveness | None, value: int) -> Iterator[ElementClass]:
         """Yield what an element of any other value must cost; it may live across the barrier, or be recomputed after it."""
-        maker, writes, adding = int(self.flow.value_maker[value]), self.writes[value], self._adding(value)
+        maker, writes = int(self.flow.value_maker[value]), self.writes[value]
         raised = value in self.family.written_apart and value not in self.least_of_value
         first = self.least_write.get(self.elements.group[maker], 0.0) if raised else 0.0
-        for number, (count, prices) in enumerate(self.tiles[value]):
+        for count, prices, full in self.tiles[value]:
+            adding = self.reads.adding(value, full=full)
             if barrier is None or not self._crosses(barrier, value):
-                price = prices.passing(self._reads(value, self.family.reads[value]), writes, adding, first)
-                yield ElementClass(count, np.array([[price]]))
+                reads = self.reads.of(value, self.family.reads[value], full=full)
+                yield ElementClass(count, np.array([[prices.passing(reads, writes, adding, first)]]))
                 continue
-            early, late, other = (self._reads(value, readers) for readers in barrier.readers[value])
+            early, late, other = (self.reads.of(value, readers, full=full) for readers in barrier.readers[value])
             table = prices.across(early, late, other, writes, adding, first)
             takes = np.ones(table.shape[1], np.bool_)
             remade = self.elements.can_rerun(maker)
@@ -303,34 +293,33 @@ class CaseBound:
                     again = min(
                         again, prices.passing(Reads(), writes, adding, first) + prices.passing(both, writes, Reads())
                     )
-                again += other.at(prices.cheapest_read) + self._remaking(value, in_full_tiles=number == 0)
+                remaking = self._remaking(value, full)
+                again += other.at(prices.cheapest_read) + remaking
                 table = np.concatenate([table, [[again]]], axis=1)
                 takes = np.append(takes, False)
             apart = remade and value in self.company
-            yield ElementClass(count, table, False, takes, read_late=True, remade_apart=apart)
+            pairs = remaking - self._remaking(value, full, self.paired) if remade and self.paired else 0.0
+            yield ElementClass(count, table, False, takes, read_late=True, remade_apart=apart, remade_of_pairs=pairs)
 
-    def _remaking(self, value: int, *, in_full_tiles: bool) -> float:
-        """Return what the operands of a value cost that is made again, per element of it.
+    def _remaking(self, value: int, full: Axes, without: frozenset[int] = frozenset()) -> float:
+        """Return what the operands of a value cost that is made again, per element of it; some may be left out.
 
-        A piece has the same indices of its operands as of its result: all in tiles of full size, if those are.
+        A piece has the same indices of its operands as of its result: in tiles of full size, if those are.
         """
         elements, case = self.elements, self.case
-        own_axes = elements.axes[self.flow.value_tensor[value]] - elements.kept_whole[int(self.flow.value_maker[value])]
+        full = full - elements.kept_whole[int(self.flow.value_maker[value])]
         counted, reads = 0.0, []
         for read, ratio, own in elements.recomputing(value):
+            if read in without:
+                continue
             number = float(ratio / case.share(own))
             if read in self.least_of_value:  # what more it costs is counted with the product
                 counted += number * self.family.program.found_within[0][0]
                 continue
             axes = elements.tensor(read).axes
-            units = min(
-                case.smallest(mate, own_axes & elements.axes[self.flow.value_tensor[read]])
-                if in_full_tiles and mate.axes == axes
-                else case.smallest(mate)
-                for mate in self.family.mates[read]
-            )
+            units = min(case.smallest(mate, full if mate.axes == axes else ()) for mate in self.family.mates[read])
             reads.append((number, self.family.prices.of_tile(units).cheapest_read))
-        results = case.smallest(elements.tensor(value), own_axes if in_full_tiles else ())
+        results = case.smallest(elements.tensor(value), full)
         results *= len(elements.op_writes[int(self.flow.value_maker[value])])
         # Of what a piece reads, only so much is found in the fast levels.
         best, over = sum(number * price for number, price in reads), 0.0

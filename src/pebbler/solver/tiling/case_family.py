@@ -12,7 +12,8 @@ import numpy as np
 from pebbler.game.dataflow import NONE
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.capacity_lp import CapacityLP
-from pebbler.solver.tiling.element_prices import ElementPrices
+from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices
+from pebbler.solver.tiling.last_touches import LastTouches
 from pebbler.solver.tiling.liveness import Axes, Elements, Liveness
 from pebbler.solver.tiling.tile_products import tile_products
 
@@ -48,6 +49,7 @@ class CaseFamily:
             value for value in values if self.flow.value_maker[value] != NONE and (same == same[value]).sum() == 1
         )
         self.written_apart = set(made_alone) if program.results_apart else set()
+        self.last_touches = LastTouches(problem, self.elements, prices) if isinstance(prices, CachePrices) else None
         self.lasting = self._lasting_tensors()
         # What arrives anew in every step is read from afar once, whatever prices are raised.
         starts = self.flow.start_value[self.flow.start_value != NONE].tolist() if not program.caches else []

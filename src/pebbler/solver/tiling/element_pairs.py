@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 
 from pebbler.arrays import Bools, Floats
 
-__all__ = ["Company", "ElementClass", "PairLimit", "PairLimits", "near_at_barrier", "raise_pairs"]
+__all__ = ["Company", "ElementClass", "PairLimit", "PairLimits", "near_at_barrier", "touch_again", "ways_again"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class ElementClass:
     remade_apart: bool = (
         False  # touched with a pair before the barrier; one made twice, the last column, may share its room
     )
+    remade_of_pairs: float = 0.0  # what of the last column, where one is made twice, is for reading elements that pair
+    near: Bools | None = None  # where it is near both times, and must be touched again in a phase: for no less than
+    touched_again: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # if it is among the few of which one touch is enough, and otherwise
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,16 @@ class PairLimit:
     barrier: bool
     others: bool = False  # what does not pair counts, too, if it is near at the barrier and read after it
     remade: int = 0  # how many more may be near for each element made twice that its company is touched with
+    # Limits on touching again: how many only once, beside the others or by themselves; how much of it is counted already.
+    again: Literal["", "few", "alone", "counted"] = ""
 
     def members(self, one: ElementClass) -> Floats | None:
         """Return how much each combination of states counts; None: nothing."""
         i, j = np.indices(one.prices.shape)
         found: Floats | None = None
+        if self.again:
+            remade = one.remade_of_pairs if self.again == "counted" else 0.0
+            return -remade * (j == one.prices.shape[1] - 1) if remade else None
         if one.pair:
             far = (self.end & (i > self.level)) | (self.barrier & (j > self.level))
             found = np.where(far, 0.0, 1.0)
@@ -105,6 +117,11 @@ class PairLimits:
         def limit(units: int, *, end: bool, barrier: bool, others: bool, remade: int) -> tuple[PairLimit, int]:
             return PairLimit(level, end, barrier, others, remade), max(0, units)
 
+        # Where many are near both times, few of them need to be touched only once more.
+        self.again = [(PairLimit(level, end=False, barrier=False, again="counted"), 0)]
+        kind: Literal["few", "alone"] = "few" if 2 * reach >= total else "alone"
+        few = PairLimit(level, end=False, barrier=False, again=kind)
+        self.again.append((few, max(0, 3 * reach - total)))
         self.few_in_second_phase = [limit(2 * reach - total, end=True, barrier=True, others=True, remade=0)]
         self.always: list[tuple[PairLimit, int]] = []
         self.few_in_first_phase = self.few_in_second_phase
@@ -129,14 +146,43 @@ def near_at_barrier(one: ElementClass, near: Bools) -> Floats | None:
     return np.repeat((columns & one.takes_barrier)[None, :], shape[0], axis=0).astype(np.float64)
 
 
-def raise_pairs(classes: Sequence[ElementClass], level: int, price: float) -> list[ElementClass]:
-    """Return the classes where pairs that are in a level or above both times cost so much more."""
-    if not price:
-        return list(classes)
-    raised = []
+def touch_again(
+    classes: Sequence[ElementClass], level: int, phases: tuple[int, int], price: float, far: float
+) -> list[ElementClass]:
+    """Return the classes where pairs that are in a level or above both times are touched again before the barrier, or after it.
+
+    That costs `price`; of those that are not among the few, `far` or two such touches. Reads that are counted anyway, beyond
+    the first one of a phase, may be among them.
+    """
+    found = []
     for one in classes:
         if one.pair:
             i, j = np.indices(one.prices.shape)
-            one = replace(one, prices=one.prices + np.where((i <= level) & (j <= level), price, 0.0))
-        raised.append(one)
-    return raised
+            near, once, often = min(one.read, price), 0.0, 0.0
+            for more in [reads - 1 for phase, reads in zip(phases, (one.early, one.late), strict=True) if phase]:
+                once += price - near * (more > 0)
+                often += min(2 * price - near * min(max(more, 0), 2), far - min(one.read, far) * (more > 0))
+            both = np.asarray((i <= level) & (j <= level))
+            one = replace(one, near=both, touched_again=(once, max(once, often)))
+        found.append(one)
+    return found
+
+
+def ways_again(
+    one: ElementClass, limits: Sequence[PairLimit | None], prices: Floats, marks: Floats
+) -> tuple[Floats, Floats]:
+    """Return the ways of a class and what each counts against the limits, with those that touch an element again told apart.
+
+    Where it is a piece that runs again that does so, it is counted already with what that makes.
+    """
+    if one.near is None:
+        return prices, marks
+    near = one.near.ravel()
+    kinds = np.array([limit.again if limit is not None else "" for limit in limits])
+    all_prices, all_marks = [prices[~near]], [marks[~near]]
+    for price, beside, alone in zip(one.touched_again, (2, 1), (2, 0), strict=True):
+        taken = beside * (kinds == "few") + alone * (kinds == "alone")
+        for paid in (price, 0.0):
+            all_prices.append(prices[near] + paid)
+            all_marks.append(marks[near] + taken + (price - paid) * (kinds == "counted"))
+    return np.concatenate(all_prices), np.concatenate(all_marks)

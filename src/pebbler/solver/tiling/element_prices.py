@@ -63,7 +63,8 @@ class ElementPrices(Protocol):
     def passing(self, reads: Reads, writes: int, adding: Reads, first: float = 0.0) -> float:
         """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs.
 
-        Its first write is counted at no less than `first` where plans choose where it goes.
+        Its first write is counted at no less than `first` where plans choose where it goes. `adding` are the reads of a sum by
+        pieces that go on with it: on caches their prices include what was written back since the piece before.
         """
 
     def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
@@ -127,7 +128,7 @@ class CachePrices:
     def passing(self, reads: Reads, writes: int, adding: Reads, first: float = 0.0) -> float:
         """Return the least that adding an element up in `writes` pieces (0: it was there) and reading it `reads` times costs."""
         touches = writes * float(self.store[0]) + reads.at(self.cheapest_read) + adding.at(self.cheapest_read)
-        return touches + max(0, writes - (not reads)) * float(self.sunk_again[0])
+        return touches + (float(self.sunk_again[0]) if writes and reads else 0.0)
 
     def across(self, early: Reads, late: Reads, other: Reads, writes: int, adding: Reads, first: float) -> Floats:
         """Return the price of an element made before the barrier, by its level there."""
@@ -135,7 +136,7 @@ class CachePrices:
             reads.at(self.cheapest_read) for reads in (early, late, other, adding)
         )
         found = np.array([late.one_more(self.cheapest_read, price) for price in self.below.tolist()])
-        row: Floats = touches + (writes - 1) * float(self.sunk_again[0]) + found + self.sunk_again
+        row: Floats = touches + found + self.sunk_again
         return row[None, :]
 
     def lasting(

@@ -36,13 +36,13 @@ class GroupTouches:
     writes: list[tuple[int, float]] = field(default_factory=list)
     partial: int = 0  # touches by pieces that may not be of full size
 
-    def add_reads(self, number: int, floors: Sequence[tuple[int, float]], full: int, *, cold: bool = False) -> None:
-        """Add elements that are read `number` times each, `full` of all these times by pieces of full size.
+    def add_reads(self, floors: Sequence[tuple[int, int, float]], full: int, *, cold: bool = False) -> None:
+        """Add so many elements that are read so often, at which least price; `full` of all reads are by pieces of full size.
 
         Where they are cold, one of their reads costs more than its least price anyway, and nothing is gained by raising it.
         """
-        self.reads += [((number - cold) * count, floor) for count, floor in floors]
-        self.partial += max(0, number * sum(count for count, _ in floors) - full)
+        self.reads += [((times - cold) * count, floor) for count, times, floor in floors]
+        self.partial += max(0, sum(times * count for count, times, _ in floors) - full)
 
     def add_writes(self, floors: Sequence[tuple[int, float]], full: int) -> None:
         """Add elements that are written once each, `full` of them by pieces of full size."""

@@ -20,6 +20,8 @@ __all__ = ["AxisRange", "TileCase"]
 
 _MOST_SIZES = 1 << 20  # tile sizes of a range that are looked at one by one
 
+_FEW = 8  # parts of a tensor with less than such a share of its elements are not told apart
+
 
 @dataclass(frozen=True)
 class AxisRange:
@@ -157,6 +159,31 @@ class TileCase:
             units *= one.least if one is not None else 1 if axis in self.loose else extent
         return (count, units) if tensor.axes is not None else (tensor.size, tensor.size)
 
+    def parts(self, tensor: Tensor) -> list[tuple[int, frozenset[str]]]:
+        """Return how many elements of a tensor are in tiles of full size along which axes, at least; the first are along all.
+
+        Parts with few elements count as one.
+
+        >>> case = TileCase({"i": AxisRange(10, 4, 4), "j": AxisRange(9, 5, 5)})
+        >>> [(count, sorted(axes)) for count, axes in case.parts(Tensor("t", 90, "temp", (("i", 10), ("j", 9))))]
+        [(40, ['i', 'j']), (32, ['i']), (18, [])]
+        """
+        found: list[tuple[int, frozenset[str]]] = [(1 if tensor.axes is not None else tensor.size, frozenset())]
+        for axis, extent in tensor.axes or ():
+            one = self.ranges.get(axis)
+            full = extent if one is None else min(extent, one.full)
+            found = [
+                (count * indices, axes | {axis} if in_full else axes)
+                for count, axes in found
+                for indices, in_full in ((full, True), (extent - full, False))
+                if indices
+            ]
+        few = [part for part in found[1:] if part[0] * _FEW < tensor.size]
+        if len(few) > 1:  # they count as one, along the axes that are full in all of them
+            rest = sum(count for count, _ in few), frozenset.intersection(*(axes for _, axes in few))
+            found = [part for part in found if part not in few] + [rest]
+        return found
+
     def full_part(self, tensor: Tensor, whole: Iterable[str]) -> int:
         """Return how large the part of a tensor that a piece of full size touches is at least, if it has all of some axes."""
         units = 1
@@ -173,12 +200,15 @@ class TileCase:
             units *= extent if one is None or axis in whole else one.most
         return units if tensor.axes is not None else tensor.size
 
-    def smallest(self, tensor: Tensor, full: Collection[str] = ()) -> int:
-        """Return how large every tile of a tensor is at least, or every one that has the full size along some axes."""
+    def smallest(self, tensor: Tensor, full: Collection[str] = (), whole: Collection[str] = ()) -> int:
+        """Return how large every tile of a tensor is at least, or every one that has the full size along some axes.
+
+        What needs some axes `whole` touches all tiles along them.
+        """
         units = 1
         for axis, extent in tensor.axes or ():
             one = self.ranges.get(axis)
-            if one is not None:
+            if one is not None and axis not in whole:
                 units *= one.least if axis in full else min(one.least, one.rest)
             else:
                 units *= 1 if axis in self.loose else extent
