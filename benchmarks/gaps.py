@@ -55,7 +55,7 @@ BEFORE = {
     "layered 1000 at 0.7": "525",
 }
 HEADER = f"{'problem':<62} {'energy':>18} {'bound':>18} {'gap %':>7} {'before':>7} {'s':>6} {'MiB':>6}  status"
-LARGE = ("deep-mlp", "tokens=1024", "layered 1000")
+LARGE = ("deep-mlp", "tokens=1024", "layered 1000", "100 layers")
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ def cases() -> list[Case]:
     for n, room in ((4, 10), (8, 20), (12, 30)):
         name = f"matmul of elements, {n} x {n} x {n}, {room} pebbles"
         found.append(Case(name, lambda n=n, room=room: (matmul(n), _red_blue(room))))  # type: ignore[misc]
-    for batch in (4, 32):
-        found.append(Case(f"paging of 8 layers, batch {batch}", lambda b=batch: _paged_layers(b), "none"))  # type: ignore[misc]
+    for layers, batch in ((8, 4), (8, 32), (100, 32)):
+        name = f"paging of {layers} layers, batch {batch}"
+        found.append(Case(name, lambda deep=layers, b=batch: _paged_layers(b, deep), "none"))  # type: ignore[misc]
     for size in (20, 60):
         found.append(Case(f"free recomputation with paging, {size} nodes", lambda s=size: _free_layers(s)))  # type: ignore[misc]
     for ops in (500, 1000):
@@ -174,9 +175,9 @@ def _red_blue(pebbles: int) -> Machine:
     )
 
 
-def _paged_layers(batch: int) -> tuple[Graph, Machine]:
-    """Return an 8-layer training step that pages: the fast level holds one and a half times what its largest op needs."""
-    graph = workloads.get(f"deep-mlp:n=20,hidden=100,layers=8,batch={batch}")
+def _paged_layers(batch: int, layers: int) -> tuple[Graph, Machine]:
+    """Return a training step that pages: the fast level holds one and a half times what its largest op needs."""
+    graph = workloads.get(f"deep-mlp:n=20,hidden=100,layers={layers},batch={batch}")
     return graph, _tight(graph, 1.5)
 
 

@@ -6,6 +6,7 @@ do what is an integer program with the room at each moment as a constraint; `doc
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 from pebbler.game.dataflow import Dataflow
@@ -47,9 +48,11 @@ def all_moments(problem: Problem, seconds: float, effort: float = EFFORT) -> lis
     flow, prices = problem.graph.dataflow, ValuePrices.of(problem)
     found = stays(problem, prices)
     remade = remade_values(flow, prices, found, capacity)
-    more = cheapest_stays(found, moments(flow, capacity, found), seconds / 3, effort)
-    if remade.updates:  # a larger program, of which less may be proven in the same time
-        further = cheapest_stays(found, moments(flow, capacity, found, remade), 2 / 3 * seconds, effort, remade)
+    ends = time.monotonic() + seconds
+    more = cheapest_stays(found, moments(flow, capacity, found), 0.8 * seconds, effort)
+    left = ends - time.monotonic()
+    if remade.updates and left > 0:  # a larger program, of which less may be proven in the same time
+        further = cheapest_stays(found, moments(flow, capacity, found, remade), left, effort, remade)
         more = max(more, further)
     value = compulsory_traffic(problem, prices) + more
     proof = f"compulsory traffic, and what is alive at any moment cannot all be in {machine.names[0]}"
