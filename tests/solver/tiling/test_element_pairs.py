@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from attacks import random_pairs, there_and_back
@@ -18,7 +19,15 @@ from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling import element_pairs
 from pebbler.solver.tiling.case_bound import CaseBound, Raising
-from pebbler.solver.tiling.element_pairs import Company, PairLimit, PairLimits, most_near
+from pebbler.solver.tiling.element_pairs import (
+    Company,
+    ElementClass,
+    PairLimit,
+    PairLimits,
+    most_near,
+    touch_again,
+    ways_again,
+)
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tiling_bound import CaseSearch
 
@@ -260,3 +269,25 @@ def attack_few(seed: int, less: int = 0) -> int:
 def test_few_of_those_near_both_times_need_one_more_touch_only():
     assert max(attack_few(seed) for seed in range(100)) == 0
     assert max(attack_few(seed, less=1) for seed in range(100)) > 0
+
+
+def test_touching_again_costs_what_is_not_counted_already():
+    prices = np.array([[1.0, 5.0], [5.0, 9.0]])
+    once = ElementClass(4, prices, pair=True, early=1, late=1, read=1.0)
+    often = replace(once, early=3)  # two of these reads may be the further touches before the barrier
+    apart = replace(once, pair=False)
+    found = touch_again([once, often, apart], 0, (1, 1), price=3.0, far=10.0)
+    assert [one.touched_again for one in found] == [(6.0, 12.0), (5.0, 10.0), (0.0, 0.0)]
+    limits = [limit for limit, _ in PairLimits(0, 5, 8, []).again]
+    assert [limit.again for limit in limits] == ["counted", "few"]
+    ways = ways_again(found[0], limits, prices.ravel(), np.zeros((4, 2)))
+    near = [(price, *marks) for price, marks in zip(ways[0][3:].tolist(), ways[1][3:].tolist(), strict=True)]
+    # Paid for, or by pieces that run again; one of the few, or touched twice more.
+    assert near == [(7.0, 0.0, 2.0), (1.0, 6.0, 2.0), (13.0, 0.0, 1.0), (1.0, 12.0, 1.0)]
+    assert ways[0][:3].tolist() == [5.0, 5.0, 9.0]
+    assert ways_again(found[2], limits, prices.ravel(), np.zeros((4, 2)))[0].tolist() == [1.0, 5.0, 5.0, 9.0]
+    remade = replace(apart, prices=np.array([[2.0, 3.0, 50.0]]), remade_of_pairs=40.0)
+    counted, few = (limit.members(remade) for limit in limits)
+    assert counted is not None
+    assert counted.tolist() == [[0.0, 0.0, -40.0]]  # no more than that may be saved by it
+    assert few is None
