@@ -21,7 +21,7 @@ from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.case_bound import CaseBound, Raising
 from pebbler.solver.tiling.liveness import Elements
 from pebbler.solver.tiling.tile_cases import TileCase
-from pebbler.solver.tiling.tile_products import largest_piece, tile_products
+from pebbler.solver.tiling.tile_products import largest_piece, product_families, tile_products
 from pebbler.solver.tiling.tiling_bound import CaseSearch, tiled_bound
 from pebbler.workloads import attention, mlp
 
@@ -146,13 +146,22 @@ def test_no_plan_of_thousands_of_tiled_products_is_below_its_bound(management, c
 
 def test_products_are_found_by_their_axes():
     step = mlp(n=20, hidden=1000, batch=32)
-    (only,) = tile_products(Elements(step))
-    assert step.ops[only.op].name == "fwd_linear1"
-    assert only.points == 20 * 1000 * 32
     case = TileCase.of_sizes(step, {"hidden": 4, "n": 7, "batch": 4})
-    assert largest_piece(only, Elements(step), case) == 28 + 28 + 16
+    elements = Elements(step, case.open, case.cut)
+    first, *_ = product_families(elements)
+    assert [step.ops[one.op].name for one in first.products] == ["fwd_linear1"]
+    assert first.points == 20 * 1000 * 32
+    assert largest_piece(first, elements, case) == 28 + 28 + 16
     names = [attention().ops[one.op].name for one in tile_products(Elements(attention()))]
-    assert names == ["fwd_q", "fwd_k", "fwd_v"]
+    assert names[:5] == ["fwd_q", "fwd_k", "fwd_v", "fwd_scores", "fwd_mix"]
+
+
+def test_what_can_be_made_again_is_no_operand_of_a_product():
+    step = attention()
+    whole = {step.ops[one.op].name for family in product_families(Elements(step)) for one in family.products}
+    assert whole == {"fwd_q", "fwd_k", "fwd_v"}  # everything else reads what one piece makes
+    cut = Elements(step, cut=frozenset({"width"}))  # q, k and v are added up
+    assert "fwd_scores" in {step.ops[one.op].name for family in product_families(cut) for one in family.products}
 
 
 def test_small_tiles_of_a_batch_read_more_than_their_operands_once_per_piece():

@@ -18,9 +18,11 @@ from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
 from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, full_touches, raise_groups
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tile_parts import read_floors, tile_parts
-from pebbler.solver.tiling.tile_products import TileProduct, largest_piece
+from pebbler.solver.tiling.tile_products import ProductFamily, largest_piece
 
 __all__ = ["CaseBound", "Raising"]
+
+_TRIED = 3  # families of products that groups of ops are raised beside
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,17 @@ class CaseBound:
         self.credit, most = self.groups.credit, self.groups.gain
         self.least_of_value: dict[int, float] = {}
         prices, room = self.family.program.found_within
-        for product in self.family.products if self.raising.products and len(prices) > 1 else ():
-            least, over, gain = self._raised_product(product, prices, room)
-            if gain <= 0:
-                continue
-            groups = self._raised_groups(frozenset(product.values))
+        raised = [
+            (self._raised_product(products, prices, room), products)
+            for products in (self.family.products if self.raising.products and len(prices) > 1 else ())
+        ]
+        raised = [one for one in raised if one[0][2] > 0]
+        for (least, over, gain), products in sorted(raised, key=lambda one: -one[0][2])[:_TRIED]:
+            groups = self._raised_groups(products.values)
             if gain + groups.gain > most:
                 most = gain + groups.gain
                 self.groups, self.credit = groups, groups.credit + over
-                self.least_of_value = dict.fromkeys(product.values, least)
+                self.least_of_value = dict.fromkeys(products.values, least)
         self.least_price, self.least_write = self.groups.least_price, self.groups.least_write
         self.reads = CaseReads(self.family, self.case, self.least_price, self.least_of_value)
         for value in self.least_of_value:
@@ -120,12 +124,12 @@ class CaseBound:
             self.tiles[value] = [one._replace(prices=one.prices.entries_paid()) for one in self.tiles[value]]
 
     def _raised_product(
-        self, product: TileProduct, prices: list[float], room: list[int]
+        self, products: ProductFamily, prices: list[float], room: list[int]
     ) -> tuple[float, Fraction, float]:
-        """Return the price for the reads of a product's values, what that counts too much, and what is left of the gain."""
-        piece = largest_piece(product, self.elements, self.case)
+        """Return the price for the reads of products' values, what that counts too much, and what is left of the gain."""
+        piece = largest_piece(products, self.elements, self.case)
         reads: list[tuple[int, float]] = []
-        for value in product.values:
+        for value in products.values:
             # As many as any classes may count, whichever readers they take for one.
             number = sum(self.case.tiles(axes) for axes in self.family.reads_apart[value])
             number += max(0, self.writes[value] - 1)
@@ -133,7 +137,7 @@ class CaseBound:
         total = sum(number for number, _ in reads)
         best, least, over, credit = 0.0, 0.0, Fraction(), Fraction()
         for at in range(1, 2 if self.problem.machine.management == "explicit" else len(prices)):
-            inside = total - min(total, product.outside_reads(room[at - 1], piece))
+            inside = total - min(total, products.outside_reads(room[at - 1], piece))
             over += (Fraction(prices[at]) - Fraction(prices[at - 1])) * inside
             gain = sum(number * (prices[at] - floor) for number, floor in reads if floor < prices[at]) - float(over)
             if gain > best:

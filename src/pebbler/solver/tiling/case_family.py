@@ -15,7 +15,7 @@ from pebbler.solver.tiling.capacity_lp import CapacityLP
 from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices
 from pebbler.solver.tiling.last_touches import LastTouches
 from pebbler.solver.tiling.liveness import Axes, Elements, Liveness
-from pebbler.solver.tiling.tile_products import tile_products
+from pebbler.solver.tiling.tile_products import product_families
 
 __all__ = ["CaseFamily"]
 
@@ -31,6 +31,7 @@ class CaseFamily:
         self.problem, self.prices, self.program = problem, prices, program
         self.tried: list[int] | None = None  # where there are many values: the barriers worth a look
         self.seconds_left: Callable[[], float] = lambda: math.inf
+        self.loose: dict[str, int] = {}  # axes of several extents, and the largest, where boxes need them
         self.elements = Elements(problem.graph, may_cut, cut)
         self.flow = self.elements.flow
         self.costs = math.fsum(self.flow.op_cost.tolist())  # every op runs at least once, in however many pieces
@@ -39,7 +40,7 @@ class CaseFamily:
         self.reads_apart = [
             [self.elements.shared(op, value) for op in self.elements.readers[value]] for value in values
         ]
-        self.products = list(tile_products(self.elements)) if problem.machine.line == 1 else []
+        self.products = product_families(self.elements) if problem.machine.line == 1 else []
         self.summed = [self.elements.summed(value) for value in values]
         self.cutting = {group: self.elements.cutting(group) for group in set(self.elements.group)}
         # What shares a storage is found where that was touched before.

@@ -11,7 +11,7 @@ __all__ = ["offer_fitting"]
 
 _LEAST_OPS, _MOST_OPS = 20_000, 200_000  # how finely the graph may be cut,
 _OPS_PER_SECOND = 10_000  # and by the time given: building so many and running them takes about half of it
-_KEEN = (0.5, 1.0, 0.0)  # how much the distance of the next use counts when something must leave
+_KEEN = (1.0, 0.5, 0.0)  # how much the distance of the next use counts when something must leave
 
 
 def offer_fitting(search: Search, space: TransformSpace) -> bool:

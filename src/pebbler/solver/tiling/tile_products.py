@@ -1,24 +1,30 @@
 """Products among the ops of a graph that can be tiled, and how often their pieces must read from outside of the fast levels.
 
-An op multiplies when each of its axes is in two of three tensors: two that it reads and that nobody makes, and the one it writes.
-Whatever its pieces are, so many points of the box of its axes cannot be worked off from few elements; `docs/products.md` has the
-proof for pieces.
+An op multiplies when each of its axes is in two of three tensors: two that it reads, and the one it writes. Whatever its pieces
+are, so many points of the box of its axes cannot be worked off from few elements. Several products that share values are bounded
+together, so that no read is counted for two of them; `docs/products.md` has the proof for pieces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
+import numpy as np
+
+from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.solver.tiling.liveness import Elements
 from pebbler.solver.tiling.tile_cases import TileCase
 
-__all__ = ["TileProduct", "largest_piece", "tile_products"]
+__all__ = ["ProductFamily", "TileProduct", "largest_piece", "product_families", "tile_products"]
 
 _LENGTHS = (2.0, 1.0, 0.5, 0.25)  # of a segment, as multiples of the room
+_MOST_PRODUCTS = 60  # beyond this products are looked at one by one
 
 
 @dataclass(frozen=True)
@@ -28,33 +34,76 @@ class TileProduct:
     op: int
     values: tuple[int, int, int]
     points: int
-    sums: int  # elements of the value it makes
+
+
+@dataclass(frozen=True)
+class ProductFamily:
+    """Products that are bounded together, each with a value that none of the others touches."""
+
+    products: tuple[TileProduct, ...]
+    made: int  # elements of their values that some op makes: each is there once without having been read
+    remade: frozenset[int] = (
+        frozenset()
+    )  # operands that may be made again, and be there without having been read once more
+
+    @cached_property
+    def values(self) -> frozenset[int]:
+        """What the products read and make."""
+        return frozenset(value for product in self.products for value in product.values)
+
+    @cached_property
+    def points(self) -> int:
+        """How many points all products have together."""
+        return sum(product.points for product in self.products)
+
+    @cached_property
+    def density(self) -> float:
+        """How many times the points of one product some elements may have: 1 where no three pairs close a circle."""
+        return _density(_pairs(self.products))
 
     def outside_reads(self, room: int, largest_piece: int) -> int:
-        """Return how many reads of the three values, by ops and copies together, are from outside of `room` at least.
+        """Return how many reads of these values, by ops and copies together, are from outside of `room` at least.
 
-        No piece touches more than `largest_piece` of their elements.
+        No piece of the products, or of what adds up one of their values, touches more than `largest_piece` of their elements.
 
-        >>> TileProduct(0, (0, 1, 2), 32 * 1000 * 20, 32 * 1000).outside_reads(64, 72) > 100_000
+        >>> product = TileProduct(0, (0, 1, 2), 32 * 1000 * 20)
+        >>> ProductFamily((product,), 32 * 1000).outside_reads(64, 72) > 100_000
         True
         """
-        best = 0.0
+        return int(self.outside_reads_of(room, np.array([float(largest_piece)]))[0])
+
+    def outside_reads_of(self, room: int, largest_piece: Floats) -> Floats:
+        """Return the same for many sizes of the largest piece."""
+        best = np.zeros(len(largest_piece))
         for share in _LENGTHS:
             length = max(1, int(share * room))
-            ends = (length, length + max(0, largest_piece - 1))
+            longest = length + np.maximum(0.0, largest_piece - 1)
             # Entries per point rise with the length of a segment up to 2 * room, then fall: they are fewest at one end.
-            rate = min(end / _most_points(room + end) for end in ends)
-            best = max(best, rate * (self.points - _most_points(room + length)))
-        return max(0, math.floor(best * (1 - 1e-9)) - self.sums)
+            shortest_rate = length / self._most_points(np.array([float(room + length)]))
+            rate = np.minimum(shortest_rate, longest / self._most_points(room + longest))
+            left = self.points - self._most_points(np.array([float(room + length)]))
+            best = np.maximum(best, rate * left)
+        return np.asarray(np.maximum(0.0, np.floor(best * (1 - 1e-9)) - self.made))
 
+    def _most_points(self, elements: Floats) -> Floats:
+        """Return how many points so many elements have at most, as real numbers."""
+        return np.asarray((elements / 3) ** 1.5 * self.density * (1 + 1e-12))
 
-def _most_points(elements: int) -> float:
-    """Return how many points so many elements of three sides have at most, as real numbers."""
-    return float((elements / 3) ** 1.5 * (1 + 1e-12))
+    def touched_together(self, elements: Elements) -> list[list[tuple[int, int]]]:
+        """Return, for each group of ops that makes points or adds up a value of these: what of them its ops touch (op, value)."""
+        ops = {product.op for product in self.products}
+        ops |= {int(elements.flow.value_maker[value]) for value in self.values if elements.summed(value)}
+        leaders = sorted({elements.loose_group[op] for op in ops})
+        found: dict[int, list[tuple[int, int]]] = {leader: [] for leader in leaders}
+        for op, leader in enumerate(elements.loose_group):
+            if leader in found:
+                own = self.values.intersection((*elements.op_reads[op], *elements.op_writes[op]))
+                found[leader] += [(op, value) for value in sorted(own)]
+        return list(found.values())
 
 
 def tile_products(elements: Elements) -> Iterator[TileProduct]:
-    """Yield the ops that multiply two values that nobody makes, whatever is cut and fused."""
+    """Yield the ops that multiply, whatever is cut and fused."""
     graph, flow = elements.graph, elements.flow
     for op in range(flow.ops):
         if len(elements.op_writes[op]) != 1 or elements.op_writes[op][0] in elements.vanishing:
@@ -67,18 +116,94 @@ def tile_products(elements: Elements) -> Iterator[TileProduct]:
         given = [
             read
             for read in dict.fromkeys(elements.op_reads[op])
-            if flow.value_maker[read] == NONE and elements.tensor(read).name not in added
+            if read not in elements.vanishing and elements.tensor(read).name not in added
         ]
         axes = elements.op_axes[op]
         for left, right in combinations(given, 2):
             sides = [dict(elements.tensor(value).axes or ()) for value in (left, right, made)]
             found = [[side[axis] for side in sides if axis in side] for axis in sorted(axes)]
             if all(len(one) > 1 and len(set(one)) == 1 for one in found):
-                points = math.prod(one[0] for one in found)
-                yield TileProduct(op, (left, right, made), points, int(flow.value_size[made]))
+                yield TileProduct(op, (left, right, made), math.prod(one[0] for one in found))
                 break
 
 
-def largest_piece(product: TileProduct, elements: Elements, case: TileCase) -> int:
-    """Return how many elements of the three values one piece touches at most."""
-    return sum(case.largest(elements.tensor(value), elements.kept_whole[product.op]) for value in product.values)
+def product_families(elements: Elements) -> list[ProductFamily]:
+    """Return products to be bounded together: one by one, and as many as go together of those whose values are small.
+
+    What they read can be made once only: else it would be there again without having been read.
+
+    >>> from pebbler.workloads import attention
+    >>> max(len(family.products) for family in product_families(Elements(attention(), cut=frozenset({"tokens", "keys"}))))
+    7
+    """
+    products = [product for product in tile_products(elements) if not _can_be_remade(elements, product)]
+    chosen: list[tuple[TileProduct, ...]] = [(product,) for product in products]
+    if 1 < len(products) <= _MOST_PRODUCTS:
+        rank = {product: _made(elements, [product]) / max(1, product.points) for product in products}
+        ranked = sorted(products, key=lambda product: (rank[product], product.op))
+        ends = [k for k in range(1, len(ranked)) if rank[ranked[k]] > 2 * rank[ranked[k - 1]]]
+        chosen += [_joined(ranked[:end]) for end in (*ends, len(ranked))]
+    sets = dict.fromkeys(tuple(sorted(one, key=lambda product: product.op)) for one in chosen)
+    return [ProductFamily(some, _made(elements, some)) for some in sets]
+
+
+def largest_piece(family: ProductFamily, elements: Elements, case: TileCase) -> int:
+    """Return how many elements of a family's values a piece of its products, or of what adds one of them up, touches at most."""
+    return max(
+        sum(case.largest(elements.tensor(value), elements.kept_whole[op]) for op, value in touched)
+        for touched in family.touched_together(elements)
+    )
+
+
+def _made(elements: Elements, products: Iterable[TileProduct]) -> int:
+    values = {value for product in products for value in product.values}
+    flow = elements.flow
+    return sum(int(flow.value_size[value]) for value in values if flow.value_maker[value] != NONE)
+
+
+def _can_be_remade(elements: Elements, product: TileProduct) -> bool:
+    makers = [int(elements.flow.value_maker[value]) for value in product.values[:2]]
+    return any(maker != NONE and elements.can_rerun(maker) for maker in makers)
+
+
+def _joined(products: Sequence[TileProduct]) -> tuple[TileProduct, ...]:
+    """Return products of which each has a value of its own, leaving out as few as it takes, the later ones first."""
+    kept = list(products)
+    while kept:
+        uses = Counter(value for product in kept for value in product.values)
+        pairs = Counter(_pairs(kept))
+        bad = [
+            product
+            for product in kept
+            if min(uses[value] for value in product.values) > 1 or pairs[_pair(product, uses)] > 1
+        ]
+        if not bad:
+            break
+        kept.remove(bad[-1])
+    return tuple(kept)
+
+
+def _pair(product: TileProduct, uses: Counter[int]) -> tuple[int, int]:
+    """Return the two values of a product besides one that is used least."""
+    own = min(product.values, key=lambda value: (uses[value], value))
+    first, second = sorted(value for value in product.values if value != own)
+    return first, second
+
+
+def _pairs(products: Sequence[TileProduct]) -> list[tuple[int, int]]:
+    uses = Counter(value for product in products for value in product.values)
+    return [_pair(product, uses) for product in products]
+
+
+def _density(pairs: Sequence[tuple[int, int]]) -> float:
+    """Return sqrt(2 (1 - 1/w)), where w is the size of the largest set of values that all are pairs; from 4 on, its limit."""
+    joined: dict[int, set[int]] = {}
+    for first, second in pairs:
+        joined.setdefault(first, set()).add(second)
+        joined.setdefault(second, set()).add(first)
+    circles = [(first, second, third) for first, second in pairs for third in joined[first] & joined[second]]
+    if not circles:
+        return 1.0
+    if any(joined[first] & joined[second] & joined[third] for first, second, third in circles):
+        return math.sqrt(2) * (1 + 1e-12)
+    return math.sqrt(4 / 3) * (1 + 1e-12)

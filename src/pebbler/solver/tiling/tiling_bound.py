@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.box_search import BOX_PROOF, BoxSearch
 from pebbler.solver.tiling.capacity_lp import CapacityLP
 from pebbler.solver.tiling.case_bound import CaseBound, Raising
 from pebbler.solver.tiling.case_family import CaseFamily
@@ -55,7 +56,9 @@ def tiled_bound(
     >>> bound.energy > 3e6
     True
     """
-    return CaseSearch(problem, sizes).run(work, seconds_left)
+    cases = CaseSearch(problem, sizes)
+    bound = cases.run(work, seconds_left)
+    return max(bound, cases.run_boxes(work, seconds_left), key=lambda one: one.energy)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class CaseSearch:
         self.program = CapacityLP(machine, steady=problem.steady)
         self.families: dict[tuple[Axes, Axes], CaseFamily] = {}
         self.open: list[_OpenCase] = []
+        self.boxes: BoxSearch | None = None
         self.sizes = sizes
         self.useful: dict[int, float] = {}  # barriers by the best bound they have given
         self.patience = dict.fromkeys(_RAISINGS, _PATIENCE)
@@ -110,6 +114,14 @@ class CaseSearch:
             for half in halves:
                 heapq.heappush(self.open, half)
         return self.open[0].bound
+
+    def run_boxes(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
+        """Return the bound of the weakest of very many cases, each looked at more briefly."""
+        if self.impossible:
+            return TiledBound(0.0, "no energy is negative")
+        if self.boxes is None:
+            self.boxes = BoxSearch(self.problem, self.prices, self.program, self.sizes)
+        return TiledBound(self.boxes.run(work, seconds_left), BOX_PROOF)
 
     def _split(self, weakest: _OpenCase) -> list[_OpenCase]:
         """Return the two halves of a case along the axis where that helps most, none if it cannot be split."""
