@@ -15,7 +15,7 @@ from pebbler.game.transform import tile
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.liveness import Elements
 from pebbler.solver.tiling.tile_cases import AxisRange, TileCase
-from pebbler.solver.tiling.tiling_bound import tiled_bound
+from pebbler.solver.tiling.tiling_bound import CaseSearch, tiled_bound
 
 
 def test_a_range_says_what_holds_for_each_of_its_sizes() -> None:
@@ -85,7 +85,7 @@ def test_pieces_read_and_write_every_element_as_often_as_the_case_says(make, see
 
 def test_weights_are_read_once_per_piece_of_the_batch_and_large_tiles_are_in_no_register() -> None:
     problem = Problem.of("mlp:n=20,hidden=1000,batch=32", pb.machine("notes-explicit"))
-    of_all = tiled_bound(problem, 0).energy
+    of_all = CaseSearch(problem).run(0).energy
     tiny, coarse = (
         tiled_bound(problem, sizes=sizes).energy for sizes in ({"batch": 4, "hidden": 4, "n": 5}, {"hidden": 32})
     )

@@ -30,7 +30,7 @@ _AT_ONCE = 800  # boxes that are split together
 
 
 @dataclass
-class _Part:
+class _BoxSet:
     """The boxes of one set of cut axes, with their bounds."""
 
     floor: BoxFloor
@@ -46,7 +46,7 @@ class BoxSearch:
     ) -> None:
         self.problem, self.prices, self.program, self.sizes = problem, prices, program, sizes
         self.case = TileCase.all_of(problem.graph)
-        self.parts: list[_Part] = []
+        self.parts: list[_BoxSet] = []
         few = len(self.case.ranges) <= _MOST_AXES and len(problem.graph.ops) <= _MOST_OPS
         self.possible = few and len(program.found_within[0]) > 1
 
@@ -72,17 +72,17 @@ class BoxSearch:
             case = TileCase.of_sizes(self.problem.graph, self.sizes)
             floor = self._floor(case.cut)
             tiles = np.array([[case.ranges[axis].least for axis in floor.axes]], np.int64)
-            self.parts = [_Part(floor, Boxes(tiles, tiles), floor.bounds(Boxes(tiles, tiles)))]
+            self.parts = [_BoxSet(floor, Boxes(tiles, tiles), floor.bounds(Boxes(tiles, tiles)))]
             return True
         factor = next((one for one in _FACTORS if self._count(one) <= _FIRST), math.inf)
-        parts: list[_Part] = []
+        parts: list[_BoxSet] = []
         for count in range(len(self.case.ranges) + 1):
             for cut in combinations(sorted(self.case.ranges), count):
                 if parts and seconds_left() <= 0:
                     return False
                 floor = self._floor(frozenset(cut))
                 boxes = floor.grid(factor)
-                parts.append(_Part(floor, boxes, floor.bounds(boxes)))
+                parts.append(_BoxSet(floor, boxes, floor.bounds(boxes)))
         self.parts = parts
         return True
 
@@ -96,7 +96,7 @@ class BoxSearch:
         """Return how many boxes there are to begin with, about."""
         return math.prod(2 + math.log(one.extent, factor) for one in self.case.ranges.values())
 
-    def _split(self, part: _Part, cut_off: float) -> int:
+    def _split(self, part: _BoxSet, cut_off: float) -> int:
         """Split the boxes of a part that are no better than a bound; return how many new ones there are."""
         weak = part.bounds <= cut_off
         weak &= (part.boxes.most > part.boxes.least).any(axis=1)

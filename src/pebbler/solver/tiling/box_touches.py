@@ -45,7 +45,7 @@ class Boxes:
         )
 
 
-class _Floor(Protocol):
+class _BoxFacts(Protocol):
     """What is the same for all boxes."""
 
     family: CaseFamily
@@ -70,7 +70,7 @@ class _Tiles:
 class BoxTouches:
     """How often the ops of every box touch what."""
 
-    def __init__(self, floor: _Floor, boxes: Boxes) -> None:
+    def __init__(self, floor: _BoxFacts, boxes: Boxes) -> None:
         self.floor, self.family, self.elements, self.boxes = floor, floor.family, floor.elements, boxes
         self.zero: Floats = np.zeros(len(boxes))
         self._column = {axis: number for number, axis in enumerate(floor.axes)}
