@@ -271,6 +271,19 @@ def test_logits_that_come_from_another_graph_are_told(monkeypatch, caplog):
     assert cut_off_losses(fx.symbolic_trace(broken_nothing).graph, 0) == []
 
 
+def test_logits_whose_strides_change_from_call_to_call(monkeypatch):
+    """As where another graph pads them: Dynamo knows their sizes, and symbols for their strides."""
+    monkeypatch.setattr(step_budget, "_BUDGETS", {})
+    torch._dynamo.reset()
+    target = torch.randint(64, (512,))
+    run = torch.compile(functional.cross_entropy, backend=pebbler, options={"budget": "least"})
+    for width in (64, 80, 96):
+        logits = torch.randn(512, width)[:, :64].requires_grad_()
+        loss = run(logits, target)
+        loss.backward()
+        torch.testing.assert_close(loss, functional.cross_entropy(logits, target))
+
+
 def broken_nothing(x, target):  # without shapes nothing is sure
     return functional.cross_entropy(x, target)
 

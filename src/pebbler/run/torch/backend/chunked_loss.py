@@ -18,6 +18,7 @@ from torch import fx
 from torch.nn import functional
 
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
+from pebbler.run.torch.backend.node_costs import all_bytes
 from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
 
 __all__ = ["ChunkedLoss", "chunk_losses", "cut_off_losses", "find_losses"]
@@ -77,7 +78,7 @@ def cut_off_losses(graph: fx.Graph, room: int) -> list[str]:
         while _acts_on_rows(node):
             node = node.args[0]
         logits = shaped(node) if isinstance(node, fx.Node) and node.op == "placeholder" else None
-        if logits is not None and logits.numel() >= 2 * _ROWS * logits.shape[-1] and 2 * logits.nbytes > room:
+        if logits is not None and logits.numel() >= 2 * _ROWS * logits.shape[-1] and 2 * all_bytes([logits]) > room:
             told.append(
                 f"{loss.name}: its logits, {logits.numel() // logits.shape[-1]:,} rows of {logits.shape[-1]:,}, come from another "
                 "graph and are held whole; TORCH_LOGS=graph_breaks says what lies between it and their layer"
@@ -116,7 +117,7 @@ def _recognised(loss: fx.Node) -> ChunkedLoss | None:
     readers = [user for user in node.users if not (user.op == "call_method" and user.target == "detach")]
     if len(readers) != 1 or any(len(n.users) != 1 for n in between) or not undisturbed(node, loss):
         return None  # somebody else needs the logits' gradient
-    size, weight = 2 * values[0].nbytes, values[-1].nbytes  # type: ignore[union-attr]
+    size, weight = 2 * all_bytes(values[:1]), all_bytes(values[-1:])
     return ChunkedLoss(node, tuple(reversed(between)), loss, logits.shape[0], logits.shape[1], size, weight)
 
 

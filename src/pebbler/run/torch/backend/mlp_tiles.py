@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
+from pebbler.run.torch.backend.node_costs import all_bytes
 
 __all__ = ["TiledMLP", "find_mlps", "tile_mlps"]
 
@@ -124,7 +125,7 @@ def _sized(source: fx.Node, nodes: tuple[fx.Node, ...]) -> TiledMLP | None:
     between = [shaped(node) for node in nodes[:-1] if not is_layout(node)]
     if any(x is None or x.numel() != rows * x.shape[-1] for x in (*between, last)):
         return None
-    size = sum(x.nbytes for x in between if x is not None)
+    size = all_bytes(between)
     return TiledMLP(source, nodes, rows, 2 * size)  # and their gradients
 
 
