@@ -6,7 +6,7 @@ pytorch issue 197838: a smaller value of the knob can hold more. The issue's mod
     python -m benchmarks.torch_models --models llama32 --losses 12 --output knob.json --variants \\
         torch:1,torch:0.3,torch:0.05,torch:0.15,torch:0.5,pebbler:@torch:0.3,pebbler:@torch:0.15,pebbler:@torch:0.05,pebbler:least
     python -m benchmarks.torch_knob knob.json --plot knob.svg
-    python -m benchmarks.torch_knob benchmarks/torch_models_run1.json --plot docs/images/torch_knob.svg
+    python -m benchmarks.torch_knob benchmarks/torch_knob.json benchmarks/torch_models.json --plot docs/images/torch_knob.svg
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def knob_points(known: Measured, model: str) -> tuple[Points, Points]:
         if whole is not None and row["model"] == model
     ]
     free = known.row(model, "pebbler:none")
-    ours += [(1.0, free["peak"] / 2**30)] if free is not None else []
+    if free is not None:  # as if it had been asked for what it holds
+        ours.append((max(1.0, free["peak"] / whole["peak"]) if whole is not None else 1.0, free["peak"] / 2**30))
     return sorted(theirs), sorted(ours)
 
 
@@ -83,17 +84,18 @@ def draw(known: Measured, models: Sequence[str], path: Path) -> None:
 def main() -> None:
     """Print what is held, and draw it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", type=Path, help="what torch_models has written")
+    parser.add_argument("rows", type=Path, nargs="+", help="what torch_models has written")
     parser.add_argument("--models", help="which, with commas; all that have two values of the knob otherwise")
     parser.add_argument("--plot", type=Path, help="draw a figure: .svg, .png or .pdf")
     options = parser.parse_args()
-    known = Measured(json.loads(options.rows.read_text())["rows"])
+    known = Measured([row for path in options.rows for row in json.loads(path.read_text())["rows"]])
     models = (
         options.models.split(",") if options.models else [m for m in known.models if len(known.kind("torch", m)) > 1]
     )
     if not models or not set(models) <= set(known.models):
         raise SystemExit(
-            f"{options.rows}: has two values of activation_memory_budget of: {', '.join(known.models) or 'nothing'}"
+            f"{', '.join(map(str, options.rows))}: two values of activation_memory_budget are there of: "
+            f"{', '.join(known.models) or 'nothing'}"
         )
     print("\n".join(line for model in models for line in told(known, model)))
     if options.plot is not None:

@@ -103,7 +103,7 @@ def test_what_a_process_could_not_write_has_its_reason(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["torch_models", "torch_models_run1"])
+@pytest.mark.parametrize("name", ["torch_models", "torch_knob"])
 def test_what_was_measured_can_be_shown(name):
     rows = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     least = {row["model"]: row["peak"] for row in rows if row["variant"] == "pebbler:least" and "peak" in row}
