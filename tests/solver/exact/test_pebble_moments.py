@@ -58,26 +58,46 @@ def alive(game: PebbleGame, ran: set[int], own: int) -> tuple[int, int, int]:
     return counts[0], counts[1], counts[2]
 
 
+def ops_before(game: PebbleGame, op: int) -> set[int]:
+    direct = set(members(int(game.ops[op, BEFORE])))
+    return direct.union(*(ops_before(game, other) for other in direct))
+
+
+def sure_loads(game: PebbleGame, ran: set[int], op: int) -> int:
+    """How many reads an op that took the whole fast level has pushed out, with nothing that can have used them since."""
+    found = 0
+    for v in members(int(game.ops[op, READS])):
+        used = set(members(int(game.readers[v]))) & ran | ({int(game.maker[v])} - {-1})
+        for full in ran:
+            own = int(game.ops[full, READS] | game.ops[full, WRITES])
+            whole = game.needs[full] == game.capacity and not own >> v & 1 and used <= ops_before(game, full)
+            if whole and (used or not game.fetched >> v & 1):
+                found += 1
+                break
+    return 0 if game.repeat else found
+
+
 def price_of_order(game: PebbleGame, ran: tuple[int, ...], order: tuple[int, ...]) -> float:
-    """What an order of the other ops pays at the least: so many stores, and the loads of its tightest moment with them."""
+    """What an order of the other ops pays at the least: so many stores, and the loads that it needs with them."""
     done, moments = set(ran), []
     for op in order:
+        sure = sure_loads(game, done, op)
         done.add(op)
         own = int(game.ops[op, READS] | game.ops[op, WRITES])
-        moments.append((alive(game, done, own), game.capacity - int(game.needs[op])))
-    moments.append((alive(game, done, 0), game.capacity))
+        moments.append((sure, alive(game, done, own), game.capacity - int(game.needs[op])))
+    moments.append((0, alive(game, done, 0), game.capacity))
     best = math.inf
     for stores in range(len(game.readers) + 1):
-        loads = 0
-        for (started, made, kept), room in moments:
+        loads = 0.0
+        for sure, (started, made, kept), room in reversed(moments):
             # Every choice of which of each kind are out, with no more stores than that.
             ways = [
                 a + b
                 for a, b, c in product(range(started + 1), range(made + 1), range(kept + 1))
                 if b + c <= stores and started + made + kept - a - b - c <= room
             ]
-            loads = max(loads, min(ways, default=NEVER))
-        if loads < NEVER:
+            loads = sure + max(loads, min(ways, default=math.inf))
+        if loads < math.inf:
             best = min(best, stores * game.store + loads * game.least)
     return best
 
@@ -141,3 +161,21 @@ def test_a_result_that_is_stored_is_not_paid_for_again() -> None:
     search = Search(Problem.of(graph, Machine("two", "pebble", levels), steady=False))
     solve_pebbles(search)
     assert (search.energy, search.bound) == (37, 37)
+
+
+def test_what_a_full_memory_pushed_out_comes_back_for_each_later_op() -> None:
+    """Two ops that need every pebble, one after the other: what both push out and is read after each is loaded twice."""
+    graph = Graph("full", unit="pebble").tensor("x", 1, kind="input").tensor("r", 1, kind="output")
+    for name in "abc":
+        graph.tensor(name, 1, kind="input")
+    for name in "pqst":
+        graph.tensor(name, 1)
+    graph.op("p", ["x"], ["p"], 9).op("q", ["p", "a", "b"], ["q"], 9).op("s", ["x", "q"], ["s"], 9)
+    graph.op("t", ["s", "b", "c"], ["t"], 9).op("r", ["t", "x", "c"], ["r"], 9)
+    levels = (Level("fast", 0, 0, capacity=4), Level("slow", 1, 1))
+    problem = Problem.of(graph, Machine("two", "pebble", levels), steady=False)
+    game = with_tightest_moments(rules_of(problem), lambda: 1.0).game
+    assert price_of_set(game, 0) == 2
+    search = Search(problem)
+    solve_pebbles(search)
+    assert search.energy == search.bound == 45 + 4 + 2

@@ -7,7 +7,16 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar_estimate import inner
-from pebbler.solver.exact.kernels.pebble_state import BEFORE, NEVER, READS, WRITES, PebbleGame, bits, slot_of_set
+from pebbler.solver.exact.kernels.pebble_state import (
+    BEFORE,
+    NEVER,
+    READS,
+    WITHIN,
+    WRITES,
+    PebbleGame,
+    bits,
+    slot_of_set,
+)
 
 __all__ = ["enter_sets", "list_sets", "price_moments"]
 
@@ -80,6 +89,32 @@ def _loads(alive: tuple, others: int, room: int, stores: int, columns: int) -> i
     return int(max(0, unsaved + started - room - min(kept, stores)))
 
 
+@inner
+def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
+    """How many reads of an op were out beside an op that left no room, and have not been used since, whatever the order."""
+    found = 0
+    if game.repeat:
+        return found
+    for v in range(len(game.readers)):
+        if not game.ops[op, READS] >> v & 1:
+            continue
+        used = game.readers[v] & ran
+        if game.maker[v] >= 0:
+            used |= _ONE << game.maker[v]
+        if used == 0 and game.fetched >> v & 1:
+            continue  # its first load
+        for full in range(len(game.needs)):
+            own = game.ops[full, READS] | game.ops[full, WRITES]
+            if (
+                game.needs[full] == game.capacity
+                and ran >> full & 1
+                and not own >> v & 1 | used & ~game.ops[full, WITHIN]
+            ):
+                found += 1
+                break
+    return found
+
+
 @kernel
 def price_moments(game: PebbleGame, start: int, end: int) -> None:
     """Price the sets from `end` down to `start`: the loads of the tightest moment ahead, on the way where they are fewest.
@@ -100,8 +135,11 @@ def price_moments(game: PebbleGame, start: int, end: int) -> None:
                 continue
             # An op changes nothing about the values that it neither reads nor makes.
             others = ~(game.ops[op, READS] | game.ops[op, WRITES])
+            sure = _sure_loads(game, ran, op)
             later = game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran | _ONE << op)]]
             for stores in range(columns):
                 if later[stores] < ahead[stores]:
                     loads = _loads(alive, others, game.capacity - game.needs[op], stores, columns)
-                    ahead[stores] = min(np.int64(ahead[stores]), max(loads, np.int64(later[stores])))
+                    if loads < NEVER:
+                        loads = min(NEVER - 1, sure + max(loads, np.int64(later[stores])))
+                    ahead[stores] = min(np.int64(ahead[stores]), loads)
