@@ -89,3 +89,9 @@ def test_ops_that_wait_for_nothing_can_have_run_in_too_many_sets() -> None:
     assert sweep_pays(powers(8, 3, 4))
     assert fits_sweep(powers(20, 1, 4))
     assert not sweep_pays(powers(20, 1, 4))
+
+
+def test_many_ways_to_make_room_are_left_to_the_other_search() -> None:
+    assert sweep_pays(powers(5, 2, 8))
+    assert fits_sweep(powers(5, 2, 11))
+    assert not sweep_pays(powers(5, 2, 11))

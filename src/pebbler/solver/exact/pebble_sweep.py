@@ -23,6 +23,7 @@ __all__ = ["fits_sweep", "solve_sweep", "sweep_pays"]
 PROOF = "searched every position, layer by layer"
 _SECONDS = 0.1  # between two looks at the clock, about
 _WIDEST = 1_000  # ways to make room for one run
+_FEW_WAYS = 100  # with more of them, A* gets further in the same time
 _MOST_SETS = 20_000  # sets of as many ops that can have run: with more, there is no end to the positions
 _FINEST = 1e-9  # a price that is less than this part of everything may vanish in a sum
 _FIRST = 0.4  # the first cutoff lies so far between the bound and the best plan
@@ -39,14 +40,14 @@ def fits_sweep(problem: Problem) -> bool:
 
 
 def sweep_pays(problem: Problem) -> bool:
-    """Return whether the game fits and its ops can have run in few enough sets for `solve_sweep` to get anywhere.
+    """Return whether the game fits, with few ways to make room and few sets of ops that can have run: `solve_sweep` gets somewhere.
 
     >>> from pebbler import machine, workloads
     >>> sweep_pays(Problem.of(workloads.chain(20), machine("red-blue")))
     False
     """
     rules = _sweep_rules(problem)
-    if rules is None:
+    if rules is None or _ways_to_make_room(rules) > _FEW_WAYS:
         return False
     waits_for = rules.game.ops[:, BEFORE].tolist()
     sets = {0}
@@ -69,9 +70,13 @@ def _sweep_rules(problem: Problem) -> PebbleRules | None:
         rules.base + len(rules.values) * len(game.needs) * (game.load + game.store)
     ):
         return None
-    room = min(game.capacity, len(rules.values))
-    widest = math.comb(room, min(int(game.needs.max()), room // 2))
-    return rules if widest <= _WIDEST else None
+    return rules if _ways_to_make_room(rules) <= _WIDEST else None
+
+
+def _ways_to_make_room(rules: PebbleRules) -> int:
+    """Return how many sets of values one run may have to choose from, at the most."""
+    room = min(rules.game.capacity, len(rules.values))
+    return math.comb(room, min(int(rules.game.needs.max()), room // 2))
 
 
 def solve_sweep(search: Search, max_states: int = 16_000_000) -> None:
