@@ -6,6 +6,7 @@ rounds from which fewer and fewer go on.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pebbler.game.moves import Moves
@@ -24,7 +25,7 @@ _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
-_FEW_AXES, _FEW_BOXES, _BOXES = 3, 3_000, 30_000  # cases that are looked at briefly, with few axes and with more
+_MANY_TILINGS, _BOXES = 10**12, 30_000  # from where on very many cases are looked at briefly, and how many
 _PATIENT = 4  # times the work on cases, where there is time for it
 _CLOSE = 0.01  # a gap that better plans close sooner than better bounds
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
@@ -63,7 +64,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     transforms.explore(whole=whole)
     if search.gap is None or search.gap > _CLOSE:
         until = search.elapsed + _BOUND_SHARE * search.remaining
-        _raise_by_boxes(search, cases, len(space.axes), 0.4 * _BOUND_SHARE * search.remaining)
+        _raise_by_boxes(search, cases, space, 0.4 * _BOUND_SHARE * search.remaining)
         bound = cases.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
         search.raise_bound(bound.energy, bound.proof)
         search.cut_off |= search.elapsed > until
@@ -85,18 +86,18 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
                 return
         candidates = sorted(tried, key=lambda candidate: candidate.energy)
     if not search.quick and (search.gap is None or search.gap > _CLOSE):  # whatever time the plans have left
-        _raise_by_boxes(search, cases, len(space.axes), 0.5 * search.remaining)
+        _raise_by_boxes(search, cases, space, 0.5 * search.remaining)
         bound = cases.run(WORK if search.time_limit is None else _PATIENT * WORK, lambda: search.remaining)
         search.raise_bound(bound.energy, bound.proof)
         search.cut_off |= search.remaining == 0
 
 
-def _raise_by_boxes(search: Search, cases: CaseSearch, axes: int, seconds: float) -> None:
-    """Raise the bound by looking at very many cases briefly: fewer where there are few axes, and thorough cases get far."""
-    if search.quick:
+def _raise_by_boxes(search: Search, cases: CaseSearch, space: TransformSpace, seconds: float) -> None:
+    """Raise the bound by looking at very many cases briefly, where tilings are too many to be told apart one case at a time."""
+    if search.quick or math.prod(space.axes.values()) < _MANY_TILINGS:
         return
     until = search.elapsed + seconds
-    bound = cases.run_boxes(_BOXES if axes > _FEW_AXES else _FEW_BOXES, lambda: until - search.elapsed)
+    bound = cases.run_boxes(_BOXES, lambda: until - search.elapsed)
     search.raise_bound(bound.energy, bound.proof)
 
 
