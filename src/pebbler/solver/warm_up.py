@@ -57,7 +57,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     found = None if tiled or problem.steady else as_chain(problem.graph, machine, problem.start)
     if found is not None and found[0].is_uniform:
         return _known({"chain", "play"})
-    parts = {"play"} | ({"chain"} if found is not None else set())
+    parts = {"play"} | ({"chain", "uneven"} if found is not None else set())
     if is_large(problem) or greedy_pays(problem):
         parts |= {"large" if alone or machine.operands == "fastest" else "large-any"}
     if is_large(problem):
@@ -295,13 +295,12 @@ def _large_any() -> None:
     solve_large(Search(_problem()))
 
 
-def _chain() -> None:
+def _chain(uneven: bool = False) -> None:
     from pebbler.solver.capacity import require_capacity
-    from pebbler.solver.chain import solve_chain
+    from pebbler.solver.chain.compile_chains import compile_even, compile_uneven
 
     require_capacity(_one_level())
-    solve_chain(20, red=4)
-    solve_chain(20, red=4, io=2)
+    (compile_uneven if uneven else compile_even)()
 
 
 # The seconds that each takes on a core of 2024, and what compiles it; those that others build on come first.
@@ -321,6 +320,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "layout": (7.0, _layout),
     "recompute": (4.0, _recompute),
     "chain": (3.0, _chain),
+    "uneven": (12.0, partial(_chain, uneven=True)),
     "pebbles": (6.0, _pebbles),
     "prices": (2.0, partial(_pages, prices=True)),
 }

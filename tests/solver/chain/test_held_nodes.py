@@ -160,19 +160,19 @@ def persistent(patch):
 
 def stored_every_time(patch):
     """A store is taken to be paid with every load."""
-    describe = held_nodes._describe
+    describe = held_nodes.describe
 
     def raised(*arguments):
         chain = describe(*arguments)
         return chain._replace(load=chain.load + chain.store, store=np.zeros_like(chain.store))
 
-    patch.setattr(held_nodes, "_describe", raised)
+    patch.setattr(held_nodes, "describe", raised)
 
 
 def roomier_steps(patch):
     """Every backward step is taken to need a unit more than it does."""
-    describe = held_nodes._describe
-    patch.setattr(held_nodes, "_describe", lambda *given: (c := describe(*given))._replace(need=1 + c.need))
+    describe = held_nodes.describe
+    patch.setattr(held_nodes, "describe", lambda *given: (c := describe(*given))._replace(need=1 + c.need))
 
 
 def small_nodes_wait_for_large_ones() -> None:

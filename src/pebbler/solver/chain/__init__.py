@@ -17,7 +17,7 @@ from pebbler.game.plan import Plan, Status
 from pebbler.solver.chain.chain_model import Chain, read_chain
 from pebbler.solver.chain.chain_moves import Recorded, Splits, plan_moves, stream, tally
 from pebbler.solver.chain.chain_solution import ChainSolution
-from pebbler.solver.chain.general import general_bound, general_recurrence, is_exact, search_small
+from pebbler.solver.chain.general import general_bound, general_recurrence, is_exact, search_small, search_tight
 from pebbler.solver.chain.recognise import as_chain
 from pebbler.solver.chain.uniform import uniform_bound, uniform_recurrence
 from pebbler.solver.problem import Search
@@ -119,6 +119,8 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
     energy, bound = energy + chain.backward_total, bound + chain.backward_total
     if not _proves(bound, energy):
         found = search_small(chain, energy)
+        if found is None and remaining() > 0:
+            found = search_tight(chain, energy)
         if found is not None:
             proof = "search of every position"
             if found[0] < energy:

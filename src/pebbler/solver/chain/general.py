@@ -10,18 +10,29 @@ import numpy as np
 from pebbler.arrays import Floats, Ints
 from pebbler.errors import InputError
 from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
-from pebbler.solver.chain.chain_moves import ChainMoveKind, Recorded
+from pebbler.solver.chain.chain_moves import ChainMove, ChainMoveKind, Recorded
 from pebbler.solver.chain.held_nodes import held_nodes_bound
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
+from pebbler.solver.chain.kernels.red_sets import BACKWARD, LONGEST, search_red_sets
 from pebbler.solver.chain.kernels.stored_bases import stored_bases
 from pebbler.solver.chain.selection import BandSplits, GeneralSplits, select_nodes
 from pebbler.solver.chain.uniform import uniform_recurrence
 
-__all__ = ["alike_bound", "come_back", "general_bound", "general_recurrence", "is_exact", "search_small"]
+__all__ = [
+    "alike_bound",
+    "come_back",
+    "general_bound",
+    "general_recurrence",
+    "is_exact",
+    "search_small",
+    "search_tight",
+]
 
 # Chains up to this length are searched completely where no recurrence is proven: half a second at most.
 SEARCHED, SEARCHED_ADJOINT = 9, 8
+# Sets of red nodes that are looked at where there is no slow memory: two seconds at most.
+RED_SETS = 2_000_000
 # Work of the recurrence: segments x units of memory (narrow search) or x their splits too (every split tried).
 NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
 # Of the bound: segments x pebbles.
@@ -173,6 +184,8 @@ def general_bound(
     held = held_nodes_bound(chain, energy, remaining)
     if held is not None and (held[0] >= energy or chain.length**2 > SHORT):
         return held
+    if remaining() <= 0:
+        return held or _come_back_bound(chain)
     alike = alike_bound(chain)
     return alike if held is None or alike[0] > held[0] else held
 
@@ -204,11 +217,17 @@ def alike_bound(chain: Chain) -> tuple[float, str]:
     saved = math.fsum(chain.forward[1 : chain.last + 1]) - math.fsum(forward[1 : chain.last + 1])
     least = uniform_recurrence(relaxed)[0] if relaxed.is_uniform else _least(relaxed)
     start = chain.load[0] if chain.start == "slow" else 0.0
-    once = math.fsum(chain.forward[1 : chain.last + 1]) + come_back(chain)
-    if once > saved + least:
-        return once + start, "every node that does not stay in fast memory comes back at least once (docs/chains.md)"
+    again = _come_back_bound(chain)
+    if again[0] > saved + least + start:
+        return again
     proof = "nodes as small and prices as low as the least of them, solved exactly (docs/chains.md)"
     return saved + least + start, proof
+
+
+def _come_back_bound(chain: Chain) -> tuple[float, str]:
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    once = math.fsum(chain.forward[1 : chain.last + 1]) + come_back(chain)
+    return once + start, "every node that does not stay in fast memory comes back at least once (docs/chains.md)"
 
 
 def come_back(chain: Chain) -> float:
@@ -240,6 +259,39 @@ def _least(chain: Chain) -> float:
     if fast * n * n > EXACT:
         return float(chain.prefix()[chain.last])
     return _solve_all(chain, np.ones(n + 1, np.int64), fast, thorough=False, splits=False)[0]
+
+
+def search_tight(chain: Chain, limit: float) -> tuple[float, Recorded] | None:
+    """Return the optimum of a chain without slow memory of which few nodes fit together, backward steps counted, and its moves.
+
+    None if the chain is another one, or there are too many sets of nodes that fit; infinity if no schedule is below `limit`.
+
+    >>> chain = Chain((1, 2, 1, 2), (0, 5, 1, 1), (1,) * 4, (math.inf,) * 4, (math.inf,) * 4, fast=4)
+    >>> search_tight(chain, 30.0)[0]
+    16.0
+    """
+    away = all(math.isinf(store) for store in chain.store[1:]) and math.isinf(chain.store_of_first + chain.load[0])
+    if chain.adjoint or chain.length > LONGEST or not away:
+        return None
+    sizes, prefix, below = np.array(chain.sizes, np.int64), chain.prefix(), limit - chain.backward_total
+    for most in (RED_SETS // 1000, RED_SETS // 30, RED_SETS):  # their tables take longer to make than most searches
+        ended, least, numbers = search_red_sets(sizes, prefix, chain.fast, below, most)
+        if ended:
+            break
+    else:
+        return None
+    moves: list[ChainMove] = []
+    step, red = chain.length, {0}
+    for number in numbers.tolist():
+        if number == BACKWARD:
+            moves.append(("backward", step))
+            moves += [("drop", node) for node in sorted(red) if node > step]
+            red = {node for node in red if node <= step}
+            step -= 1
+        else:
+            moves.append(("compute", number) if number > 0 else ("drop", -number))
+            red ^= {abs(number)}
+    return float(least) + chain.backward_total, Recorded(tuple(moves))
 
 
 def search_small(chain: Chain, limit: float) -> tuple[float, Recorded] | None:

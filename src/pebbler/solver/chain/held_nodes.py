@@ -12,7 +12,7 @@ from pebbler.solver.chain.chain_model import Chain
 from pebbler.solver.chain.kernels.group_bound import close_groups, fill_node, group_tables
 from pebbler.solver.chain.kernels.segment_bound import TOPS, BoundChain, fill_tops, first_phase, segment_rows
 
-__all__ = ["held_nodes_bound"]
+__all__ = ["describe", "held_nodes_bound"]
 
 _PROOF = "every node that waits takes its room, every backward step its own (docs/chains.md)"
 
@@ -56,7 +56,7 @@ def _bound_by_segments(chain: Chain, energy: float, remaining: Callable[[], floa
         return None
     large = 2 * segments * (memory + 1) > CELLS
     unit = _unit(chain, energy, EXACT_LARGE if large else EXACT)
-    described = _describe(chain, sizes, unit)
+    described = describe(chain, sizes, unit)
     bounds = segment_rows(described, np.empty((segments, memory + 1), np.float32 if large else np.float64), tops)
     for top in range(1, tops + 1, TOPS):
         if remaining() <= 0:
@@ -71,7 +71,7 @@ def _bound_by_groups(chain: Chain, energy: float, remaining: Callable[[], float]
     if tops == 1 or not (exact or memory >= FINE):
         return None
     unit = _unit(chain, energy, EXACT)
-    described, tables = _describe(chain, sizes, unit), group_tables(tops, memory + 1)
+    described, tables = describe(chain, sizes, unit), group_tables(tops, memory + 1)
     for node in range(tops, 0, -1):
         if remaining() <= 0:
             return None
@@ -98,7 +98,7 @@ def _grains(chain: Chain, units: int) -> tuple[Ints, int, bool]:
     return sizes // (grain * coarse), memory // coarse, coarse == 1
 
 
-def _describe(chain: Chain, sizes: Ints, unit: float) -> BoundChain:
+def describe(chain: Chain, sizes: Ints, unit: float) -> BoundChain:
     """Return the chain as the recurrence wants it: node i + 1 is N_i, and costs are whole numbers of `unit`."""
     tops = chain.length
 
