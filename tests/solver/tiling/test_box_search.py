@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from ordered_plans import least_energy
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.moves import Moves
@@ -15,7 +16,6 @@ from pebbler.game.plan import Plan
 from pebbler.game.tile_meta import tile_numbers
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
-from pebbler.solver.paging.sequence_search import PagingSearch
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling import box_floor, box_touches
 from pebbler.solver.tiling.box_search import BoxSearch
@@ -116,19 +116,7 @@ def attack(seed: int, management: str) -> float:
     form = graph
     for axis, size in sizes.items():
         form = tile(form, axis, size)
-    best, own = float("inf"), problem.transformed(form)
-    for order in nested_orders(form, rng):
-        if management == "lru":
-            plan = Plan(form, levels, Moves.computes(form, levels, order), steady=steady, source=graph)
-        else:
-            paging = PagingSearch(own, lambda: 1.0)
-            paged = paging.page(np.array(order, np.int64))
-            if paged is None:
-                continue
-            plan = paging.plan(paging.improve(paged, 1))
-        judgement = check(plan)
-        assert judgement.legal
-        best = min(best, judgement.energy)
+    best = least_energy(problem, form, nested_orders(form, rng))
     for bound in (box_bound(problem, sizes), box_bound(problem, None, 200)):
         assert bound <= best * (1 + 1e-12), f"seed {seed}: {best} is below {bound}"
     return box_bound(problem, sizes) / best if best not in (0, float("inf")) else 0.0

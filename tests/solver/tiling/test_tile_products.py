@@ -8,15 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pebbler.errors import PebblerError
+from ordered_plans import least_energy
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
-from pebbler.game.moves import Moves
-from pebbler.game.plan import Plan
 from pebbler.game.tile_meta import tile_of
 from pebbler.game.transform import tile
-from pebbler.referee.judgement import check
-from pebbler.solver.paging.sequence_search import PagingSearch
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.case_bound import CaseBound, Raising
 from pebbler.solver.tiling.liveness import Elements
@@ -101,23 +97,7 @@ def attack(seed: int, management: str) -> tuple[bool, float] | None:
     form = graph
     for axis, size in sizes.items():
         form = tile(form, axis, size)
-    best = float("inf")
-    own = problem.transformed(form)
-    for order in loop_orders(form, rng):
-        try:
-            if management == "lru":
-                plan = Plan(form, levels, Moves.computes(form, levels, order), steady=steady, source=graph)
-            else:
-                paging = PagingSearch(own, lambda: 1.0)
-                paged = paging.page(np.array(order, np.int64))
-                if paged is None:
-                    continue
-                plan = paging.plan(paging.improve(paged, 1))
-        except PebblerError:
-            continue  # an order that cannot be
-        judgement = check(plan)
-        if judgement.legal:
-            best = min(best, judgement.energy)
+    best = least_energy(problem, form, loop_orders(form, rng))
     if best == float("inf"):
         return None
     for bound in (tiled_bound(problem, sizes=sizes), tiled_bound(problem, 300)):
