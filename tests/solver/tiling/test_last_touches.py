@@ -69,6 +69,11 @@ def test_no_plan_finds_what_it_reads_nearer():
         attack(seed)
 
 
+def test_a_read_at_a_time_unknown_may_be_the_one_that_comes_from_far():
+    """A parameter that is first read by an op on neither side of the barrier, and counted as found far there, pays for it once."""
+    attack(1111)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(50))
 def test_no_plan_finds_what_it_reads_nearer_in_thousands_of_cases(chunk):

@@ -38,6 +38,10 @@ class Reads:
         """Return what it costs more at the least if one of them costs `higher` and not `price`."""
         return min((max(higher, least) - max(price, least) for _, least in self.counts), default=0.0)
 
+    def __or__(self, others: Reads) -> Reads:
+        """Return these and others, of which any may come first."""
+        return Reads((*self.counts, *others.counts))
+
     @property
     def number(self) -> int:
         """How many they are."""
@@ -135,7 +139,10 @@ class CachePrices:
         touches = writes * float(self.store[0]) + sum(
             reads.at(self.cheapest_read) for reads in (early, late, other, adding)
         )
-        found = np.array([late.one_more(self.cheapest_read, price) for price in self.below.tolist()])
+        # The next touch may be one of those whose time is not known, which may be counted at that price already.
+        found = np.array(
+            [(late | other if late else late).one_more(self.cheapest_read, price) for price in self.below.tolist()]
+        )
         row: Floats = touches + found + self.sunk_again
         return row[None, :]
 
@@ -154,14 +161,15 @@ class CachePrices:
         if key in self._lasting:
             return self._lasting[key]
         table, cheapest = np.zeros((self.levels, self.levels)), self.cheapest_read
+        # Reads whose time is not known may be the first ones, and may be counted at that price already.
+        first = early | other if early or not late else Reads()
+        then = late | other if late else Reads()
         for i, j in np.ndindex(*table.shape):
             came_from = i if start is None else start
             total = sum(reads.at(cheapest) for reads in (early, late, other, afterwards))
-            total += early.one_more(cheapest, float(self.below[came_from]))
+            total += first.one_more(cheapest, float(self.below[came_from]))
             # Untouched since the last step, it has only sunk.
-            total += late.one_more(cheapest, float(self.below[j if early or other else max(came_from, j)]))
-            if not early and not late:
-                total += other.one_more(cheapest, float(self.below[came_from]))
+            total += then.one_more(cheapest, float(self.below[j if early or other else max(came_from, j)]))
             if updated:
                 total += float(self.store[0] + (self.sunk[i] if start is not None else self.sunk_again[max(i, j)]))
             table[i, j] = total
