@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,11 +10,19 @@ from pebbler.errors import PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
+from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.paging.sequence_search import PagingSearch
 from pebbler.solver.problem import Problem
 
-__all__ = ["least_energy"]
+__all__ = ["least_energy", "tiled"]
+
+
+def tiled(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return a graph cut into tiles of these sizes."""
+    for axis, size in sizes.items():
+        graph = tile(graph, axis, size)
+    return graph
 
 
 def least_energy(problem: Problem, form: Graph, orders: Iterable[Sequence[int]]) -> float:

@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ordered_plans import least_energy
+from ordered_plans import least_energy, tiled
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.moves import Moves
@@ -113,9 +113,7 @@ def attack(seed: int, management: str) -> float:
     graph, sizes = chain_of_products(rng)
     levels, steady = small_levels(rng, management), rng.random() < 0.3
     problem = Problem.of(graph, levels, steady=steady)
-    form = graph
-    for axis, size in sizes.items():
-        form = tile(form, axis, size)
+    form = tiled(graph, sizes)
     best = least_energy(problem, form, nested_orders(form, rng))
     for bound in (box_bound(problem, sizes), box_bound(problem, None, 200)):
         assert bound <= best * (1 + 1e-12), f"seed {seed}: {best} is below {bound}"

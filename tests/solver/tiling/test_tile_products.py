@@ -8,11 +8,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from ordered_plans import least_energy
+from ordered_plans import least_energy, tiled
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.tile_meta import tile_of
-from pebbler.game.transform import tile
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.case_bound import CaseBound, Raising
 from pebbler.solver.tiling.liveness import Elements
@@ -94,9 +93,7 @@ def attack(seed: int, management: str) -> tuple[bool, float] | None:
     graph, sizes = random_product(rng)
     levels, steady = random_levels(rng, management), rng.random() < 0.5
     problem = Problem.of(graph, levels, steady=steady)
-    form = graph
-    for axis, size in sizes.items():
-        form = tile(form, axis, size)
+    form = tiled(graph, sizes)
     best = least_energy(problem, form, loop_orders(form, rng))
     if best == float("inf"):
         return None

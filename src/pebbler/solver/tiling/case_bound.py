@@ -240,12 +240,12 @@ class CaseBound:
         for count, prices, full in self.tiles[smaller]:
             early, late, other = (self.reads.of(first, readers, full=full) for readers in when)
             afterwards = self.reads.of(last, self.family.reads[last], full=full) if last != first else Reads()
-            counted = max((price for _, price in (*early.counts, *late.counts, *other.counts)), default=0.0)
+            counted = max((price for _, price in (early | late | other).counts), default=0.0)
             reads = early.number + other.number, late.number + other.number
             table = prices.lasting(early, late, other, update != NONE, afterwards, start, stays)
             if pushed:
                 # At some moment of the step it is that far down, and its next touch is a read.
-                every = Reads((*early.counts, *late.counts, *other.counts, *afterwards.counts))
+                every = early | late | other | afterwards
                 far = prices.lasting(Reads(), every, Reads(), update != NONE, Reads(), None)[pushed, pushed]
                 table = np.maximum(table, far)
             if not takes_end:
@@ -293,7 +293,7 @@ class CaseBound:
             if remade:
                 again = prices.passing(early, writes, adding, first) + prices.passing(late, writes, Reads())
                 if value in self.company:  # it may also be made twice before the barrier, for nobody the first time
-                    both = Reads((*early.counts, *late.counts))
+                    both = early | late
                     again = min(
                         again, prices.passing(Reads(), writes, adding, first) + prices.passing(both, writes, Reads())
                     )

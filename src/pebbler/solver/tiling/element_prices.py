@@ -140,9 +140,8 @@ class CachePrices:
             reads.at(self.cheapest_read) for reads in (early, late, other, adding)
         )
         # The next touch may be one of those whose time is not known, which may be counted at that price already.
-        found = np.array(
-            [(late | other if late else late).one_more(self.cheapest_read, price) for price in self.below.tolist()]
-        )
+        then = late | other if late else late
+        found = np.array([then.one_more(self.cheapest_read, price) for price in self.below.tolist()])
         row: Floats = touches + found + self.sunk_again
         return row[None, :]
 

@@ -278,15 +278,21 @@ def test_a_device_that_held_too_much_later_is_looked_at_again(monkeypatch):
     assert (graph.again, graph.frontier.place) == (1, 1)
 
 
-@pytest.mark.parametrize(("state", "place"), [(0, 0), (600_000, 1), (2_000_000, 2)])
-def test_what_an_optimizer_will_hold_is_foreseen_before_the_second_step(state, place, monkeypatch):
-    """Its state comes at the end of the first step; graphs are then compiled once for all of it, not twice."""
+def on_a_gpu(monkeypatch, limit):
+    """Return a budget, a graph and the bytes that a device holds between steps: a list of one, to be changed."""
     held = [10_000]
     monkeypatch.setattr(module, "held_now", lambda device: held[0])
     monkeypatch.setattr(module, "step_meter", lambda device: StepMeter())
-    budget = step_budget(1_500_000)
+    budget = step_budget(limit)
     graph = Graph(budget, (1_000_000, 0.0), (800_000, 1.0), (100_000, 9.0))
     budget.device = "cuda"
+    return budget, graph, held
+
+
+@pytest.mark.parametrize(("state", "place"), [(0, 0), (600_000, 1), (2_000_000, 2)])
+def test_what_an_optimizer_will_hold_is_foreseen_before_the_second_step(state, place, monkeypatch):
+    """Its state comes at the end of the first step; graphs are then compiled once for all of it, not twice."""
+    budget, graph, held = on_a_gpu(monkeypatch, 1_500_000)
     graph(given()).sum().backward()
     assert graph.again == 0
     held[0] += state
@@ -299,12 +305,7 @@ def test_what_an_optimizer_will_hold_is_foreseen_before_the_second_step(state, p
 
 
 def test_a_first_step_that_is_over_is_judged_with_what_stays_of_it(monkeypatch):
-    held = [0]
-    monkeypatch.setattr(module, "held_now", lambda device: held[0])
-    monkeypatch.setattr(module, "step_meter", lambda device: StepMeter())
-    budget = step_budget(900_000)
-    graph = Graph(budget, (1_000_000, 0.0), (800_000, 1.0), (100_000, 9.0))
-    budget.device = "cuda"
+    _, graph, held = on_a_gpu(monkeypatch, 900_000)
     graph.frontier.place = 0  # whatever the simulation said
     graph(given()).sum().backward()
     assert graph.again == 0

@@ -82,6 +82,7 @@ class PlannedGraph:
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
         self._plans: dict[int, GraphFrontier] = {}  # of the forms that are compared before one is compiled, by level
         self._untried = self._first_levels(options.least) if known is None else []
+        self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
         self._plans.clear()
 
@@ -127,7 +128,6 @@ class PlannedGraph:
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
-        self._partitioner.refuses = self._wants_other_form
         try:
             return _inductor(self.forms.write(self._whole(gm)), inputs, settings)
         except NotRepeatable:
