@@ -126,3 +126,12 @@ def test_fusion_is_refused_where_an_op_in_between_needs_one_and_changes_the_othe
     graph.op("use", ["t", "u"], ["o"], pointwise=True)
     with pytest.raises(pb.InputError, match="between"):
         fuse(graph, "t")
+
+
+def test_what_is_added_once_to_a_sum_must_not_have_the_axis_that_is_summed_over() -> None:
+    """Its other tiles were left out: no piece read them."""
+    graph = pb.Graph("sum", unit="pebble")
+    graph.tensor("a", 4, "input", axes=[("k", 4)]).tensor("s", 1, "output", axes=[])
+    graph.op("sum", ["a"], ["s"], meta={"adds": ["a"]})
+    with pytest.raises(pb.InputError, match="`adds` a, which has it"):
+        pb.tile(graph, "k", 2)

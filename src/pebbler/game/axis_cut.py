@@ -79,6 +79,12 @@ class AxisCut:
                 f"axis {quoted(self.axis)}: op {quoted(op.name)} updates {quoted(sums[0])} from a sum over the axis, so it cannot "
                 "be cut; name the axis in its `whole`"
             )
+        added = [name for name in op.meta.get("adds", ()) if self.has(name)]
+        if sums and added:
+            raise InputError(
+                f"axis {quoted(self.axis)}: op {quoted(op.name)} sums over the axis and `adds` {quoted(added[0])}, which has it; "
+                "what is added once to a sum must not have an axis that is summed over"
+            )
         order = range(len(self.cuts))
         pieces = []
         for place, i in enumerate(reversed(order) if backwards else order):

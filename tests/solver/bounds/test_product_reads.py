@@ -258,3 +258,18 @@ def test_machines_of_one_price_and_of_lines_are_left_alone() -> None:
     assert product_bound(Problem.of(graph, lines)) == 0
     pebbles = Machine("pebbles", "pebble", (Level("fast", 0, 0, capacity=5), Level("far", 1, 1)), "explicit", "fastest")
     assert bounds(Problem.of(graph, pebbles))[0].proof.startswith("matrix products")
+
+
+def test_sums_written_over_inputs_need_not_be_there_at_the_end() -> None:
+    """They were counted as copied out of the fast level: 70 was stated."""
+    graph = Graph("outer", unit="pebble")
+    for name in ("a0", "a1", "b0", "b1"):
+        graph.tensor(name, 1, "input")
+    for i, j in product("01", "01"):
+        graph.tensor(f"c{i}{j}", 1, "input").op(f"times{i}{j}", [f"a{i}", f"b{j}"], [f"c{i}{j}"])
+    fast, slow = Level("fast", 0, 0, capacity=3), Level("slow", 10, 10)
+    problem = Problem.of(graph, Machine("two", "pebble", (fast, slow), "explicit", "fastest"))
+    search = Search(problem)
+    solve_exact(search)
+    assert search.energy == 50
+    assert product_bound(problem) <= 50

@@ -234,7 +234,7 @@ def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
 def _copied_out(problem: Problem, points: ProductPoints) -> int:
     """Return how many units of sums are copied out of the fastest level at least, where ops read and write there."""
     flow = problem.graph.dataflow
-    lasting = {value for value in points.sums.tolist() if _lasts(problem, value)}
+    lasting = {value for value in points.sums.tolist() if flow.value_must_survive[value]}
     if not lasting:
         return 0
     # Right after the last run of an op that makes one of them, what it has read takes room as well.
@@ -243,10 +243,3 @@ def _copied_out(problem: Problem, points: ProductPoints) -> int:
     beside = min(sum(int(flow.value_size[value]) for value in values - lasting) for values in read)
     kept = sum(int(flow.value_size[value]) for value in lasting)
     return max(0, kept - max(0, int(pricing.capacities(problem.machine)[0]) - beside))
-
-
-def _lasts(problem: Problem, value: int) -> bool:
-    """Whether a value must be there at the end."""
-    flow = problem.graph.dataflow
-    tensor = int(flow.value_tensor[value])
-    return problem.graph.tensors[tensor].kind != "temp" and flow.final_value[tensor] == value

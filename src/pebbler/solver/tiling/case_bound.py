@@ -172,7 +172,7 @@ class CaseBound:
             rows = found[value] = []
             for group, readers in self.family.reads[value].items():
                 by = [(one, self.reads.by(value, group, readers, full=one.full)) for one in tiles]
-                pieces = min(self.case.full_tiles(axes) for axes in readers)
+                pieces = self.reads.full_pieces(value, group, readers)
                 rows.append((group, read_floors(by), full * pieces))
             if self.writes[value] > 1:
                 by = [(one, self.reads.adding_by(value, full=one.full)) for one in tiles]
@@ -312,10 +312,12 @@ class CaseBound:
         """
         elements, case = self.elements, self.case
         full = full - elements.kept_whole[int(self.flow.value_maker[value])]
-        counted, reads = 0.0, []
+        counted, reads, maker = 0.0, [], int(self.flow.value_maker[value])
+        sharing: list[int] = []
         for read, ratio, own in elements.recomputing(value):
             if read in without:
                 continue
+            sharing.append(elements.sharing(maker, read))
             number = float(ratio / case.share(own))
             if read in self.least_of_value:  # what more it costs is counted with the product
                 counted += number * self.family.program.found_within[0][0]
@@ -323,9 +325,8 @@ class CaseBound:
             axes = elements.tensor(read).axes
             units = min(case.smallest(mate, full if mate.axes == axes else ()) for mate in self.family.mates[read])
             reads.append((number, self.family.prices.of_tile(units).cheapest_read))
-        results = case.smallest(elements.tensor(value), full)
-        results *= len(elements.op_writes[int(self.flow.value_maker[value])])
-        # Of what a piece reads, only so much is found in the fast levels.
+        # Of what a piece reads, only so much is found in the fast levels; every element has its largest share of that taken off.
+        results = case.smallest(elements.tensor(value), full) * min(sharing, default=1)
         best, over = sum(number * price for number, price in reads), 0.0
         prices, room = self.family.program.found_within
         for at in range(1, len(prices)):

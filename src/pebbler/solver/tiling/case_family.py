@@ -42,6 +42,12 @@ class CaseFamily:
         ]
         self.products = product_families(self.elements) if problem.machine.line == 1 else []
         self.summed = [self.elements.summed(value) for value in values]
+        self.added = {  # values and groups of ops of which only the first piece of a sum reads them
+            (value, self.elements.group[op])
+            for value in values
+            for op in self.elements.readers[value]
+            if self.elements.added_once(op, value)
+        }
         self.cutting = {group: self.elements.cutting(group) for group in set(self.elements.group)}
         # What shares a storage is found where that was touched before.
         tensors, same = problem.graph.tensors, self.flow.storage[self.flow.value_tensor]
@@ -50,6 +56,11 @@ class CaseFamily:
             value for value in values if self.flow.value_maker[value] != NONE and (same == same[value]).sum() == 1
         )
         self.written_apart = set(made_alone) if program.results_apart else set()
+        # What an op reads is there beside what it writes, unless it overwrites that by something smaller.
+        shrinking = {self.elements.group[op] for op in range(self.flow.ops) if self._shrinks(op)}
+        self.written_apart -= {
+            value for value in self.written_apart if self.elements.group[int(self.flow.value_maker[value])] in shrinking
+        }
         self.last_touches = LastTouches(problem, self.elements, prices) if isinstance(prices, CachePrices) else None
         self.lasting = self._lasting_tensors()
         # What arrives anew in every step is read from afar once, whatever prices are raised.
@@ -68,6 +79,15 @@ class CaseFamily:
             for value in (*self.elements.op_reads[op], *self.elements.op_writes[op]):
                 found.setdefault(int(self.flow.storage[self.flow.value_tensor[value]]), set()).add(group)
         return [found.get(int(storage), set()) for storage in self.flow.storage]
+
+    def _shrinks(self, op: int) -> bool:
+        """Whether an op overwrites something that it reads by something smaller."""
+        flow, storage = self.flow, self.flow.storage[self.flow.value_tensor]
+        written = {int(storage[made]): int(flow.value_size[made]) for made in self.elements.op_writes[op]}
+        return any(
+            written.get(int(storage[read]), int(flow.value_size[read])) < flow.value_size[read]
+            for read in self.elements.op_reads[op]
+        )
 
     def _lasting_tensors(self) -> dict[int, set[int]]:
         """Return the tensors of which some version exists at every moment of the step, and the groups of ops that touch them.

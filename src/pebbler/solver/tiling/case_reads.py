@@ -47,8 +47,14 @@ class CaseReads:
         number = max(self.case.tiles(axes) for axes in readers)
         if self.family.last_touches is None:
             return [ReadFloor(number, 0.0)]
-        pieces = min(self.case.full_tiles(axes) for axes in readers)
+        pieces = self.full_pieces(value, group, readers)
         return self.family.last_touches.floors(self.case, value, group, number, pieces, full=full)
+
+    def full_pieces(self, value: int, group: int, readers: set[Axes]) -> int:
+        """Return how many of the reads of an element in full tiles are by pieces of full size, at least."""
+        if (value, group) in self.family.added:
+            return 0
+        return min(self.case.full_tiles(axes) for axes in readers)
 
     def adding_by(self, value: int, *, full: Axes) -> list[ReadFloor]:
         """Return the reads of a sum by the pieces that go on with it, before any price is raised."""

@@ -165,10 +165,16 @@ class Elements:
         if flow.storage[tensor] in {flow.storage[other] for other in written}:
             return frozenset()  # what it updates in place: later pieces go on from what the first has made of it
         shared = self.op_axes[op] - self.axes[tensor] - self.kept_whole[op]
-        if self.graph.tensor_names[tensor] in self.graph.ops[op].meta.get("adds", ()):
-            # Added once to a sum, by its first piece.
+        if self.added_once(op, value):
             shared -= {axis for axis in shared if any(axis not in self.axes[other] for other in written)}
         return shared
+
+    def added_once(self, op: int, value: int) -> bool:
+        """Whether only the first piece of a sum reads a value; a sum may begin with its last tile, which may be a smaller one."""
+        if self.tensor(value).name not in self.graph.ops[op].meta.get("adds", ()):
+            return False
+        cutting = self.op_axes[op] & self.may_cut - self.whole[op]
+        return any(not cutting <= self.axes[int(self.flow.value_tensor[made])] for made in self.op_writes[op])
 
     def reads(self, value: int, ops: Iterable[int] | None = None) -> Readers:
         """Return by which groups of ops a value is read, by all its readers or by some of them."""
@@ -196,7 +202,6 @@ class Elements:
     def recomputing(self, value: int) -> list[tuple[int, Fraction, Axes]]:
         """Return what recomputing a value reads, in elements per element of the value, and the axes whose indices share them."""
         tensor, maker = self.tensor(value), int(self.flow.value_maker[value])
-        results = len(self.op_writes[maker])  # one run makes all of them again, so each has a share of its reads
         reads = []
         for read in dict.fromkeys(self.op_reads[maker]):
             other = self.tensor(read)
@@ -204,8 +209,15 @@ class Elements:
                 continue
             # Axes of both: the same index. Of the operand alone: all of it. Of the value alone: shared by a piece at best.
             own = self.axes[self.flow.value_tensor[value]] - self.axes[self.flow.value_tensor[read]]
-            reads.append((read, Fraction(other.size, tensor.size * results), own - self.kept_whole[maker]))
+            ratio = Fraction(other.size, tensor.size * self.sharing(maker, read))
+            reads.append((read, ratio, own - self.kept_whole[maker]))
         return reads
+
+    def sharing(self, maker: int, read: int) -> int:
+        """Return how many values may be made again by one run that reads an operand once: of its readers that may be one op."""
+        readers = [op for op in self.readers[read] if self.group[op] == self.group[maker]]
+        made = {value for op in readers for value in self.op_writes[op]}
+        return max(1, len(made - self.vanishing))
 
 
 @dataclass(frozen=True)

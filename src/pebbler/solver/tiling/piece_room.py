@@ -162,7 +162,7 @@ def full_touches(elements: Elements, case: TileCase) -> dict[int, int]:
     for op, group in enumerate(elements.group):
         units: dict[int, int] = {}
         for value in (*elements.op_reads[op], *elements.op_writes[op]):
-            if value not in elements.vanishing:
+            if value not in elements.vanishing and not elements.added_once(op, value):
                 part = case.full_part(elements.tensor(value), elements.whole[op])
                 storage = int(flow.storage[flow.value_tensor[value]])
                 units[storage] = min(part, units.get(storage, part))
