@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from itertools import permutations
 
 import numpy as np
 import pytest
 
-from ordered_plans import least_energy, tiled
+from ordered_plans import least_energy, nested_orders, tiled
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
-from pebbler.game.tile_meta import tile_numbers
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
@@ -69,37 +67,6 @@ def small_levels(rng: random.Random, management: str) -> Machine:
         levels.append(Level("middle", rng.choice([8, 20]), rng.choice([0, 2, 20]), capacity=rng.randint(8, 40)))
     levels.append(Level("far", rng.choice([30, 100]), rng.choice([0, 10, 100])))
     return Machine("m", "pebble", tuple(levels), management, "any", rng.choice(["own", "reuse"]))  # type: ignore[arg-type]
-
-
-def nested_orders(graph: Graph, rng: random.Random) -> list[list[int]]:
-    """Return the ops in loops over their tiles, op by op and all together, blocks in loops and elements in blocks."""
-    numbers, found = tile_numbers(graph), [list(range(len(graph.ops)))]
-    place = {op.name.split("[")[0]: number for number, op in enumerate(reversed(graph.ops))}
-    for axes in rng.sample(list(permutations(AXES)), 8):
-        block, apart = {axis: rng.choice([1, 2, 3, 99]) for axis in AXES}, rng.random() < 0.7
-
-        def key(op: int, axes: tuple[str, ...] = axes, block: dict = block, apart: bool = apart) -> tuple[int, ...]:
-            at = [numbers[op].get(axis, 0) for axis in axes]
-            coarse = [one // block[axis] for one, axis in zip(at, axes, strict=True)]
-            own = -place[graph.ops[op].name.split("[")[0]]
-            return (own, *coarse, *at[::-1]) if apart else (*coarse, own, *at[::-1])
-
-        found.append(_legal(graph, key))
-    return found
-
-
-def _legal(graph: Graph, key) -> list[int]:
-    flow = graph.dataflow
-    waits, ready, order = np.diff(flow.before.start).tolist(), [], []
-    ready = [op for op in range(flow.ops) if waits[op] == 0]
-    while ready:
-        op = min(ready, key=key)
-        ready.remove(op)
-        order.append(op)
-        for other in flow.after.row(op).tolist():
-            waits[other] -= 1
-            ready += [other] if waits[other] == 0 else []
-    return order
 
 
 def box_bound(problem: Problem, sizes: dict[str, int] | None, work: int = 0) -> float:
@@ -189,15 +156,15 @@ def test_each_product_of_a_family_has_a_value_of_its_own():
                 assert set(product.values) - others
 
 
-def test_points_of_a_family_are_no_more_than_its_density_says():
+def test_points_of_a_family_are_no_more_than_its_weights_say():
     rng = np.random.default_rng(0)
     every = frozenset({"tokens", "keys", "width", "heads", "depth", "out"})
     for family in product_families(Elements(attention(), cut=every)):
         values = sorted(family.values)
         for _ in range(200):
             share = dict(zip(values, rng.dirichlet(rng.choice([0.1, 0.5, 2.0]) * np.ones(len(values))), strict=True))
-            points = sum(np.sqrt(np.prod([share[value] for value in one.values])) for one in family.products)
-            assert points <= family.density / 3**1.5 * (1 + 1e-9)
+            points = [np.sqrt(np.prod([share[value] for value in one.values])) for one in family.products]
+            assert np.dot(family.weights, points) <= 3**-1.5 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", ["notes", "notes-explicit", "horowitz-45nm", "laptop"])

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from pebbler.arrays import Floats
+from pebbler.game.dataflow import NONE
+from pebbler.referee import pricing
 from pebbler.solver.tiling.box_touches import Boxes, BoxTouches, total_of
 from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.tile_products import ProductFamily
@@ -21,6 +25,13 @@ __all__ = ["BoxFloor"]
 
 _FAMILIES = 3  # of products that are tried, those with most points
 _SAFETY = 1e-9  # part of a bound that is taken off for rounding
+
+
+class GroupStep(NamedTuple):
+    """What one step of prices is worth for a group of ops: because pieces are large, or single tiles."""
+
+    raised: Floats
+    by_tiles: Floats
 
 
 class BoxFloor:
@@ -36,6 +47,7 @@ class BoxFloor:
         program = family.program
         # What a line that was written pays on its way down to where a read finds it.
         self.sinks = program.write[1:].tolist() if program.caches else [0.0] * (len(self.prices) - 1)
+        self.updated = self._updated()
 
     def grid(self, factor: float) -> Boxes:
         """Return boxes that leave no size out, each from some size to less than `factor` times as much."""
@@ -49,36 +61,60 @@ class BoxFloor:
     def bounds(self, boxes: Boxes) -> Floats:
         """Return a bound for every box."""
         touches = BoxTouches(self, boxes)
-        total = self._groups(touches, frozenset())
-        for products in self.products:
-            total = np.maximum(total, self._groups(touches, products.values) + self._products(touches, products))
-        total = (total + touches.writing()) * (1 - _SAFETY)
-        return np.maximum(0.0, total) + self.family.costs * (1 - _SAFETY)
+        number = total_of(touches.zero, (one for reads in touches.reads.values() for one in reads.values()))
+        total = self.prices[0] * number + self._beyond_levels(touches) + touches.writing() + self._leaving(touches)
+        return np.maximum(0.0, total * (1 - _SAFETY)) + self.family.costs * (1 - _SAFETY)
 
-    def _groups(self, touches: BoxTouches, skipped: Collection[int]) -> Floats:
-        """Return what reads of all values but some cost: at most so much of what a piece touches is found near."""
-        total = touches.zero.copy()
-        writes = self.family.program.room_prices.write
+    def _beyond_levels(self, touches: BoxTouches) -> Floats:
+        """Return what reads cost beyond the cheapest price: for every step of prices those that are from farther away."""
+        steps = range(len(self.prices) - 1)
+        plain = [self._group_steps(touches, at, frozenset()) for at in steps]
+        families = [
+            ([self._group_steps(touches, at, one.values) for at in steps], self._product_steps(touches, one))
+            for one in self.products
+        ]
+        if self.family.program.caches:  # every step for itself
+            total = touches.zero
+            for at in steps:
+                best = _best_of(touches, plain[at : at + 1])
+                for groups, products in families:
+                    best = np.maximum(best, _best_of(touches, groups[at : at + 1]) + products[at])
+                total = total + best
+            return total
+        # What is written is raised by all steps up to some price: products count in the steps from some price on.
+        best = _best_of(touches, plain)
+        for groups, products in families:
+            for first in steps:
+                own = total_of(touches.zero, products[first:])
+                best = np.maximum(best, _best_of(touches, plain[:first] + groups[first:]) + own)
+        return best
+
+    def _group_steps(self, touches: BoxTouches, at: int, skipped: Collection[int]) -> dict[int, GroupStep]:
+        """Return what a step of prices is worth for each group of ops, some values left out.
+
+        That is because at most so much of what a piece touches is found near, and because of what single tiles are too large for.
+        """
+        found = {}
+        writes, step, sink = (
+            self.family.program.room_prices.write,
+            self.prices[at + 1] - self.prices[at],
+            self.sinks[at],
+        )
         for group in self.family.cutting:
             reads = [(value, number) for value, number in touches.reads[group].items() if value not in skipped]
             apart = [value for value in self._apart(group) if value not in skipped]
             if not reads and not apart:
                 continue
-            best, off, sunk = touches.reading(reads, 0), touches.zero, touches.zero
-            pieces = touches.pieces(group)
-            for at, sink in enumerate(self.sinks):
-                step, steepest = self.prices[at + 1] - self.prices[at], touches.zero
-                for value, number in reads if sink else ():
-                    more = sink * touches.sinking(value)
-                    sunk = sunk + more * number * touches.may_rise(value, at)
-                    steepest = np.maximum(steepest, more)
-                off = off + (step + steepest) * self.room[at] * pieces
-                cost = touches.reading(reads, at + 1) + sunk - off
-                for value in apart:
-                    cost = cost + touches.raised_write(value, writes[at + 1])
-                best = np.maximum(best, cost)
-            total += best
-        return total
+            raised, steepest = step * total_of(touches.zero, (number for _, number in reads)), touches.zero
+            for value, number in reads if sink else ():
+                more = sink * touches.sinking(value)
+                raised += more * number * touches.may_rise(value, at)
+                steepest = np.maximum(steepest, more)
+            raised -= (step + steepest) * self.room[at] * touches.pieces(group)
+            for value in apart:
+                raised += touches.raised_write(value, writes[at + 1]) - touches.raised_write(value, writes[at])
+            found[group] = GroupStep(raised, step * touches.beyond(reads, at))
+        return found
 
     def _apart(self, group: int) -> list[int]:
         """Return the values that a group makes and that need room beside what it reads."""
@@ -89,16 +125,54 @@ class BoxFloor:
             if value in self.family.written_apart and self.elements.group[int(makers[value])] == group
         ]
 
-    def _products(self, touches: BoxTouches, products: ProductFamily) -> Floats:
-        """Return what reads of products' values cost: at least so many are from outside of the levels up to each price."""
+    def _updated(self) -> list[int]:
+        """Return the versions that a step leaves behind of parameters that are read, and that nobody reads before it ends."""
+        flow, readers = self.flow, self.elements.readers
+        found = []
+        for tensor, one in enumerate(self.family.problem.graph.tensors):
+            first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])
+            if one.kind != "param" or first == NONE or last in (first, NONE) or flow.value_destroyer[last] != NONE:
+                continue
+            found += [last] if readers[first] and not readers[last] else []
+        return found
+
+    def _leaving(self, touches: BoxTouches) -> Floats:
+        """Return what is written farther away than counted so far because not all that is left behind finds room near."""
+        program, total = self.family.program, touches.zero.copy()
+        if program.caches:
+            size = float(sum(self.flow.value_size[value] for value in self.updated))
+            beyond = [sink * max(0.0, size - room) for sink, room in zip(self.sinks, self.room, strict=True)]
+            return total + math.fsum(beyond)
+        prices = sorted(set(program.write.tolist()))
+        for price, next_price in pairwise(prices):
+            room = float(pricing.capacities(program.machine)[program.write <= price].astype(object).sum())
+            # Of tiles of full size more may have been counted already.
+            near = total_of(touches.zero, (touches.written_within(value, price) for value in self.updated))
+            total += (next_price - price) * np.maximum(0.0, near - room)
+        return total
+
+    def _product_steps(self, touches: BoxTouches, products: ProductFamily) -> list[Floats]:
+        """Return what each step of prices is worth for products' values: so many reads are from outside of the levels below."""
         reads = [(value, touches.reads_of(value)) for value in sorted(products.values)]
         number = total_of(touches.zero, (one for _, one in reads))
-        piece, best, inside = touches.largest_piece(products), touches.reading(reads, 0), touches.zero
+        piece, found = touches.largest_piece(products), []
         for at in range(len(self.prices) - 1):
             outside = np.minimum(number, products.outside_reads_of(self.room[at], piece))
-            inside = inside + (self.prices[at + 1] - self.prices[at]) * (number - outside)
-            best = np.maximum(best, touches.reading(reads, at + 1) - inside)
-        return best
+            found.append((self.prices[at + 1] - self.prices[at]) * np.maximum(outside, touches.beyond(reads, at)))
+        return found
+
+
+def _best_of(touches: BoxTouches, steps: list[dict[int, GroupStep]]) -> Floats:
+    """Return what steps of prices are worth for all groups together: for each those up to some price are raised."""
+    total = touches.zero.copy()
+    for group in dict.fromkeys(group for one in steps for group in one):
+        own = [one[group] for one in steps if group in one]
+        worth = best = total_of(touches.zero, (one.by_tiles for one in own))
+        for one in own:
+            worth = worth + one.raised - one.by_tiles
+            best = np.maximum(best, worth)
+        total += best
+    return total
 
 
 def _ranges(extent: int, factor: float) -> list[tuple[int, int]]:

@@ -142,6 +142,12 @@ class BoxTouches:
             total += number * (price + tiles.part * np.maximum(0.0, tiles.read - price))
         return total
 
+    def beyond(self, reads: Sequence[tuple[int, Floats]], at: int) -> Floats:
+        """Return how many of some reads are of tiles of full size that cost more than the price of a level."""
+        price = self.floor.prices[at]
+        tiles = [(self.tiles(value), number) for value, number in reads]
+        return total_of(self.zero, (number * one.part * (one.read > price) for one, number in tiles))
+
     def writing(self) -> Floats:
         """Return what writing everything costs, and on caches what it pays on its way down to where its tile is found."""
         flow, total = self.floor.flow, self.zero.copy()
@@ -157,6 +163,11 @@ class BoxTouches:
             if program.caches:
                 total += size * tiles.part * (writes - (not self.family.reads[value])) * sunk[tiles.level]
         return total
+
+    def written_within(self, value: int, price: float) -> Floats:
+        """Return how many elements of a value are counted as written for no more than a price."""
+        tiles = self.tiles(value)
+        return np.asarray(float(self.floor.flow.value_size[value]) * (1 - tiles.part * (tiles.write > price)))
 
     def raised_write(self, value: int, price: float) -> Floats:
         """Return what more the first write of every element costs if it is counted at no less than a price."""

@@ -40,7 +40,7 @@ class CaseFamily:
         self.reads_apart = [
             [self.elements.shared(op, value) for op in self.elements.readers[value]] for value in values
         ]
-        self.products = product_families(self.elements) if problem.machine.line == 1 else []
+        self.products = product_families(self.elements)
         self.summed = [self.elements.summed(value) for value in values]
         self.added = {  # values and groups of ops of which only the first piece of a sum reads them
             (value, self.elements.group[op])

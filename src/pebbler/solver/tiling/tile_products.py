@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -29,7 +29,10 @@ _MOST_PRODUCTS = 60  # beyond this products are looked at one by one
 
 @dataclass(frozen=True)
 class TileProduct:
-    """An op that multiplies: the two values it reads, the one it makes, and how many points its axes have together."""
+    """An op that multiplies: the two values it reads, the one it makes, and how many points its axes have together.
+
+    An operand that may be made again stands here for the value that it is made from, element by element.
+    """
 
     op: int
     values: tuple[int, int, int]
@@ -42,14 +45,14 @@ class ProductFamily:
 
     products: tuple[TileProduct, ...]
     made: int  # elements of their values that some op makes: each is there once without having been read
-    remade: frozenset[int] = (
+    made_again: frozenset[int] = (
         frozenset()
-    )  # operands that may be made again, and be there without having been read once more
+    )  # operands that may be made again from values of the products, element by element
 
     @cached_property
     def values(self) -> frozenset[int]:
-        """What the products read and make."""
-        return frozenset(value for product in self.products for value in product.values)
+        """What the products read and make, and what stands for it."""
+        return self.made_again.union(value for product in self.products for value in product.values)
 
     @cached_property
     def points(self) -> int:
@@ -57,9 +60,14 @@ class ProductFamily:
         return sum(product.points for product in self.products)
 
     @cached_property
-    def density(self) -> float:
-        """How many times the points of one product some elements may have: 1 where no three pairs close a circle."""
-        return _density(_pairs(self.products))
+    def weights(self) -> tuple[float, ...]:
+        """What a point of each product counts for, so that some elements have no more than those of one product: 1 if alone."""
+        return _weights(_pairs(self.products))
+
+    @cached_property
+    def worth(self) -> float:
+        """What all points count for."""
+        return math.fsum(weight * product.points for weight, product in zip(self.weights, self.products, strict=True))
 
     def outside_reads(self, room: int, largest_piece: int) -> int:
         """Return how many reads of these values, by ops and copies together, are from outside of `room` at least.
@@ -81,18 +89,23 @@ class ProductFamily:
             # Entries per point rise with the length of a segment up to 2 * room, then fall: they are fewest at one end.
             shortest_rate = length / self._most_points(np.array([float(room + length)]))
             rate = np.minimum(shortest_rate, longest / self._most_points(room + longest))
-            left = self.points - self._most_points(np.array([float(room + length)]))
+            left = self.worth - self._most_points(np.array([float(room + length)]))
             best = np.maximum(best, rate * left)
         return np.asarray(np.maximum(0.0, np.floor(best * (1 - 1e-9)) - self.made))
 
     def _most_points(self, elements: Floats) -> Floats:
-        """Return how many points so many elements have at most, as real numbers."""
-        return np.asarray((elements / 3) ** 1.5 * self.density * (1 + 1e-12))
+        """Return what the points of so many elements count for at most, as real numbers."""
+        return np.asarray((elements / 3) ** 1.5 * (1 + 1e-12))
 
     def touched_together(self, elements: Elements) -> list[list[tuple[int, int]]]:
-        """Return, for each group of ops that makes points or adds up a value of these: what of them its ops touch (op, value)."""
+        """Return, for each group of ops that makes points, adds up or makes again a value of these: what of them its ops touch.
+
+        Those are pairs of op and value.
+        """
         ops = {product.op for product in self.products}
-        ops |= {int(elements.flow.value_maker[value]) for value in self.values if elements.summed(value)}
+        makers = {value: int(elements.flow.value_maker[value]) for value in self.values}
+        again = self.made_again
+        ops |= {op for value, op in makers.items() if op != NONE and (value in again or elements.summed(value))}
         leaders = sorted({elements.loose_group[op] for op in ops})
         found: dict[int, list[tuple[int, int]]] = {leader: [] for leader in leaders}
         for op, leader in enumerate(elements.loose_group):
@@ -130,13 +143,22 @@ def tile_products(elements: Elements) -> Iterator[TileProduct]:
 def product_families(elements: Elements) -> list[ProductFamily]:
     """Return products to be bounded together: one by one, and as many as go together of those whose values are small.
 
-    What they read can be made once only: else it would be there again without having been read.
+    What they read can be made once only, or again only from what can be made once: else it would be there without having been
+    read.
 
     >>> from pebbler.workloads import attention
     >>> max(len(family.products) for family in product_families(Elements(attention(), cut=frozenset({"tokens", "keys"}))))
-    7
+    9
     """
-    products = [product for product in tile_products(elements) if not _can_be_remade(elements, product)]
+    sources = {value: _source(elements, value) for value in range(elements.flow.values)}
+    products, passed = [], {}
+    for product in tile_products(elements):
+        left, right = (sources[value] for value in product.values[:2])
+        if left and right and len({left[-1], right[-1], product.values[2]}) == 3:
+            products.append(replace(product, values=(left[-1], right[-1], product.values[2])))
+            passed[product.op] = {*left[:-1], *right[:-1]}
+    again = set().union(*passed.values())
+    products = [product for product in products if product.values[2] not in again]  # no element stands for two
     chosen: list[tuple[TileProduct, ...]] = [(product,) for product in products]
     if 1 < len(products) <= _MOST_PRODUCTS:
         rank = {product: _made(elements, [product]) / max(1, product.points) for product in products}
@@ -144,7 +166,10 @@ def product_families(elements: Elements) -> list[ProductFamily]:
         ends = [k for k in range(1, len(ranked)) if rank[ranked[k]] > 2 * rank[ranked[k - 1]]]
         chosen += [_joined(ranked[:end]) for end in (*ends, len(ranked))]
     sets = dict.fromkeys(tuple(sorted(one, key=lambda product: product.op)) for one in chosen)
-    return [ProductFamily(some, _made(elements, some)) for some in sets]
+    return [
+        ProductFamily(some, _made(elements, some), frozenset().union(*(passed[product.op] for product in some)))
+        for some in sets
+    ]
 
 
 def largest_piece(family: ProductFamily, elements: Elements, case: TileCase) -> int:
@@ -161,9 +186,36 @@ def _made(elements: Elements, products: Iterable[TileProduct]) -> int:
     return sum(int(flow.value_size[value]) for value in values if flow.value_maker[value] != NONE)
 
 
-def _can_be_remade(elements: Elements, product: TileProduct) -> bool:
-    makers = [int(elements.flow.value_maker[value]) for value in product.values[:2]]
-    return any(maker != NONE and elements.can_rerun(maker) for maker in makers)
+def _source(elements: Elements, value: int) -> list[int]:
+    """Return a value and what it may be made again from, element by element, back to what can be made once only; [] if nothing."""
+    found = [value]
+    while True:
+        value, maker = found[-1], int(elements.flow.value_maker[found[-1]])
+        if value in elements.vanishing:
+            return []
+        if _made_once(elements, value):
+            return found
+        alike = [read for read in elements.op_reads[maker] if _alike(elements, maker, read, value)]
+        if not alike:
+            return []
+        # Best what nobody makes: it is never there without having been read.
+        found.append(
+            min(alike, key=lambda read: (elements.flow.value_maker[read] != NONE, not _made_once(elements, read)))
+        )
+
+
+def _alike(elements: Elements, op: int, read: int, made: int) -> bool:
+    """Whether the piece of an op that makes an element certainly reads the element of an operand that has the same indices."""
+    axes, maker = dict(elements.tensor(made).axes or ()), int(elements.flow.value_maker[read])
+    apart = maker == NONE or elements.loose_group[maker] != elements.loose_group[op]
+    added = elements.graph.ops[op].meta.get("adds", ())
+    alike = bool(axes) and dict(elements.tensor(read).axes or ()) == axes
+    return alike and apart and read not in elements.vanishing and elements.tensor(read).name not in added
+
+
+def _made_once(elements: Elements, value: int) -> bool:
+    maker = int(elements.flow.value_maker[value])
+    return maker == NONE or not elements.can_rerun(maker)
 
 
 def _joined(products: Sequence[TileProduct]) -> tuple[TileProduct, ...]:
@@ -172,11 +224,8 @@ def _joined(products: Sequence[TileProduct]) -> tuple[TileProduct, ...]:
     while kept:
         uses = Counter(value for product in kept for value in product.values)
         pairs = Counter(_pairs(kept))
-        bad = [
-            product
-            for product in kept
-            if min(uses[value] for value in product.values) > 1 or pairs[_pair(product, uses)] > 1
-        ]
+        bad = [product for product in kept if min(uses[value] for value in product.values) > 1]
+        bad = bad or [product for product in kept if pairs[_pair(product, uses)] > 1]
         if not bad:
             break
         kept.remove(bad[-1])
@@ -195,15 +244,18 @@ def _pairs(products: Sequence[TileProduct]) -> list[tuple[int, int]]:
     return [_pair(product, uses) for product in products]
 
 
-def _density(pairs: Sequence[tuple[int, int]]) -> float:
-    """Return sqrt(2 (1 - 1/w)), where w is the size of the largest set of values that all are pairs; from 4 on, its limit."""
+def _weights(pairs: Sequence[tuple[int, int]]) -> tuple[float, ...]:
+    """Return, per pair, the square root of a weight with which no sum of weighted products of shares exceeds a quarter.
+
+    It is 1 where a pair is in no circle of three, 3/4 where it is, and 1/2 where it is in a set of four that all are pairs.
+    """
     joined: dict[int, set[int]] = {}
     for first, second in pairs:
         joined.setdefault(first, set()).add(second)
         joined.setdefault(second, set()).add(first)
-    circles = [(first, second, third) for first, second in pairs for third in joined[first] & joined[second]]
-    if not circles:
-        return 1.0
-    if any(joined[first] & joined[second] & joined[third] for first, second, third in circles):
-        return math.sqrt(2) * (1 + 1e-12)
-    return math.sqrt(4 / 3) * (1 + 1e-12)
+    found = []
+    for first, second in pairs:
+        third = joined[first] & joined[second]
+        four = any(joined[one] & third for one in third)
+        found.append(math.sqrt(1 / 2 if four else 3 / 4) * (1 - 1e-12) if third else 1.0)
+    return tuple(found)
