@@ -11,6 +11,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.solver.capacity import Requirement, explain_impossible, op_requirement, single_level_requirement
 from pebbler.solver.exact import solve_exact
+from pebbler.solver.large_games import solve_large
 from pebbler.solver.problem import Impossible, Problem, Search
 
 
@@ -108,3 +109,7 @@ def test_what_must_be_there_at_the_end_counts_in_a_single_level() -> None:
         graph.op(f"make_{name}", ["x"], [name])
     need = single_level_requirement(Problem.of(graph, one_level(9)))
     assert need.reason == "what must be there at the end needs 6 units at once"
+    why = "what must be there at the end needs 6 units at once; "
+    assert explain_impossible(Problem.of(graph, one_level(5))) == why + "fast holds 5; at least 6 are needed"
+    with pytest.raises(Impossible, match="at the end"):
+        solve_large(Search(Problem.of(graph, one_level(5))))

@@ -15,6 +15,7 @@ from pebbler.solver.problem import Impossible, Problem
 __all__ = [
     "LeastMemory",
     "Requirement",
+    "explain_crowding",
     "explain_impossible",
     "op_requirement",
     "require_capacity",
@@ -79,13 +80,12 @@ def single_level_requirement(problem: Problem) -> Requirement:
     """
     flow, op = problem.graph.dataflow, op_requirement(problem)
     start = int(flow.value_size[flow.value_maker == NONE].sum())
-    end = int(flow.value_size[flow.value_must_survive].sum())
-    found = [
-        *([] if op is None else [op]),
-        Requirement(start, "what is there at the start"),
-        Requirement(end, "what must be there at the end"),
-    ]
+    found = [*([] if op is None else [op]), Requirement(start, "what is there at the start"), _end_requirement(flow)]
     return max(found, key=lambda requirement: requirement.units)
+
+
+def _end_requirement(flow: Dataflow) -> Requirement:
+    return Requirement(int(flow.value_size[flow.value_must_survive].sum()), "what must be there at the end")
 
 
 def explain_impossible(problem: Problem) -> str | None:
@@ -97,7 +97,7 @@ def explain_impossible(problem: Problem) -> str | None:
     >>> print(explain_impossible(Problem.of(workloads.note_mlp(), small)))
     upd_W1 needs 40,000 units at once; fast holds 16,384; the least that works is 40,000
     """
-    crowded = _crowded_start(problem)
+    crowded = explain_crowding(problem)
     if crowded is not None:
         return crowded
     need, levels = op_requirement(problem), problem.machine.level
@@ -105,6 +105,16 @@ def explain_impossible(problem: Problem) -> str | None:
         return None
     least = f"the least that works is {need.units:,}" if len(levels) > 1 else f"at least {need.units:,} are needed"
     return shortage(Requirement(need.units, need.what).reason, levels[0].name, levels[0].capacity, least)
+
+
+def explain_crowding(problem: Problem) -> str | None:
+    """Return why the start or the end of every plan has too little room, None when both fit; linear in the graph."""
+    level, crowded = problem.machine.level[0], _crowded_start(problem)
+    if crowded is not None or len(problem.machine.level) > 1 or level.capacity is None:
+        return crowded
+    end = _end_requirement(problem.graph.dataflow)
+    fits = end.units <= level.capacity
+    return None if fits else shortage(end.reason, level.name, level.capacity, f"at least {end.units:,} are needed")
 
 
 def require_capacity(problem: Problem) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 from pebbler.arrays import Floats, Ints
 from pebbler.game.moves import COMPUTE
 from pebbler.solver.bounds.sampled_moments import large_bounds
-from pebbler.solver.capacity import require_capacity
+from pebbler.solver.capacity import explain_crowding, require_capacity
 from pebbler.solver.greedy_plans import GreedyPlanner
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.placed_plans import PlacedPlanner
-from pebbler.solver.problem import Problem, Search
+from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.products.blocked_orders import offer_blocks
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
@@ -116,6 +116,9 @@ class _GreedySolver:
     def run(self) -> None:
         """Offer a first plan at once, then bounds, simple plans, orders and variations."""
         search, program = self.search, np.arange(len(self.problem.graph.ops))
+        crowded = explain_crowding(self.problem)
+        if crowded is not None:
+            raise Impossible(crowded)
         planner = self.begin()
         search.raise_bound(float(self.problem.graph.dataflow.op_cost.sum()), "every op runs at least once")
         if search.time_limit == 0:

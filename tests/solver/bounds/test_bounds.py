@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import pytest
 
-from naive_game import NaiveGame, TooBig, random_game
+import pebbler.solver.bounds
+from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from pebbler import workloads
+from pebbler.arrays import Floats, Ints
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
-from pebbler.solver.bounds import bounds
+from pebbler.solver.bounds import bounds, eviction_cost
+from pebbler.solver.bounds.compulsory_traffic import ValuePrices
+from pebbler.solver.bounds.eviction_cost import EvictionCost, cheapest_excess
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
 
@@ -19,6 +25,11 @@ def gap(seed: int, max_ops: int) -> float | None:
     """Check all the bounds of one random game; return best bound / optimum, None when there is no plan to compare with."""
     rng = random.Random(seed)
     game = random_game(rng, max_ops, monotone=rng.random() < 0.8)
+    return gap_of(seed, game)
+
+
+def gap_of(seed: int, game: RandomGame) -> float | None:
+    """Check all the bounds of a game."""
     problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
     search = Search(problem)
     try:
@@ -39,6 +50,68 @@ def test_no_bound_is_above_the_optimum() -> None:
     assert len(gaps) >= 400
     # They are worth having: most random games are proven by the bounds alone.
     assert sum(ratio > 1 - 1e-9 for ratio in gaps) >= 0.75 * len(gaps)
+
+
+def narrow_middle(seed: int, max_ops: int) -> RandomGame:
+    """Return a game whose levels between the first and the last hold little, with inputs that may start in any of them."""
+    rng = random.Random(seed)
+    game = random_game(rng, max_ops, max_levels=2, monotone=rng.random() < 0.8)
+    first, last = game.machine.level[0], game.machine.level[-1]
+    price = partial(rng.choice, [0, 1, 1, 2, 5, 10])
+    middle = [Level(f"M{i}", price(), price(), capacity=rng.randint(1, 4)) for i in range(rng.choice([1, 1, 2]))]
+    first = Level("first", first.read, first.write, capacity=first.capacity or rng.randint(2, 9))
+    levels = (first, *middle, Level("last", last.read + price(), last.write + price()))
+    start: dict[str, str | list[str]] = {}
+    for tensor in game.graph.tensors:
+        if tensor.kind == "input" and rng.random() < 0.5:
+            start[tensor.name] = [level.name for level in rng.sample(levels[1:], rng.choice([1, 1, 2]))]
+    machine = Machine("narrow", "pebble", levels, operands=game.machine.operands)
+    return RandomGame(game.graph, machine, game.steady, start)
+
+
+def narrow_gaps(seeds: Iterable[int], max_ops: int = 5) -> list[float]:
+    ratios = [gap_of(seed, narrow_middle(seed, max_ops)) for seed in seeds]
+    return [ratio for ratio in ratios if ratio is not None]
+
+
+def test_no_bound_is_above_the_optimum_where_middle_levels_hold_little() -> None:
+    gaps = narrow_gaps(range(200))
+    assert len(gaps) >= 80
+    assert sum(ratio > 1 - 1e-9 for ratio in gaps) >= 0.5 * len(gaps)
+
+
+@pytest.mark.slow
+def test_no_bound_is_above_the_optimum_of_thousands_where_middle_levels_hold_little() -> None:
+    assert len(narrow_gaps(range(10_000, 20_000), 7)) >= 4_000
+
+
+def half_a_room(machine: Machine) -> Ints:
+    return right_rooms(machine) // 2
+
+
+def sums(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
+    return sum(cheapest_excess(size, at, room) for at, room in zip(beyond, rooms, strict=True))
+
+
+def too_late(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool) -> list[EvictionCost]:
+    return right_costs(problem, prices, level, at_end=True)
+
+
+right_rooms, right_costs = eviction_cost.bounded_rooms, eviction_cost.eviction_costs
+# What is replaced by what; seeds are tried from some way before the first that shows it.
+FAULTS: dict[str, tuple[object, str, Callable[..., object], int]] = {
+    "levels hold half of what they hold": (pebbler.solver.bounds, "bounded_rooms", half_a_room, 0),
+    "every boundary is paid for separately": (pebbler.solver.bounds, "cheapest_places", sums, 290),
+    "nothing can be made again": (pebbler.solver.bounds, "eviction_costs", too_late, 430),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_attack_finds_planted_faults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, what, fault, first = FAULTS[name]
+    monkeypatch.setattr(where, what, fault)
+    with pytest.raises(AssertionError, match="is above"):
+        narrow_gaps(range(first, first + 1_000))
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from naive_game import random_game
 from pebbler.game.bit_sets import members
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
 from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.bounds.sampled_moments import large_bounds
@@ -34,3 +36,17 @@ def test_sampled_moments_say_what_all_moments_say_without_cuts(seed: int) -> Non
     problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
     # So few ops are all sampled, and the bounds with no min cut use the same moments.
     assert large_bounds(problem, lambda: 1.0)[0].value == bounds(problem, cuts=0)[0].value
+
+
+def test_results_that_have_no_room_in_two_levels_pay_for_the_third() -> None:
+    graph = Graph("results", "pebble")
+    graph.tensor("x", 1, "input")
+    for i in range(10):
+        graph.tensor(f"y{i}", 1, "output").op(f"make{i}", ["x"], [f"y{i}"], cost=50)
+    levels = (Level("near", 1, 1, capacity=2), Level("middle", 2, 2, capacity=3), Level("far", 100, 100))
+    three = Problem.of(graph, Machine("three", "pebble", levels), start={"x": "near"})
+    # Ten runs, and eight results leave `near`, five of them for `far`: at the end it is too late to make them again for 50.
+    best = large_bounds(three, lambda: 1.0)[0]
+    least = 10 * 50 + 3 * (1 + 2) + 5 * (1 + 100)
+    assert least - 1e-6 <= best.value <= least
+    assert best.proof == "compulsory traffic, and what is alive at the end cannot all be in near and middle"

@@ -14,8 +14,9 @@ from ortools.graph.python import max_flow
 from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
-from pebbler.solver.bounds.eviction_cost import EvictionCost, eviction_costs
+from pebbler.solver.bounds.eviction_cost import EvictionCost, bounded_rooms, cheapest_places, eviction_costs
 from pebbler.solver.bounds.product_reads import product_bound
+from pebbler.solver.bounds.remade_values import op_room
 from pebbler.solver.problem import Problem
 
 __all__ = ["Bound", "bounds", "product_bounds"]
@@ -61,66 +62,67 @@ def product_bounds(problem: Problem) -> list[Bound]:
 
 @dataclass(frozen=True)
 class _Moment:
-    """The time just after an op ran first: what is in dispute for the room that is left in the levels up to `level`."""
+    """The time just after an op ran first, or the end (no op): what is in dispute for the room left in the levels up to `level`."""
 
-    op: int
+    op: int | None
     level: int
     free: int
     costs: Sequence[EvictionCost]
 
 
 def _wavefronts(problem: Problem, prices: ValuePrices, base: float, cuts: int) -> list[Bound]:
-    """Return the best bound from values that are alive across one op and cannot all be in the fast levels then."""
+    """Return the best bound from values that are alive at one moment and cannot all be in the fast levels then."""
     flow, machine = problem.graph.dataflow, problem.machine
+    rooms = bounded_rooms(machine)
+    before, after = (
+        [eviction_costs(problem, prices, level, at_end=at_end) for level in range(len(rooms))]
+        for at_end in (False, True)
+    )
     moments: list[tuple[float, _Moment]] = []
-    room = 0
-    for level in range(1 if prices.fastest else len(machine.level) - 1):
-        capacity = machine.level[level].capacity
-        if capacity is None or len(machine.level) == 1:
-            break
-        room += capacity
-        costs = eviction_costs(problem, prices, level)
-        for op in range(flow.ops):
-            inside = set(flow.op_writes.row(op).tolist())
-            inside |= set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist())
-            taken = int(flow.value_size[sorted(inside)].sum()) if prices.fastest and inside else 0
-            disputed = [one for one in costs if not (prices.fastest and one.value in inside)]
-            sure = [one for one in disputed if one.alive(flow.ancestors[op] | 1 << op, flow.descendants[op])]
-            moment = _Moment(op, level, room - taken, disputed)
-            moments.append((_cover(sure, moment.free), moment))
+    best = 0.0
+    where: tuple[int | None, int] = (None, 0)
+    for op in (*range(flow.ops), None):
+        inside = op_room(flow, op) if prices.fastest and op is not None else set()
+        free = rooms - int(flow.value_size[sorted(inside)].sum()) if inside else rooms
+        disputed = [[one for one in at if one.value not in inside] for at in (after if op is None else before)]
+        sure = [[one for one in at if one.alive(*_sides(flow, op))] for at in disputed]
+        gains = [_cover([one], [int(room)]) for one, room in zip(sure, free, strict=True)]
+        moments += [(gain, _Moment(op, level, int(free[level]), disputed[level])) for level, gain in enumerate(gains)]
+        together = _cover(sure, free.tolist()) if len(rooms) > 1 else 0.0
+        if together > best:
+            best, where = together, (op, len(rooms))
     moments.sort(key=lambda item: -item[0])
-    best, where = 0.0, None
     for number, (gain, moment) in enumerate(moments):
         if number < cuts:
             gain = max(gain, _cut(flow, moment))
         if gain > best:
-            best, where = gain, moment
-    if where is None:
+            best, where = gain, (moment.op, moment.level + 1)
+    if best == 0:
         return []
-    names = machine.names[: where.level + 1]
-    return [
-        Bound(
-            base + best,
-            f"compulsory traffic, and what is alive across {flow.op_names[where.op]} cannot all be in {' and '.join(names)}",
-        )
-    ]
+    op, levels = where
+    when = "at the end" if op is None else f"across {flow.op_names[op]}"
+    names = " and ".join(machine.names[:levels])
+    return [Bound(base + best, f"compulsory traffic, and what is alive {when} cannot all be in {names}")]
 
 
-def _cover(costs: Sequence[EvictionCost], free: int) -> float:
-    """Return the least that must be paid when at most `free` units of these values stay in: a knapsack, relaxed to fractions.
+def _sides(flow: Dataflow, op: int | None) -> tuple[int, int]:
+    """Return the ops that have run at a moment, and those that have not."""
+    return ((1 << flow.ops) - 1, 0) if op is None else (flow.ancestors[op] | 1 << op, flow.descendants[op])
 
-    >>> _cover([EvictionCost(0, 2, 6.0, 0, 0), EvictionCost(1, 2, 2.0, 0, 0)], 3)
+
+def _cover(costs: Sequence[Sequence[EvictionCost]], free: Sequence[int]) -> float:
+    """Return the least that must be paid when so many units of the values listed per boundary stay within it.
+
+    >>> _cover([[EvictionCost(0, 2, 6.0, 0, 0), EvictionCost(1, 2, 2.0, 0, 0)]], [3])
     1.0
     """
-    excess = sum(one.size for one in costs) - free
-    paid = 0.0
-    for one in sorted(costs, key=lambda one: one.cost / one.size):
-        if excess <= 0:
-            break
-        out = min(excess, one.size)
-        paid += one.cost * out / one.size
-        excess -= out
-    return paid
+    sizes = {one.value: one.size for at in costs for one in at}
+    place = {value: number for number, value in enumerate(sizes)}
+    beyond = np.zeros((len(free), len(sizes)))
+    for level, at in enumerate(costs):
+        for one in at:
+            beyond[level, place[one.value]] = one.cost
+    return cheapest_places(np.array(list(sizes.values()), np.float64), beyond, free)
 
 
 def _cut(flow: Dataflow, moment: _Moment) -> float:
@@ -152,7 +154,7 @@ def _min_cut(flow: Dataflow, moment: _Moment, weights: list[int]) -> int:
         heads.append(head)
         amounts.append(amount)
 
-    ran, waiting = flow.ancestors[moment.op] | 1 << moment.op, flow.descendants[moment.op]
+    ran, waiting = _sides(flow, moment.op)
     for op, ops in enumerate(flow.predecessors()):
         for earlier in ops:
             edge(op, earlier, endless)

@@ -25,7 +25,7 @@ class ValuePrices:
     # Per value: the levels where it starts; None for what is made, and for params of a steady step.
     start: list[list[int] | None]
     reads: npt.NDArray[np.int64]  # per value: how many reads there are when every op runs once
-    again: list[float]  # per value: its share of its maker's cost, infinite when its maker runs only once
+    again: list[float]  # per value: its share of what another run of its maker costs, infinite when there can be none
 
     @classmethod
     def of(cls, problem: Problem) -> ValuePrices:
@@ -38,12 +38,16 @@ class ValuePrices:
         start: list[list[int] | None] = [None] * flow.values
         for tensor, where in problem.start_choices().items():
             start[flow.start_value[tensor]] = where
+        fastest = problem.machine.operands == "fastest"
+        # Elsewhere another run reads its operands once more, in the cheapest level at best.
+        floor = 0.0 if fastest else min(level.read for level in levels)
         again = [math.inf] * flow.values
         for value in np.flatnonzero(flow.value_can_be_remade).tolist():
             maker = flow.value_maker[value]
-            again[value] = float(flow.op_cost[maker]) / len(flow.op_writes.row(maker))
+            operands = floor * float(flow.value_size[flow.op_reads.row(maker)].sum())
+            again[value] = (float(flow.op_cost[maker]) + operands) / len(flow.op_writes.row(maker))
         return cls(
-            fastest=problem.machine.operands == "fastest",
+            fastest=fastest,
             read=[level.read for level in levels],
             write=[level.write for level in levels],
             fits=fits,

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from pebbler.arrays import Floats
+from pebbler.arrays import Floats, Ints
 from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
+from pebbler.game.machine import Machine
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.problem import Problem
 
 __all__ = [
     "EvictionCost",
     "EvictionTerm",
+    "bounded_rooms",
     "cheapest_excess",
+    "cheapest_places",
     "copy_in",
     "copy_out_and_in",
     "eviction_costs",
     "eviction_terms",
 ]
+
+_TURNS = 4  # in which the prices of room are set
+_ROUNDING = 1e-13  # of sums that are subtracted from each other
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,10 @@ class EvictionTerm:
     until: Literal["always", "readers"]
 
 
-def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[EvictionCost]:
+def eviction_costs(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
     """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
+
+    At the end of a plan it is too late to make a value again.
 
     >>> from pebbler import machine, workloads
     >>> problem = Problem.of(workloads.chain(3), machine("red-blue"), start={"N0": "fast"})
@@ -64,7 +73,7 @@ def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
     """
     flow = problem.graph.dataflow
     found = []
-    for term in eviction_terms(problem, prices, level):
+    for term in eviction_terms(problem, prices, level, at_end=at_end):
         readers = bit_set(flow.value_readers.row(term.value).tolist())
         since = {"always": 0, "maker": 1 << max(0, int(flow.value_maker[term.value])), "readers": readers}[term.since]
         until = readers if term.until == "readers" else 0
@@ -72,7 +81,7 @@ def eviction_costs(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
     return found
 
 
-def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[EvictionTerm]:
+def eviction_terms(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionTerm]:
     """Return the same in a form that takes no more room than there are values."""
     flow = problem.graph.dataflow
     read = (np.diff(flow.value_readers.start) > 0).tolist()
@@ -101,24 +110,39 @@ def eviction_terms(problem: Problem, prices: ValuePrices, level: int) -> list[Ev
             price = _start(prices, value, level, size)
             if prices.fastest:
                 # What starts elsewhere is loaded anyway; it is paid for twice only if it was read before and will be again.
-                since = "always" if 0 in (prices.start[value] or []) else "readers"
+                start = prices.start[value] or []
+                since = "always" if 0 in start or max(start) <= level else "readers"
                 until = "readers"
                 if not read[value]:
                     continue
         elif value in looped and prices.fastest:
-            price = min(size, int(flow.value_size[looped[value]])) * copy_out_and_in(prices, 0)
+            price = min(size, int(flow.value_size[looped[value]])) * copy_out_and_in(prices, level)
         else:
-            price = _made(prices, value, level, size, survives)
+            again = math.inf if at_end else prices.again[value]
+            price = _made(prices, value, level, size, again, survives)
         if price > 0:
             found.append(EvictionTerm(value, size, price, since, until))
     return found
 
 
+def bounded_rooms(machine: Machine) -> Ints:
+    """Return what the first level holds, the first two together and so on, up to the last, which is unbounded.
+
+    >>> from pebbler import machine
+    >>> bounded_rooms(machine("notes-explicit")).tolist()
+    [64, 16448, 81984]
+    """
+    return np.cumsum([level.capacity or 0 for level in machine.level[:-1]], dtype=np.int64)
+
+
 def copy_out_and_in(prices: ValuePrices, level: int) -> float:
     """Return the least price of a copy out of the fast levels and one back in."""
-    slow = range(level + 1, len(prices.read))
-    back = min(prices.write[at] + prices.read[at] for at in slow)
-    return min(prices.read[: level + 1]) + back + min(prices.write[: level + 1])
+    return min(prices.read[: level + 1]) + _out_and_back(prices, level) + min(prices.write[: level + 1])
+
+
+def _out_and_back(prices: ValuePrices, level: int) -> float:
+    """Return the part of that which is paid in the slow levels."""
+    return min(prices.write[at] + prices.read[at] for at in range(level + 1, len(prices.read)))
 
 
 def copy_in(prices: ValuePrices, level: int) -> float:
@@ -129,7 +153,10 @@ def copy_in(prices: ValuePrices, level: int) -> float:
 def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
     start, count = prices.start[value] or [], int(prices.reads[value])
     if prices.fastest:
-        return size * (copy_out_and_in(prices, 0) if start == [0] else copy_in(prices, 0))
+        if max(start) > level:
+            return size * copy_in(prices, level)
+        # Compulsory traffic has one read where it starts and one write to the fastest level, unless it starts there.
+        return size * (copy_out_and_in(prices, level) if 0 in start else _out_and_back(prices, level))
     out = min(prices.read[at] for at in start)
     best = min(prices.read[at] for at in prices.fits[value])
     if all(at <= level for at in start):
@@ -143,23 +170,26 @@ def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
     return max(0.0, size * (least - prices.base(value, made=False)))
 
 
-def _made(prices: ValuePrices, value: int, level: int, size: int, survives: bool) -> float:
-    again, count = prices.again[value], int(prices.reads[value])
+def _made(prices: ValuePrices, value: int, level: int, size: int, again: float, survives: bool) -> float:
+    count = int(prices.reads[value])
     if prices.fastest:
-        out = prices.read[0] + min(prices.write[1:])
-        return min(again, size * (out if survives else copy_out_and_in(prices, 0)))
+        out = min(prices.read[: level + 1]) + min(prices.write[level + 1 :])
+        return min(again, size * (out if survives else copy_out_and_in(prices, level)))
     floor_read, floor_write = min(prices.read), min(prices.write)
-    slow = [prices.write[at] + count * prices.read[at] for at in prices.fits[value] if at > level]
-    # In no fast level ever; or written to both kinds of levels, the second time by a copy or by its maker.
-    twice = size * (2 * floor_write + count * floor_read) + min(size * floor_read, again)
-    return max(0.0, min(size * min(slow, default=math.inf), twice) - size * prices.base(value, made=True))
+    slow = [at for at in prices.fits[value] if at > level]
+    if survives:  # it may never be read again
+        stored = min((prices.write[at] for at in slow), default=math.inf) + count * floor_read
+    else:  # written to a slow level, and later read there
+        stored = min((prices.write[at] + prices.read[at] for at in slow), default=math.inf) + (count - 1) * floor_read
+    remade = size * (2 * floor_write + count * floor_read) + again
+    return max(0.0, min(size * stored, remade) - size * prices.base(value, made=True))
 
 
 def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple[int, int]) -> float:
     """Return the price of a steady step's param not being fast: it is copied around the loop, or never fast when read."""
     size, common, count = sizes[0], min(sizes), int(prices.reads[value])
     if prices.fastest:
-        return size * copy_in(prices, 0) if final == value else common * copy_out_and_in(prices, 0)
+        return size * copy_in(prices, level) if final == value else common * copy_out_and_in(prices, level)
     slow = min((prices.read[at] for at in prices.fits[value] if at > level), default=math.inf)
     fast = min(prices.read[at] for at in prices.fits[value])
     return min(size * count * (slow - fast), common * (min(prices.read) + min(prices.write)))
@@ -171,8 +201,42 @@ def cheapest_excess(size: Floats, cost: Floats, room: float) -> float:
     >>> cheapest_excess(np.array([2.0, 2.0]), np.array([6.0, 2.0]), 3)
     1.0
     """
+    return _price_of_room(size, cost, room)[0]
+
+
+def _price_of_room(size: Floats, cost: Floats, room: float) -> tuple[float, float]:
+    """Return that, and what the last unit costs that has to go."""
     rate = cost / size
     order = np.argsort(rate, kind="stable")
     size, rate = size[order], rate[order]
     before = np.cumsum(size) - size
-    return float((np.clip(size.sum() - room - before, 0.0, size) * rate).sum())
+    out = np.clip(size.sum() - room - before, 0.0, size)
+    return float((out * rate).sum()), float(rate[out > 0][-1]) if (out > 0).any() else 0.0
+
+
+def cheapest_places(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
+    """Return what must be paid at the least when `rooms[i]` units have room within the first i + 1 levels, for all i at once.
+
+    `beyond[i]` is what each value pays for being in none of these levels. A price per unit of room within each boundary lets every
+    value choose its place for itself; whatever the prices, no plan pays less. They are raised in turn to what suits best.
+
+    >>> cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])
+    1.0
+    >>> round(cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0], [60.0, 60.0]]), [1, 3]), 9)  # 30, 1 and 1
+    32.0
+    """
+    boundaries = len(rooms)
+    places = np.vstack(
+        [np.zeros(len(size)), np.maximum.accumulate(beyond, axis=0) / size]
+    )  # what a unit pays, by place
+    best, prices = 0.0, np.zeros(boundaries)
+    for turn in range(1 if boundaries == 1 else _TURNS):
+        for last in range(boundaries) if turn % 2 == 0 else range(boundaries - 1, -1, -1):
+            prices[last] = 0.0
+            charged = places + np.append(np.cumsum(prices[::-1])[::-1], 0.0)[:, None]
+            within, outside = charged[: last + 1].min(axis=0), charged[last + 1 :].min(axis=0)
+            more, prices[last] = _price_of_room(size, size * np.maximum(outside - within, 0.0), rooms[last])
+            fixed = float((size * np.minimum(within, outside)).sum())
+            others = float(sum(prices[i] * rooms[i] for i in range(boundaries) if i != last))
+            best = max(best, fixed + more - others - _ROUNDING * (fixed + others))
+    return best

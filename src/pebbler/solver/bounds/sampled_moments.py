@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
-from pebbler.solver.bounds.eviction_cost import cheapest_excess, eviction_terms
+from pebbler.solver.bounds.eviction_cost import bounded_rooms, cheapest_places, eviction_terms
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.problem import Problem
 
@@ -32,52 +33,51 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     prices = ValuePrices.of(problem)
     base = compulsory_traffic(problem, prices)
     best = Bound(base, "every op runs once, and every value is brought to where it is read")
-    machine, room = problem.machine, 0
-    for level in range(1 if prices.fastest else len(machine.level) - 1):
-        capacity = machine.level[level].capacity
-        if capacity is None or len(machine.level) == 1:
+    rooms = bounded_rooms(problem.machine)
+    fast = " and ".join(problem.machine.names[: len(rooms)])
+    terms, flow = _Terms(problem, prices, rooms), problem.graph.dataflow
+    for op in terms.moments():
+        if seconds_left() <= 0:
             break
-        room += capacity
-        terms = _Terms(problem, prices, level)
-        for op in terms.moments():
-            if seconds_left() <= 0:
-                break
-            gain = terms.gain(op, room)
-            if base + gain > best.value:
-                names = " and ".join(machine.names[: level + 1])
-                what = f"what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
-                best = Bound(base + gain, f"compulsory traffic, and {what}")
+        gain = terms.gain(op)
+        if base + gain > best.value:
+            when = "at the end" if op == flow.ops else f"across {problem.graph.op_names[op]}"
+            best = Bound(base + gain, f"compulsory traffic, and what is alive {when} cannot all be in {fast}")
     # Sums of rounded prices may be a hair too high; a bound must not be.
     best = Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best
     return sorted([best, *product_bounds(problem)], key=lambda bound: -bound.value)
 
 
 class _Terms:
-    """What values pay for not being in the fast levels, as arrays over the values."""
+    """What values pay for not being in the levels within each boundary, as arrays over the values."""
 
-    def __init__(self, problem: Problem, prices: ValuePrices, level: int) -> None:
-        self.flow, self.fastest = problem.graph.dataflow, prices.fastest
-        values = self.flow.values
-        self.cost = np.zeros(values)
-        self.since_maker, self.since_readers = np.zeros(values, np.bool_), np.zeros(values, np.bool_)
-        self.until_readers = np.zeros(values, np.bool_)
-        for term in eviction_terms(problem, prices, level):
-            self.cost[term.value] = term.cost
-            self.since_maker[term.value] = term.since == "maker"
-            self.since_readers[term.value] = term.since == "readers"
-            self.until_readers[term.value] = term.until == "readers"
+    def __init__(self, problem: Problem, prices: ValuePrices, rooms: Ints) -> None:
+        self.flow, self.fastest, self.rooms = problem.graph.dataflow, prices.fastest, rooms
+        shape = (len(rooms), self.flow.values)
+        self.cost = np.zeros(shape)
+        self.since_maker, self.since_readers = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+        self.until_readers = np.zeros(shape, np.bool_)
+        self.end_cost = np.zeros(shape)
+        for level, at_end in product(range(len(rooms)), (False, True)):
+            for term in eviction_terms(problem, prices, level, at_end=at_end):
+                (self.end_cost if at_end else self.cost)[level, term.value] = term.cost
+                self.since_maker[level, term.value] = term.since == "maker"
+                self.since_readers[level, term.value] = term.since == "readers"
+                self.until_readers[level, term.value] = term.until == "readers"
 
     def moments(self) -> list[int]:
-        """Return ops to look at: spread over program order, and those with most at stake there."""
+        """Return ops to look at: spread over program order, and those with most at stake there; the number of ops is the end."""
         flow = self.flow
         ops = flow.ops
+        if len(self.rooms) == 0 or ops == 0:
+            return []
         rows = flow.value_readers
         last = np.full(flow.values, -1, np.int64)
         some = np.diff(rows.start) > 0
         last[some] = rows.items[rows.start[1:][some] - 1]
-        last[~self.until_readers] = ops - 1
+        last[~self.until_readers.all(axis=0)] = ops - 1
         change = np.zeros(ops + 1)
-        alive = (self.cost > 0) & (last >= 0)
+        alive = (self.cost > 0).any(axis=0) & (last >= 0)
         np.add.at(change, np.maximum(flow.value_maker[alive], 0), flow.value_size[alive])
         np.add.at(change, last[alive] + 1, -flow.value_size[alive])
         held = np.cumsum(change[:ops])
@@ -86,22 +86,28 @@ class _Terms:
             [part[np.argmax(held[part])] for part in np.array_split(np.arange(ops), _MOMENTS // 2) if len(part)]
         )
         chosen = np.unique(np.concatenate([spread, top]))
-        return [int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]]
+        return [*(int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]), ops]
 
-    def gain(self, op: int, room: int) -> float:
+    def gain(self, op: int) -> float:
         """Return what must be paid at the least because not all that is alive across an op's first run is in the fast levels."""
-        flow = self.flow
-        ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
-        ran[op] = True
-        waiting = mark_reachable(flow.after.start, flow.after.items, op, 1)
-        alive = self.cost > 0
+        flow, rooms = self.flow, self.rooms
+        if op == flow.ops:
+            ran, waiting = np.ones(op, np.bool_), np.zeros(op, np.bool_)
+        else:
+            ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
+            ran[op] = True
+            waiting = mark_reachable(flow.after.start, flow.after.items, op, 1)
         made = flow.value_maker != NONE
-        alive[self.since_maker & made] &= ran[flow.value_maker[self.since_maker & made]]
-        alive &= ~self.since_readers | self.flow.read_by(ran)
-        alive &= ~self.until_readers | self.flow.read_by(waiting)
-        if self.fastest:
+        ready = np.ones(flow.values, np.bool_)
+        ready[made] = ran[flow.value_maker[made]]
+        cost = self.end_cost if op == flow.ops else self.cost
+        alive = (cost > 0) & (~self.since_maker | ready)
+        alive &= ~self.since_readers | flow.read_by(ran)
+        alive &= ~self.until_readers | flow.read_by(waiting)
+        if self.fastest and op < flow.ops:
             inside = np.union1d(np.setdiff1d(flow.op_reads.row(op), flow.op_destroys.row(op)), flow.op_writes.row(op))
-            room -= int(flow.value_size[inside].sum())
-            alive[inside] = False
-        chosen = np.flatnonzero(alive)
-        return cheapest_excess(flow.value_size[chosen].astype(np.float64), self.cost[chosen], room)
+            rooms = rooms - int(flow.value_size[inside].sum())
+            alive[:, inside] = False
+        chosen = np.flatnonzero(alive.any(axis=0))
+        beyond = np.where(alive, cost, 0.0)[:, chosen]
+        return cheapest_places(flow.value_size[chosen].astype(np.float64), beyond, rooms.tolist())
