@@ -125,18 +125,24 @@ def random_products(rng: random.Random) -> Graph:
     return graph
 
 
-def random_pairs(rng: random.Random) -> Graph:
-    """Return a step that reads all of its parameters, keeps something per row, and updates them when all of it has been read."""
+def random_pairs(rng: random.Random, *, given: bool = False) -> Graph:
+    """Return a step that reads all of its parameters, keeps something per row, and updates them when all of it has been read.
+
+    With `given` there is an input, too, that is read along with them.
+    """
     rows, columns = rng.randint(3, 9), rng.randint(1, 5)
     graph = Graph("pairs", unit="pebble")
     kept = []
+    beside = ["x"] if given else []
+    if given:
+        graph.tensor("x", columns, "input", axes=[("j", columns)])
     for number in range(rng.choice([1, 1, 2])):
         axes = [("i", rows), *([("j", columns)] if number == 0 or rng.random() < 0.5 else [])]
         graph.tensor(f"p{number}", int(np.prod([extent for _, extent in axes])), "param", axes=axes)
         results = [f"t{number}_{one}" for one in range(rng.choice([1, 1, 1, 2]))]
         for name in results:
             graph.tensor(name, rows, "temp", axes=[("i", rows)])
-        graph.op(f"f{number}", [f"p{number}"], results, once=rng.random() < 0.3)
+        graph.op(f"f{number}", [f"p{number}", *beside], results, once=rng.random() < 0.3)
         kept.append((number, axes, results))
     graph.tensor("s", 1, "temp", axes=[])
     graph.op("sum", [name for _, _, results in kept for name in results], ["s"])
@@ -146,7 +152,7 @@ def random_pairs(rng: random.Random) -> Graph:
             graph.tensor(f"d{number}", rows, "temp", axes=[("i", rows)])
             graph.op(f"b{number}", ["s", *late], [f"d{number}"])
             late = [f"d{number}"]
-        graph.op(f"u{number}", [f"p{number}", "s", *late], [f"p{number}"], pointwise=len(axes) == 1)
+        graph.op(f"u{number}", [f"p{number}", "s", *beside, *late], [f"p{number}"], pointwise=len(axes) == 1)
     return graph
 
 

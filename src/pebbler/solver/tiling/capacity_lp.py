@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
 from pebbler.solver.tiling.element_pairs import (
+    Beside,
     Company,
     ElementClass,
     PairLimit,
@@ -129,14 +130,10 @@ class CapacityLP:
 
     @cached_property
     def room_prices(self) -> RoomPrices:
-        """Return the prices that touches may be raised to, with the room of the levels below them.
-
-        Where reads are raised to a price, a write to any level may be raised by as much as a read from that level.
-        """
+        """Return the prices that touches may be raised to, with the room of the levels below them."""
         prices, room = self.found_within
-        write = pricing.prices(self.machine, "write")
-        writes = [float((write + np.maximum(0.0, price - self.read)).min()) for price in prices]
-        return RoomPrices(tuple(prices), tuple(room), tuple(writes) if self.results_apart else (0.0,) * len(prices))
+        levels = tuple(zip(self.read.tolist(), self.write.tolist(), strict=True))
+        return RoomPrices(tuple(prices), tuple(room), levels if self.results_apart else ())
 
     def least(
         self,
@@ -144,6 +141,7 @@ class CapacityLP:
         name: str = "",
         *,
         company: Sequence[Company] = (),
+        beside: tuple[Beside, Beside] = (Beside(), Beside()),
         solve: bool = True,
     ) -> Fraction:
         """Return a price that the classes together cannot fall below.
@@ -158,7 +156,7 @@ class CapacityLP:
         for level, reach in enumerate(self.reach.tolist()):
             if reach >= total or 2 * reach * float(self.read[level + 1] + self.write[level + 1]) < _WORTH * best:
                 continue
-            near = PairLimits(level, reach, total, company)
+            near = PairLimits(level, reach, total, company, beside)
             # A second touch is a read from below the fastest level, unless nearer is what is in that level.
             price, far = (float(self.read[at:].min()) for at in (min(level, 1), level + 1))
             # Either few elements are near both times, or many are touched twice in a phase, or in both (docs/tiling.md).
@@ -167,7 +165,8 @@ class CapacityLP:
                 (1, 0, [*near.always, *near.few_in_second_phase]),
                 (1, 1, near.always),
             ]
-            if not near.always:  # then the first case is the weaker one of the first two
+            if near.few_in_first_phase == near.few_in_second_phase:
+                # Then the first case is the weaker one of the first two.
                 del cases[1]
             weakest: Fraction | None = None
             for early, late, limits in cases:

@@ -12,9 +12,10 @@ import numpy as np
 from pebbler.game.dataflow import NONE
 from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.case_reads import CaseReads
-from pebbler.solver.tiling.element_pairs import Company, ElementClass
+from pebbler.solver.tiling.element_pairs import Beside, Company, ElementClass
 from pebbler.solver.tiling.element_prices import Reads
 from pebbler.solver.tiling.liveness import Axes, Liveness, Readers
+from pebbler.solver.tiling.pair_company import in_company, touched_beside
 from pebbler.solver.tiling.piece_room import GroupTouches, RaisedGroups, full_touches, raise_groups
 from pebbler.solver.tiling.tile_cases import TileCase
 from pebbler.solver.tiling.tile_parts import read_floors, tile_parts
@@ -47,12 +48,13 @@ class CaseBound:
         self.writes = [self.reads.writes(value) for value in range(self.flow.values)]
         self.company: dict[int, Company] = {}
         self.paired: frozenset[int] = frozenset()
+        self.beside = Beside(), Beside()
         self._raise_prices()
 
     @property
     def raised(self) -> object:
         """What tells these raised prices from others of the same case."""
-        return frozenset(self.groups.at.items()), frozenset(self.least_of_value.items())
+        return frozenset(self.groups.least_price.items()), frozenset(self.least_of_value.items())
 
     def floor(self) -> float:
         """Return the bound without a barrier: the touches that no element can avoid."""
@@ -64,38 +66,17 @@ class CaseBound:
         if self.family.program.caches:
             tensors = np.flatnonzero(self.flow.start_value != NONE).tolist()
             self.paired = frozenset(int(self.flow.start_value[one]) for one in tensors if self._pairs(barrier, one))
-            self.company = self._in_company(barrier)
-        company, name = list(self.company.values()), str(barrier.value)
-        least = self.family.program.least(list(self._classes(barrier)), name, company=company, solve=solve)
+            crossing = {value for value in self.values if self._crosses(barrier, value)}
+            self.company = in_company(self.elements, self.case, barrier, self.paired, crossing)
+            self.beside = touched_beside(self.elements, self.case, barrier, self.paired, self.company)
+        least = self.family.program.least(
+            list(self._classes(barrier)),
+            str(barrier.value),
+            company=list(self.company.values()),
+            beside=self.beside,
+            solve=solve,
+        )
         return self.family.stated(least - self.credit)
-
-    def _in_company(self, barrier: Liveness) -> dict[int, Company]:
-        """Return values that stay until after a barrier, with the elements that are touched before it only when these are made.
-
-        No value is in two companies, and none has two.
-        """
-        elements, flow = self.elements, self.flow
-        found: dict[int, Company] = {}
-        for first in sorted(self.paired, key=lambda one: (-int(flow.value_size[one]), one)):
-            tensor = int(flow.value_tensor[first])
-            makers = {op for op in elements.readers[first] if op not in barrier.after}
-            axes = set(elements.tensor(first).axes or ())
-            kept = [
-                made
-                for made in (elements.op_writes[min(makers)] if len(makers) == 1 else ())
-                if self._crosses(barrier, made)
-                and made not in found
-                and made not in elements.vanishing
-                and flow.value_size[made]
-                and flow.value_size[first] <= flow.value_size[int(flow.final_value[tensor])]
-                and set(elements.tensor(made).axes or ()) <= axes
-            ]
-            if kept:
-                made = max(kept, key=lambda value: int(flow.value_size[value]))
-                share = Fraction(int(flow.value_size[made]), int(flow.value_size[first]))
-                piece = self.case.largest(elements.tensor(made), elements.kept_whole[min(makers)])
-                found[made] = Company(int(flow.value_size[first]), share, piece)
-        return found
 
     def _raise_prices(self) -> None:
         """Choose prices that reads are counted at, at the least: by groups of ops, or for the values of a product.
@@ -161,7 +142,21 @@ class CaseBound:
                 full = self.case.full(self.elements.tensor(value))[0]
                 writes = [(one.number, one.prices.cheapest_write) for one in self.tiles[value]]
                 touched[maker].add_writes(writes, full)
-        return raise_groups(self.case, touched, levels, family.lasting_beside if self.raising.lasting else {})
+        return raise_groups(self.case, touched, levels, self._lasting_beside if self.raising.lasting else {})
+
+    @cached_property
+    def _lasting_beside(self) -> dict[int, tuple[int, list[float]]]:
+        """Per group of ops: how many elements last beside it, and what one of the largest tensor pays for leaving its level."""
+        size, found = self.flow.value_size, {}
+        for group, tensors in self.family.lasting_beside.items():
+            values = [int(self.flow.start_value[tensor]) for tensor in tensors]
+            first = max(values, key=lambda value: int(size[value]), default=NONE)
+            if first != NONE and size[first]:
+                _, prices, full = self.tiles[first][0]
+                reads = self.reads.of(first, self.family.reads[first], full=full)
+                leaving = prices.leaving(reads, updated=bool(self.flow.value_destroyer[first] != NONE))
+                found[group] = int(size[values].sum()), leaving
+        return found
 
     @cached_property
     def _floors(self) -> dict[int, list[tuple[int, list[tuple[int, int, float]], int]]]:

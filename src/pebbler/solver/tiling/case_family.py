@@ -67,7 +67,7 @@ class CaseFamily:
         starts = self.flow.start_value[self.flow.start_value != NONE].tolist() if not program.caches else []
         self.cold = {value for value in starts if int(self.flow.value_tensor[value]) not in self.lasting}
         self.lasting_beside = {
-            group: sum(tensors[tensor].size for tensor, touching in self.lasting.items() if group not in touching)
+            group: [tensor for tensor, touching in self.lasting.items() if group not in touching]
             for group in self.cutting
         }
 

@@ -17,7 +17,16 @@ import numpy as np
 
 from pebbler.arrays import Bools, Floats
 
-__all__ = ["Company", "ElementClass", "PairLimit", "PairLimits", "near_at_barrier", "touch_again", "ways_again"]
+__all__ = [
+    "Beside",
+    "Company",
+    "ElementClass",
+    "PairLimit",
+    "PairLimits",
+    "near_at_barrier",
+    "touch_again",
+    "ways_again",
+]
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,23 @@ class Company:
     count: int
     share: Fraction  # how many others there are for each
     piece: int  # how many others one piece makes at most
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a phase touches that does not pair, once more than some few elements that pair have been touched in it."""
+
+    unsure: int = 0  # so many elements may be touched without it
+    units: int = 0
+    apart: int = 0  # without what is in anybody's company
+
+    def most_near(self, reach: int) -> int:
+        """Return how many elements that pair are among the first, or the last, `reach` units touched in the phase.
+
+        >>> Beside(unsure=30, units=20).most_near(100), Beside(unsure=90, units=20).most_near(100)
+        (80, 90)
+        """
+        return min(reach, max(self.unsure, reach - self.units))
 
 
 def most_near(reach: int, total: int, company: Sequence[Company]) -> int:
@@ -106,34 +132,56 @@ class PairLimit:
 class PairLimits:
     """The limits on elements that pair, for one level: what always holds, and what holds where few are near both times."""
 
-    def __init__(self, level: int, reach: int, total: int, company: Sequence[Company]) -> None:
-        chosen: list[Company] = []
+    def __init__(
+        self,
+        level: int,
+        reach: int,
+        total: int,
+        company: Sequence[Company],
+        beside: tuple[Beside, Beside] = (Beside(), Beside()),
+    ) -> None:
+        self.level = level
+        first, second = (one.most_near(reach) for one in beside)
         near = reach
+        chosen: list[Company] = []
         for one in sorted(company, key=lambda one: -one.count * one.share):
             fewer = most_near(reach, total, [*chosen, one])
             if fewer < near:
                 chosen, near = [*chosen, one], fewer
-
-        def limit(units: int, *, end: bool, barrier: bool, others: bool, remade: int) -> tuple[PairLimit, int]:
-            return PairLimit(level, end, barrier, others, remade), max(0, units)
-
+        if chosen:
+            near = min(near, max(beside[0].unsure, most_near(max(0, reach - beside[0].apart), total, chosen)))
         # Where many are near both times, few of them need to be touched only once more.
         self.again = [(PairLimit(level, end=False, barrier=False, again="counted"), 0)]
         kind: Literal["few", "alone"] = "few" if 2 * reach >= total else "alone"
         few = PairLimit(level, end=False, barrier=False, again=kind)
         self.again.append((few, max(0, 3 * reach - total)))
-        self.few_in_second_phase = [limit(2 * reach - total, end=True, barrier=True, others=True, remade=0)]
-        self.always: list[tuple[PairLimit, int]] = []
-        self.few_in_first_phase = self.few_in_second_phase
-        if near < reach:
-            self.always = [
-                limit(near, end=True, barrier=False, others=False, remade=1),
-                limit(near, end=False, barrier=True, others=False, remade=1),
+        both = min(first, second)
+        self.always = [
+            *self._at_each_time(near, remade=1, known=both),
+            *self._at_each_time(both, remade=0, known=reach),
+        ]
+        # In each phase: among the first units touched, or among the last ones, where others are, too.
+        self.few_in_second_phase = [
+            self._both_times(second + reach - total, others=True),
+            *([self._both_times(2 * second - total)] if second < reach else []),
+        ]
+        self.few_in_first_phase = [
+            self._both_times(first + reach - total, others=True),
+            *([self._both_times(2 * first - total)] if first < reach else []),
+        ]
+        if near < first:
+            self.few_in_first_phase += [
+                self._both_times(near + reach - total, others=True, remade=1),
+                self._both_times(2 * near - total, remade=2),
             ]
-            self.few_in_first_phase = [
-                limit(near + reach - total, end=True, barrier=True, others=True, remade=1),
-                limit(2 * near - total, end=True, barrier=True, others=False, remade=2),
-            ]
+
+    def _at_each_time(self, units: int, *, remade: int, known: int) -> list[tuple[PairLimit, int]]:
+        """Return limits on what is near at the end, and at the barrier; none where that is known."""
+        times = ((True, False), (False, True)) if units < known else ()
+        return [(PairLimit(self.level, end, barrier, remade=remade), max(0, units)) for end, barrier in times]
+
+    def _both_times(self, units: int, *, others: bool = False, remade: int = 0) -> tuple[PairLimit, int]:
+        return PairLimit(self.level, end=True, barrier=True, others=others, remade=remade), max(0, units)
 
 
 def near_at_barrier(one: ElementClass, near: Bools) -> Floats | None:

@@ -90,6 +90,9 @@ class ElementPrices(Protocol):
         always in the levels up to each price of reads; empty: nothing.
         """
 
+    def leaving(self, reads: Reads, *, updated: bool) -> list[float]:
+        """Return what an element that lasts pays at the least for not always being in the levels up to each price of a read."""
+
 
 class CachePrices:
     """LRU: a state is the level where the next touch finds an element, no higher than where it was at the barrier.
@@ -174,6 +177,10 @@ class CachePrices:
             table[i, j] = total
         self._lasting[key] = table
         return table
+
+    def leaving(self, reads: Reads, *, updated: bool) -> list[float]:
+        """Return nothing: on caches nobody chooses what stays."""
+        return []
 
 
 class ExplicitPrices:
@@ -278,6 +285,14 @@ class ExplicitPrices:
         table = table + other.at(self.cheapest_read)
         self._lasting[key] = table
         return table
+
+    def leaving(self, reads: Reads, *, updated: bool) -> list[float]:
+        """Return what an element that lasts pays at the least for not always being in the levels up to each price of a read."""
+        none = Reads()
+        least = self.lasting(none, reads, none, updated, none, None).min()
+        if not math.isfinite(least):  # it fits nowhere
+            return [0.0] * len(self.steps[1:])
+        return [float(self._away(price, none, reads, updated, none).min() - least) for price in self.steps[1:]]
 
     def _away(self, price: float, early: Reads, late: Reads, updated: bool, afterwards: Reads) -> Floats:
         """Return what an element that lasts costs if, at some moment of the step, no copy of it costs less than `price` to read."""

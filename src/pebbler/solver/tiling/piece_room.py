@@ -7,12 +7,16 @@ all touches of a group may be counted at a higher price if something is taken of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 from pebbler.solver.tiling.liveness import Axes, Elements
 from pebbler.solver.tiling.tile_cases import TileCase
+
+_GRAINS = 64  # parts of a unit that prices between those of levels are rounded to
 
 __all__ = ["GroupTouches", "RaisedGroups", "RoomPrices", "full_touches", "raise_groups"]
 
@@ -23,7 +27,34 @@ class RoomPrices:
 
     read: tuple[float, ...] = ()
     room: tuple[int, ...] = ()
-    write: tuple[float, ...] = ()
+    levels: tuple[
+        tuple[float, float], ...
+    ] = ()  # what a read and a write cost in each level; none: writes stay as they are
+
+    @property
+    def write(self) -> tuple[float, ...]:
+        """What writes may be counted at where reads are at each of the prices."""
+        return tuple(self.write_at(price) for price in self.read)
+
+    def write_at(self, price: float) -> float:
+        """Return what writes may be counted at where reads are counted at no less than a price.
+
+        A write to any level may be raised by as much as a read from that level.
+        """
+        return min((write + max(0.0, price - read) for read, write in self.levels), default=0.0)
+
+    def over(self, price: float) -> Fraction:
+        """Return what is counted too much per piece at the most where its touches are counted at no less than a price."""
+        total = Fraction()
+        for (before, after), room in zip(pairwise(self.read), self.room, strict=False):
+            if before < price:
+                total += (Fraction(min(price, after)) - Fraction(before)) * room
+        return total
+
+    def between(self, at: int, more: float) -> float:
+        """Return the price that is so much above one of the prices, in few bits; no more than the next one."""
+        step = self.read[at + 1] - self.read[at]
+        return self.read[at] + min(step, math.ceil(min(step, more) * _GRAINS) / _GRAINS)
 
 
 @dataclass
@@ -63,72 +94,61 @@ class GroupTouches:
 class RaisedGroups:
     """At what price the touches of which groups are counted, what is taken off for that, and what lasting elements pay for room."""
 
-    at: Mapping[int, int] = field(default_factory=dict)  # per group: the number of the price
+    least_price: Mapping[int, float] = field(default_factory=dict)  # per group: what its reads are counted at
     levels: RoomPrices = RoomPrices()
     credit: Fraction = Fraction()
     gain: float = 0.0
     pieces: Mapping[int, int] = field(default_factory=dict)  # per group: those that have room taken off for them
 
     @property
-    def least_price(self) -> dict[int, float]:
-        """Per group: the least price that its reads are counted at."""
-        return {group: self.levels.read[at] for group, at in self.at.items()}
-
-    @property
     def least_write(self) -> dict[int, float]:
         """Per group: the least price that what it writes for the first time is counted at."""
-        return {group: self.levels.write[at] for group, at in self.at.items()}
+        return {group: self.levels.write_at(price) for group, price in self.least_price.items()}
 
     def stays(self, groups: Iterable[int]) -> tuple[float, ...]:
         """Return what an element that none of `groups` touches pays for room if it is always in the levels up to each price."""
-        touching, prices = set(groups), self.levels.read
-        found = [0.0]
-        for at in range(len(prices) - 2, -1, -1):
-            pieces = sum(count for group, count in self.pieces.items() if self.at[group] > at and group not in touching)
-            found.append(found[-1] + (prices[at + 1] - prices[at]) * pieces)
-        return tuple(reversed(found)) if found[-1] else ()
+        touching = set(groups)
+        beside = [(count, self.least_price[group]) for group, count in self.pieces.items() if group not in touching]
+        found = [sum(count * max(0.0, price - level) for count, price in beside) for level in self.levels.read]
+        return tuple(found) if any(found) else ()
 
 
 @dataclass(frozen=True)
 class _Choice:
     """A price for one group: what is gained, and what is taken off for it."""
 
-    at: int
+    price: float
     gain: float
     pieces: int
     partial: int  # touches that are counted too much altogether
 
 
 def raise_groups(
-    case: TileCase, touched: Mapping[int, GroupTouches], levels: RoomPrices, lasting: Mapping[int, int]
+    case: TileCase,
+    touched: Mapping[int, GroupTouches],
+    levels: RoomPrices,
+    lasting: Mapping[int, tuple[int, Sequence[float]]],
 ) -> RaisedGroups:
     """Return the groups whose touches are worth counting at a higher price.
 
-    `lasting` says how many elements that a group does not touch last through the step: where little is lost by it, a group is
-    raised for the room that they need.
+    `lasting` says how many elements that a group does not touch last through the step, and what each pays at the least for not
+    always being in the levels up to each price: a group is raised for the room that they need, by no more than makes them leave.
     """
-    prices = levels.read
-    if len(prices) < 2:
+    if len(levels.read) < 2:
         return RaisedGroups()
     taken: dict[int, _Choice] = {}
-    spare: list[tuple[float, int, _Choice]] = []
     for group, one in touched.items():
-        best = max(_choices(case, one, levels), key=lambda choice: (choice.gain, -choice.at))
+        best = max(_choices(case, one, levels, levels.read[1:]), key=lambda choice: (choice.gain, -choice.price))
         if best.gain > 0:
             taken[group] = best
-        elif lasting.get(group):
-            spare.append((best.gain, -group, best))
-    # An element that leaves the levels up to a price pays at least one step down and one step up.
-    paid: dict[int, int] = {}
-    for choice in taken.values():
-        paid[choice.at] = paid.get(choice.at, 0) + choice.pieces
-    for gain, minus_group, choice in sorted(spare, key=lambda one: one[:2], reverse=True):
-        step, wanted = prices[choice.at] - prices[choice.at - 1], max(0, 2 - paid.get(choice.at, 0))
-        if gain + step * min(wanted, choice.pieces) * lasting[-minus_group] > 0:
+    for at in range(len(levels.read) - 1):
+        while found := list(_raised_for_room(case, touched, levels, lasting, taken, at)):
+            gain, minus_group, choice = max(found, key=lambda one: one[:2])
+            if gain <= 0:
+                break
             taken[-minus_group] = choice
-            paid[choice.at] = paid.get(choice.at, 0) + choice.pieces
     return RaisedGroups(
-        {group: choice.at for group, choice in taken.items()},
+        {group: choice.price for group, choice in taken.items()},
         levels,
         sum((_credit(choice, levels) for choice in taken.values()), Fraction()),
         sum(choice.gain for choice in taken.values()),
@@ -136,24 +156,49 @@ def raise_groups(
     )
 
 
-def _choices(case: TileCase, one: GroupTouches, levels: RoomPrices) -> Iterator[_Choice]:
+def _raised_for_room(
+    case: TileCase,
+    touched: Mapping[int, GroupTouches],
+    levels: RoomPrices,
+    lasting: Mapping[int, tuple[int, Sequence[float]]],
+    taken: Mapping[int, _Choice],
+    at: int,
+) -> Iterator[tuple[float, int, _Choice]]:
+    """Yield what it would bring to raise one more group above a price for the room of what lasts: gain, minus group, price."""
+    price = levels.read[at]
+    paid = sum(_paid(choice, price) for choice in taken.values())
+    for group, (number, leaving) in lasting.items():
+        before = taken.get(group)
+        wanted = leaving[at] - paid
+        if group not in touched or wanted <= 0 or (before is not None and before.price > price):
+            continue
+        prices = {levels.between(at, wanted / count) for count in touched[group].pieces(case) if count}
+        for choice in _choices(case, touched[group], levels, sorted(prices)):
+            room = number * min(wanted, _paid(choice, price))
+            yield choice.gain + room - (before.gain if before is not None else 0.0), -group, choice
+
+
+def _paid(choice: _Choice, level: float) -> float:
+    """Return what an element pays that is always in the levels up to a price beside the pieces of a group."""
+    return choice.pieces * max(0.0, choice.price - level)
+
+
+def _choices(case: TileCase, one: GroupTouches, levels: RoomPrices, prices: Iterable[float]) -> Iterator[_Choice]:
     """Yield what each price would bring a group."""
     every, full = one.pieces(case)
-    over = 0.0
-    for at in range(1, len(levels.read)):
-        over += (levels.read[at] - levels.read[at - 1]) * levels.room[at - 1]
-        gross = one.gain(levels.read[at], levels.write[at])
+    for price in prices:
+        over, gross = float(levels.over(price)), one.gain(price, levels.write_at(price))
         # Either all pieces have room taken off for them, or those that are not of full size are counted too much altogether.
-        yield _Choice(at, gross - over * every, every, 0)
+        yield _Choice(price, gross - over * every, every, 0)
         if one.partial or full < every:
-            yield _Choice(at, gross - over * full - (levels.read[at] - levels.read[0]) * one.partial, full, one.partial)
+            yield _Choice(price, gross - over * full - (price - levels.read[0]) * one.partial, full, one.partial)
 
 
 def _credit(choice: _Choice, levels: RoomPrices) -> Fraction:
     """Return what is counted too much at the most, exactly."""
-    read = [Fraction(price) for price in levels.read]
-    over = sum(((read[at + 1] - read[at]) * levels.room[at] for at in range(choice.at)), Fraction())
-    return over * choice.pieces + (read[choice.at] - read[0]) * choice.partial
+    return (
+        levels.over(choice.price) * choice.pieces + (Fraction(choice.price) - Fraction(levels.read[0])) * choice.partial
+    )
 
 
 def full_touches(elements: Elements, case: TileCase) -> dict[int, int]:
