@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pebbler as pb
 from pebbler.game.orders import iterate_orders
@@ -16,6 +17,30 @@ def cheapest_order(graph: pb.Graph, machine: pb.Machine, steady: bool) -> float:
         pb.Plan.in_order(graph, machine, [names[i] for i in order], steady=steady) for order in iterate_orders(graph)
     )
     return min(check(plan).energy for plan in plans)
+
+
+def orders_with_reruns(graph: pb.Graph, extra: int) -> Iterator[list[int]]:
+    """Yield all sequences of ops that run each at least once, with at most `extra` further runs before the last first one."""
+    flow = graph.dataflow
+    before = flow.before.lists()
+    touched = [[*flow.op_reads.row(op).tolist(), *flow.op_writes.row(op).tolist()] for op in range(flow.ops)]
+    gone = [{int(flow.value_destroyer[value]) for value in values} for values in touched]
+    sequence: list[int] = []
+
+    def go(left: int) -> Iterator[list[int]]:
+        ran = set(sequence)
+        if len(ran) == flow.ops:
+            yield list(sequence)
+            return
+        for op in range(flow.ops):
+            again = op in ran
+            possible = left and flow.op_can_rerun[op] and not gone[op] & ran if again else ran.issuperset(before[op])
+            if possible:
+                sequence.append(op)
+                yield from go(left - again)
+                sequence.pop()
+
+    return go(extra)
 
 
 def random_graph(rng: random.Random, ops: int) -> pb.Graph:

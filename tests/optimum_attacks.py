@@ -31,6 +31,7 @@ from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.milestone_relaxation import Relaxation
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 from pebbler.solver.tiling.cache_bounds import order_bound
+from pebbler.solver.tiling.ranked_bound import rerun_bound
 from strategies import random_cache_machine, random_graph
 
 CLOSE = 1e-9  # sums of prices in another order
@@ -146,6 +147,8 @@ def attack_cache_orders(seed: int) -> bool:
     steady = rng.random() < 0.5
     problem = Problem.of(graph, machine, steady=steady)
     stated = [order_bound(problem), *(bound.value for bound in cache_bounds(problem, lambda: 1.0))]
+    if machine.management == "recency":
+        stated.append(rerun_bound(problem, math.inf))
     names = [op.name for op in graph.ops]
     if len(names) > 5:
         return False

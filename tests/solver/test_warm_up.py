@@ -115,7 +115,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.solver import new_search, warm_up
 from pebbler.solver.methods import run
 from pebbler.solver.problem import Problem
-from pebbler.workloads import chain, deep_mlp, matmul, mlp, note_mlp
+from pebbler.workloads import attention, chain, deep_mlp, matmul, mlp, note_mlp
 
 ONE = Machine("one", "pebble", (Level("fast", 0, 0, capacity=6),))
 TWO = Machine("two", "float32", (Level("fast", 1, 1, capacity=200), Level("slow", 9, 9)), operands="fastest")
@@ -133,6 +133,7 @@ CASES = [
     (deep_mlp(n=2, hidden=4, layers=8), "notes", "none"),
     (chain(1_200), ANY, "auto"),
     (matmul(2, 2, 2), "grid", "auto"),
+    (attention(4, 4, 2), "notes-recency", "auto"),
 ]
 
 
@@ -157,7 +158,7 @@ print({name: signatures for name, signatures in kernels().items() if signatures 
 """
 
 
-@pytest.mark.parametrize("case", range(12))
+@pytest.mark.parametrize("case", range(13))
 def test_a_search_calls_no_kernel_that_was_not_compiled_before_its_clock(case):
     done = subprocess.run([sys.executable, "-c", CALLS, str(case)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -84,9 +84,8 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
     if all(_stamp(part).exists() for part in parts):
         return False
     with _one_at_a_time():
-        missing = [
-            part for part in parts if not _stamp(part).exists()
-        ]  # another process may have compiled them just now
+        # Another process may have compiled them just now.
+        missing = [part for part in parts if not _stamp(part).exists()]
         if missing:
             _compile_missing(missing, tell or _tell)
         return bool(missing)
@@ -204,8 +203,12 @@ def _cache(management: str) -> None:
 
 def _orders(management: str) -> None:
     from pebbler.solver.tiling.cache_order import best_order
+    from pebbler.solver.tiling.ranked_bound import rerun_bound
 
-    best_order(_problem(management, mlp(n=2, hidden=2)), limit=2_500)
+    problem = _problem(management, mlp(n=2, hidden=2))
+    best_order(problem, limit=2_500)
+    if management == "recency":
+        rerun_bound(problem, 1.0)
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
@@ -316,7 +319,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "lru-reruns": (9.0, partial(_reruns, "lru")),
     "recency-reruns": (9.0, partial(_reruns, "recency")),
     "lru-orders": (6.0, partial(_orders, "lru")),
-    "recency-orders": (5.0, partial(_orders, "recency")),
+    "recency-orders": (9.0, partial(_orders, "recency")),
     "layout": (7.0, _layout),
     "recompute": (4.0, _recompute),
     "chain": (3.0, _chain),

@@ -14,6 +14,7 @@ from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
+from pebbler.solver.tiling.ranked_bound import rerun_bound
 from pebbler.solver.tiling.tiling_bound import WORK, CaseSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
@@ -102,7 +103,7 @@ def _raise_by_boxes(search: Search, cases: CaseSearch, space: TransformSpace, se
 
 
 def solve_orders(search: Search) -> None:
-    """Search all orders of a small graph; a proof needs that running any op twice costs more than could be gained."""
+    """Search all orders of a small graph, and bound what running ops again could gain."""
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)
     search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read")
@@ -114,4 +115,9 @@ def solve_orders(search: Search) -> None:
     rerun = floors[flow.op_can_rerun].min(initial=float("inf"))
     if best.proven and bound + float(rerun) >= best.energy:
         search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
+    elif problem.machine.management == "recency" and not search.done:
+        bound = rerun_bound(problem, search.energy, seconds_left=lambda: 0.5 * search.remaining)
+        search.raise_bound(
+            bound, "all orders of first runs, each with the cheapest runs in between that explain its reads"
+        )
     search.cut_off |= not best.proven and search.remaining == 0

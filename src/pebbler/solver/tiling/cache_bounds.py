@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
 from pebbler.solver.problem import Problem
 
-__all__ = ["order_bound"]
+__all__ = ["order_bound", "order_floors"]
 
 Ints = npt.NDArray[np.int64]
 _MOST_OPS = 4_000  # which ops depend on which is kept as bits
@@ -27,7 +28,18 @@ def order_bound(problem: Problem) -> float:
     >>> order_bound(Problem.of(workloads.note_mlp(), machine("notes-recency")))
     10764315.0
     """
-    return _OrderBound(problem).total()
+    return float(order_floors(problem).sum())
+
+
+def order_floors(problem: Problem) -> Floats:
+    """Return what the first run of each op costs at least on this cache, whatever runs before it and however often.
+
+    >>> from pebbler import machine, workloads
+    >>> order_floors(Problem.of(workloads.note_mlp(), machine("notes-recency")))[:2].tolist()
+    [2140100.0, 40000.0]
+    """
+    bound = _OrderBound(problem)
+    return np.array([bound.floor(op) for op in range(bound.flow.ops)])
 
 
 class _OrderBound:
@@ -53,17 +65,36 @@ class _OrderBound:
         fixed = self.starts if self.ranked or self.machine.allocator == "reuse" else np.ones(len(self.sizes), np.bool_)
         self.fixed = np.zeros(len(self.sizes), np.bool_)  # by place: always at the same address, or always live
         self.fixed[self.place[fixed]] = True
+        if self.ranked:
+            self.first_maker = self._first_makers()
+            self.read_from = self._tensors_read_from()
 
-    def total(self) -> float:
+    def _first_makers(self) -> list[int]:
+        """Return, per tensor, the op that writes it before all others; NONE where nobody does."""
+        found = [NONE] * len(self.sizes)
+        for op in range(self.flow.ops - 1, -1, -1):
+            for tensor in self.flow.value_tensor[self.flow.op_writes.row(op)].tolist():
+                found[tensor] = op
+        return found
+
+    def _tensors_read_from(self) -> list[int]:
+        """Return, per op, the tensors that it or an op after it reads, as the bits of an integer."""
         flow = self.flow
-        energy = float(flow.op_cost.sum())
-        for op in range(flow.ops):
-            values = flow.op_reads.row(op).tolist()
-            for position, value in enumerate(values):
-                energy += self._read_price(op, values[:position], value)
-            for value in flow.op_writes.row(op).tolist():
-                energy += self._write_price(value)
-        return energy
+        found = [0] * flow.ops
+        for op in range(flow.ops - 1, -1, -1):
+            for tensor in flow.value_tensor[flow.op_reads.row(op)].tolist():
+                found[op] |= 1 << tensor
+            if flow.ops <= _MOST_OPS:
+                for later in flow.after.row(op).tolist():
+                    found[op] |= found[later]
+        return found
+
+    def floor(self, op: int) -> float:
+        """Return what the first run of an op costs at least."""
+        values = self.flow.op_reads.row(op).tolist()
+        energy = float(self.flow.op_cost[op])
+        energy += sum(self._read_price(op, values[:position], value) for position, value in enumerate(values))
+        return energy + sum(self._write_price(value) for value in self.flow.op_writes.row(op).tolist())
 
     def _read_price(self, op: int, earlier: list[int], value: int) -> float:
         flow, tensor = self.flow, int(self.flow.value_tensor[value])
@@ -82,19 +113,33 @@ class _OrderBound:
         candidates = {int(flow.value_maker[value]), *flow.value_readers.row(value).tolist()} - {NONE, op}
         for other in sorted(candidates):
             if not (self.descendants and self.descendants[op] >> other & 1):
-                best = min(best, self._price_at(tensor, above, self._touched_after(other, value)))
+                best = min(best, self._price_at(tensor, above, self._touched_after(other, value, op)))
         return size * best
 
-    def _touched_after(self, op: int, value: int) -> list[int]:
-        """Return the places that are above a value once an op that touches it has run."""
+    def _touched_after(self, op: int, value: int, reader: int) -> list[int]:
+        """Return the places that are above a value once an op that touches it has run, until another's first run reads it."""
         flow, tensor = self.flow, int(self.flow.value_tensor[value])
         touched = [*flow.op_reads.row(op).tolist(), *flow.op_writes.row(op).tolist()]
         tensors = flow.value_tensor[touched].tolist()
         if self.ranked:
-            # All touched in one step tie, and ties go to what was there first: of what is always there, the start values.
-            return [t for t in tensors if self.starts[t] and t != tensor and (not self.starts[tensor] or t < tensor)]
+            # All touched in one step tie, and ties go to what was there first.
+            return [t for t in tensors if t != tensor and self._stays(t, reader) and self._came_before(t, tensor)]
         last = max(i for i, other in enumerate(touched) if other == value)
         return [int(self.place[t]) for t in tensors[last + 1 :]]
+
+    def _stays(self, tensor: int, reader: int) -> bool:
+        """Whether a tensor that was in the ranking is still there when an op runs first: it always is, or is read then or later."""
+        return bool(self.starts[tensor] or self.read_from[reader] >> tensor & 1)
+
+    def _came_before(self, tensor: int, other: int) -> bool:
+        """Whether a tensor came into the ranking before another one in every order."""
+        if self.starts[tensor] or self.starts[other]:
+            return bool(self.starts[tensor] and (not self.starts[other] or tensor < other))
+        makers = self.first_maker[tensor], self.first_maker[other]
+        if makers[0] == makers[1]:
+            written = self.flow.value_tensor[self.flow.op_writes.row(makers[0])].tolist()
+            return bool(written.index(tensor) < written.index(other))
+        return bool(self.descendants and self.descendants[makers[0]] >> makers[1] & 1)
 
     def _price_at(self, tensor: int, above: list[int], before: list[int]) -> float:
         """Return the price of reading a tensor with these places above it; temps of the two lists may share addresses."""

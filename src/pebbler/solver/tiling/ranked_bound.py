@@ -1,0 +1,87 @@
+"""A bound by recency rank for every order and any recomputation: all orders of first runs, each at the least that it can cost.
+
+Runs beyond the first ones can only bring tensors up in the ranking, and each of them is paid. So an order of first runs is
+priced with the cheapest runs in between that can explain each read, and the cheapest of all orders bounds every plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+
+from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.referee import pricing
+from pebbler.solver.problem import Problem
+from pebbler.solver.tiling.cache_bounds import order_floors
+from pebbler.solver.tiling.kernels.cache_exact import DONE
+from pebbler.solver.tiling.kernels.first_orders import least_of_first_orders
+from pebbler.solver.tiling.kernels.rerun_prices import RerunGame
+
+__all__ = ["rerun_bound", "rerun_game"]
+
+_MOST_BITS = 21  # of the table of states met: 48 MiB
+_FIRST_SHARE = 10_000  # prefixes of the first attempt; each further one gets four times as many
+_MOST = 3_000_000  # prefixes altogether
+
+
+def rerun_bound(
+    problem: Problem, below: float, *, most: int = _MOST, seconds_left: Callable[[], float] = lambda: float("inf")
+) -> float:
+    """Return an energy, `below` at most, that no plan falls below, however often ops run; 0 if there was no time to find one.
+
+    >>> from pebbler import machine, workloads
+    >>> rerun_bound(Problem.of(workloads.note_mlp(), machine("notes-recency")), 2e7)
+    10764315.0
+    """
+    flow = problem.graph.dataflow
+    if not flow.ops:
+        return 0.0
+    game = rerun_game(problem)
+    waits, share, target = np.diff(flow.before.start), _FIRST_SHARE, below
+    # The search starts anew with a larger share, so that the time is looked at now and then.
+    while share <= most and seconds_left() > 0:
+        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
+        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
+        found, reason, _ = least_of_first_orders(
+            game, waits, flow.after.start, flow.after.items, target, share, *tables
+        )
+        if reason == DONE:
+            return float(found if found % 1 == 0 or found == below else found * (1 - 1e-12))
+        share *= 4
+    return 0.0
+
+
+def rerun_game(problem: Problem) -> RerunGame:
+    """Return a graph on a machine that ranks by recency as the kernel sees it."""
+    flow, machine = problem.graph.dataflow, problem.machine
+    read, store = pricing.prices(machine, "read"), pricing.prices(machine, "write")
+    capacity = pricing.capacities(machine)
+    size = flow.tensor_size.astype(np.int64)
+    fits = np.minimum(np.argmax(size[:, None] <= capacity[None, :], axis=1), len(capacity) - 1)
+    fits[size > capacity.max()] = len(capacity) - 1
+    reads = [flow.value_tensor[row].tolist() for row in flow.op_reads]
+    writes = [flow.value_tensor[row].tolist() for row in flow.op_writes]
+    touched = Rows.of([list(dict.fromkeys([*one, *other])) for one, other in zip(reads, writes, strict=True)])
+    toucher = touched.transposed(len(size))
+    readers = Rows.of([sorted(set(row)) for row in reads]).transposed(len(size))
+    wanted = _wanted(flow, touched, readers)
+    return RerunGame(
+        flow.op_cost.astype(np.float64), order_floors(problem), flow.op_can_rerun, size, flow.start_value != NONE,
+        np.diff(readers.start), size * store[fits], np.cumsum(capacity[:-1]), np.minimum.accumulate(read[::-1])[::-1].copy(),
+        flow.op_reads.start, flow.value_tensor[flow.op_reads.items], flow.value_destroyer[flow.op_reads.items],
+        flow.op_writes.start, flow.value_tensor[flow.op_writes.items], touched.start, touched.items, toucher.start,
+        toucher.items, wanted, (wanted * size).sum(axis=2),
+    )  # fmt: skip
+
+
+def _wanted(flow: Dataflow, touched: Rows, readers: Rows) -> np.ndarray:
+    """Return, for two ops that have run and a tensor that the second touches, whether some op may read it for the first time."""
+    earlier = [flow.ancestors[op] | 1 << op for op in range(flow.ops)]
+    reading = [sum(1 << op for op in row.tolist()) for row in readers]
+    found = np.zeros((flow.ops, flow.ops, len(reading)), np.bool_)
+    for known, op in product(range(flow.ops), repeat=2):
+        for tensor in touched.row(op).tolist():
+            found[known, op, tensor] = bool(reading[tensor] & ~(earlier[known] | earlier[op]))
+    return found
