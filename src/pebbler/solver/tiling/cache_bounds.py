@@ -36,7 +36,7 @@ def order_floors(problem: Problem) -> Floats:
 
     >>> from pebbler import machine, workloads
     >>> order_floors(Problem.of(workloads.note_mlp(), machine("notes-recency")))[:2].tolist()
-    [2140100.0, 40000.0]
+    [2122000.0, 120000.0]
     """
     bound = _OrderBound(problem)
     return np.array([bound.floor(op) for op in range(bound.flow.ops)])
