@@ -195,13 +195,12 @@ def naive_segments(compute, load, drop, keep, sweep_keeps):
 
 
 class NaiveHeldNodes:
-    """The two bounds of `held_nodes_bound` by their recurrences as docs/chains.md states them; node -1 lies below N_0."""
+    """The bound of `held_nodes_bound` by its recurrence as docs/chains.md states it, any node waiting; node -1 lies below N_0."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain, self.n = chain, chain.length
         self.blue = [j for j in range(1, self.n) if not math.isinf(chain.store[j] + chain.load[j])]
-        self.cheapest = min((chain.load[j] for j in self.blue), default=math.inf)
-        self.segment, self.group = cache(self._segment), cache(self._group)
+        self.path, self.group = cache(self._path), cache(self._group)
 
     def steps(self, s, z):
         return sum(self.chain.forward[max(s, 0) + 1 : z + 1]) + (self.chain.load[0] if s < 0 else 0)
@@ -209,88 +208,73 @@ class NaiveHeldNodes:
     def room(self, *nodes):
         return 0 if self.chain.adjoint else sum(self.chain.sizes[k] for k in nodes if 0 <= k <= self.n)
 
-    def by_load(self, z, t, f):
-        """Have z by way of a load for the backward steps t .. f; the first of all has nothing to load yet."""
+    def run(self, base, z):
+        """The units that a run from a base to z takes, the base itself not counted."""
+        return max(self.room(k) if k == base + 1 else self.room(k - 1, k) for k in range(base + 1, z + 1))
+
+    def again(self, base, t, m):
+        """What step t costs beyond having N_t: alone, made from the base, m units beside it; or the last of its group."""
+        if t == self.n - 1:
+            return 0
+        rooms = [self.run(base, t)] if base is not None else []
+        for p in range(0 if base is None else base + 1, t + 1):
+            rooms.append(max(self.room(p, t + 2), 0 if p == t else self.run(p - 1, t)))
+        made = min(self.chain.forward[t + 1], self.chain.load[t + 1] if t + 1 in self.blue else math.inf)
+        return 0 if self.chain.adjoint or m >= self.room(t + 1) + min(rooms) else made
+
+    def by_load(self, z, t, m):
+        """Have z by way of a load for the backward steps t .. z; before the first of all there is nothing to load."""
         load, store = self.chain.load, self.chain.store
         ways = [
-            load[j] + self.steps(j, z) + min(store[j], self.steps(j, t + 1)) - min(store[j], self.steps(j, f))
+            load[j]
+            + self.steps(j, z)
+            + min(store[j], self.steps(j, t + 1))
+            - min(store[j], self.steps(j, z))
+            + (self.again(j - 1, t, m) if z == t else 0)
             for j in self.blue
-            if j <= z and t < self.n - 1
+            if j <= z and t < self.n - 1 and self.run(j - 1, z) <= m
         ]
         return min(ways, default=math.inf)
 
-    def alone(self, t, m, base):
-        """What the step t alone costs beyond having N_t computed, in m units beside `base`."""
-        third = 0 if t - 1 == base else self.room(t - 1)
+    def serve(self, y, g, t, m):
+        """Do the steps t .. g from y, which is always there, in one group."""
+        free = t == self.n - 1 and self.blue  # the first sweep
+        by_steps = math.inf
+        if free or self.run(y, g) <= m:
+            by_steps = self.steps(max(y, 0) if t == self.n - 1 else y, g)
+        if g < t:
+            return min(by_steps, self.by_load(g, t, m)) + self.group(g, t, m)
         if self.room(t, t + 1) > m:
             return math.inf
-        enough = t == self.n - 1 or m >= self.room(t, t + 1) + min(third, self.room(t + 2))
-        return 0 if enough or self.chain.adjoint else min(self.chain.forward[t + 1], self.chain.load[t + 1])
+        return min(by_steps + self.again(y, t, m), self.by_load(t, t, m))
 
-    def _segment(self, s, t, m):
-        if t <= s:
-            return 0
-        least = math.inf
-        for z in range(s + 1, t + 1):
-            if self.room(z, z + 1) > m:
-                continue
-            if z < t:
-                cost = min(self.steps(s, z), self.by_load(z, t, z)) + self.waiting(s, z, t, m)
-            else:
-                cost = min(self.steps(s, t) + self.alone(t, m, s), self.by_load(t, t, t))
-            least = min(least, cost + self.segment(s, z - 1, m))
-        return least
-
-    def waiting(self, s, z, t, m):
-        """Do the steps t .. z + 1 from z while some h <= z waits; if it is not z, z is swept to or loaded once more."""
-        sizes = self.chain.sizes
-        nodes = [h for h in range(s + 1, z + 1) if sizes[h] <= m]
-        costs = [min(self.steps(h, z), self.cheapest) + self.segment(z, t, m - sizes[h]) for h in nodes]
-        return min(costs, default=math.inf)
-
-    def _group(self, y, t, f, m):
-        """Do the steps t .. f with only y red at first, which may be given up, in m units."""
-        if t == y:
-            return 0 if self.room(y, y + 1) <= m else math.inf
-        if t == f:
-            least = self.steps(y, t) + self.alone(t, m, None)
-        else:
-            least = min((self.steps(y, x) + self.group(x, t, f, m) for x in range(y + 1, f + 1)), default=math.inf)
-        for g in range(f + 1, t + 1):
-            least = min(least, self.inside(y, t, g, m - self.chain.sizes[y]) + self.group(y, g - 1, f, m))
-        return least
-
-    def inside(self, y, t, g, m):
-        """Do the steps t .. g with nothing red above y, which stays."""
-        if m < 0:
+    def _group(self, e, t, m):
+        """Do the steps t .. e beside the run that makes e: a node up to e waits meanwhile."""
+        if self.room(e, e + 1) > m:
             return math.inf
-        if g == t:
-            if self.room(t, t + 1) > m:
-                return math.inf
-            return min(self.steps(y, t) + self.alone(t, m, y), self.by_load(t, t, t))
-        nodes = range(y + 1, g + 1)
-        return min(min(self.steps(y, x), self.by_load(x, t, g)) + self.group(x, t, g, m) for x in nodes)
+        sizes = self.chain.sizes
+        ways = [self.path(y, e, t, m - sizes[y]) for y in range(e + 1) if sizes[y] <= m]
+        return min(ways, default=math.inf) + self.again(None, e, m)
 
-    def below(self, t):
-        """Do the steps t .. 0 with nothing red at first."""
-        runs = (self.inside(-1, t, g, self.chain.fast) + self.below(g - 1) for g in range(t + 1))
-        return min(runs, default=0) if t >= 0 else 0
+    def _path(self, y, e, t, m):
+        """Do the steps t .. e + 1 while y waits for e and then perhaps a higher node; m units are left beside y."""
+        if t == e:
+            return 0
+        ways = [self.serve(y, g, t, m) + self.path(y, e, g - 1, m) for g in range(e + 1, t + 1)]
+        for x in range(y + 1, e + 1):
+            left = m + self.chain.sizes[y] - self.chain.sizes[x]
+            if left >= 0:
+                ways.append(self.path(x, e, t, left))
+        return min(ways)
 
-    def bound(self, by_groups):
+    def bound(self):
         chain, n = self.chain, self.n
-        fast, top = chain.fast, n - 1
         once = (chain.load[0] if chain.start == "slow" else 0) + (0 if chain.adjoint else chain.forward[n])
         if n == 1:
             return once
-        stored = not math.isinf(chain.load[0])
-        if by_groups:
-            least = self.group(0, top, 0, fast)
-            ways = [self.group(0, top, f, fast) + self.below(f - 1) for f in range(n) if stored]
-        else:
-            least = self.segment(0, top, fast - chain.sizes[0]) if chain.sizes[0] <= fast else math.inf
-            ways = [
-                self.steps(0, z) + (0 if z == top else self.waiting(-1, z, top, fast)) + self.segment(-1, z - 1, fast)
-                for z in range(n)
-                if stored and self.room(z, z + 1) <= fast
-            ]
-        return once + min([least, *(chain.store_of_first + way for way in ways)])
+        stays, stored = math.inf, math.inf
+        if chain.sizes[0] <= chain.fast:
+            stays = self.path(0, 0, n - 1, chain.fast - chain.sizes[0])
+        if not math.isinf(chain.store_of_first + chain.load[0]):
+            stored = chain.store_of_first + self.path(-1, -1, n - 1, chain.fast)
+        return once + min(stays, stored)

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from naive_chain import NaiveHeldNodes, naive_energy
@@ -49,19 +49,6 @@ def long_chain(n: int, fast: int, io: float, seed: int = 1) -> Chain:
     return Chain(sizes, forward, (1,) * (n + 1), moved, moved, fast)
 
 
-def only(patch: pytest.MonkeyPatch, which: str) -> None:
-    """Leave one of the two bounds out."""
-    other = {"groups": "_bound_by_segments", "segments": "_bound_by_groups"}[which]
-    patch.setattr(held_nodes, other, lambda *_: None)
-
-
-@pytest.fixture(params=["groups", "segments"])
-def which(request, monkeypatch):
-    """Bound short chains by groups of nodes, or by segments as long ones are."""
-    only(monkeypatch, request.param)
-    return request.param
-
-
 def attack(seeds: range, longest: int) -> None:
     for seed in seeds:
         _attack(seed, longest)
@@ -76,60 +63,39 @@ def _attack(seed: int, longest: int) -> None:
         assert found[0] <= least, f"seed {seed}: {found[0]} is above {least}"
 
 
-def test_no_schedule_of_a_short_chain_costs_less(which):
+def test_no_schedule_of_a_short_chain_costs_less():
     attack(range(300), 6)
 
 
 @pytest.mark.slow
-def test_no_schedule_of_many_chains_costs_less(which):
+def test_no_schedule_of_many_chains_costs_less():
     attack(range(1000, 20_000), 7)
     attack(range(20_000, 21_000), 8)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_the_tables_hold_what_the_recurrences_say(which, seed):
-    chain = uneven(seed, 9)
-    found = held_nodes_bound(chain, 1e6)
-    if found is None:
-        assert (which, chain.length) == ("groups", 1)
-        return
-    assert found[0] == NaiveHeldNodes(chain).bound(which == "groups")
-
-
-def test_following_every_node_never_says_less(monkeypatch):
-    for seed in range(30):
-        chain = uneven(seed, 20)
-        found = {}
-        for which in ("groups", "segments"):
-            with monkeypatch.context() as patch:
-                only(patch, which)
-                found[which] = held_nodes_bound(chain, 1e6)
-        assert chain.length == 1 or found["segments"][0] <= found["groups"][0]
+def test_the_tables_hold_what_the_recurrence_says(seed):
+    chain = uneven(seed, 10)
+    assert held_nodes_bound(chain, 1e6)[0] == NaiveHeldNodes(chain).bound()
 
 
 def test_small_entries_say_the_same(monkeypatch):
     """Large tables have entries of 4 bytes: whole numbers stay exact, others are rounded down."""
-    only(monkeypatch, "segments")
     chain = long_chain(40, 20, 20)
     exact = held_nodes_bound(chain, 1000.0)[0]
-    monkeypatch.setattr(held_nodes, "CELLS", 2 * 41 * 42 // 2 * 21 - 1)
+    monkeypatch.setattr(held_nodes, "CELLS", 4 * 41 * 42 // 2 * 21 - 1)
     assert held_nodes_bound(chain, 1000.0)[0] == exact
     costs = {name: tuple(cost / 3 for cost in getattr(chain, name)) for name in ("forward", "store", "load")}
     rounded = held_nodes_bound(dataclasses.replace(chain, **costs), 300.0)[0]
     assert exact / 3 * (1 - 1e-4) < rounded <= exact / 3 * (1 + 1e-12)
 
 
-def test_coarse_grains_and_little_time_give_less_or_nothing(which, monkeypatch):
+def test_coarse_grains_and_little_time_give_less_or_nothing(monkeypatch):
     chain = long_chain(40, 40, math.inf)
     fine = held_nodes_bound(chain, 1000.0)[0]
     assert held_nodes_bound(chain, 1000.0, lambda: 0.0) is None
-    if which == "groups":
-        monkeypatch.setattr(held_nodes, "SHORT_CELLS", 41**2 * 22)
-        assert held_nodes_bound(chain, 1000.0) is None
-        monkeypatch.setattr(held_nodes, "FINE", 10)
-    else:
-        monkeypatch.setattr(held_nodes, "CELLS", 41 * 42 // 2 * 22)
+    monkeypatch.setattr(held_nodes, "CELLS", 41 * 42 // 2 * 22)
     coarse = held_nodes_bound(chain, 1000.0)[0]
     assert sum(chain.forward) <= coarse < fine
 
@@ -147,15 +113,10 @@ def test_gaps_are_small_where_memory_is_tight(fast, io, gap):
 
 def persistent(patch):
     """What waits is taken to wait to its own backward step: the smaller nodes that may wait instead are left out."""
-    only(patch, "segments")
-    rows = held_nodes.segment_rows
-
-    def without(*arguments):
-        bounds = rows(*arguments)
-        bounds.smaller[:] = 0
-        return bounds
-
-    patch.setattr(held_nodes, "segment_rows", without)
+    waiting = held_nodes.waiting_nodes
+    patch.setattr(
+        held_nodes, "waiting_nodes", lambda size, tops, most: waiting(0 * size, tops, most)._replace(size=size)
+    )
 
 
 def stored_every_time(patch):
@@ -173,6 +134,12 @@ def roomier_steps(patch):
     """Every backward step is taken to need a unit more than it does."""
     describe = held_nodes.describe
     patch.setattr(held_nodes, "describe", lambda *given: (c := describe(*given))._replace(need=1 + c.need))
+
+
+def roomier_runs(patch):
+    """Every forward step is taken to need a unit more than it does."""
+    describe = held_nodes.describe
+    patch.setattr(held_nodes, "describe", lambda *given: (c := describe(*given))._replace(pair=1 + c.pair))
 
 
 def small_nodes_wait_for_large_ones() -> None:
@@ -221,6 +188,7 @@ def test_no_schedule_of_a_chain_of_equal_nodes_costs_less():
         (persistent, small_nodes_wait_for_large_ones),
         (stored_every_time, odd_chains),
         (roomier_steps, nodes_alike),
+        (roomier_runs, nodes_alike),
     ],
 )
 def test_a_wrong_bound_is_found(monkeypatch, fault, attacked):

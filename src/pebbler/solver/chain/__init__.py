@@ -111,7 +111,7 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
         energy, splits, counted = uniform_recurrence(chain)
         bound, proof = uniform_bound(chain, energy)
     else:
-        energy, splits = general_recurrence(chain)
+        energy, splits = general_recurrence(chain, remaining)
         if is_exact(chain):
             bound, proof = energy, "recurrence over all schedules (docs/chains.md)"
         else:

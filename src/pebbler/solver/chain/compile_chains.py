@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from pebbler.solver.chain import Chain, solve_chain, solve_general
-from pebbler.solver.chain.held_nodes import describe
-from pebbler.solver.chain.kernels.segment_bound import fill_tops, first_phase, segment_rows
+from pebbler.solver.chain.held_nodes import describe, waiting_nodes
+from pebbler.solver.chain.kernels.bound_tables import TOPS, segment_tables, table_rows
+from pebbler.solver.chain.kernels.segment_bound import bound_of_all, fill_block
 
 __all__ = ["compile_even", "compile_uneven"]
 
@@ -27,6 +28,7 @@ def compile_uneven() -> None:
         solve_general(Chain(sizes, steps, steps, moved, moved, fast=8))
     never = (math.inf,) * 3
     described = describe(Chain((1,) * 3, (0.0, 1.0, 1.0), (1.0,) * 3, never, never, fast=3), np.ones(3, np.int64), 1.0)
-    bounds = segment_rows(described, np.empty((6, 4), np.float32), 2)
-    fill_tops(described, bounds, 1)
-    first_phase(described, bounds, math.inf)
+    waiting, swept = waiting_nodes(described.size, 2, 2), np.empty((table_rows(2), 4, TOPS), np.float32)
+    bounds = segment_tables(described, waiting, swept, swept[:0])
+    fill_block(described, waiting, bounds, 0, 2)
+    bound_of_all(described, bounds, math.inf, 2)

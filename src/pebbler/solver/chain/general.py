@@ -39,8 +39,10 @@ NARROW, THOROUGH, CELLS, FINEST = 50_000_000, 400_000_000, 400_000_000, 2000
 EXACT = 200_000_000
 # Nodes x nodes up to which a chain whose nodes are alike is tried as a bound beside the better one.
 SHORT = 1_000_000
-# Over chosen nodes: grains of memory; nodes^2 x grains; nodes x band^2 x grains, and the longest band that is of use.
-SELECTED, SELECTED_CELLS, BAND_CELLS, LONGEST_BAND = 200, 12_000_000, 500_000_000, 64
+# Over chosen nodes: grains of memory; nodes x band^2 x grains, and the longest band that is of use.
+SELECTED, BAND_CELLS, LONGEST_BAND = 200, 500_000_000, 64
+# Splits that are tried there: some seconds; and in a second of those that are left, most of which are for the bound.
+SPLITS, SPLITS_PER_SECOND = 5_000_000_000, 250_000_000
 # By the numbers that the search gives them.
 _KINDS: tuple[ChainMoveKind, ...] = ("compute", "load", "store", "drop", "backward", "snap", "restore")
 
@@ -95,7 +97,7 @@ def is_exact(chain: Chain) -> bool:
     return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
 
 
-def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits]:
+def general_recurrence(chain: Chain, remaining: Callable[[], float] = lambda: math.inf) -> tuple[float, GeneralSplits]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
     n = chain.length
     if n > GENERAL_LENGTH:
@@ -108,7 +110,8 @@ def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits]:
     found: list[tuple[float, GeneralSplits]] = []
     if uneven and not (exact and thorough):
         fine, room, _ = grains(chain, SELECTED)
-        count = min(n, max(8, math.isqrt(SELECTED_CELLS // room)))
+        tried = min(SPLITS, SPLITS_PER_SECOND * remaining())
+        count = min(n, max(8, int(n * math.cbrt(tried / _splits(fine, room, chain.adjoint)))))
         apart = 2 * -(-n // count)  # at most, between two chosen nodes
         band = max(apart, min(LONGEST_BAND, math.isqrt(BAND_CELLS // (n * room))))
         found.append(_solve_chosen(chain, fine, room, select_nodes(fine, count), band))
@@ -116,6 +119,18 @@ def general_recurrence(chain: Chain) -> tuple[float, GeneralSplits]:
         found.append(_solve_all(chain, sizes, memory, thorough))
     energy, splits = min(found, key=lambda answer: answer[0])
     return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+
+
+def _splits(sizes: Ints, memory: int, adjoint: bool) -> float:
+    """Return how many splits the recurrence would try over all nodes, for all segments and amounts of memory."""
+    n = len(sizes) - 1
+    bases = np.arange(n)[:, None]
+    far = np.full((n, memory + 1), n)
+    if not adjoint:
+        width = sizes[:-1] + sizes[1:]
+        far = kernel.reach_table(sizes, width, width, memory, True)[:n]
+    far = np.where(np.arange(memory + 1) < sizes[:n, None], 0, far - bases).astype(float)
+    return 2.0 * float(np.sum(far * (n - bases) - far * far / 2)) + 1.0
 
 
 def _solve_all(
@@ -138,7 +153,7 @@ def _solve_chosen(chain: Chain, sizes: Ints, memory: int, nodes: Ints, band: int
     prefix = chain.prefix()
     leaves, band_drop, band_keep = kernel.band_leaves(sizes, prefix, memory, chain.adjoint, nodes, band)
     drop, keep, drop_split, keep_split = kernel.general_levels(
-        sizes[nodes], prefix[nodes], leaves, memory, chain.adjoint, False, False, 0.0, True
+        sizes[nodes], prefix[nodes], leaves, memory, chain.adjoint, False, True, 0.0, True
     )
     splits = BandSplits(
         sizes, memory, drop_split, keep_split, nodes=nodes, band=band, band_drop=band_drop, band_keep=band_keep

@@ -9,18 +9,16 @@ import numpy as np
 
 from pebbler.arrays import Floats, Ints
 from pebbler.solver.chain.chain_model import Chain
-from pebbler.solver.chain.kernels.group_bound import close_groups, fill_node, group_tables
-from pebbler.solver.chain.kernels.segment_bound import TOPS, BoundChain, fill_tops, first_phase, segment_rows
+from pebbler.solver.chain.kernels.bound_tables import BLOCK, TOPS, BoundChain, Waiting, segment_tables, table_rows
+from pebbler.solver.chain.kernels.segment_bound import bound_of_all, fill_block
 
-__all__ = ["describe", "held_nodes_bound"]
+__all__ = ["describe", "held_nodes_bound", "waiting_nodes"]
 
-_PROOF = "every node that waits takes its room, every backward step its own (docs/chains.md)"
+_PROOF = "every node that waits takes its room, every run and every backward step its own (docs/chains.md)"
 
-# Segments x units of memory: 400 MB; and x nodes: about half a minute.
-CELLS, WORK = 100_000_000, 70_000_000_000
-# Of short chains, node by node: segments x units, in four tables; and x segments: some seconds.
-SHORT_CELLS, SHORT_WORK = 10_000_000, 5_000_000_000
-FINE = 100  # grains below which that is not worth the while, unless sizes come out exactly
+# Segments x units of memory: 400 MB; and x nodes x nodes that may wait for each: about half a minute.
+CELLS, WORK = 100_000_000, 140_000_000_000
+MOST_WAITING = 16
 # Whole numbers up to these are exact in the table, of 4 bytes an entry if it is large, else of 8.
 EXACT, EXACT_LARGE = 2**50, 2**24
 
@@ -33,50 +31,65 @@ def held_nodes_bound(
     `energy` is that of some schedule. Sizes and memory are rounded down to grains, and costs to the precision of the table.
 
     >>> chain = Chain((1, 3, 1, 2, 1), (0, 5, 1, 1, 2), (1,) * 5, (4,) * 5, (4,) * 5, fast=5)
-    >>> held_nodes_bound(chain, 19.0)
-    (14.0, 'every node that waits takes its room, every backward step its own (docs/chains.md)')
+    >>> held_nodes_bound(chain, 19.0)[0]
+    14.0
     """
     if math.isinf(energy):
         return None
-    once = 0.0 if chain.adjoint else chain.forward[chain.length]
-    once += chain.load[0] if chain.start == "slow" else 0.0
-    by_segments = _bound_by_segments(chain, energy, remaining)
-    if by_segments is not None and by_segments + once >= energy:
-        return by_segments + once, _PROOF
-    by_groups = _bound_by_groups(chain, energy, remaining)
-    found = [bound for bound in (by_segments, by_groups) if bound is not None]
-    return (max(found) + once, _PROOF) if found else None
-
-
-def _bound_by_segments(chain: Chain, energy: float, remaining: Callable[[], float]) -> float | None:
     tops = chain.length
     segments = (tops + 1) * (tops + 2) // 2
-    sizes, memory, _ = _grains(chain, min(CELLS // segments, WORK // (segments * max(1, tops // 3))) - 1)
+    loads = any(map(math.isfinite, (a + b for a, b in zip(chain.store[1:tops], chain.load[1:tops], strict=True))))
+    most = CELLS // (2 if loads else 1)
+    triples = segments * max(1, tops // 3)
+    sizes, memory = _grains(chain, min(most // segments, WORK // (2 * triples)) - 1)
     if not sizes.any():  # grains so coarse that nothing is left of the sizes
         return None
-    large = 2 * segments * (memory + 1) > CELLS
+    large = 2 * segments * (memory + 1) > most
     unit = _unit(chain, energy, EXACT_LARGE if large else EXACT)
     described = describe(chain, sizes, unit)
-    bounds = segment_rows(described, np.empty((segments, memory + 1), np.float32 if large else np.float64), tops)
-    for top in range(1, tops + 1, TOPS):
+    waiting = waiting_nodes(described.size, tops, min(MOST_WAITING, WORK // (triples * (memory + 1))))
+    kind = np.float32 if large else np.float64
+    beside = memory - int(sizes[0])  # N_0; where it cannot be stored, that is all there is
+    units = 1 + (memory if math.isfinite(chain.store_of_first + chain.load[0]) else max(0, beside))
+    shape = (table_rows(tops), units, TOPS)
+    bounds = segment_tables(described, waiting, np.empty(shape, kind), np.empty(shape if loads else (0, 0, 0), kind))
+    for low in range(tops // BLOCK * BLOCK, -1, -BLOCK):
         if remaining() <= 0:
             return None
-        fill_tops(described, bounds, top)
-    return unit * float(first_phase(described, bounds, float(np.floor(chain.store_of_first / unit))))
+        fill_block(described, waiting, bounds, low, min(tops, low + BLOCK - 1))
+    found = unit * float(bound_of_all(described, bounds, float(np.floor(chain.store_of_first / unit)), beside))
+    once = 0.0 if chain.adjoint else chain.forward[chain.length]
+    once += chain.load[0] if chain.start == "slow" else 0.0
+    return found + once, _PROOF
 
 
-def _bound_by_groups(chain: Chain, energy: float, remaining: Callable[[], float]) -> float | None:
-    tops, pairs = chain.length, (chain.length + 1) ** 2
-    sizes, memory, exact = _grains(chain, min(SHORT_CELLS // pairs, 24 * SHORT_WORK // pairs**2) - 1)
-    if tops == 1 or not (exact or memory >= FINE):
-        return None
-    unit = _unit(chain, energy, EXACT)
-    described, tables = describe(chain, sizes, unit), group_tables(tops, memory + 1)
-    for node in range(tops, 0, -1):
-        if remaining() <= 0:
-            return None
-        fill_node(described, tables, node)
-    return unit * float(close_groups(described, tables, float(np.floor(chain.store_of_first / unit))))
+def waiting_nodes(size: Ints, tops: int, most: int) -> Waiting:
+    """Return which nodes may wait for each: itself, and lower ones that are smaller than all from there on.
+
+    Where that is more than `most`, neighbours are taken together: the room of the smallest, as near as the highest.
+
+    >>> waiting_nodes(np.array([0, 1, 2, 1, 3, 4]), 5, 9).node.tolist()
+    [0, 1, 2, 1, 3, 4, 3, 5, 4, 3]
+    >>> waiting = waiting_nodes(np.array([0, 1, 2, 1, 3, 4]), 5, 2)
+    >>> waiting.node[waiting.begin[5] :].tolist(), waiting.size[waiting.begin[5] :].tolist()
+    ([5, 4], [4, 1])
+    """
+    begin, nodes, sizes = [0, 1], [0], [0]
+    smaller = [0] * (tops + 1)
+    for e in range(1, tops + 1):
+        below = e - 1
+        while below > 0 and size[below] >= size[e]:
+            below = smaller[below]
+        smaller[e] = below
+        lower = []
+        while below > 0:
+            lower.append(below)
+            below = smaller[below]
+        parts = [part for part in np.array_split(lower, max(1, most - 1)) if len(part)]
+        nodes += [e, *(int(part[0]) for part in parts)]
+        sizes += [int(size[e]), *(int(size[part[-1]]) for part in parts)]
+        begin.append(len(nodes))
+    return Waiting(*(np.array(values, np.int64) for values in (begin, nodes, sizes)))
 
 
 def _unit(chain: Chain, energy: float, limit: int) -> float:
@@ -87,15 +100,15 @@ def _unit(chain: Chain, energy: float, limit: int) -> float:
     return energy / limit or 1.0
 
 
-def _grains(chain: Chain, units: int) -> tuple[Ints, int, bool]:
-    """Return sizes and memory in at most `units` grains, rounded down, and whether they did not have to be."""
+def _grains(chain: Chain, units: int) -> tuple[Ints, int]:
+    """Return sizes and memory in at most `units` grains, rounded down."""
     sizes = np.array(chain.sizes, np.int64)
     if chain.adjoint:
         sizes[-1] = sizes[0]
     grain = int(np.gcd.reduce(sizes))
     memory = min(chain.fast // grain, int(sizes.sum()) // grain)
     coarse = max(1, -(-memory // max(1, units)))
-    return sizes // (grain * coarse), memory // coarse, coarse == 1
+    return sizes // (grain * coarse), memory // coarse
 
 
 def describe(chain: Chain, sizes: Ints, unit: float) -> BoundChain:
@@ -110,18 +123,20 @@ def describe(chain: Chain, sizes: Ints, unit: float) -> BoundChain:
     size = np.zeros(tops + 3, np.int64)
     size[1 : tops + 2] = sizes
     never = (np.arange(tops) == 0) | np.isinf(store[:tops])
-    need, third, again = np.zeros(tops + 1, np.int64), np.zeros(tops + 1, np.int64), np.zeros(tops + 1)
+    store, load_again = np.where(never, np.inf, store[:tops]), np.where(never, np.inf, load[:tops])
+    above, again, pair = np.zeros(tops + 2, np.int64), np.zeros(tops + 1), np.zeros(tops + 2, np.int64)
     if not chain.adjoint:
-        need[1:] = size[1 : tops + 1] + size[2 : tops + 2]
-        third[1:tops] = np.minimum(size[: tops - 1], size[3 : tops + 2])
-        again[1:tops] = np.minimum(forward, load)[1:tops]
+        above[:] = size[1:]
+        pair[1:] = size[: tops + 1] + size[1 : tops + 2]
+        again[1:tops] = np.minimum(forward[:tops], load_again)[1:]
     return BoundChain(
         size,
+        pair,
         np.concatenate([[0.0], np.cumsum(forward)]),
         float(load[0]),
-        need,
-        third,
+        np.concatenate([[0], pair[2:]]),
+        above,
         again,
-        np.concatenate([[np.inf], np.where(never, np.inf, store[:tops])]),
-        np.concatenate([[np.inf], np.where(never, np.inf, load[:tops])]),
+        np.concatenate([[np.inf], store]),
+        np.concatenate([[np.inf], load_again]),
     )

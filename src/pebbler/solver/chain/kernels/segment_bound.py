@@ -1,207 +1,289 @@
-"""A lower bound on every schedule of a chain whose nodes differ, from a recurrence over segments (docs/chains.md).
+"""A lower bound on every schedule of a chain whose nodes differ, from a recurrence over groups of backward steps (docs/chains.md).
 
-Node 0 of these tables stands below the chain: it takes no room, is always there, and N_0 comes from it at the price of a load. So
-node i + 1 is N_i. Entry (s, t) by units of memory is what the backward steps t .. s cost at least if s is always there and takes no
-room: it is at row `begin[s] + t` of `rows`. All costs are added and compared only, so that whole numbers stay exact.
+A *group* (e, t) are the backward steps t .. e, whose nodes come from one root but for those that loads bring. By units of memory it
+costs at least what is in row `begin[t // TOPS] + e` of the tables, beside the run that makes e. Meanwhile e waits, or a smaller
+node below it from which e is made later. What such a *waiting* node serves is a path through groups, in `path`. All costs are added
+and compared only, so that whole numbers stay exact.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.arrays import Floats, Ints
+from pebbler.arrays import Ints
 from pebbler.compiled import kernel
+from pebbler.solver.chain.kernels.bound_tables import TOPS, BoundChain, SegmentBounds, Waiting
 
-__all__ = ["TOPS", "BoundChain", "SegmentBounds", "fill_tops", "first_phase", "segment_rows"]
-
-# Tops that are filled in together, so that each row of a long table is read once for all of them.
-TOPS = 4
+__all__ = ["bound_of_all", "fill_block"]
 
 
-class BoundChain(NamedTuple):
-    """What the recurrence asks of a chain."""
-
-    size: Ints
-    prefix: Floats  # the cost of making each node from N_0; one entry more than nodes
-    first: float  # the price of N_0 from below: a load, or infinity
-    need: Ints  # per top: the room of its backward step, its node and the one above
-    third: Ints  # per top: the room beyond that with which nothing has to be made again for it
-    again: Floats  # per top: what the node above costs if it has to be made again
-    store: Floats
-    load: Floats
-
-
-class SegmentBounds(NamedTuple):
-    """Bounds of segments, and what all bases of one top share."""
-
-    rows: npt.NDArray[Any]  # by segment and units of memory
-    begin: Ints
-    smaller: Ints  # per node: the nearest one below that is smaller, 0 if there is none
-    lowest: Ints  # per node: the last of those, and of theirs
-    cheapest: float  # load
-    group: npt.NDArray[Any]  # per node z, of each top at hand: the backward steps down to z, with what waits meanwhile
-    loaded: npt.NDArray[Any]  # per top at hand and node z: the least price of having z by way of a load
-    swept: npt.NDArray[Any]  # per node: the steps from N_0
-
-
-@kernel
-def segment_rows(chain: BoundChain, rows: npt.NDArray[Any], tops: int) -> SegmentBounds:
-    """Return tables for tops 1 .. `tops` in `rows`, which has a row per segment; nothing is filled in."""
-    begin = np.zeros(tops + 1, np.int64)
-    at = 0
-    for s in range(tops + 1):
-        begin[s] = at - s
-        at += tops + 1 - s
-    smaller, lowest = np.zeros(tops + 1, np.int64), np.zeros(tops + 1, np.int64)
-    for z in range(1, tops + 1):
-        h = z - 1
-        while h > 0 and chain.size[h] >= chain.size[z]:
-            h = smaller[h]
-        smaller[z] = h
-        lowest[z] = z if h == 0 else lowest[h]
-    group = np.full((tops + 1, TOPS, rows.shape[1]), np.inf, rows.dtype)
-    loaded = np.full((TOPS, tops + 1), np.inf, rows.dtype)
-    swept = chain.prefix.astype(rows.dtype)
-    return SegmentBounds(rows, begin, smaller, lowest, np.min(chain.load), group, loaded, swept)
-
-
-@kernel
-def _price_loads(chain: BoundChain, bounds: SegmentBounds, t: int, loaded: npt.NDArray[Any]) -> None:
-    """Find what each node z costs by way of a load: of z or a node below, with its share of the store for the steps t .. z."""
-    prefix, store = chain.prefix, chain.store
-    for z in range(2, t + 1):
-        least = np.inf
-        for j in range(z, 1, -1):
-            steps = prefix[z] - prefix[j]
-            if bounds.cheapest + steps >= least:
-                break
-            share = min(store[j], prefix[t + 1] - prefix[j]) - min(store[j], steps)
-            least = min(least, chain.load[j] + steps + share)
-        loaded[z] = least
-
-
-# Reassociating a minimum is exact, and lets the compiler use vector registers.
+# Reassociating a minimum is exact, and lets the compiler use vector registers; eight sums are kept there.
 @kernel(fastmath={"nnan", "nsz"}, _nrt=False, no_cpython_wrapper=True)
-def _lower(
+def _lower_column(
     least: npt.NDArray[Any],
+    table: npt.NDArray[Any],
+    row: int,
+    m: int,
+    nodes: Ints,
+    count: int,
+    price: npt.NDArray[Any],
     way: Any,
-    swept: npt.NDArray[Any],
-    loaded: npt.NDArray[Any],
-    group: npt.NDArray[Any],
-    rows: npt.NDArray[Any],
-    at: int,
-    begin: int,
-    end: int,
+    path: npt.NDArray[Any],
 ) -> None:
-    """Lower `least`, of each top at hand, by the groups of the nodes begin .. end - 1; row `at` + z lies below z."""
-    for z in range(begin, end):
-        for k in range(TOPS):
-            price = min(way + swept[z], loaded[k, z])
-            for m in range(least.shape[1]):
-                least[k, m] = min(least[k, m], price + group[z, k, m] + rows[at + z, m])
+    """Lower the tops at hand, for one waiting node and m units, by the groups of the first `count` nodes."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = (
+        least[m, 0],
+        least[m, 1],
+        least[m, 2],
+        least[m, 3],
+        least[m, 4],
+        least[m, 5],
+        least[m, 6],
+        least[m, 7],
+    )
+    for i in range(count):
+        g = nodes[i]
+        cost = way + price[g] + path[g - 1, m]
+        a0 = min(a0, cost + table[row + g, m, 0])
+        a1 = min(a1, cost + table[row + g, m, 1])
+        a2 = min(a2, cost + table[row + g, m, 2])
+        a3 = min(a3, cost + table[row + g, m, 3])
+        a4 = min(a4, cost + table[row + g, m, 4])
+        a5 = min(a5, cost + table[row + g, m, 5])
+        a6 = min(a6, cost + table[row + g, m, 6])
+        a7 = min(a7, cost + table[row + g, m, 7])
+    least[m, 0], least[m, 1], least[m, 2], least[m, 3] = a0, a1, a2, a3
+    least[m, 4], least[m, 5], least[m, 6], least[m, 7] = a4, a5, a6, a7
 
 
 @kernel
-def _wait(chain: BoundChain, bounds: SegmentBounds, z: int, t: int, k: int) -> None:
-    """Set the group of z: some node h <= z waits while the steps t .. z + 1 are done; if h < z, z is made again."""
-    rows, group, at = bounds.rows, bounds.group, bounds.begin[z] + t
-    group[z, k, :] = np.inf
-    h = z
-    while h > 0:
-        again = rows.dtype.type(min(chain.prefix[z] - chain.prefix[h], bounds.cheapest))
-        for m in range(max(chain.size[h], chain.need[z]), rows.shape[1]):
-            group[z, k, m] = min(group[z, k, m], again + rows[at, m - chain.size[h]])
-        h = bounds.smaller[h]
+def _lower_far(bounds: SegmentBounds, way: npt.NDArray[Any], prefix: npt.NDArray[Any], high: int, tile: int) -> None:
+    """Lower all tops of a tile, for all waiting nodes of the block, by the groups of the nodes above `high` and below the tile."""
+    found = 0
+    for g in range(high + 1, tile * TOPS):
+        if bounds.last[g] >= tile * TOPS:
+            bounds.useful[found] = g
+            found += 1
+    free = np.zeros_like(prefix)
+    for w in range(way.size):
+        count = 0
+        for m in range(bounds.path.shape[2]):
+            while count < found and bounds.room[w, bounds.useful[count]] <= m:
+                count += 1
+            least, row, path = bounds.least[w], bounds.begin[tile], bounds.path[w]
+            _lower_column(least, bounds.swept, row, m, bounds.useful, count, prefix, way[w], path)
+            if bounds.loaded.size > 0:
+                _lower_column(least, bounds.loaded, row, m, bounds.useful, found, free, free[0], path)
 
 
 @kernel
-def _lower_near(
-    chain: BoundChain, bounds: SegmentBounds, s: int, z: int, t: int, least: npt.NDArray[Any], price: Any
+def _lower_near(bounds: SegmentBounds, w: int, k: int, price: Any, g: int, t: int) -> None:
+    """Lower top t, the k-th of its tile, of one waiting node by the group of node g."""
+    path, least, row = bounds.path, bounds.least, bounds.begin[t // TOPS] + g
+    for m in range(bounds.room[w, g], path.shape[2]):
+        least[w, m, k] = min(least[w, m, k], price + bounds.swept[row, m, k] + path[w, g - 1, m])
+    if bounds.loaded.size > 0:
+        for m in range(path.shape[2]):
+            least[w, m, k] = min(least[w, m, k], bounds.loaded[row, m, k] + path[w, g - 1, m])
+
+
+@kernel
+def _kept(chain: BoundChain, y: int, t: int, run: int) -> int:
+    """Return the room in which the node above t can stay while t is made from y: after its step, or before it up to some node."""
+    least, pairs, p = run, 0, t
+    while p > y and pairs < least:
+        least = min(least, max(pairs, chain.size[p] + chain.above[t + 1]))
+        pairs = max(pairs, chain.pair[p])
+        p -= 1
+    return int(least + chain.above[t])
+
+
+@kernel
+def _lower_alone(chain: BoundChain, bounds: SegmentBounds, w: int, k: int, y: int, t: int, price: Any) -> None:
+    """Lower top t by its step alone, made from y."""
+    path, least = bounds.path, bounds.least
+    run = bounds.room[w, t]
+    kept = _kept(chain, y, t, run)
+    dear = price + least.dtype.type(chain.again[t])
+    for m in range(max(run, chain.need[t]), path.shape[2]):
+        least[w, m, k] = min(least[w, m, k], (price if m >= kept else dear) + path[w, t - 1, m])
+    if bounds.loaded.size > 0:
+        row = bounds.begin[t // TOPS] + t
+        for m in range(chain.need[t], path.shape[2]):
+            least[w, m, k] = min(least[w, m, k], bounds.loaded[row, m, k] + path[w, t - 1, m])
+
+
+@kernel
+def _price_loads(chain: BoundChain, cheapest: float, e: int, t: int, prices: npt.NDArray[Any]) -> None:
+    """Find what e costs by way of a load, by units: of e or a node below, with its share of the store for the steps t .. e."""
+    prices[:] = np.inf
+    prefix, store, cost = chain.prefix, chain.store, prices.dtype.type
+    last, pairs = prices.size - 1, 0
+    for j in range(e, 1, -1):
+        steps = prefix[e] - prefix[j]
+        run = max(chain.size[j] if chain.pair[j] > 0 else 0, pairs)
+        if run > last or cheapest + steps >= prices[last]:
+            break
+        share = min(store[j], prefix[t + 1] - prefix[j]) - min(store[j], steps)
+        price = cost(chain.load[j] + steps + share)
+        kept = _kept(chain, j - 1, t, run) if e == t else 0
+        for m in range(run, last + 1):
+            prices[m] = min(prices[m], price if m >= kept else price + cost(chain.again[t]))
+        pairs = max(pairs, chain.pair[j])
+
+
+@kernel
+def _kept_at_last(chain: BoundChain, e: int) -> int:
+    """Return the room in which the node above e can stay from its step to that of e, if e is not the only step of its group."""
+    return int(_kept(chain, 0, e, chain.size[e] + chain.above[e + 1]))
+
+
+@kernel
+def _close(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, e: int, t: int, k: int, offset: int) -> bool:
+    """Let nodes that wait for e give way to higher ones at top t > e, and fill in the group (e, t) beside a run to e.
+
+    Say whether there is such a group.
+    """
+    path, least, swept, units = bounds.path, bounds.least, bounds.swept, bounds.path.shape[2]
+    row, first = bounds.begin[t // TOPS] + e, waiting.begin[e]
+    kept, again, finite = _kept_at_last(chain, e), swept.dtype.type(chain.again[e]), False
+    for at in range(first, waiting.begin[e + 1]):
+        w, size = at - offset, waiting.size[at]
+        path[w, t] = least[w, :, k]
+        for above in range(first, at):  # those before are larger, and nearer to e
+            more = waiting.size[above] - size
+            for m in range(more, units):
+                path[w, t, m] = min(path[w, t, m], path[above - offset, t, m - more])
+    for m in range(units):
+        cost = swept.dtype.type(np.inf)
+        for at in range(first, waiting.begin[e + 1]):
+            if m >= max(waiting.size[at], chain.need[e]):
+                cost = min(cost, path[at - offset, t, m - waiting.size[at]])
+        swept[row, m, k] = cost if m >= kept else cost + again
+        finite = finite or cost < np.inf
+    return finite
+
+
+@kernel
+def _close_loads(chain: BoundChain, bounds: SegmentBounds, e: int, t: int, w: int, k: int) -> bool:
+    """Fill in the group (e, t) by way of a load; say whether it or a run to e may be better than smaller groups by loads.
+
+    If not, no waiting node needs it: the smaller groups cost no more, and are there for every one.
+    """
+    row, kind = bounds.begin[t // TOPS] + e, bounds.path.dtype.type
+    _price_loads(chain, bounds.cheapest, e, t, bounds.prices)
+    step = kind(chain.prefix[e] - chain.prefix[e - 1]) if e > 0 else kind(0.0)
+    useful = False
+    for m in range(bounds.prices.size):
+        loaded = bounds.prices[m]
+        if e == t:
+            bounds.loaded[row, m, k] = loaded
+            bounds.path[w, t, m] = loaded if m >= chain.need[t] else kind(np.inf)
+            continue
+        smaller, swept = bounds.least[w, m, k], bounds.swept[row, m, k]
+        loaded += swept
+        useful = useful or min(loaded, step + swept) < smaller
+        bounds.loaded[row, m, k] = loaded
+        bounds.path[w, t, m] = min(smaller, loaded)
+    return useful
+
+
+@kernel
+def _prepare(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: int, high: int) -> None:
+    """Set the room of runs from the waiting nodes of a block, and where their paths end."""
+    offset, tops = waiting.begin[low], chain.need.size - 1
+    for e in range(low, high + 1):
+        for at in range(waiting.begin[e], waiting.begin[e + 1]):
+            y, w = waiting.node[at], at - offset
+            bounds.room[w, : y + 1] = 0
+            room = 0
+            for g in range(y + 1, tops + 1):
+                room = max(room, chain.pair[g] if g > y + 1 else min(chain.size[g], chain.pair[g]))
+                bounds.room[w, g] = room
+            bounds.path[w, :e] = np.inf
+            bounds.path[w, e] = 0.0
+        if bounds.loaded.size > 0:
+            w = waiting.begin[high + 1] - offset + e - low
+            bounds.room[w] = bounds.path.shape[2]
+            bounds.path[w, :e] = np.inf
+            bounds.path[w, max(0, e - 1)] = 0.0
+
+
+@kernel
+def _lower_rest(chain: BoundChain, bounds: SegmentBounds, w: int, y: int, way: Any, e: int, t: int, high: int) -> None:
+    """Lower top t of one row of paths from y by the groups that were not lowered for the whole tile, and by step t alone."""
+    begin, k, kind = t // TOPS * TOPS, t % TOPS, bounds.path.dtype.type
+    first = t == chain.need.size - 1
+    for g in range(e + 1, t):
+        if first or ((g <= high or g >= begin) and bounds.last[g] >= t):
+            _lower_near(bounds, w, k, way + kind(chain.prefix[g]), g, t)
+    _lower_alone(chain, bounds, w, k, y, t, way + kind(chain.prefix[t]))
+
+
+@kernel
+def _fill_top(
+    chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: int, high: int, t: int, way: npt.NDArray[Any]
 ) -> None:
-    """Lower `least` by the group of z with only nodes above s to wait."""
-    rows, above, below = bounds.rows, bounds.begin[z] + t, bounds.begin[s] + z - 1
-    h = z
-    while h > s:
-        again = price + rows.dtype.type(min(chain.prefix[z] - chain.prefix[h], bounds.cheapest))
-        for m in range(max(chain.size[h], chain.need[z]), least.size):
-            least[m] = min(least[m], again + rows[above, m - chain.size[h]] + rows[below, m])
-        h = bounds.smaller[h]
+    """Fill in top t of the nodes low .. high."""
+    offset, first = waiting.begin[low], t == chain.need.size - 1
+    held, k, row = waiting.begin[high + 1] - offset, t % TOPS, bounds.begin[t // TOPS]
+    for e in range(min(high, t), low - 1, -1):
+        extra, useful = held + e - low, False
+        if t > e:
+            for at in range(waiting.begin[e], waiting.begin[e + 1]):
+                _lower_rest(chain, bounds, at - offset, waiting.node[at], way[at - offset], e, t, high)
+            useful = _close(chain, waiting, bounds, e, t, k, offset)
+        if bounds.loaded.size > 0 and first:
+            bounds.loaded[row + e, :, k] = np.inf  # before the first backward step every node is computed
+        elif bounds.loaded.size > 0:
+            if t > e:
+                _lower_rest(chain, bounds, extra, 0, way[extra], e, t, high)
+            useful = _close_loads(chain, bounds, e, t, extra, k) and useful
+        if useful and not first:
+            bounds.last[e] = t
 
 
 @kernel
-def _finish(
-    chain: BoundChain, bounds: SegmentBounds, s: int, t: int, k: int, near: int, least: npt.NDArray[Any]
-) -> None:
-    """Lower `least` by the step t alone and by the groups that were not lowered for all tops together; fill in (s, t)."""
-    rows, begin, cost = bounds.rows, bounds.begin, bounds.rows.dtype.type
-    way = (chain.first if s == 0 else 0.0) - chain.prefix[s]
-    enough = chain.need[t] + (chain.third[t] if s < t - 1 else 0)
-    for m in range(chain.need[t], least.size):
-        swept = way + chain.prefix[t] + (0.0 if m >= enough else chain.again[t])
-        least[m] = min(least[m], cost(min(swept, bounds.loaded[k, t])) + rows[begin[s] + t - 1, m])
-    z = s + 1
-    while z < t:
-        if z == near:  # the groups from here to t - k are done
-            z = max(z, t - k)
-        if z < t:
-            price = cost(min(way + chain.prefix[z], bounds.loaded[k, z]))
-            _lower_near(chain, bounds, s, z, t, least, price)
-        z += 1
-    rows[begin[s] + t] = least
-    if s > 0:
-        _wait(chain, bounds, s, t, k)
+def _ways(
+    chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: int, high: int, first: bool
+) -> npt.NDArray[Any]:
+    """Return what a run to N_0 costs from each row of paths: less than nothing from higher nodes."""
+    offset, held = waiting.begin[low], waiting.begin[high + 1] - waiting.begin[low]
+    ways = np.full(held + (high + 1 - low if bounds.loaded.size > 0 and not first else 0), np.inf, bounds.path.dtype)
+    for w in range(held):
+        y = waiting.node[offset + w]
+        ways[w] = (chain.first if y == 0 and not first else 0.0) - chain.prefix[y]
+    return ways
 
 
 @kernel
-def fill_tops(chain: BoundChain, bounds: SegmentBounds, top: int) -> None:
-    """Fill in the segments of `TOPS` tops from `top` on; those of lower tops are there."""
-    rows, begin = bounds.rows, bounds.begin
-    last = begin.size - 1
-    count = min(TOPS, last + 1 - top)
-    least = np.empty((TOPS, rows.shape[1]), rows.dtype)
-    rows[begin[0], :] = 0
-    for k in range(count):
-        if top + k == last:
-            bounds.loaded[k, :] = np.inf  # before the first backward step every node is computed
-        elif bounds.cheapest < np.inf:
-            _price_loads(chain, bounds, top + k, bounds.loaded[k])
-        rows[begin[top + k] + top + k, :] = 0
-    for s in range(top + count - 2, -1, -1):
-        least[:] = np.inf
-        near = s + 1  # the first node for which all that may wait are above s; so they are for those above it
-        while near < top and bounds.lowest[near] <= s:
-            near += 1
-        way = rows.dtype.type((chain.first if s == 0 else 0.0) - chain.prefix[s])
-        _lower(least, way, bounds.swept, bounds.loaded, bounds.group, rows, begin[s] - 1, near, top)
-        for k in range(max(0, s + 1 - top), count):
-            _finish(chain, bounds, s, top + k, k, near, least[k])
+def fill_block(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: int, high: int) -> None:
+    """Fill in the groups of the nodes low .. high, at most `BLOCK`; those of higher nodes are there."""
+    last = chain.need.size - 1
+    _prepare(chain, waiting, bounds, low, high)
+    ways, prefix = _ways(chain, waiting, bounds, low, high, False), chain.prefix.astype(bounds.path.dtype)
+    for tile in range(low // TOPS, last // TOPS + 1):
+        bounds.least[:] = np.inf
+        _lower_far(bounds, ways, prefix, high, tile)
+        for t in range(max(low, tile * TOPS), min(last, (tile + 1) * TOPS)):
+            _fill_top(chain, waiting, bounds, low, high, t, ways)
+    bounds.least[:] = np.inf
+    if bounds.loaded.size > 0:
+        bounds.room[:] = 0  # what the first sweep leaves may have been brought by loads instead
+    _fill_top(chain, waiting, bounds, low, high, last, _ways(chain, waiting, bounds, low, high, True))
 
 
 @kernel
-def first_phase(chain: BoundChain, bounds: SegmentBounds, store_of_first: float) -> float:
-    """Return the bound of the whole chain from filled tables: N_0 stays in fast memory, or it is stored."""
-    rows, units = bounds.rows, bounds.rows.shape[1]
-    tops = bounds.begin.size - 1
+def bound_of_all(chain: BoundChain, bounds: SegmentBounds, store_of_first: float, room: int) -> float:
+    """Return the bound of the whole chain once nodes 0 and 1 are filled in, as the last block: N_0 stays, or it is stored.
+
+    `room` are the units beside N_0, less than 0 if it cannot stay.
+    """
+    tops = chain.need.size - 1
     if tops == 1:
         return 0.0
-    least, room = np.inf, units - 1 - chain.size[1]
-    if room >= 0:
-        least = float(rows[bounds.begin[1] + tops, room])
-    if store_of_first + chain.first == np.inf:
-        return least
-    for z in range(1, tops + 1):
-        if units - 1 < chain.need[z]:
-            continue
-        before = store_of_first + chain.prefix[z] + float(rows[bounds.begin[0] + z - 1, units - 1])
-        h = z
-        while h > 0:
-            if z == tops:
-                least = min(least, before)
-            elif units - 1 >= chain.size[h]:
-                again = min(chain.prefix[z] - chain.prefix[h], bounds.cheapest)
-                least = min(least, before + again + float(rows[bounds.begin[z] + tops, units - 1 - chain.size[h]]))
-            h = bounds.smaller[h]
-    return least
+    least = float(bounds.path[1, tops, room]) if room >= 0 else np.inf
+    return min(least, store_of_first + float(bounds.path[0, tops, bounds.path.shape[2] - 1]))
