@@ -63,3 +63,32 @@ def test_what_a_sum_adds_once_may_be_read_by_its_smallest_piece():
     energy = check(Plan.in_order(form, two, order, source=graph, steady=True)).energy
     assert energy == 64
     assert tiled_bound(Problem.of(graph, two, steady=True), sizes={"k": 10}).energy <= energy
+
+
+def test_small_pieces_of_two_readers_may_both_read_near():
+    """The last tile is read near before b is made, and again after it; one of these was counted as far for nothing: 10,905 was claimed."""
+    size, rest, count, room = 3, 1, 24, 30
+    graph = Graph("two readers", unit="pebble")
+    axes, values = [("i", size + rest)], [f"v{number}" for number in range(count)]
+    for name in (*values, "T", "u", "Y"):
+        graph.tensor(name, size + rest, axes=axes)
+    graph.tensor("b", 1, axes=[]).tensor("y", 1, "output", axes=[])
+    for name in values:
+        graph.op(f"make_{name}", [], [name])
+    graph.op("before", values, ["T", "u"]).op("sum", ["u"], ["b"])
+    graph.op("after", [*values, "T", "b"], ["Y"], pointwise=True).op("end", ["Y"], ["y"])
+    two = Machine("two", "pebble", (Level("near", 1, 1, capacity=room), Level("far", 100, 1)), "explicit", "any")
+    where = ["near" if number < 7 else "far" for number in range(count)]
+    moves: list[Move] = [Compute(f"make_{name}[1]", "near") for name in values]
+    moves += [Compute("before[1]", "near"), *(Drop(f"{name}[1]", "near") for name in values)]
+    moves += [Compute(f"make_{name}[0]", level) for name, level in zip(values, where, strict=True)]
+    moves += [Compute("before[0]", "near"), Compute("sum[0]", "near"), Compute("sum[1]", "near")]
+    moves += [Drop("u[0]", "near"), Drop("u[1]", "near"), Compute("after[0]", "near"), Drop("T[0]", "near")]
+    moves += [Drop(f"{name}[0]", level) for name, level in zip(values, where, strict=True)]
+    moves += [Compute("end[0]", "near"), Drop("Y[0]", "near")]
+    moves += [Compute(f"make_{name}[1]", "near") for name in values]
+    moves += [Compute("after[1]", "near"), Compute("end[1]", "near")]
+    form = tile(graph, "i", size)
+    energy = check(Plan(form, two, Moves.of(form, two, moves), source=graph)).energy
+    assert energy == 10_442
+    assert 0 < tiled_bound(Problem.of(graph, two), sizes={"i": size}).energy <= energy

@@ -134,9 +134,9 @@ class CaseBound:
         for value in self.values if len(levels.read) > 1 and self.raising.groups else ():
             if value in skipped:
                 continue
-            for group, floors, full in self._floors[value]:
+            for group, floors, full, readers in self._floors[value]:
                 if group in touched:
-                    touched[group].add_reads(floors, full, cold=value in family.cold)
+                    touched[group].add_reads(floors, full, readers=readers, cold=value in family.cold)
             maker = self.elements.group[int(self.flow.value_maker[value])]
             if value in family.written_apart and maker in touched:
                 full = self.case.full(self.elements.tensor(value))[0]
@@ -159,20 +159,24 @@ class CaseBound:
         return found
 
     @cached_property
-    def _floors(self) -> dict[int, list[tuple[int, list[tuple[int, int, float]], int]]]:
-        """Per value: the groups of ops that read it, how many elements how often at which least price, how often in full pieces."""
-        found: dict[int, list[tuple[int, list[tuple[int, int, float]], int]]] = {}
+    def _floors(self) -> dict[int, list[tuple[int, list[tuple[int, int, float]], int, int]]]:
+        """Per value: the groups of ops that read it, how many elements how often at which least price, how often in full pieces.
+
+        Last comes how many ops of the group read it.
+        """
+        found: dict[int, list[tuple[int, list[tuple[int, int, float]], int, int]]] = {}
         for value in self.values:
             tiles, full = self.tiles[value], self.case.full(self.elements.tensor(value))[0]
             rows = found[value] = []
             for group, readers in self.family.reads[value].items():
                 by = [(one, self.reads.by(value, group, readers, full=one.full)) for one in tiles]
                 pieces = self.reads.full_pieces(value, group, readers)
-                rows.append((group, read_floors(by), full * pieces))
+                rows.append((group, read_floors(by), full * pieces, self.family.reader_count[value, group]))
             if self.writes[value] > 1:
                 by = [(one, self.reads.adding_by(value, full=one.full)) for one in tiles]
                 pieces = self.case.full_tiles(self.family.summed[value]) - 1
-                rows.append((self.elements.group[int(self.flow.value_maker[value])], read_floors(by), full * pieces))
+                maker = self.elements.group[int(self.flow.value_maker[value])]
+                rows.append((maker, read_floors(by), full * pieces, 1))
         return found
 
     def _classes(self, barrier: Liveness | None) -> Iterator[ElementClass]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
@@ -40,6 +41,9 @@ class CaseFamily:
         self.reads_apart = [
             [self.elements.shared(op, value) for op in self.elements.readers[value]] for value in values
         ]
+        self.reader_count = Counter(
+            (value, self.elements.group[op]) for value in values for op in self.elements.readers[value]
+        )
         self.products = product_families(self.elements)
         self.summed = [self.elements.summed(value) for value in values]
         self.added = {  # values and groups of ops of which only the first piece of a sum reads them

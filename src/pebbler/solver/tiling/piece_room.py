@@ -67,13 +67,17 @@ class GroupTouches:
     writes: list[tuple[int, float]] = field(default_factory=list)
     partial: int = 0  # touches by pieces that may not be of full size
 
-    def add_reads(self, floors: Sequence[tuple[int, int, float]], full: int, *, cold: bool = False) -> None:
+    def add_reads(
+        self, floors: Sequence[tuple[int, int, float]], full: int, *, readers: int = 1, cold: bool = False
+    ) -> None:
         """Add so many elements that are read so often, at which least price; `full` of all reads are by pieces of full size.
 
-        Where they are cold, one of their reads costs more than its least price anyway, and nothing is gained by raising it.
+        Several readers count as one; but where a barrier is between them, each is counted at the raised price, and each may read so
+        much by pieces of other sizes. Where they are cold, one of their reads costs more than its least price anyway, and nothing is
+        gained by raising it.
         """
         self.reads += [((times - cold) * count, floor) for count, times, floor in floors]
-        self.partial += max(0, sum(times * count for count, times, _ in floors) - full)
+        self.partial += readers * max(0, sum(times * count for count, times, _ in floors) - full)
 
     def add_writes(self, floors: Sequence[tuple[int, float]], full: int) -> None:
         """Add elements that are written once each, `full` of them by pieces of full size."""
