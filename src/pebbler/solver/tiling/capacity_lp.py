@@ -204,7 +204,10 @@ class CapacityLP:
         # Scaling by a power of two is exact, and room prices are whole after it: the rest is whole numbers.
         total = sum(one.count * int(price * _ONE) for one, price in zip(classes, found[best].tolist(), strict=True))
         total -= sum(limit.units * int(price * _ONE) for limit, price in zip(limits, tried[best].tolist(), strict=True))
-        if not all(way.exact for way in ways):
+        # Room prices may be larger than any price where elements are read often: their sums must have few bits, too.
+        largest = max((float(np.abs(way.marks).max(initial=0.0)) for way in ways), default=0.0) * tried[best].sum()
+        few_bits = float(largest) < 2.0 ** (52 - _BITS + max(0, self.scale))
+        if not few_bits or not all(way.exact for way in ways):
             gross = sum(one.count * int(price * _ONE) for one, price in zip(classes, found[best].tolist(), strict=True))
             total -= gross // _SAFETY + 1
         return max(Fraction(), Fraction(total, _ONE))
