@@ -66,7 +66,7 @@ def test_what_a_sum_adds_once_may_be_read_by_its_smallest_piece():
 
 
 def test_small_pieces_of_two_readers_may_both_read_near():
-    """The last tile is read near before b is made, and again after it; one of these was counted as far for nothing: 10,905 was claimed."""
+    """The last tile is read near before b is made and again after it; one of the two was counted as far: 10,905 was claimed."""
     size, rest, count, room = 3, 1, 24, 30
     graph = Graph("two readers", unit="pebble")
     axes, values = [("i", size + rest)], [f"v{number}" for number in range(count)]

@@ -72,9 +72,9 @@ class GroupTouches:
     ) -> None:
         """Add so many elements that are read so often, at which least price; `full` of all reads are by pieces of full size.
 
-        Several readers count as one; but where a barrier is between them, each is counted at the raised price, and each may read so
-        much by pieces of other sizes. Where they are cold, one of their reads costs more than its least price anyway, and nothing is
-        gained by raising it.
+        Several readers count as one; but where a barrier is between them, each is counted at the raised price, and each may read
+        so much by pieces of other sizes. Where they are cold, one of their reads costs more than its least price anyway, and
+        nothing is gained by raising it.
         """
         self.reads += [((times - cold) * count, floor) for count, times, floor in floors]
         self.partial += readers * max(0, sum(times * count for count, times, _ in floors) - full)
