@@ -58,7 +58,7 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
     if found is not None and found[0].is_uniform:
         return _known({"chain", "play"})
     parts = {"play"} | ({"chain", "uneven"} if found is not None else set())
-    if is_large(problem) or greedy_pays(problem):
+    if is_large(problem) or greedy_pays(problem) or (tiled and machine.operands == "fastest"):
         parts |= {"large" if alone or machine.operands == "fastest" else "large-any"}
     if is_large(problem):
         return _known(parts)
@@ -152,8 +152,7 @@ def _compile(parts: Iterable[str]) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"pebbler: {text}\n")
-    sys.stderr.flush()
+    print(f"pebbler: {text}", file=sys.stderr, flush=True)
 
 
 def _stamp(part: str) -> Path:
@@ -220,8 +219,7 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
     from pebbler.solver.tiling.node_graph import NodeGraph
 
     problem = _problem()
-    paging = PagingSearch(problem, lambda: 1.0)
-    nodes = NodeGraph.of(problem.graph)
+    paging, nodes = PagingSearch(problem, lambda: 1.0), NodeGraph.of(problem.graph)
     assert nodes is not None
     paged = paging.page(np.arange(len(problem.graph.ops)))
     assert paged is not None
@@ -286,10 +284,12 @@ def _reruns(management: str) -> None:
 
 def _large() -> None:
     from pebbler.solver.large_games import solve_large
+    from pebbler.solver.tiling.loop_nests import LoopNests
 
     fastest = Machine("fastest", "float32", _LEVELS, operands="fastest")
     for problem in (_one_level(), Problem.of(_problem().graph, fastest)):
         solve_large(Search(problem))
+    LoopNests(problem).nested(0, {"n": 1})
 
 
 def _large_any() -> None:

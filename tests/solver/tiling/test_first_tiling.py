@@ -30,7 +30,7 @@ def _memory(room: int, operands: str = "fastest") -> Machine:
     [("attention:tokens=128,width=64,heads=4", 2_000), ("mlp:n=50,hidden=70,batch=90", 500), ("mlp:n=3,hidden=5", 4)],
 )
 def test_a_plan_is_found_where_nothing_fits_uncut(workload: str, room: int) -> None:
-    search = _offered(workload, _memory(room))
+    search = _offered(workload, _memory(room), 4.0)
     assert search.best is not None
     assert pb.check(search.best).legal
     assert search.best.source is not None
@@ -47,10 +47,18 @@ def test_nothing_is_offered_where_operands_may_be_anywhere() -> None:
 
 
 def test_a_known_plan_is_left_alone() -> None:
-    search = _offered("attention", _memory(2_000))
+    search = _offered("attention", _memory(2_000), 4.0)
     energy = search.energy
     assert not offer_fitting(search, TransformSpace(search.problem.graph))
     assert search.energy == energy
+
+
+def test_blocks_of_products_stay_while_the_rest_passes_by() -> None:
+    # The matrices of this step are five times the memory. Loops over single tiles of these sizes move a third more.
+    search = _offered("mlp:n=120,hidden=160,batch=120", _memory(4_000), 4.0)
+    products = 5 * 120 * 160 * 120 * 2 / 4_000**0.5  # two units pass by per unit of work and side of a block
+    matrices = 10 * 120 * 160
+    assert search.energy <= 101 * 1.6 * (products + matrices)
 
 
 def test_a_step_that_needs_tens_of_thousands_of_pieces_has_a_plan_in_time() -> None:

@@ -9,9 +9,9 @@ from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["offer_fitting"]
 
-_LEAST_OPS, _MOST_OPS = 20_000, 200_000  # how finely the graph may be cut,
-_OPS_PER_SECOND = 10_000  # and by the time given: building so many and running them takes about half of it
-_KEEN = (1.0, 0.5, 0.0)  # how much the distance of the next use counts when something must leave
+_LEAST_OPS, _MOST_OPS = 20_000, 200_000  # how finely the graph may be cut where coarser tiles do as well,
+_OPS_PER_SECOND = 5_000  # and by the time given: building so many and running them takes about a third of it
+_KEEN = (1.0, 0.5)  # how much the distance of the next use counts when something must leave
 
 
 def offer_fitting(search: Search, space: TransformSpace) -> bool:
@@ -24,7 +24,7 @@ def offer_fitting(search: Search, space: TransformSpace) -> bool:
     >>> problem = Problem.of(workloads.mlp(n=300, hidden=400, batch=500), machine("cortex-m").in_unit("float32"))
     >>> search = Search(problem)
     >>> offer_fitting(search, TransformSpace(problem.graph)), search.best.graph.name
-    (True, 'mlp:n=300,hidden=400,batch=500 tiled batch=250, hidden=25, n=150')
+    (True, 'mlp:n=300,hidden=400,batch=500 tiled batch=125, hidden=25, n=150')
     """
     problem = search.problem
     machine = problem.machine
@@ -33,16 +33,19 @@ def offer_fitting(search: Search, space: TransformSpace) -> bool:
         return False
     nests, seconds = LoopNests(problem, space), float("inf") if search.time_limit is None else search.time_limit
     sizes = nests.fitting_sizes(int(min(_MOST_OPS, max(_LEAST_OPS, _OPS_PER_SECOND * seconds))))
-    nodes = None if sizes is None else space.nodes(Transform().with_sizes(**sizes))
-    if sizes is None or nodes is None:
+    graph = None if sizes is None else space.transformed(Transform().with_sizes(**sizes))
+    if sizes is None or graph is None:
         return False
-    planner = GreedyPlanner.of(problem.transformed(nodes.graph))
-    order = nodes.order(nests.sequence(nodes, sizes))
+    graph = graph if sizes else problem.graph
+    planner = GreedyPlanner.of(problem.transformed(graph))
+    order, best, least = nests.order(graph, sizes), None, float("inf")
     for keen in _KEEN:
-        if search.best is not None and search.remaining == 0:
+        if best is not None and search.remaining == 0:
             break
         rows = planner.run(order, keen=keen, remake=False, seed=problem.seed)
-        plan = None if rows is None else planner.plan_of(rows)
-        if plan is not None:
-            search.offer(plan.moves, plan.start, nodes.graph)
+        if rows is not None and (energy := planner.price(rows)) < least:
+            best, least = rows, energy
+    if best is not None:
+        plan = planner.plan_of(best)
+        search.offer(plan.moves, plan.start, graph)
     return search.best is not None

@@ -1,8 +1,9 @@
 """Loop nests where operands must be in the fastest level: what each op moves, tile sizes with which all fits, and the order.
 
-An op that runs alone visits its tiles in some order of its loops. What it loads and stores then follows from which part of the nest
-fits into the fastest level: a tile is found again across a loop that it does not depend on if one turn of that loop fits. That is
-an estimate (of LRU eviction, and of tiles that divide), made without building the tiled graph; the referee prices what is built.
+An op that runs alone visits its tiles block by block: a block of one of its operands stays in the fastest level while the loops
+that this operand does not depend on pass by (`kernels.blocked_nest`). What is loaded and stored then follows from how
+often each of the others passes. That is an estimate (of tiles that divide), made without building the tiled graph; the referee
+prices what is built.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from itertools import permutations
 import numpy as np
 
 from pebbler.arrays import Ints
-from pebbler.game.dataflow import Rows
-from pebbler.game.ready_list import ReadyList, schedule_by_key
+from pebbler.game.graph import Graph
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.node_graph import NodeGraph
+from pebbler.solver.tiling.kernels.blocked_nest import best_nest
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["LoopNests", "NestedOp"]
@@ -28,81 +28,109 @@ __all__ = ["LoopNests", "NestedOp"]
 Sizes = Mapping[str, int]
 Excess = Callable[[float], float]
 _MOST_LOOPS = 5  # of an op, all orders of which are compared
+_MOST_BLOCKS = 400  # blocks of several axes that are compared for one order of loops
 _GAIN = 1e-9
+_WORTH = 2e-3  # part of the energy that a step must save: finer tiles are more pieces to build
+_MOST_OPS = 400_000  # pieces; more take minutes to build
 
 
 @dataclass(frozen=True)
 class NestedOp:
-    """An op's loops, outermost first, how large its pieces are, as a multiple of the fastest level, and what it moves."""
+    """An op's loops, outermost first, each with how many tiles it goes on at a time; how large a piece is, as a multiple of the
+    fastest level; and what the op moves.
+    """
 
     share: float
     energy: float
-    loops: tuple[str, ...]
+    loops: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class _NestOperands:
+    """What an op touches, what shares a storage once: the axes, size and price of moving a unit, and what need not be loaded."""
+
+    axes: list[frozenset[str]]
+    turns: list[frozenset[str]]  # the axes of which each turn touches another part
+    whole: list[int]
+    price: list[float]
+    credit: float  # results are not loaded the first time
+    loops: tuple[str, ...]  # all axes along which pieces may be cut, in the order in which they are
+    summed: frozenset[str]
 
 
 class LoopNests:
     """The ops of a graph as loop nests on an explicit machine with operands in the fastest level."""
 
-    def __init__(self, problem: Problem, space: TransformSpace) -> None:
-        self.graph, self.space = problem.graph, space
+    def __init__(self, problem: Problem, space: TransformSpace | None = None) -> None:
+        self.graph, self.space = problem.graph, space or TransformSpace(problem.graph)
         fast, slow = problem.machine.level[0], problem.machine.level[-1]
         self.room = math.inf if fast.capacity is None else fast.capacity
         self.load, self.store = slow.read + fast.write, fast.read + slow.write
         self._known: dict[tuple[int, tuple[int, ...]], NestedOp] = {}
 
     @cached_property
-    def _operands(self) -> list[dict[str, frozenset[str]]]:
-        """Per op: the axes of everything that it touches, what shares a storage once."""
-        flow, found = self.graph.dataflow, []
-        for op in self.graph.ops:
-            storages: dict[int, str] = {}
-            for name in (*op.writes, *op.reads):
-                storages.setdefault(int(flow.storage[self.graph.tensor_index(name)]), name)
-            tensors = [self.graph.tensor_named(name) for name in storages.values()]
-            found.append({one.name: frozenset(axis for axis, _ in one.axes or ()) for one in tensors})
-        return found
+    def _operands(self) -> list[_NestOperands]:
+        return [self._operands_of(op) for op in range(len(self.graph.ops))]
+
+    def _operands_of(self, op: int) -> _NestOperands:
+        one, flow = self.graph.ops[op], self.graph.dataflow
+        storages: dict[int, str] = {}
+        for name in (*one.writes, *one.reads):
+            storages.setdefault(int(flow.storage[self.graph.tensor_index(name)]), name)
+        tensors = [self.graph.tensor_named(name) for name in storages.values()]
+        axes = [frozenset(axis for axis, _ in tensor.axes or ()) for tensor in tensors]
+        summed, added = frozenset(self.space.sums[one.name]), one.meta.get("adds", ())
+        made = [tensor.name in one.writes for tensor in tensors]
+        return _NestOperands(
+            axes,
+            # What is added once to a sum passes by with one of its terms only.
+            [own | summed if tensor.name in added else own for tensor, own in zip(tensors, axes, strict=True)],
+            [tensor.size for tensor in tensors],
+            [self.load + self.store if writes else self.load for writes in made],
+            sum(self.load * tensor.size for tensor in tensors if tensor.name not in one.reads),
+            tuple(sorted((frozenset().union(*axes) & self.space.axes.keys()) - set(one.whole))),
+            summed,
+        )
 
     def nested(self, op: int, sizes: Sizes) -> NestedOp:
-        """Return an op's best order of loops in tiles of these sizes; axes that are not named stay whole.
+        """Return an op's best loops in tiles of these sizes; axes that are not named stay whole.
 
         >>> from pebbler import machine, workloads
         >>> problem = Problem.of(workloads.mlp(n=300, hidden=400, batch=500), machine("cortex-m").in_unit("float32"))
         >>> nests = LoopNests(problem, TransformSpace(problem.graph))
-        >>> nests.nested(0, {"hidden": 100, "batch": 100}).loops  # a tile of x stays while W1 passes
-        ('batch', 'hidden')
+        >>> nests.nested(0, {"hidden": 100, "batch": 100}).loops  # a tile of W1 stays while x passes
+        (('hidden', 1), ('batch', 1), ('hidden', 1))
         """
-        axes = sorted(frozenset().union(*self._operands[op].values()) - set(self.graph.ops[op].whole))
-        extents = self.space.axes
-        own = {axis: sizes[axis] for axis in axes if axis in sizes and sizes[axis] < extents[axis]}
-        key = op, tuple(own.get(axis, 0) for axis in axes)
+        extents, known = self.space.axes, self._operands[op]
+        own = {axis: sizes[axis] for axis in known.loops if axis in sizes and sizes[axis] < extents[axis]}
+        key = op, tuple(own.get(axis, 0) for axis in known.loops)
         if key not in self._known:
-            orders = permutations(own) if len(own) <= _MOST_LOOPS else iter([tuple(own)])
-            found = [self._nest(op, own, loops) for loops in orders]
-            self._known[key] = min(found, key=lambda one: one.energy)
+            self._known[key] = self._nest(known, own)
         return self._known[key]
 
-    def _nest(self, op: int, sizes: Sizes, loops: tuple[str, ...]) -> NestedOp:
-        """Return what an op costs with its loops in one order."""
-        one, operands = self.graph.ops[op], self._operands[op]
-        tiles = {axis: -(-self.space.axes[axis] // size) for axis, size in sizes.items()}
-        whole = {name: self.graph.tensor_named(name).size for name in operands}
-
-        def held(inner: tuple[str, ...]) -> float:
-            """What one turn of the loops outside of `inner` touches."""
-            fixed = {axis: size / self.space.axes[axis] for axis, size in sizes.items() if axis not in inner}
-            return sum(
-                whole[name] * math.prod(part for axis, part in fixed.items() if axis in axes)
-                for name, axes in operands.items()
-            )
-
-        lost = [loop for place, loop in enumerate(loops) if held(loops[place + 1 :]) > self.room]
-        energy = 0.0
-        for name, axes in operands.items():
-            passes = whole[name] * math.prod(tiles[loop] for loop in lost if loop not in axes)
-            made = name in one.writes
-            energy += self.load * (passes - whole[name] * (name not in one.reads))
-            energy += self.store * passes if made else 0.0
-        return NestedOp(held(()) / self.room, energy, loops)
+    def _nest(self, known: _NestOperands, own: Sizes) -> NestedOp:
+        """Return an op's best loops in tiles of these sizes, all of which are cut."""
+        axes, extents = list(own), self.space.axes
+        tiles = np.array([-(-extents[axis] // own[axis]) for axis in axes], np.int64)
+        uses = np.array([[axis in used for axis in axes] for used in known.turns], np.bool_)
+        whole = np.array(known.whole, np.float64)
+        part = [math.prod(own[axis] / extents[axis] for axis in axes if axis in used) for used in known.axes]
+        units = whole * np.array(part)
+        summed = np.array([axis in known.summed for axis in axes], np.bool_)
+        in_turn = summed & (summed.sum() > 1)
+        every = permutations(range(len(axes))) if len(axes) <= _MOST_LOOPS else [tuple(range(len(axes)))]
+        orders = np.array(list(every), np.int64)
+        most = max(2, int(_MOST_BLOCKS ** (1 / max(1, len(axes) - 1))))
+        blocks = [_blocks(int(count), most) for count in tiles]
+        piece = float(units.sum())
+        moved, stays, row, chosen = best_nest(
+            orders, tiles, uses, units, whole, np.array(known.price), in_turn,
+            np.cumsum([0, *map(len, blocks)]), np.array([one for row in blocks for one in row], np.int64),
+            max(self.room, piece * (1 + _GAIN)),
+        )  # fmt: skip
+        outer = [(axes[axis], int(chosen[axis])) for axis in range(len(axes)) if uses[stays, axis]]
+        inner = [(axes[axis], 1) for axis in orders[row].tolist()]
+        return NestedOp(piece / self.room, float(moved) - known.credit, (*outer, *inner))
 
     def cost(self, sizes: Sizes, excess: Excess = math.log2) -> tuple[float, float]:
         """Return by how much the pieces of all ops are too large together, and the energy of all ops one after the other."""
@@ -113,57 +141,89 @@ class LoopNests:
     def fitting_sizes(self, most_ops: int) -> dict[str, int] | None:
         """Return tile sizes with which every piece fits, the best that steps downhill lead to; None where they lead to none.
 
+        More than `most_ops` pieces are taken only where fewer were not found to do.
+
         >>> from pebbler import machine, workloads
         >>> problem = Problem.of(workloads.mlp(n=300, hidden=400), machine("cortex-m").in_unit("float32"))
         >>> LoopNests(problem, TransformSpace(problem.graph)).fitting_sizes(1000)
         {'hidden': 50}
         """
         ends = [self._downhill(most_ops, excess) for excess in (math.log2, float)]
-        fitting = [(cost[1], sizes) for cost, sizes in ends if cost[0] == 0]
+        if min(cost for cost, _ in ends)[:2] > (
+            0,
+            1,
+        ):  # too many pieces: perhaps one of the axes should not have been cut
+            ends += [self._downhill(most_ops, math.log2, axis) for axis in self.space.axes]
+        fitting = [(cost, sizes) for cost, sizes in ends if cost[0] == 0]
         return dict(sorted(min(fitting, key=lambda one: one[0])[1].items())) if fitting else None
 
-    def _downhill(self, most_ops: int, excess: Excess) -> tuple[tuple[float, float], dict[str, int]]:
-        """Return where the best steps from the uncut graph lead: first to where everything fits, then to what moves least."""
-        sizes: dict[str, int] = {}
-        now = self.cost(sizes, excess)
-        while True:
-            steps = [
-                (self.cost(step, excess), number, step) for number, step in enumerate(self._steps(sizes, most_ops))
-            ]
-            cost, _, step = min(steps, default=(now, 0, sizes))
-            if cost[0] > now[0] or (cost[0] == now[0] and cost[1] >= now[1] * (1 - _GAIN)):
-                return now, sizes
-            now, sizes = cost, step
+    def _downhill(
+        self, most_ops: int, excess: Excess, uncut: str = ""
+    ) -> tuple[tuple[float, float, float], dict[str, int]]:
+        """Return where the best steps from the uncut graph lead: to where everything fits, to fewer pieces, to what moves least.
 
-    def _steps(self, sizes: Sizes, most_ops: int) -> Iterator[dict[str, int]]:
-        """Yield other sizes: one axis cut finer or coarser, or one finer and another coarser, within so many ops."""
+        The axis `uncut` stays whole.
+        """
+
+        def cost(sizes: Sizes) -> tuple[float, float, float]:
+            too_large, energy = self.cost(sizes, excess)
+            return too_large, max(1.0, self._count(sizes) / most_ops), energy
+
+        sizes: dict[str, int] = {}
+        now = cost(sizes)
+        while True:
+            steps = [(cost(step), number, step) for number, step in enumerate(self._steps(sizes)) if uncut not in step]
+            least, _, step = min(steps, default=(now, 0, sizes))
+            if least[:2] > now[:2] or (least[:2] == now[:2] and least[2] >= now[2] * (1 - _WORTH)):
+                return now, sizes
+            now, sizes = least, step
+
+    def _count(self, sizes: Sizes) -> int:
+        return self.space.count_ops(Transform().with_sizes(**sizes))
+
+    def _steps(self, sizes: Sizes) -> Iterator[dict[str, int]]:
+        """Yield other sizes: one axis cut finer or coarser, or one finer and another coarser."""
         extents = self.space.axes
         for axis, extent in extents.items():
             size = sizes.get(axis, extent)
             for other in dict.fromkeys((size // 2, size // 4, -(-size * 2 // 3), size * 3 // 2, size * 2, extent)):
-                yield from self._within(sizes, {axis: other}, most_ops)
+                yield from self._within(sizes, {axis: other})
             for coarser in extents:
                 if coarser != axis and coarser in sizes:
-                    yield from self._within(sizes, {axis: size // 2, coarser: sizes[coarser] * 2}, most_ops)
+                    for other in dict.fromkeys((sizes[coarser] * 2, extents[coarser])):
+                        yield from self._within(sizes, {axis: size // 2, coarser: other})
 
-    def _within(self, sizes: Sizes, changes: Sizes, most_ops: int) -> Iterator[dict[str, int]]:
+    def _within(self, sizes: Sizes, changes: Sizes) -> Iterator[dict[str, int]]:
         extents = self.space.axes
         changed = {axis: min(max(1, size), extents[axis]) for axis, size in {**sizes, **changes}.items()}
         changed = {axis: size for axis, size in changed.items() if size < extents[axis]}
-        if changed != sizes and self.space.count_ops(Transform().with_sizes(**changed)) <= most_ops:
+        if changed != sizes and self._count(changed) <= _MOST_OPS:
             yield changed
 
-    def sequence(self, nodes: NodeGraph, sizes: Sizes) -> Ints:
-        """Return the nodes of the tiled graph op by op, each in its own order of loops."""
-        graph, numbers = nodes.graph, tile_numbers(nodes.graph)
-        place = {op.name: number for number, op in enumerate(self.graph.ops)}
-        last = nodes.arrays.ops[nodes.arrays.start[1:] - 1].tolist()
-        keys = []
-        for op in last:
-            at, number = numbers[op], place[origin(graph.ops[op])]
-            loops = self.nested(number, sizes).loops
-            keys.append((number, *(at[loop] for loop in loops)))
-        ready = ReadyList(
-            np.diff(nodes.arrays.before_start).tolist(), Rows(nodes.arrays.after_start, nodes.arrays.after).lists()
-        )
-        return np.array(schedule_by_key(ready, key=lambda node: keys[node]), np.int64)
+    def order(self, tiled: Graph, sizes: Sizes) -> Ints:
+        """Return the ops of the tiled graph, what they are tiles of in program order, each in its own order of loops."""
+        numbers, place = tile_numbers(tiled), {op.name: number for number, op in enumerate(self.graph.ops)}
+        pieces: dict[int, list[int]] = {}
+        for piece, op in enumerate(tiled.ops):
+            pieces.setdefault(place[origin(op)], []).append(piece)
+        order = []
+        for number in sorted(pieces):
+            loops, own = self.nested(number, sizes).loops, pieces[number]
+            keys = np.array([[numbers[piece][axis] // step for axis, step in loops] for piece in own], np.int64)
+            order.append(np.array(own, np.int64)[np.lexsort(keys.T[::-1])] if loops else np.array(own, np.int64))
+        return np.concatenate(order)
+
+
+def _blocks(tiles: int, most: int) -> list[int]:
+    """Return in blocks of how many tiles so many can be taken, in parts as equal as can be: at most `most` of them, 1 included.
+
+    >>> _blocks(12, 10), _blocks(1000, 5)
+    ([1, 2, 3, 4, 6, 12], [1, 6, 32, 167, 1000])
+    """
+    found = sorted(
+        {-(-tiles // parts) for parts in range(1, math.isqrt(tiles) + 1)} | set(range(1, math.isqrt(tiles) + 1))
+    )
+    if len(found) <= most:
+        return found
+    steps = [round(tiles ** (i / (most - 1))) for i in range(most)]
+    return sorted({-(-tiles // -(-tiles // step)) for step in steps})

@@ -5,6 +5,7 @@ A transform applied to a graph gives the transformed graph, and its ops as nodes
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -139,7 +140,9 @@ class TransformSpace:
         """Return the graph tiled and fused as the transform says; None where that cannot be done."""
         key = (transform.sizes, transform.fused, transform.reverse)
         if key not in self._tiled:
-            graph = self._fuse(transform.fused)
+            graph = self.fused_graph(transform.fused)
+            collecting = gc.isenabled()
+            gc.disable()  # a large graph is nothing but new objects, and looking for garbage among them a third of the time
             try:
                 for axis, size in transform.sizes:
                     if graph is not None:
@@ -149,6 +152,9 @@ class TransformSpace:
                     _ = graph.dataflow
             except InputError:
                 graph = None
+            finally:
+                if collecting:
+                    gc.enable()
             self._tiled[key] = graph
         return self._tiled[key]
 
@@ -160,7 +166,7 @@ class TransformSpace:
 
     def recomputable(self, transform: Transform) -> Iterator[tuple[str, int]]:
         """Yield the temps that could be recomputed, and from which rank of ops on: at the widest gap between their readers."""
-        graph = self._fuse(transform.fused)
+        graph = self.fused_graph(transform.fused)
         if graph is None:
             return
         flow, recomputed, rank = graph.dataflow, dict(transform.recomputed), op_ranks(graph)
@@ -179,7 +185,8 @@ class TransformSpace:
             if widest > 1:
                 yield tensor.name, at
 
-    def _fuse(self, temps: tuple[str, ...]) -> Graph | None:
+    def fused_graph(self, temps: tuple[str, ...]) -> Graph | None:
+        """Return the graph with some temps fused away; None where that cannot be done."""
         if temps not in self._fused:
             try:
                 self._fused[temps] = fuse_all(self._plain, temps)
