@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pebbler as pb
 from pebbler.game.orders import iterate_orders
 from pebbler.referee.judgement import check
+from pebbler.solver.problem import Problem
 
 
 def cheapest_order(graph: pb.Graph, machine: pb.Machine, steady: bool) -> float:
@@ -83,6 +84,27 @@ def random_machine(rng: random.Random, management: str) -> pb.Machine:
         "small", "pebble", tuple(levels), management=management, operands="any",
         allocator=rng.choice(["own", "reuse"]), line=rng.choice([1, 1, 2]),
     )  # fmt: skip
+
+
+def rerun_problem(seed: int) -> Problem:
+    """Return a small graph on a machine with ranks; every other one such that making large results again may pay."""
+    rng = random.Random(seed)
+    if seed % 2:
+        machine = random_machine(rng, "recency")
+        return Problem.of(random_graph(rng, rng.randint(1, 5)), machine, steady=False)
+    graph, known = pb.Graph("again", unit="pebble"), []
+    for i in range(rng.randint(1, 2)):
+        graph.tensor(f"s{i}", rng.choice([1, 1, 2]), "input")
+        known.append(f"s{i}")
+    for i in range(rng.randint(4, 5)):
+        graph.tensor(f"t{i}", rng.choice([1, 2, 4, 6]), "temp")
+        reads = rng.sample(known, min(len(known), rng.choice([1, 2, 2, 3])))
+        graph.op(f"o{i}", reads, [f"t{i}"], once=rng.random() < 0.05)
+        known.append(f"t{i}")
+    first = rng.randint(1, 7)
+    levels = pb.Level("L0", 1, rng.choice([0, 1]), capacity=first), pb.Level("L1", 5, 5, capacity=rng.randint(2, 8))
+    last = pb.Level("last", rng.choice([9, 30]), 30)
+    return Problem.of(graph, pb.Machine("ranks", "pebble", (*levels, last), "recency", "any"), steady=False)
 
 
 def nearest_first(graph: pb.Graph, machine: pb.Machine, by_price: bool, rounds: int) -> list[int]:

@@ -201,13 +201,13 @@ def _cache(management: str) -> None:
 
 
 def _orders(management: str) -> None:
+    from pebbler.solver.tiling import solve_reruns
     from pebbler.solver.tiling.cache_order import best_order
-    from pebbler.solver.tiling.ranked_bound import rerun_bound
 
     problem = _problem(management, mlp(n=2, hidden=2))
-    best_order(problem, limit=2_500)
+    best = best_order(problem, limit=2_500)
     if management == "recency":
-        rerun_bound(problem, 1.0)
+        solve_reruns(Search(problem), best.order)
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
@@ -319,7 +319,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "lru-reruns": (9.0, partial(_reruns, "lru")),
     "recency-reruns": (9.0, partial(_reruns, "recency")),
     "lru-orders": (6.0, partial(_orders, "lru")),
-    "recency-orders": (9.0, partial(_orders, "recency")),
+    "recency-orders": (12.0, partial(_orders, "recency")),
     "layout": (7.0, _layout),
     "recompute": (4.0, _recompute),
     "chain": (3.0, _chain),

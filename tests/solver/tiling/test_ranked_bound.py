@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import numpy as np
@@ -22,27 +21,6 @@ from pebbler.solver.tiling.ranked_bound import rerun_bound, rerun_game
 FAR = 1e9
 
 
-def small_problem(seed: int) -> Problem:
-    """Return a small graph on a machine with ranks; every other one such that making large results again may pay."""
-    rng = random.Random(seed)
-    if seed % 2:
-        machine = naive.random_machine(rng, "recency")
-        return Problem.of(naive.random_graph(rng, rng.randint(1, 5)), machine, steady=False)
-    graph, known = pb.Graph("again", unit="pebble"), []
-    for i in range(rng.randint(1, 2)):
-        graph.tensor(f"s{i}", rng.choice([1, 1, 2]), "input")
-        known.append(f"s{i}")
-    for i in range(rng.randint(4, 5)):
-        graph.tensor(f"t{i}", rng.choice([1, 2, 4, 6]), "temp")
-        reads = rng.sample(known, min(len(known), rng.choice([1, 2, 2, 3])))
-        graph.op(f"o{i}", reads, [f"t{i}"], once=rng.random() < 0.05)
-        known.append(f"t{i}")
-    first = rng.randint(1, 7)
-    levels = pb.Level("L0", 1, rng.choice([0, 1]), capacity=first), pb.Level("L1", 5, 5, capacity=rng.randint(2, 8))
-    last = pb.Level("last", rng.choice([9, 30]), 30)
-    return Problem.of(graph, pb.Machine("ranks", "pebble", (*levels, last), "recency", "any"), steady=False)
-
-
 def optimum(problem: Problem, extra: int) -> tuple[float, float]:
     """Return the least energy with every op run once, and with `extra` more runs."""
     game = cache_game(problem.graph, problem.machine, steady=False)
@@ -58,7 +36,7 @@ def attack(seeds: range, extra: int) -> tuple[int, int]:
     """Return how often the bound is the optimum, and how often running an op again pays."""
     tight = pays = 0
     for seed in seeds:
-        problem = small_problem(seed)
+        problem = naive.rerun_problem(seed)
         once, again = optimum(problem, extra)
         bound = rerun_bound(problem, FAR)
         assert max(bound, order_bound(problem)) <= again + 1e-9, f"seed {seed}: {bound} is above {again}"
@@ -75,7 +53,7 @@ def test_no_plan_is_below_it() -> None:
 
 def test_the_orders_it_is_held_against_are_legal() -> None:
     for seed in range(300, 330):
-        problem = small_problem(seed)
+        problem = naive.rerun_problem(seed)
         names = [op.name for op in problem.graph.ops]
         sequences = list(naive.orders_with_reruns(problem.graph, 1))
         for sequence in sequences[:: max(1, len(sequences) // 4)]:
@@ -100,7 +78,7 @@ def nothing_is_dropped(game: RerunGame) -> RerunGame:
 
 @pytest.mark.parametrize("wrong", [never_again, each_pays_for_all, nobody_else_wants_it, nothing_is_dropped])
 def test_a_wrong_bound_is_caught(wrong: Callable[[RerunGame], RerunGame], monkeypatch: pytest.MonkeyPatch) -> None:
-    problems = [small_problem(seed) for seed in (316, 318, 320, 332)]
+    problems = [naive.rerun_problem(seed) for seed in (316, 318, 320, 332)]
     monkeypatch.setattr(ranked_bound, "rerun_game", lambda problem: wrong(rerun_game(problem)))
     assert any(rerun_bound(problem, FAR) > optimum(problem, 2)[1] for problem in problems)
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from pebbler.arrays import Ints
 from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
 from pebbler.solver.tiling.ranked_bound import rerun_bound
+from pebbler.solver.tiling.rerun_search import cheapest_runs
 from pebbler.solver.tiling.tiling_bound import WORK, CaseSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 
-__all__ = ["TransformSearch", "solve_orders", "solve_tiled"]
+__all__ = ["TransformSearch", "solve_orders", "solve_reruns", "solve_tiled"]
 
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
@@ -116,8 +118,14 @@ def solve_orders(search: Search) -> None:
     if best.proven and bound + float(rerun) >= best.energy:
         search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
     elif problem.machine.management == "recency" and not search.done:
-        bound = rerun_bound(problem, search.energy, seconds_left=lambda: 0.5 * search.remaining)
-        search.raise_bound(
-            bound, "all orders of first runs, each with the cheapest runs in between that explain its reads"
-        )
+        solve_reruns(search, best.order)
     search.cut_off |= not best.proven and search.remaining == 0
+
+
+def solve_reruns(search: Search, order: Ints) -> None:
+    """Look for cheaper sequences in which ops run again, from the best order, and bound them all; for ranks by recency."""
+    problem = search.problem
+    runs, _ = cheapest_runs(problem, order, seconds_left=lambda: search.remaining)
+    search.offer(Moves.computes(problem.graph, problem.machine, runs))
+    bound = rerun_bound(problem, search.energy, seconds_left=lambda: search.remaining)
+    search.raise_bound(bound, "all orders of first runs, each with the cheapest runs in between that explain its reads")
