@@ -136,7 +136,12 @@ def test_products_are_found_by_their_axes():
 def test_what_can_be_made_again_is_no_operand_of_a_product():
     step = attention()
     whole = {step.ops[one.op].name for family in product_families(Elements(step)) for one in family.products}
-    assert whole == {"fwd_q", "fwd_k", "fwd_v", "bwd_dmix"}  # dy stands for the target; all else reads what one piece makes
+    assert whole == {
+        "fwd_q",
+        "fwd_k",
+        "fwd_v",
+        "bwd_dmix",
+    }  # dy stands for the target; all else reads what one piece makes
     cut = Elements(step, cut=frozenset({"width"}))  # q, k and v are added up
     assert "fwd_scores" in {step.ops[one.op].name for family in product_families(cut) for one in family.products}
 
