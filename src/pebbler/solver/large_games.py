@@ -7,6 +7,7 @@ next use is; then op costs are made to look a little different each time, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -29,10 +30,15 @@ __all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
 Planner = GreedyPlanner | PlacedPlanner
 LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
 _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next use counts
+# First runs: keenness, and how many times dearer ops look than they are. A value is not made again alone but with what that takes
+# from others, which the price of one run does not show. Infinite: nothing is made again, which is quick and nearly Belady's rule.
+_FIRST = ((1.0, np.inf), (0.5, 1.0), (1.0, 5.0))
+_DEAREST = 5.0
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
 _PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
+_ALL, _FAR = 0.2, 0.7  # how often, and how far, all costs look different together
 
 
 def is_large(problem: Problem) -> bool:
@@ -79,6 +85,16 @@ def _raise_bounds(search: Search) -> None:
         search.raise_bound(bound.value, bound.proof)
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """How an order is run: what the distance of a next use counts, whether ops run again, and how much dearer they look then."""
+
+    keen: float
+    remake: bool
+    factor: float | Floats
+    seed: int = 0
+
+
 class _GreedySolver:
     """One run of the solver: the best moves so far, and the settings that led to them."""
 
@@ -87,31 +103,29 @@ class _GreedySolver:
         self.ends = search.elapsed + _SHARE * seconds_left()  # of orders from the start
         self.price = float("inf")
         self.rows: Ints | None = None
-        self.best: tuple[Planner, Ints, float, Floats] | None = None  # planner, order, keenness, costs as seen
+        self.best: tuple[Planner, Ints, _Setting] | None = None
 
     def begin(self) -> Planner | None:
         """Offer program order by every planner; return the best planner, or the last where none finds a plan."""
         program = np.arange(len(self.problem.graph.ops))
         planner: Planner | None = None
         for planner in _planners(self.problem):
-            self.attempt(planner, program, _KEEN[0])
-            if self.rows is None:
-                # Without reruns nothing gets stuck that has room for every op.
-                self.attempt(planner, program, 1.0, remake=False)
-            if self.rows is not None and self.seconds_left() <= 0:
-                break
+            for keen, dear in _FIRST:
+                self.attempt(planner, program, _Setting(keen, dear < np.inf, min(dear, _DEAREST)))
+                if self.best is not None and self.seconds_left() <= 0:
+                    return self.best[0]
         return self.best[0] if self.best is not None else planner
 
     def explore(self) -> None:
         """Offer program order, then other orders with other weights; give up early where no plan is found."""
         planner = self.begin()
-        for number, (order, keen, seed) in enumerate(self._starts()):
+        for number, (order, setting) in enumerate(self._starts()):
             planner = self.best[0] if self.best is not None else planner
             if planner is None or self.search.done or not self._time_for_starts():
                 return
             if self.rows is None and number >= _TRIES:
                 return
-            self.attempt(planner, order, keen, seed=seed)
+            self.attempt(planner, order, setting)
 
     def run(self) -> None:
         """Offer a first plan at once, then bounds, simple plans, orders and variations."""
@@ -129,11 +143,11 @@ class _GreedySolver:
         if search.remaining > 0 and not search.done and paged:
             search.offer_plan(demand_plan(self.problem, program.tolist(), "farthest"))
             offer_blocks(search, 0.1)
-        for order, keen, seed in self._starts():
+        for order, setting in self._starts():
             planner = self.best[0] if self.best is not None else planner
             if planner is None or search.done or (self.rows is not None and not self._time_for_starts()):
                 break
-            self.attempt(planner, order, keen, seed=seed)
+            self.attempt(planner, order, setting)
         if self.rows is None:
             require_capacity(self.problem)
         elif not search.done:
@@ -152,34 +166,26 @@ class _GreedySolver:
     def _time_for_starts(self) -> bool:
         return self.seconds_left() > 0 and self.search.elapsed < self.ends
 
-    def _starts(self) -> Iterator[tuple[Ints, float, int]]:
+    def _starts(self) -> Iterator[tuple[Ints, _Setting]]:
         orders = start_orders(self.problem.graph)
         for seed, keen, order in product(range(2), _KEEN, orders):
-            yield order, keen, self.problem.seed + seed
+            best = _Setting(keen, True, 1.0) if self.best is None else self.best[2]
+            yield order, replace(best, keen=keen, seed=self.problem.seed + seed)
 
-    def attempt(
-        self,
-        planner: Planner,
-        order: Ints,
-        keen: float,
-        *,
-        seed: int = 0,
-        remake: bool = True,
-        seen: Floats | None = None,
-    ) -> bool:
+    def attempt(self, planner: Planner, order: Ints, setting: _Setting) -> bool:
         """Run an order greedily, and offer its plan if it is the best; return whether it is."""
-        rows = planner.run(order, keen=keen, remake=remake, seed=seed, costs=seen)
+        costs = planner.game.cost * setting.factor
+        rows = planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs)
         price = float("inf") if rows is None else planner.price(rows)
         if rows is None or price >= self.price * (1 - 1e-12):
             return False
-        self.rows, self.price = rows, price
-        self.best = (planner, order, keen, planner.game.cost if seen is None else seen)
+        self.rows, self.price, self.best = rows, price, (planner, order, setting)
         if price < self.search.energy:
             self.search.offer_plan(planner.plan_of(rows))
         return True
 
     def vary(self) -> None:
-        """Let the costs of some ops look different, and keep what makes the plan cheaper."""
+        """Let the costs of some ops, or of all, look different, and keep what makes the plan cheaper."""
         search, idle = self.search, 0
         rng = np.random.default_rng(self.problem.seed)
         longest = 0.0
@@ -190,10 +196,14 @@ class _GreedySolver:
             if idle >= _PATIENCE and not self.patient:
                 return
             began = search.elapsed
-            planner, order, keen, seen = self.best
-            changed = rng.random(len(seen)) < rng.choice([0.02, 0.1, 0.5])
-            factor = np.exp(rng.normal(0.0, _SPREAD, len(seen)) * changed)
-            keen = max(0.0, keen + rng.normal(0.0, 0.1))
-            better = self.attempt(planner, order, keen, seed=int(rng.integers(2**31)), seen=seen * factor)
+            planner, order, old = self.best
+            ops = len(planner.game.cost)
+            changed = rng.random(ops) < rng.choice([0.02, 0.1, 0.5])
+            factor = old.factor * np.exp(rng.normal(0.0, _SPREAD, ops) * changed)
+            if rng.random() < _ALL:
+                factor = factor * np.exp(rng.normal(0.0, _FAR))
+            keen = max(0.0, old.keen + rng.normal(0.0, 0.1))
+            remake = old.remake or bool(rng.random() < _ALL)
+            better = self.attempt(planner, order, _Setting(keen, remake, factor, int(rng.integers(2**31))))
             idle = 0 if better else idle + 1
             longest = max(longest, search.elapsed - began)
