@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,10 @@ from pebbler import workloads
 from pebbler.arrays import Floats, Ints
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
-from pebbler.solver.bounds import bounds, eviction_cost
+from pebbler.solver.bounds import bounds, eviction_cost, sampled_moments
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices
 from pebbler.solver.bounds.eviction_cost import EvictionCost, cheapest_excess
+from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
 
@@ -40,7 +42,7 @@ def gap_of(seed: int, game: RandomGame) -> float | None:
         return None
     found = bounds(problem)
     assert found == sorted(found, key=lambda bound: -bound.value)
-    for bound in found:
+    for bound in [*found, *large_bounds(problem, lambda: 1.0)]:
         assert bound.value <= search.energy * (1 + 1e-12) + 1e-12, f"seed {seed}: {bound} is above {search.energy}"
     return found[0].value / search.energy if search.energy else 1.0
 
@@ -89,6 +91,11 @@ def half_a_room(machine: Machine) -> Ints:
     return right_rooms(machine) // 2
 
 
+def takes_nothing(*given: Any) -> tuple[float, Floats]:
+    gain, share = right_shares(*given)
+    return gain, share * 0
+
+
 def sums(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
     return sum(cheapest_excess(size, at, room) for at, room in zip(beyond, rooms, strict=True))
 
@@ -99,9 +106,11 @@ def too_late(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool)
 
 right_rooms, right_costs = eviction_cost.bounded_rooms, eviction_cost.eviction_costs
 # What is replaced by what; seeds are tried from some way before the first that shows it.
+right_shares = eviction_cost.cheapest_places_and_shares
 FAULTS: dict[str, tuple[object, str, Callable[..., object], int]] = {
     "levels hold half of what they hold": (pebbler.solver.bounds, "bounded_rooms", half_a_room, 0),
     "every boundary is paid for separately": (pebbler.solver.bounds, "cheapest_places", sums, 290),
+    "every moment is paid for separately": (sampled_moments, "cheapest_places_and_shares", takes_nothing, 0),
     "nothing can be made again": (pebbler.solver.bounds, "eviction_costs", too_late, 430),
 }
 

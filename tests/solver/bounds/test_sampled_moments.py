@@ -31,11 +31,11 @@ def test_reachable_ops_agree_with_the_sets_of_bits(seed: int) -> None:
 
 
 @given(seeds)
-def test_sampled_moments_say_what_all_moments_say_without_cuts(seed: int) -> None:
+def test_sampled_moments_say_no_less_than_single_moments_without_cuts(seed: int) -> None:
     game = random_game(random.Random(seed), 10)
     problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
-    # So few ops are all sampled, and the bounds with no min cut use the same moments.
-    assert large_bounds(problem, lambda: 1.0)[0].value == bounds(problem, cuts=0)[0].value
+    # So few ops are all sampled, and the bounds with no min cut use the same moments, but one at a time.
+    assert large_bounds(problem, lambda: 1.0)[0].value >= bounds(problem, cuts=0)[0].value
 
 
 def test_results_that_have_no_room_in_two_levels_pay_for_the_third() -> None:

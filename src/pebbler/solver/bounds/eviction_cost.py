@@ -22,6 +22,7 @@ __all__ = [
     "bounded_rooms",
     "cheapest_excess",
     "cheapest_places",
+    "cheapest_places_and_shares",
     "copy_in",
     "copy_out_and_in",
     "eviction_costs",
@@ -225,18 +226,37 @@ def cheapest_places(size: Floats, beyond: Floats, rooms: Sequence[float]) -> flo
     >>> round(cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0], [60.0, 60.0]]), [1, 3]), 9)  # 30, 1 and 1
     32.0
     """
+    return cheapest_places_and_shares(size, beyond, rooms)[0]
+
+
+def cheapest_places_and_shares(size: Floats, beyond: Floats, rooms: Sequence[float]) -> tuple[float, Floats]:
+    """Return that, and the share of each value's costs that is enough for it: the rest may be paid at another moment.
+
+    >>> cheapest_places_and_shares(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])  # a unit has to go, for 1
+    (1.0, array([0.33333333, 1.        ]))
+    """
     boundaries = len(rooms)
-    places = np.vstack(
-        [np.zeros(len(size)), np.maximum.accumulate(beyond, axis=0) / size]
-    )  # what a unit pays, by place
-    best, prices = 0.0, np.zeros(boundaries)
+    # What a unit pays, by place.
+    places = np.vstack([np.zeros(len(size)), np.maximum.accumulate(beyond, axis=0) / size])
+    best, prices, best_prices = 0.0, np.zeros(boundaries), np.zeros(boundaries)
     for turn in range(1 if boundaries == 1 else _TURNS):
         for last in range(boundaries) if turn % 2 == 0 else range(boundaries - 1, -1, -1):
             prices[last] = 0.0
-            charged = places + np.append(np.cumsum(prices[::-1])[::-1], 0.0)[:, None]
+            charged = places + _charges(prices)
             within, outside = charged[: last + 1].min(axis=0), charged[last + 1 :].min(axis=0)
             more, prices[last] = _price_of_room(size, size * np.maximum(outside - within, 0.0), rooms[last])
             fixed = float((size * np.minimum(within, outside)).sum())
             others = float(sum(prices[i] * rooms[i] for i in range(boundaries) if i != last))
-            best = max(best, fixed + more - others - _ROUNDING * (fixed + others))
-    return best
+            found = fixed + more - others - _ROUNDING * (fixed + others)
+            if found > best:
+                best, best_prices = found, prices.copy()
+    charges = _charges(best_prices)
+    needed = np.maximum(
+        (places + charges).min(axis=0) - charges, 0.0
+    )  # a value that pays so much chooses no cheaper place
+    return best, np.divide(needed, places, out=np.zeros_like(places), where=needed > 0).max(axis=0)
+
+
+def _charges(prices: Floats) -> Floats:
+    """Return, per place, the prices of room of all boundaries that it is within."""
+    return np.append(np.cumsum(prices[::-1])[::-1], 0.0)[:, None]

@@ -13,6 +13,7 @@ from pebbler.game.dataflow import Dataflow
 from pebbler.solver.bounds import Bound, bounds
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.solver.bounds.remade_values import NOTHING_REMADE, ParamUpdate, RemadeValues, op_room, remade_values
+from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.bounds.stay_program import TightMoment, cheapest_stays
 from pebbler.solver.bounds.wanted_values import WantedValue, stays
 from pebbler.solver.problem import Problem
@@ -27,6 +28,7 @@ def bounds_in_stages(problem: Problem, seconds_left: Callable[[], float]) -> Ite
     """Yield bounds of every legal plan of an explicit machine: those known at once first, then what takes longer."""
     yield bounds(problem, cuts=0)
     yield bounds(problem)
+    yield large_bounds(problem, lambda: 0.3 * seconds_left())
     yield all_moments(problem, 0.3 * seconds_left())
 
 

@@ -6,20 +6,23 @@ from collections.abc import Callable
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
+from pebbler.arrays import Floats, Ints
 from pebbler.game.dataflow import NONE
 from pebbler.solver.bounds import Bound, product_bounds
 from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
-from pebbler.solver.bounds.eviction_cost import bounded_rooms, cheapest_places, eviction_terms
+from pebbler.solver.bounds.eviction_cost import (
+    bounded_rooms,
+    cheapest_places,
+    cheapest_places_and_shares,
+    eviction_terms,
+)
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.problem import Problem
 
 __all__ = ["large_bounds"]
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-_MOMENTS = 48
+_MOMENTS, _MOST_MOMENTS = 48, 400
 
 
 def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bound]:
@@ -36,13 +39,17 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     rooms = bounded_rooms(problem.machine)
     fast = " and ".join(problem.machine.names[: len(rooms)])
     terms, flow = _Terms(problem, prices, rooms), problem.graph.dataflow
+    gains: dict[int, float] = {}
     for op in terms.moments():
         if seconds_left() <= 0:
             break
-        gain = terms.gain(op)
-        if base + gain > best.value:
+        gains[op] = terms.gain(op)
+        if base + gains[op] > best.value:
             when = "at the end" if op == flow.ops else f"across {problem.graph.op_names[op]}"
-            best = Bound(base + gain, f"compulsory traffic, and what is alive {when} cannot all be in {fast}")
+            best = Bound(base + gains[op], f"compulsory traffic, and what is alive {when} cannot all be in {fast}")
+    together = terms.gain_together(sorted(gains, key=lambda op: -gains[op]), seconds_left)
+    if base + together > best.value:
+        best = Bound(base + together, f"compulsory traffic, and what is alive at some moments cannot all be in {fast}")
     # Sums of rounded prices may be a hair too high; a bound must not be.
     best = Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best
     return sorted([best, *product_bounds(problem)], key=lambda bound: -bound.value)
@@ -78,18 +85,37 @@ class _Terms:
         last[~self.until_readers.all(axis=0)] = ops - 1
         change = np.zeros(ops + 1)
         alive = (self.cost > 0).any(axis=0) & (last >= 0)
+        if not alive.any():
+            return [ops]
         np.add.at(change, np.maximum(flow.value_maker[alive], 0), flow.value_size[alive])
         np.add.at(change, last[alive] + 1, -flow.value_size[alive])
         held = np.cumsum(change[:ops])
-        spread = np.linspace(0, ops - 1, _MOMENTS // 2).astype(np.int64)
-        top = np.array(
-            [part[np.argmax(held[part])] for part in np.array_split(np.arange(ops), _MOMENTS // 2) if len(part)]
-        )
+        # Where values live shortly, others are alive at the next moment, and both can be counted.
+        stay = np.average(last[alive] + 1 - np.maximum(flow.value_maker[alive], 0), weights=flow.value_size[alive])
+        count = int(np.clip(3 * ops / max(stay, 1.0), _MOMENTS, _MOST_MOMENTS)) // 2
+        spread = np.linspace(0, ops - 1, count).astype(np.int64)
+        top = np.array([part[np.argmax(held[part])] for part in np.array_split(np.arange(ops), count) if len(part)])
         chosen = np.unique(np.concatenate([spread, top]))
         return [*(int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]), ops]
 
     def gain(self, op: int) -> float:
         """Return what must be paid at the least because not all that is alive across an op's first run is in the fast levels."""
+        return cheapest_places(*self.disputed(op)[1:])
+
+    def gain_together(self, ops: list[int], seconds_left: Callable[[], float]) -> float:
+        """Return the same for several ops: of what a value pays for being out, each moment takes a share of what is left."""
+        left, total = np.ones(self.flow.values), 0.0
+        for op in ops:
+            if seconds_left() <= 0:
+                break
+            values, size, beyond, rooms = self.disputed(op)
+            gain, share = cheapest_places_and_shares(size, beyond * left[values], rooms)
+            total += gain
+            left[values] *= 1 - share
+        return total
+
+    def disputed(self, op: int) -> tuple[Ints, Floats, Floats, list[int]]:
+        """Return the values alive across an op's first run, their sizes, what each pays beyond each boundary, and the rooms."""
         flow, rooms = self.flow, self.rooms
         if op == flow.ops:
             ran, waiting = np.ones(op, np.bool_), np.zeros(op, np.bool_)
@@ -110,4 +136,4 @@ class _Terms:
             alive[:, inside] = False
         chosen = np.flatnonzero(alive.any(axis=0))
         beyond = np.where(alive, cost, 0.0)[:, chosen]
-        return cheapest_places(flow.value_size[chosen].astype(np.float64), beyond, rooms.tolist())
+        return chosen, flow.value_size[chosen].astype(np.float64), beyond, rooms.tolist()
