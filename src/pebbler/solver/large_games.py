@@ -30,10 +30,10 @@ __all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
 Planner = GreedyPlanner | PlacedPlanner
 LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
 _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next use counts
-# First runs: keenness, and how many times dearer ops look than they are. A value is not made again alone but with what that takes
+# First runs: keenness, and how many times their cost ops seem to cost. A value is not made again alone but with what that takes
 # from others, which the price of one run does not show. Infinite: nothing is made again, which is quick and nearly Belady's rule.
 _FIRST = ((1.0, np.inf), (0.5, 1.0), (1.0, 5.0))
-_DEAREST = 5.0
+_COSTLIEST = 5.0
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
 _PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
@@ -87,7 +87,7 @@ def _raise_bounds(search: Search) -> None:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How an order is run: what the distance of a next use counts, whether ops run again, and how much dearer they look then."""
+    """How an order is run: what the distance of a next use counts, whether ops run again, and what they seem to cost then."""
 
     keen: float
     remake: bool
@@ -110,8 +110,8 @@ class _GreedySolver:
         program = np.arange(len(self.problem.graph.ops))
         planner: Planner | None = None
         for planner in _planners(self.problem):
-            for keen, dear in _FIRST:
-                self.attempt(planner, program, _Setting(keen, dear < np.inf, min(dear, _DEAREST)))
+            for keen, factor in _FIRST:
+                self.attempt(planner, program, _Setting(keen, factor < np.inf, min(factor, _COSTLIEST)))
                 if self.best is not None and self.seconds_left() <= 0:
                     return self.best[0]
         return self.best[0] if self.best is not None else planner
