@@ -116,7 +116,7 @@ def cases() -> list[Case]:
         for name in MACHINES:
             if (name == "red-blue") == (workload == "chain"):  # a game of pebbles, the others are of floats
                 found.append(Case(f"{workload} on {name}", lambda w=workload, m=name: _built_in(w, m)))  # type: ignore[misc]
-    for n, room in ((4, 10), (8, 20), (12, 30)):
+    for n, room in ((2, 6), (4, 10), (8, 20), (12, 30)):
         name = f"matmul of elements, {n} x {n} x {n}, {room} pebbles"
         found.append(Case(name, lambda n=n, room=room: (matmul(n), _red_blue(room))))  # type: ignore[misc]
     for layers, batch in ((8, 4), (8, 32), (100, 32)):

@@ -89,9 +89,10 @@ def random_machine(rng: random.Random, management: str) -> pb.Machine:
 def rerun_problem(seed: int) -> Problem:
     """Return a small graph on a machine with ranks; every other one such that making large results again may pay."""
     rng = random.Random(seed)
+    if seed % 4 == 3:
+        return Problem.of(_odd_graph(rng, rng.randint(3, 5)), random_machine(rng, "recency"), steady=False)
     if seed % 2:
-        machine = random_machine(rng, "recency")
-        return Problem.of(random_graph(rng, rng.randint(1, 5)), machine, steady=False)
+        return Problem.of(random_graph(rng, rng.randint(1, 5)), random_machine(rng, "recency"), steady=False)
     graph, known = pb.Graph("again", unit="pebble"), []
     for i in range(rng.randint(1, 2)):
         graph.tensor(f"s{i}", rng.choice([1, 1, 2]), "input")
@@ -105,6 +106,23 @@ def rerun_problem(seed: int) -> Problem:
     levels = pb.Level("L0", 1, rng.choice([0, 1]), capacity=first), pb.Level("L1", 5, 5, capacity=rng.randint(2, 8))
     last = pb.Level("last", rng.choice([9, 30]), 30)
     return Problem.of(graph, pb.Machine("ranks", "pebble", (*levels, last), "recency", "any"), steady=False)
+
+
+def _odd_graph(rng: random.Random, ops: int) -> pb.Graph:
+    """Return a small program with ops that read a tensor twice, make several, run once, or update in place."""
+    graph, known = pb.Graph("odd", unit="pebble"), ["w", "s"]
+    graph.tensor("w", rng.choice([1, 2, 3]), "param").tensor("s", rng.choice([0, 1, 2]), "input")
+    for i in range(ops):
+        reads = [rng.choice(known) for _ in range(rng.choice([1, 2, 2, 3]))]
+        if rng.random() < 0.15:
+            graph.op(f"o{i}", ["w", *(name for name in reads if name != "w")], ["w"], cost=rng.choice([0, 2]))
+            continue
+        writes = [f"t{i}.{j}" for j in range(rng.choice([1, 1, 2]))]
+        for name in writes:
+            graph.tensor(name, rng.choice([0, 1, 2, 4, 6]), rng.choice(["temp", "temp", "output"]))
+        graph.op(f"o{i}", reads, writes, cost=rng.choice([0, 0, 1]), once=rng.random() < 0.05)
+        known += writes
+    return graph
 
 
 def nearest_first(graph: pb.Graph, machine: pb.Machine, by_price: bool, rounds: int) -> list[int]:

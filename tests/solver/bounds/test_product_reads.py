@@ -110,6 +110,15 @@ def test_it_is_never_above_the_optimum_of_many_games() -> None:
     assert sum(small_game(seed, 8, 100_000) is not None for seed in range(1_000, 4_000)) >= 1_000
 
 
+def test_the_smallest_product_shows_how_low_it_is() -> None:
+    graph = multiplied(list(product(range(2), repeat=3)), random.Random(0), fused=False)
+    levels = Level("fast", 0, 0, capacity=6), Level("slow", 1, 1)
+    problem = Problem.of(graph, Machine("two", "pebble", levels, "explicit", "fastest"), steady=False)
+    search = Search(problem)
+    solve_exact(search, max_states=400_000)
+    assert (product_bound(problem), search.energy, search.done) == (8, 10, True)
+
+
 def larger_game(seed: int) -> None:
     """Check the bound of a larger game against plans that go through the product tile by tile."""
     rng = random.Random(seed)
