@@ -7,7 +7,7 @@ pieces op by op or tile by tile, forwards and backwards, runs ops again, and cli
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -354,7 +354,14 @@ def _one_by_one(flow: Dataflow, choose: Callable[[list[int], list[int]], int]) -
 
 
 def cheapest_order(
-    rng: random.Random, graph: Graph, machine: Machine, source: Graph, *, steady: bool, tries: int
+    rng: random.Random,
+    graph: Graph,
+    machine: Machine,
+    source: Graph,
+    *,
+    steady: bool,
+    tries: int,
+    more: Iterable[list[int]] = (),
 ) -> Plan:
     """Return the cheapest plan found on caches: the best of some orders, then changed step by step where that is legal."""
     best: Plan | None = None
@@ -369,7 +376,7 @@ def cheapest_order(
             return True
         return False
 
-    for order in orders(rng, graph):
+    for order in (*orders(rng, graph), *more):
         consider(order)
     assert best is not None
     for _ in range(tries):

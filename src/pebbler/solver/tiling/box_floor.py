@@ -8,7 +8,7 @@ proof (boxes).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,13 +17,14 @@ import numpy as np
 from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
-from pebbler.solver.tiling.box_touches import Boxes, BoxTouches, total_of
+from pebbler.solver.tiling.box_pushes import pushed_pairs
+from pebbler.solver.tiling.box_touches import Boxes, BoxTouches, ReadStep, total_of
 from pebbler.solver.tiling.case_family import CaseFamily
 from pebbler.solver.tiling.tile_products import ProductFamily
 
 __all__ = ["BoxFloor"]
 
-_FAMILIES = 3  # of products that are tried, those with most points
+_FAMILIES = 2  # of products that are tried, those with most points
 _SAFETY = 1e-9  # part of a bound that is taken off for rounding
 
 
@@ -42,12 +43,19 @@ class BoxFloor:
         self.axes = sorted(family.elements.cut)
         self.extents = np.array([extents[axis] for axis in self.axes], np.int64)
         self.prices, self.room = family.program.found_within
-        self.products = sorted(family.products, key=lambda one: -one.points)[:_FAMILIES]
+        self.products = _worth_trying(family.products)
         self.values = [value for value in range(self.flow.values) if value not in self.elements.vanishing]
         program = family.program
         # What a line that was written pays on its way down to where a read finds it.
         self.sinks = program.write[1:].tolist() if program.caches else [0.0] * (len(self.prices) - 1)
         self.updated = self._updated()
+        self.pairs = pushed_pairs(family)
+        self._others: dict[tuple[int, object], list[int]] = {}
+        made = [value for value in self.values if value in family.written_apart]
+        self._apart = {
+            group: [value for value in made if self.elements.group[int(self.flow.value_maker[value])] == group]
+            for group in family.cutting
+        }
 
     def grid(self, factor: float) -> Boxes:
         """Return boxes that leave no size out, each from some size to less than `factor` times as much."""
@@ -68,62 +76,103 @@ class BoxFloor:
     def _beyond_levels(self, touches: BoxTouches) -> Floats:
         """Return what reads cost beyond the cheapest price: for every step of prices those that are from farther away."""
         steps = range(len(self.prices) - 1)
-        plain = [self._group_steps(touches, at, frozenset()) for at in steps]
+        plain = [self._group_steps(touches, at, None) for at in steps]
         families = [
-            ([self._group_steps(touches, at, one.values) for at in steps], self._product_steps(touches, one))
+            (one, [self._group_steps(touches, at, one) for at in steps], self._product_steps(touches, one))
             for one in self.products
         ]
         if self.family.program.caches:  # every step for itself
             total = touches.zero
             for at in steps:
-                best = _best_of(touches, plain[at : at + 1])
-                for groups, products in families:
-                    best = np.maximum(best, _best_of(touches, groups[at : at + 1]) + products[at])
+                best = np.maximum(_best_of(touches, plain[at : at + 1]), self._with_pushed(touches, at, None))
+                for one, groups, products in families:
+                    others = np.maximum(_best_of(touches, groups[at : at + 1]), self._with_pushed(touches, at, one))
+                    best = np.maximum(best, others + products[at])
                 total = total + best
             return total
         # What is written is raised by all steps up to some price: products count in the steps from some price on.
         best = _best_of(touches, plain)
-        for groups, products in families:
+        for _, groups, products in families:
             for first in steps:
                 own = total_of(touches.zero, products[first:])
                 best = np.maximum(best, _best_of(touches, plain[:first] + groups[first:]) + own)
         return best
 
-    def _group_steps(self, touches: BoxTouches, at: int, skipped: Collection[int]) -> dict[int, GroupStep]:
-        """Return what a step of prices is worth for each group of ops, some values left out.
+    def _with_pushed(self, touches: BoxTouches, at: int, products: ProductFamily | None) -> Floats:
+        """Return what a step of prices is worth for all groups and for what large pieces push out, beside some products."""
+        taken = products.operands if products is not None else ()
+        pairs = [pair for pair in self.pairs if pair.value not in taken and pair.beside not in taken]
+        if not pairs:
+            return touches.zero
+        step, total, paid = self.prices[at + 1] - self.prices[at], touches.zero, {}
+        for pair in pairs:
+            weight = step + self.sinks[at] * touches.sinking(pair.value) * touches.may_rise(pair.value, at)
+            worth, paid[pair.value] = pair.worth(touches, self.room[at], step, weight)
+            total = total + worth
+        beside = frozenset(pair.beside for pair in pairs)
+        return total + _best_of(touches, [self._group_steps(touches, at, products, beside, paid)])
+
+    def _group_steps(
+        self,
+        touches: BoxTouches,
+        at: int,
+        products: ProductFamily | None,
+        skipped: Collection[int] = (),
+        paid: Mapping[int, Floats] | None = None,
+    ) -> dict[int, GroupStep]:
+        """Return what a step of prices is worth for each group of ops, reads that are counted for products left out.
 
         That is because at most so much of what a piece touches is found near, and because of what single tiles are too large for.
+        Other values may be left out, and of others a part may be paid already.
         """
         found = {}
-        writes, step, sink = (
-            self.family.program.room_prices.write,
-            self.prices[at + 1] - self.prices[at],
-            self.sinks[at],
-        )
+        writes = self.family.program.room_prices.write
+        paid = paid or {}
         for group in self.family.cutting:
-            reads = [(value, number) for value, number in touches.reads[group].items() if value not in skipped]
-            apart = [value for value in self._apart(group) if value not in skipped]
+            reads = [one for one in self._reads(touches, group, products) if one[0] not in skipped]
+            apart = [value for value in self._apart[group] if products is None or value not in products.values]
             if not reads and not apart:
                 continue
-            raised, steepest = step * total_of(touches.zero, (number for _, number in reads)), touches.zero
-            for value, number in reads if sink else ():
-                more = sink * touches.sinking(value)
-                raised += more * number * touches.may_rise(value, at)
-                steepest = np.maximum(steepest, more)
-            raised -= (step + steepest) * self.room[at] * touches.pieces(group)
+            raised, steepest, by_tiles = touches.zero.copy(), touches.zero, touches.zero.copy()
+            for value, number in reads:
+                one = self._read_step(touches, group, value, at)
+                less = paid.get(value)
+                raised += one.raised if less is None else one.raised - less * number
+                steepest = np.maximum(steepest, one.weight if less is None else one.weight - less)
+                if less is None:
+                    by_tiles += one.by_tiles
+            raised -= steepest * (self.room[at] * touches.pieces(group))
             for value in apart:
                 raised += touches.raised_write(value, writes[at + 1]) - touches.raised_write(value, writes[at])
-            found[group] = GroupStep(raised, step * touches.beyond(reads, at))
+            found[group] = GroupStep(raised, by_tiles)
         return found
 
-    def _apart(self, group: int) -> list[int]:
-        """Return the values that a group makes and that need room beside what it reads."""
-        makers = self.flow.value_maker
-        return [
-            value
-            for value in self.values
-            if value in self.family.written_apart and self.elements.group[int(makers[value])] == group
-        ]
+    def _read_step(self, touches: BoxTouches, group: int, value: int, at: int) -> ReadStep:
+        """Return what a step of prices is worth for the reads of a value by a group of ops."""
+        key = (group, value, at)
+        if key not in touches.read_steps:
+            step, sink, number = self.prices[at + 1] - self.prices[at], self.sinks[at], touches.reads[group][value]
+            more = sink * touches.sinking(value) if sink else touches.zero
+            raised = number * (step + more * touches.may_rise(value, at))
+            by_tiles = step * touches.beyond([(value, number)], at)
+            touches.read_steps[key] = ReadStep(raised, step + more, by_tiles)
+        return touches.read_steps[key]
+
+    def _reads(self, touches: BoxTouches, group: int, products: ProductFamily | None) -> list[tuple[int, Floats]]:
+        """Return how often a group reads what, but for what counts for products: operands, and sums that they go on with."""
+        key = (group, None if products is None else products.products)
+        if key not in self._others:
+            every = touches.reads[group]
+            self._others[key] = [
+                value for value in every if products is None or not self._counts_for(products, group, value)
+            ]
+        return [(value, touches.reads[group][value]) for value in self._others[key]]
+
+    def _counts_for(self, products: ProductFamily, group: int, value: int) -> bool:
+        """Whether reads of a value by a group are among those that products bound: of sums only those by who adds them up."""
+        if value in products.operands:
+            return True
+        return value in products.values and self.elements.group[int(self.flow.value_maker[value])] == group
 
     def _updated(self) -> list[int]:
         """Return the versions that a step leaves behind of parameters that are read, and that nobody reads before it ends."""
@@ -153,13 +202,27 @@ class BoxFloor:
 
     def _product_steps(self, touches: BoxTouches, products: ProductFamily) -> list[Floats]:
         """Return what each step of prices is worth for products' values: so many reads are from outside of the levels below."""
-        reads = [(value, touches.reads_of(value)) for value in sorted(products.values)]
+        reads = [
+            one
+            for group, own in touches.reads.items()
+            for one in own.items()
+            if self._counts_for(products, group, one[0])
+        ]
         number = total_of(touches.zero, (one for _, one in reads))
         piece, found = touches.largest_piece(products), []
         for at in range(len(self.prices) - 1):
             outside = np.minimum(number, products.outside_reads_of(self.room[at], piece))
             found.append((self.prices[at + 1] - self.prices[at]) * np.maximum(outside, touches.beyond(reads, at)))
         return found
+
+
+def _worth_trying(families: Iterable[ProductFamily]) -> list[ProductFamily]:
+    """Return the families whose points count for most, of those that count for about as much the one that makes least."""
+    found: list[ProductFamily] = []
+    for family in sorted(families, key=lambda one: (one.made, -one.worth)):
+        if all(family.worth > 1.01 * one.worth for one in found):
+            found.append(family)
+    return found[-_FAMILIES:]
 
 
 def _best_of(touches: BoxTouches, steps: list[dict[int, GroupStep]]) -> Floats:

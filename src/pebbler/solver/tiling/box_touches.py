@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from pebbler.arrays import Bools, Floats, Ints
 from pebbler.game.dataflow import NONE, Dataflow
 from pebbler.referee import pricing
 from pebbler.solver.tiling.case_family import CaseFamily
-from pebbler.solver.tiling.liveness import Elements
+from pebbler.solver.tiling.liveness import Axes, Elements
 from pebbler.solver.tiling.tile_products import ProductFamily
 
-__all__ = ["BoxTouches", "Boxes", "total_of"]
+__all__ = ["BoxTouches", "Boxes", "ReadStep", "total_of"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,14 @@ class _Tiles:
     write: Floats
 
 
+class ReadStep(NamedTuple):
+    """What one step of prices is worth for the reads of a value by a group of ops, all of them and one."""
+
+    raised: Floats
+    weight: Floats
+    by_tiles: Floats
+
+
 class BoxTouches:
     """How often the ops of every box touch what."""
 
@@ -79,6 +87,8 @@ class BoxTouches:
         self._most = {axis: (-(-extents[k] // boxes.least[:, k])).astype(np.float64) for axis, k in column.items()}
         self._known: dict[int, _Tiles] = {}
         self._sinking: dict[int, Floats] = {}
+        self._pieces: dict[int, Floats] = {}
+        self.read_steps: dict[tuple[int, int, int], ReadStep] = {}  # per group, value and step of prices
         self.reads: dict[int, dict[int, Floats]] = {group: {} for group in self.family.cutting}
         flow = floor.flow
         for value in floor.values:
@@ -178,7 +188,11 @@ class BoxTouches:
 
     def pieces(self, group: int) -> Floats:
         """Return how many pieces a group of ops has at most; axes of several extents may be cut as finely as can be."""
-        ops, axes = self.family.cutting[group]
+        if group not in self._pieces:
+            self._pieces[group] = self._most_pieces(*self.family.cutting[group])
+        return self._pieces[group]
+
+    def _most_pieces(self, ops: int, axes: Axes) -> Floats:
         loose = float(np.prod([self.family.loose[axis] for axis in axes if axis in self.family.loose]))
         return np.asarray(ops * loose * self._times(axes))
 
@@ -199,9 +213,22 @@ class BoxTouches:
         deep: Bools = tiles.level > level
         return np.asarray(1.0 - tiles.part * deep)
 
-    def reads_of(self, value: int) -> Floats:
-        """Return how often all groups together read the elements of a value."""
-        return total_of(self.zero, (reads[value] for reads in self.reads.values() if value in reads))
+    def least_part(self, value: int, axes: Axes) -> Floats:
+        """Return how many indices of some axes a tile of full size of a value has at least."""
+        return self._part(value, axes, {axis: self.boxes.least[:, k] for axis, k in self._column.items()})
+
+    def whole_part(self, value: int, axes: Axes) -> Floats:
+        """Return how many indices of some axes a value has."""
+        return self._part(value, axes, {})
+
+    def _part(self, value: int, axes: Axes, sizes: Mapping[str, Ints]) -> Floats:
+        shape = self.elements.tensor(value).axes or ()
+        return _product(self.zero, (np.asarray(sizes.get(axis, extent)) for axis, extent in shape if axis in axes))
+
+    def full_pieces(self, axes: Axes) -> Floats:
+        """Return how many pieces these axes cut something into that are of full size along all of them, at least."""
+        cut = {axis: self._column[axis] for axis in axes if axis in self._column}
+        return _product(self.zero, (self.floor.extents[k] // self.boxes.most[:, k] for k in cut.values()))
 
     def largest_piece(self, products: ProductFamily) -> Floats:
         """Return how many elements of products' values one of the pieces that count touches at most."""
@@ -227,7 +254,7 @@ def total_of(zero: Floats, terms: Iterable[Floats]) -> Floats:
     return total
 
 
-def _product(zero: Floats, factors: Iterable[Floats]) -> Floats:
+def _product(zero: Floats, factors: Iterable[Floats | Ints]) -> Floats:
     total = zero + 1
     for factor in factors:
         total *= factor

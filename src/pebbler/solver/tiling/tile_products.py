@@ -55,6 +55,11 @@ class ProductFamily:
         return self.made_again.union(value for product in self.products for value in product.values)
 
     @cached_property
+    def operands(self) -> frozenset[int]:
+        """What the products read, and what stands for it."""
+        return self.made_again.union(value for product in self.products for value in product.values[:2])
+
+    @cached_property
     def points(self) -> int:
         """How many points all products have together."""
         return sum(product.points for product in self.products)
