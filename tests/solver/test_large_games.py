@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from dense_training import training
 from pebbler import solve
+from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
 from pebbler.solver import large_games
@@ -38,6 +40,28 @@ def test_large_two_level_games_are_better_than_belady_and_bounded(steady: bool) 
     assert belady is not None
     assert search.energy < 0.8 * check(belady).energy
     assert search.bound <= search.energy < 1.5 * search.bound
+
+
+def costly(ops: int, seed: int) -> Graph:
+    """Return a random graph in which making a value again costs about as much as storing it, and takes others with it."""
+    rng = random.Random(seed)
+    graph = Graph("costly", "pebble").tensor("x", 50, "input")
+    for i in range(ops):
+        recent = {f"t{rng.randrange(max(0, i - 100), i)}" for _ in range(rng.randint(1, 4))} if i else set()
+        graph.tensor(f"t{i}", rng.randint(1, 1000), "output" if i == ops - 1 else "temp")
+        graph.op(f"o{i}", ["x", *sorted(recent)], [f"t{i}"], rng.randint(0, 1000))
+    return graph
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reruns_that_do_not_pay_are_left_alone(seed: int) -> None:
+    levels = (Level("fast", 0, 0, capacity=12_000), Level("slow", 1, 1))
+    problem = Problem.of(costly(400, seed), Machine("two", "pebble", levels), steady=False)
+    search = Search(problem)
+    solve_large(search)
+    belady = demand_plan(problem, range(400), "farthest")
+    assert belady is not None
+    assert search.energy < 0.82 * check(belady).energy
 
 
 def test_large_one_level_games_find_a_plan() -> None:
