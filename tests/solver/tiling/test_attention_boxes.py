@@ -166,3 +166,13 @@ def test_boxes_bound_attention_of_many_tokens(name, least):
     problem = Problem.of(load("attention:tokens=1024,width=1024,heads=16"), machine(name).in_unit("float32"))
     sizes = {"heads": 1, "keys": 257, "out": 147, "tokens": 49, "width": 257}
     assert CaseSearch(problem, sizes).run_boxes(0).energy > least
+
+
+def test_what_an_op_writes_without_reading_anything_has_room_near():
+    """A plan found by the odd attacks cost less than a bound that forgot the room of ops without operands."""
+    graph = Graph("nothing read", unit="pebble").tensor("x", 6, "temp", axes=[("i", 6)]).op("make", [], ["x"])
+    graph.tensor("y", 1, "output", axes=[]).op("sum", ["x"], ["y"])
+    levels = Machine("m", "pebble", (Level("near", 0, 1, capacity=40), Level("far", 10, 1000)), "explicit", "any")
+    problem = Problem.of(graph, levels)
+    assert least_energy(problem, graph, [[0, 1]]) == 7
+    assert CaseSearch(problem, {}).run_boxes(0).energy == pytest.approx(7, rel=1e-6)

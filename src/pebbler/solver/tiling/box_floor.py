@@ -133,7 +133,10 @@ class BoxFloor:
             apart = [value for value in self._apart[group] if products is None or value not in products.values]
             if not reads and not apart:
                 continue
-            raised, steepest, by_tiles = touches.zero.copy(), touches.zero, touches.zero.copy()
+            raised, by_tiles = touches.zero.copy(), touches.zero.copy()
+            steepest = touches.zero + (
+                self.prices[at + 1] - self.prices[at] if apart else 0.0
+            )  # of reads and of writes
             for value, number in reads:
                 one = self._read_step(touches, group, value, at)
                 less = paid.get(value)
