@@ -15,7 +15,8 @@ from pebbler.game.machine import Level, Machine
 from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.bounds.sampled_moments import large_bounds
-from pebbler.solver.problem import Problem
+from pebbler.solver.exact import solve_exact
+from pebbler.solver.problem import Problem, Search
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -50,3 +51,18 @@ def test_results_that_have_no_room_in_two_levels_pay_for_the_third() -> None:
     least = 10 * 50 + 3 * (1 + 2) + 5 * (1 + 100)
     assert least - 1e-6 <= best.value <= least
     assert best.proof == "compulsory traffic, and what is alive at the end cannot all be in near and middle"
+
+
+def test_a_param_that_is_out_from_one_step_into_the_next_pays_once() -> None:
+    """Its last version at the end and its first at the beginning were both counted: 105 was stated."""
+    graph = Graph("updates", unit="pebble")
+    for number in range(5):
+        graph.tensor(f"W{number}", 1, "param").tensor(f"t{number}", 0)
+        before = [f"t{number - 1}"] if number else []
+        graph.op(f"update{number}", [f"W{number}", *before], [f"W{number}", f"t{number}"], cost=1)
+    two = Machine("two", "pebble", (Level("fast", 0, 0, capacity=2), Level("slow", 10, 10)))
+    problem = Problem.of(graph, two, steady=True)
+    search = Search(problem)
+    solve_exact(search)
+    assert search.energy == 85
+    assert 45 < large_bounds(problem, lambda: 1.0)[0].value <= 85

@@ -65,6 +65,10 @@ class _Terms:
         self.since_maker, self.since_readers = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self.until_readers = np.zeros(shape, np.bool_)
         self.end_cost = np.zeros(shape)
+        # A steady step's param is one value from the end of a step into the next: one way out and in pays for both.
+        self.payer = np.arange(self.flow.values)
+        for tensor in problem.looped_params:
+            self.payer[self.flow.final_value[tensor]] = self.flow.start_value[tensor]
         for level, at_end in product(range(len(rooms)), (False, True)):
             for term in eviction_terms(problem, prices, level, at_end=at_end):
                 (self.end_cost if at_end else self.cost)[level, term.value] = term.cost
@@ -109,9 +113,12 @@ class _Terms:
             if seconds_left() <= 0:
                 break
             values, size, beyond, rooms = self.disputed(op)
-            gain, share = cheapest_places_and_shares(size, beyond * left[values], rooms)
+            payers = self.payer[
+                values
+            ]  # no two are the same: a param's last version is there only once its first is gone
+            gain, share = cheapest_places_and_shares(size, beyond * left[payers], rooms)
             total += gain
-            left[values] *= 1 - share
+            left[payers] *= 1 - share
         return total
 
     def disputed(self, op: int) -> tuple[Ints, Floats, Floats, list[int]]:
