@@ -139,3 +139,13 @@ def test_without_time_the_first_barrier_is_all_that_is_looked_at(monkeypatch):
     hasty = CaseSearch(problem).run(0, lambda: 0.0)
     assert len(set(looked_at)) == 1
     assert 0 < hasty.energy <= CaseSearch(problem).run(0).energy
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "work", "least"),
+    [("notes", 150_000, 11.8e6), ("notes-explicit", 100_000, 11e6), ("horowitz-45nm", 60_000, 4.64e6)],
+)
+def test_every_tiling_of_a_batch(name, work, least):
+    problem = Problem.of(pb.workloads.mlp(n=20, hidden=1000, batch=32), pb.machine(name))
+    assert tiled_bound(problem, work=work).energy > least

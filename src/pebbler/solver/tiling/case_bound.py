@@ -33,7 +33,12 @@ class Raising:
     products: bool = True
     groups: bool = True
     lasting: bool = False  # also groups that gain nothing themselves, for the room that what lasts needs beside them
+    rows: bool = False  # on caches, by what pieces that come one after the other find near
     dropped: frozenset[int] = frozenset()
+
+    def concerns(self, family: CaseFamily) -> bool:
+        """Whether there is anything that only these raised prices count."""
+        return not (self.lasting and not family.lasting) and not (self.rows and family.rows is None)
 
 
 class CaseBound:
@@ -54,7 +59,7 @@ class CaseBound:
     @property
     def raised(self) -> object:
         """What tells these raised prices from others of the same case."""
-        return frozenset(self.groups.least_price.items()), frozenset(self.least_of_value.items())
+        return frozenset(self.groups.least_price.items()), frozenset(self.least_of_value.items()), self.credit
 
     def floor(self) -> float:
         """Return the bound without a barrier: the touches that no element can avoid."""
@@ -131,6 +136,9 @@ class CaseBound:
         touched = {
             group: GroupTouches(*family.cutting[group]) for group in family.cutting if group not in self.raising.dropped
         }
+        if self.raising.rows and family.rows is not None:
+            for group, one in touched.items():
+                one.rows = tuple(family.rows.of(self.case, group, room) for room in levels.room)
         for value in self.values if len(levels.read) > 1 and self.raising.groups else ():
             if value in skipped:
                 continue
@@ -210,11 +218,17 @@ class CaseBound:
         if not self._wraps(tensor) or update == NONE or update not in barrier.after or self.family.reads[last]:
             return False
         # Reads beyond those that are counted make up for what a product counts too much, and cannot be counted here as well.
-        if first in self.least_of_value or last not in elements.op_writes[update]:
+        if first in self._made_up_for or last not in elements.op_writes[update]:
             return False
         # The update must read what it overwrites, and nothing else may be written with it: else a write could stand for a read.
         early, late, _ = barrier.readers[first]
         return bool(early and late) and first in elements.op_reads[update] and elements.writes_alone(update)
+
+    @cached_property
+    def _made_up_for(self) -> set[int]:
+        """Values of which reads beyond those that are counted make up for what is counted too much."""
+        row = [group for group in self.least_price if self.raising.rows and any(self.groups.rows.get(group, ()))]
+        return {*self.least_of_value, *(value for group in row for value in self.elements.op_reads[group])}
 
     def _crosses(self, barrier: Liveness, value: int) -> bool:
         """Whether a value is made before a barrier and read after it."""
@@ -259,7 +273,7 @@ class CaseBound:
         """Return out of how many levels a piece that touches enough else pushes a tensor that is always there, on caches."""
         first, last = int(self.flow.start_value[tensor]), int(self.flow.final_value[tensor])
         update, reach = int(self.flow.value_destroyer[first]), self.family.program.reach
-        if not self.family.program.caches or self.problem.machine.line > 1 or first in self.least_of_value:
+        if not self.family.program.caches or self.problem.machine.line > 1 or first in self._made_up_for:
             return 0
         if update != NONE and (
             first not in self.elements.op_reads[update] or last not in self.elements.op_writes[update]

@@ -16,6 +16,7 @@ from pebbler.solver.tiling.capacity_lp import CapacityLP
 from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices
 from pebbler.solver.tiling.last_touches import LastTouches
 from pebbler.solver.tiling.liveness import Axes, Elements, Liveness
+from pebbler.solver.tiling.piece_rows import PieceRows
 from pebbler.solver.tiling.tile_products import product_families
 
 __all__ = ["CaseFamily"]
@@ -66,6 +67,7 @@ class CaseFamily:
             value for value in self.written_apart if self.elements.group[int(self.flow.value_maker[value])] in shrinking
         }
         self.last_touches = LastTouches(problem, self.elements, prices) if isinstance(prices, CachePrices) else None
+        self.rows = PieceRows(self.elements) if program.caches and problem.machine.line == 1 else None
         self.lasting = self._lasting_tensors()
         # What arrives anew in every step is read from afar once, whatever prices are raised.
         starts = self.flow.start_value[self.flow.start_value != NONE].tolist() if not program.caches else []

@@ -14,6 +14,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from pebbler.solver.tiling.liveness import Axes, Elements
+from pebbler.solver.tiling.piece_rows import PieceRow
 from pebbler.solver.tiling.tile_cases import TileCase
 
 _GRAINS = 64  # parts of a unit that prices between those of levels are rounded to
@@ -43,13 +44,25 @@ class RoomPrices:
         """
         return min((write + max(0.0, price - read) for read, write in self.levels), default=0.0)
 
-    def over(self, price: float) -> Fraction:
-        """Return what is counted too much per piece at the most where its touches are counted at no less than a price."""
-        total = Fraction()
-        for (before, after), room in zip(pairwise(self.read), self.room, strict=False):
-            if before < price:
-                total += (Fraction(min(price, after)) - Fraction(before)) * room
-        return total
+    def over(self, price: float, pieces: int, rows: Sequence[PieceRow | None] = ()) -> Fraction:
+        """Return what is counted too much at the most where the touches of some pieces are counted at no less than a price.
+
+        `rows` says for the room below each price what is known of pieces that come one after the other.
+        """
+        steps = self._found(price, pieces, rows)
+        return sum(((Fraction(high) - Fraction(low)) * found for low, high, found in steps), Fraction())
+
+    def about(self, price: float, pieces: int, rows: Sequence[PieceRow | None] = ()) -> float:
+        """Return the same, quickly and not exactly."""
+        return sum((high - low) * found for low, high, found in self._found(price, pieces, rows))
+
+    def _found(self, price: float, pieces: int, rows: Sequence[PieceRow | None]) -> Iterator[tuple[float, float, int]]:
+        """Yield the steps of prices up to one, and how many elements are found in the room below each at the most."""
+        for at, (low, high) in enumerate(pairwise(self.read)):
+            if low < price:
+                row = rows[at] if at < len(rows) else None
+                found = pieces * self.room[at] if row is None else row.found(pieces, self.room[at])
+                yield low, min(price, high), found
 
     def between(self, at: int, more: float) -> float:
         """Return the price that is so much above one of the prices, in few bits; no more than the next one."""
@@ -66,6 +79,7 @@ class GroupTouches:
     reads: list[tuple[int, float]] = field(default_factory=list)
     writes: list[tuple[int, float]] = field(default_factory=list)
     partial: int = 0  # touches by pieces that may not be of full size
+    rows: tuple[PieceRow | None, ...] = ()  # per price but the last: what is known of its pieces in a row
 
     def add_reads(
         self, floors: Sequence[tuple[int, int, float]], full: int, *, readers: int = 1, cold: bool = False
@@ -103,6 +117,7 @@ class RaisedGroups:
     credit: Fraction = Fraction()
     gain: float = 0.0
     pieces: Mapping[int, int] = field(default_factory=dict)  # per group: those that have room taken off for them
+    rows: Mapping[int, tuple[PieceRow | None, ...]] = field(default_factory=dict)  # per group: by what that is less
 
     @property
     def least_write(self) -> dict[int, float]:
@@ -125,6 +140,7 @@ class _Choice:
     gain: float
     pieces: int
     partial: int  # touches that are counted too much altogether
+    rows: tuple[PieceRow | None, ...] = ()
 
 
 def raise_groups(
@@ -157,6 +173,7 @@ def raise_groups(
         sum((_credit(choice, levels) for choice in taken.values()), Fraction()),
         sum(choice.gain for choice in taken.values()),
         {group: choice.pieces for group, choice in taken.items()},
+        {group: choice.rows for group, choice in taken.items()},
     )
 
 
@@ -191,18 +208,18 @@ def _choices(case: TileCase, one: GroupTouches, levels: RoomPrices, prices: Iter
     """Yield what each price would bring a group."""
     every, full = one.pieces(case)
     for price in prices:
-        over, gross = float(levels.over(price)), one.gain(price, levels.write_at(price))
+        gross = one.gain(price, levels.write_at(price))
         # Either all pieces have room taken off for them, or those that are not of full size are counted too much altogether.
-        yield _Choice(price, gross - over * every, every, 0)
+        yield _Choice(price, gross - levels.about(price, every, one.rows), every, 0, one.rows)
         if one.partial or full < every:
-            yield _Choice(price, gross - over * full - (price - levels.read[0]) * one.partial, full, one.partial)
+            over = levels.about(price, full, one.rows) + (price - levels.read[0]) * one.partial
+            yield _Choice(price, gross - over, full, one.partial, one.rows)
 
 
 def _credit(choice: _Choice, levels: RoomPrices) -> Fraction:
     """Return what is counted too much at the most, exactly."""
-    return (
-        levels.over(choice.price) * choice.pieces + (Fraction(choice.price) - Fraction(levels.read[0])) * choice.partial
-    )
+    over = levels.over(choice.price, choice.pieces, choice.rows)
+    return over + (Fraction(choice.price) - Fraction(levels.read[0])) * choice.partial
 
 
 def full_touches(elements: Elements, case: TileCase) -> dict[int, int]:

@@ -28,7 +28,13 @@ __all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
 _MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
 WORK = 100_000  # values of all cases looked at
 _TRIED = 3  # barriers that are tried again in every case
-_RAISINGS = (Raising(), Raising(products=False), Raising(products=False, groups=False), Raising(lasting=True))
+_RAISINGS = (
+    Raising(),
+    Raising(products=False),
+    Raising(products=False, groups=False),
+    Raising(lasting=True),
+    Raising(products=False, rows=True),
+)
 _PATIENCE = 6  # cases in a row where a kind of raised prices may bring nothing before it is left out
 
 
@@ -155,7 +161,7 @@ class CaseSearch:
         bounded = CaseBound(family, case, parent.raising if parent is not None else Raising())
         self.number += 1
         self.work += len(bounded.values)
-        best = TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
+        best = _floor(bounded)
         if parent is not None:
             for barrier in self._barriers(family, 1):
                 best = self._better(best, bounded.at(barrier, solve=False), barrier)
@@ -172,13 +178,17 @@ class CaseSearch:
         best, raising, at = one.bound, one.raising, None
         seen: set[object] = set()
         last = not any(True for _ in one.case.splits())
-        tried = [kind for kind in _RAISINGS if last or self.patience[kind] > 0]
-        tried += [] if one.raising in tried else [one.raising]
-        for kind in tried:
+        kinds = [kind for kind in _RAISINGS if (last or self.patience[kind] > 0) and kind.concerns(family)]
+        kinds += [] if one.raising in kinds else [one.raising]
+        tried: list[Raising] = []
+        for kind in kinds:
             bounded = CaseBound(family, one.case, kind)
             if bounded.raised in seen:
                 continue
             seen.add(bounded.raised)
+            tried.append(kind)
+            if not family.barriers:
+                best = max(best, _floor(bounded), key=lambda one: one.energy)
             for number, barrier in enumerate(self._barriers(family, None if last else barriers)):
                 if number and self.seconds_left() <= 0:
                     break
@@ -220,3 +230,7 @@ class CaseSearch:
         name = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
         proof = f"every tiling: room for what must be alive when all of {name} has been made"
         return TiledBound(energy, proof + (", and between steps" if self.problem.steady else ""))
+
+
+def _floor(bounded: CaseBound) -> TiledBound:
+    return TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
