@@ -202,7 +202,7 @@ def test_limits_that_are_wrong_are_exceeded(monkeypatch, fault):
 def test_limits_that_count_too_much_beside_are_exceeded(monkeypatch, fault):
     near = Beside.most_near
     monkeypatch.setattr(Beside, "most_near", lambda self, reach: near(fault(self), reach))
-    assert max(attack(seed, given=True) for seed in range(CASES)) > 0
+    assert any(attack(seed, given=True) > 0 for seed in range(CASES))
 
 
 def test_what_is_touched_beside_takes_room():
