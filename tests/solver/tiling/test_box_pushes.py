@@ -11,10 +11,14 @@ from attacks import cheapest_order
 from ordered_plans import nested_orders, tiled
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
+from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.box_pushes import PushedPair
-from pebbler.solver.tiling.box_touches import BoxTouches
+from pebbler.solver.tiling.box_search import BoxSearch
+from pebbler.solver.tiling.box_touches import Boxes, BoxTouches
+from pebbler.solver.tiling.capacity_lp import CapacityLP
+from pebbler.solver.tiling.element_prices import CachePrices
 from pebbler.solver.tiling.tiling_bound import CaseSearch
 from pebbler.workloads import load
 
@@ -157,3 +161,28 @@ def test_rows_of_attention_that_do_not_fit_beside_keys_are_read_from_afar():
     sizes = {"heads": 1, "keys": 205, "out": 108, "tokens": 49, "width": 172}
     problem = Problem.of(load("attention:tokens=1024,width=1024,heads=16"), machine("notes"))
     assert CaseSearch(problem, sizes).run_boxes(0).energy > 75e9  # 61.9e9 without what is pushed out
+
+
+def test_a_piece_that_goes_on_with_a_sum_does_not_touch_what_is_added_once():
+    """Softmax-like rows that are added up, with a bias: only the first piece reads that, and the others push out less."""
+    graph = Graph("rows", unit="pebble")
+    graph.tensor("Q", 15, "input", axes=[("i", 5), ("d", 3)]).tensor("K", 12, "input", axes=[("k", 4), ("d", 3)])
+    graph.tensor("A", 20, axes=[("i", 5), ("k", 4)]).tensor("bias", 50, "input", axes=[("m", 50)])
+    graph.tensor("C", 50, "output", axes=[("m", 50)])
+    graph.op("scores", ["Q", "K"], ["A"]).op("rows", ["A", "bias"], ["C"], whole=["k"], meta={"adds": ["bias"]})
+    caches = Machine("two", "pebble", (Level("near", 1, 1, capacity=80), Level("far", 100, 100)), "lru", "any")
+    problem = Problem.of(graph, caches, steady=False)
+    search = BoxSearch(problem, CachePrices(caches), CapacityLP(caches, steady=False))
+    floor = search._floor(frozenset({"i", "k"}))
+    pairs = [pair for pair in floor.pairs if graph.ops[pair.op].name == "rows"]
+    tiles = np.array([[2, 2]])
+    form = tile(tile(graph, "i", 2), "k", 2)
+    touched = [
+        sum(form.tensor_named(name).size for name in {*op.reads, *op.writes})
+        for op in form.ops
+        if op.name.startswith("rows") and op.meta["tile"]["at"]["i"] != [4, 5]
+    ]
+    assert pairs
+    assert min(touched) == 58
+    for pair in pairs:
+        assert pair._touched(BoxTouches(floor, Boxes(tiles, tiles))).tolist() == [58]

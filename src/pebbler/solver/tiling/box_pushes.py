@@ -58,6 +58,8 @@ class PushedPair(NamedTuple):
         elements, flow = touches.elements, touches.family.flow
         found: dict[int, Floats] = {}
         for value in (*elements.op_reads[self.op], *elements.op_writes[self.op]):
+            if elements.added_once(self.op, value):
+                continue  # the piece that begins the sum reads it, and no other
             axes = elements.axes[int(flow.value_tensor[value])] - elements.whole[self.op]
             part = touches.least_part(value, axes) * touches.whole_part(value, elements.whole[self.op])
             storage = int(flow.storage[flow.value_tensor[value]])
