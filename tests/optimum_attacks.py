@@ -13,7 +13,7 @@ import random
 from naive_chain import naive_energy
 from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from one_level_games import optimum, small_game
-from pebble_games import pebble_game
+from pebble_games import passing_game, pebble_game, tight_game
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.orders import iterate_orders
@@ -22,8 +22,13 @@ from pebbler.referee.judgement import check
 from pebbler.solver.cache_floor import cache_bounds
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
+from pebbler.solver.exact.joined_ops import join_ops
+from pebbler.solver.exact.pebble_fillings import with_fillings
+from pebbler.solver.exact.pebble_moments import with_tightest_moments
+from pebbler.solver.exact.pebble_rules import pebble_rules
 from pebbler.solver.exact.pebble_search import solve_pebbles
-from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_sweep
+from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_joined, solve_sweep
+from pebbler.solver.exact.pebble_symmetries import with_symmetries
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
 from pebbler.solver.problem import Impossible, Problem, Search
@@ -238,4 +243,54 @@ def attack_sweep(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
     return True
 
 
-ATTACKS = [attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles, attack_sweep]
+def attack_tight_games(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool:
+    """Games of blocks that are alike between ops that leave no room: whether such ops, or such blocks, were made use of."""
+    game = tight_game(random.Random(seed), most_ops)
+    problem = _problem(game)
+    rules = pebble_rules(problem)
+    assert rules is not None, f"seed {seed}"
+    try:
+        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
+    except TooBig:
+        return False
+    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
+    whole, towards = Search(problem), Search(problem)
+    whole.as_it_is = towards.as_it_is = True
+    towards.offer_plan(program_order_plan(problem))
+    for search in (whole, towards):
+        solve_pebbles(search)
+        _between(search, best, seed)
+        assert search.done, f"seed {seed}"
+    alike = len(with_symmetries(rules.game, lambda: 1.0).fixed)
+    priced = with_fillings(with_tightest_moments(rules, lambda: 1.0), math.inf, lambda: math.inf)
+    return alike > 0 or bool(priced.game.behind.any())
+
+
+def attack_joined(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool:
+    """Games in which ops that pass a value on are joined with the one before, and those that read an input with the one after."""
+    game = passing_game(random.Random(seed), most_ops)
+    problem = _problem(game)
+    if join_ops(problem) is None and not fits_sweep(problem):
+        return False
+    try:
+        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
+    except TooBig:
+        return False
+    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
+    search, towards = Search(problem), Search(problem)
+    search.as_it_is = towards.as_it_is = True
+    towards.offer_plan(program_order_plan(problem))
+    for one in (search, towards):
+        solve_joined(one, 1.0)
+        _between(one, best, seed)
+        if fits_sweep(problem):
+            solve_sweep(one)
+            _between(one, best, seed)
+            assert one.done, f"seed {seed}"
+    return search.best is not None
+
+
+ATTACKS = [
+    attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles, attack_sweep,
+    attack_tight_games, attack_joined,
+]  # fmt: skip

@@ -44,3 +44,69 @@ def pebble_game(rng: random.Random, most_ops: int, *, dear_runs: bool = False) -
         Level("slow", rng.choice(far), rng.choice(far)),
     )
     return RandomGame(graph, Machine("two", "pebble", levels), False, start)
+
+
+def _machine(rng: random.Random, most: int, size: int) -> Machine:
+    """Return a machine of two levels, mostly with the least fast memory that will do."""
+    fast = (rng.choice([0, 0, 1]), rng.choice([0, 0, 1]))
+    pebbles = most + rng.choice([0, 0, 0, 0, 1])
+    far = [1, 1, 2, 3]
+    levels = (Level("fast", *fast, capacity=pebbles * size), Level("slow", rng.choice(far), rng.choice(far)))
+    return Machine("two", "pebble", levels)
+
+
+def tight_game(rng: random.Random, most_ops: int) -> RandomGame:
+    """Return a game of blocks that are alike, or nearly, between ops that read many values and leave little room. Runs are dear."""
+    graph = Graph("tight", unit="pebble")
+    shared = [f"in{number}" for number in range(rng.randint(1, 2))]
+    for name in shared:
+        graph.tensor(name, 1, kind="input")
+    row, most, ops = list(shared), 2, 0
+    start: dict[str, str | list[str]] = {shared[0]: "fast"} if rng.random() < 0.2 else {}
+
+    def make(reads: list[str]) -> str:
+        nonlocal most, ops
+        name = f"v{ops}"
+        graph.tensor(name, 1, kind=rng.choice(["temp", "temp", "output"]) if last else "temp")
+        graph.op(f"op{ops}", reads, [name], 100)
+        ops, most = ops + 1, max(most, len(reads) + 1)
+        return name
+
+    while ops < most_ops:
+        last = ops + 3 >= most_ops
+        wide = make(rng.sample(row, min(len(row), rng.choice([1, 2, 3, 3]))))
+        others = [*row, *shared]
+        same = rng.choice([*others, None])
+        row = [wide]
+        for _ in range(min(most_ops - ops, rng.randint(1, 3))):
+            other = rng.choice(others) if rng.random() < 0.2 else same
+            row.append(make([wide] if other in (None, wide) else [wide, other]))
+    return RandomGame(graph, _machine(rng, most, 1), False, start)
+
+
+def passing_game(rng: random.Random, most_ops: int) -> RandomGame:
+    """Return a game with ops that make a value from an input of their own, and ops that only pass a value on."""
+    size = rng.choice([1, 1, 1, 3])
+    graph = Graph("passing", unit="pebble")
+    names: list[str] = []
+    passed: list[str] = []  # values that may still be passed on: nothing has read them
+    most = 2
+    cost = rng.choice([2, 4, 8, 20]) * size
+    for number in range(rng.randint(2, most_ops)):
+        name = f"v{number}"
+        kind = rng.random()
+        if kind < 0.3 or not names:
+            graph.tensor(f"in{number}", size, kind="input")
+            reads = [f"in{number}"]
+        elif kind < 0.7 and passed:
+            reads = [rng.choice(passed)]
+        else:
+            reads = rng.sample(names, min(len(names), rng.choice([1, 2, 2, 3])))
+        passed = [other for other in passed if other not in reads]
+        names = [other for other in names if other not in reads or rng.random() < 0.7]
+        graph.tensor(name, size, kind=rng.choice(["temp", "temp", "temp", "output"]))
+        graph.op(f"op{number}", reads, [name], cost + rng.choice([0, 0, -1]), once=rng.random() < 0.1)
+        names.append(name)
+        passed.append(name)
+        most = max(most, len(reads) + 1)
+    return RandomGame(graph, _machine(rng, most, size), False, {})

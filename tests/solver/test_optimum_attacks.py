@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,12 +14,19 @@ from optimum_attacks import (
     ATTACKS,
     attack_cache_orders,
     attack_chains,
+    attack_joined,
     attack_paging,
     attack_pebbles,
     attack_recomputation,
     attack_sweep,
+    attack_tight_games,
 )
+from pebbler.game.machine import Machine
 from pebbler.solver.cache_floor import _Floor
+from pebbler.solver.exact.joined_ops import JoinedOps, join_ops
+from pebbler.solver.exact.kernels.pebble_state import PebbleGame
+from pebbler.solver.exact.pebble_symmetries import _Residual
+from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.milestone_relaxation import Relaxation, StageModel
 
 Attack = Callable[[int], bool]
@@ -33,6 +41,8 @@ Attack = Callable[[int], bool]
         (attack_chains, 150, 100),
         (attack_pebbles, 80, 40),
         (attack_sweep, 150, 60),
+        (attack_tight_games, 20, 12),
+        (attack_joined, 50, 25),
     ],
 )
 def test_the_optimum_lies_between_bounds_and_plans(attack: Attack, cases: int, compared: int) -> None:
@@ -47,7 +57,7 @@ def test_the_optimum_lies_between_bounds_and_plans_in_thousands_of_cases(attack:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", [attack_pebbles, attack_sweep])
+@pytest.mark.parametrize("attack", [attack_pebbles, attack_sweep, attack_tight_games, attack_joined])
 @pytest.mark.parametrize("part", range(10))
 def test_larger_pebble_games(attack: Callable[[int, int, int], bool], part: int) -> None:
     assert sum(attack(seed, 8, 6_000) for seed in range(100 * part, 100 * part + 100)) >= 30
@@ -119,7 +129,7 @@ def heavy_tails(patch: pytest.MonkeyPatch) -> None:
 def endless_tails(patch: pytest.MonkeyPatch) -> None:
     """The pebble game's estimate finds everything too dear as long as something is to be read."""
     module = sys.modules["pebbler.solver.exact.pebble_rules"]
-    patch.setattr(module, "_tails", lambda problem, *_: np.full(len(problem.graph.ops), 1e6))
+    patch.setattr(module, "_tails", lambda table, *_: np.full(len(table), 1e6))
 
 
 def nothing_at_hand(patch: pytest.MonkeyPatch) -> None:
@@ -127,6 +137,46 @@ def nothing_at_hand(patch: pytest.MonkeyPatch) -> None:
     module = sys.modules["pebbler.solver.exact.pebble_sweep"]
     first = module._first_layer
     patch.setattr(module, "_first_layer", lambda rules, positions: first(replace(rules, fast=0), positions))
+
+
+def too_much_behind(patch: pytest.MonkeyPatch) -> None:
+    """What follows an op that leaves no room is priced one too high."""
+    module = sys.modules["pebbler.solver.exact.pebble_fillings"]
+    least = module._least_behind
+    patch.setattr(module, "_least_behind", lambda *arguments: 1.0 + least(*arguments))
+
+
+def all_are_alike(patch: pytest.MonkeyPatch) -> None:
+    """Ops and values change places whatever comes of it."""
+    patch.setattr(_Residual, "allows", lambda self, swap: True)
+    patch.setattr(_Residual, "_kind", lambda self, node: int(node[0]))
+
+
+def first_loads_of_results(patch: pytest.MonkeyPatch) -> None:
+    """Values that are made where they are first read are loaded there as well."""
+    made = sys.modules["pebbler.solver.exact.pebble_rules"]._game
+
+    def game(*arguments: object) -> PebbleGame:
+        played: PebbleGame = made(*arguments)
+        return played._replace(given=played.given | played.born, fetched=played.fetched | played.born, born=0)
+
+    patch.setattr("pebbler.solver.exact.pebble_rules._game", game)
+
+
+def a_pebble_less(patch: pytest.MonkeyPatch) -> None:
+    """The game with joined ops has less room than the game as it is."""
+
+    def joined(problem: Problem) -> JoinedOps | None:
+        found = join_ops(problem)
+        if found is None:
+            return None
+        fast, slow = problem.machine.level
+        tight = Machine(
+            "tight", problem.machine.unit, (msgspec.structs.replace(fast, capacity=(fast.capacity or 0) - 1), slow)
+        )
+        return replace(found, problem=replace(found.problem, machine=tight))
+
+    patch.setattr("pebbler.solver.exact.pebble_sweep.join_ops", joined)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +193,10 @@ def nothing_at_hand(patch: pytest.MonkeyPatch) -> None:
         (attack_pebbles, heavy_tails, 0),
         (attack_sweep, endless_tails, 0),
         (attack_sweep, nothing_at_hand, 0),
+        (attack_tight_games, too_much_behind, 9),
+        (attack_tight_games, all_are_alike, 8),
+        (attack_joined, first_loads_of_results, 294),
+        (attack_joined, a_pebble_less, 86),
     ],
 )
 @pytest.mark.filterwarnings("ignore:a fault in pebbler")

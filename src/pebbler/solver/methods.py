@@ -213,10 +213,12 @@ def _run_as_it_is(search: Search) -> None:
 def _play_pebbles(search: Search) -> None:
     """Solve a pebble game of two levels: some plans, then two ways to prove one, for one kind of these games the second first."""
     from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
-    from pebbler.solver.exact.pebble_sweep import solve_sweep, sweep_pays
+    from pebbler.solver.exact.pebble_sweep import solve_joined, solve_sweep, sweep_pays
 
     end = search.elapsed + 0.1 * search.remaining
     offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
+    if not search.done and search.remaining > 0:
+        solve_joined(search, 0.8)
     if not search.done and sweep_pays(search.problem):
         later = search.elapsed + 0.2 * search.remaining
         solve_pebbles(search, _QUICK_PEBBLES, lambda: min(search.remaining, later - search.elapsed))

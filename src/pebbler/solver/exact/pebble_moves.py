@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pebbler.game.bit_sets import members
+from pebbler.game.bit_sets import bit_set, members
 from pebbler.game.moves import MoveList, Moves
 from pebbler.solver.exact.kernels.pebble_state import READS, WRITES
 from pebbler.solver.exact.pebble_rules import PebbleRules
@@ -14,7 +14,8 @@ __all__ = ["moves_of_runs"]
 def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, int]], at_end: int) -> Moves:
     """Return the moves of runs (an op, the set of values that it loads), with a set of values in the fast level at the end.
 
-    A value that its next use does not load has stayed; one that is loaded, or must survive, was stored when it left.
+    A value that its next use does not load has stayed; one that is loaded, or must survive, was stored when it left. What is made
+    where it is first read is not loaded there, whatever the path says.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.solver.exact.pebble_rules import pebble_rules
@@ -27,9 +28,11 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
     # Backwards: which values stay in the fast level after each run, and which are in the slow one when they are next wanted.
     stay, below = at_end, rules.game.survive & ~at_end
     after = []
-    for op, loads in reversed(path):
+    first_read = _first_reads(rules, path)
+    path = [(op, loads & ~born) for (op, loads), born in zip(path, first_read, strict=True)]
+    for (op, loads), born in zip(reversed(path), reversed(first_read), strict=True):
         after.append((stay, below))
-        reads, writes = int(table[op, READS]), int(table[op, WRITES])
+        reads, writes = int(table[op, READS]) & ~born, int(table[op, WRITES]) | born
         stay = (stay & ~writes) | reads & ~loads
         stay, below = stay & ~loads, (below & ~writes & ~reads) | loads
     after.append((stay, below))
@@ -49,12 +52,27 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
     for value in rules.weightless:
         moves.copy(int(flow.value_tensor[value]), 1, 0)
     settle(rules.fast, after[0])
-    for (op, loads), now in zip(path, after[1:], strict=True):
+
+    def run(op: int, loads: int) -> None:
         inputs = [int(flow.value_tensor[value]) for value in rules.inputs[op]]
         for one in [*(tensor[i] for i in members(loads)), *inputs]:
             moves.copy(one, 1, 0)
         moves.compute(op, 0)
         for one in inputs:
             moves.drop(one, 0)
+
+    for (op, loads), born, now in zip(path, first_read, after[1:], strict=True):
+        for i in members(born):
+            run(rules.sources[i], 0)
+        run(rules.ops[op], loads)
         settle(int(table[op, READS] | table[op, WRITES]), now)
     return moves.moves(problem.graph, problem.machine)
+
+
+def _first_reads(rules: PebbleRules, path: list[tuple[int, int]]) -> list[int]:
+    """Return, per run, the values that it reads first of all and that are made for it."""
+    unread, found = bit_set(rules.sources), []
+    for op, _ in path:
+        found.append(unread & int(rules.game.ops[op, READS]))
+        unread &= ~found[-1]
+    return found

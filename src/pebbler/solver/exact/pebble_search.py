@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from pebbler.game.bit_sets import members
+from pebbler.game.bit_sets import bit_set, members
 from pebbler.game.moves import Moves
 from pebbler.solver.exact.kernels import astar as states
 from pebbler.solver.exact.kernels import pebble_astar as kernel
+from pebbler.solver.exact.pebble_fillings import with_fillings
 from pebbler.solver.exact.pebble_moments import with_tightest_moments
 from pebbler.solver.exact.pebble_moves import moves_of_runs
+from pebbler.solver.exact.pebble_pool import grow, pool_from, search_pool
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
+from pebbler.solver.exact.pebble_symmetries import swap_back, with_symmetries
 from pebbler.solver.problem import Problem, Search
 
 __all__ = ["fits_pebbles", "offer_beam", "solve_pebbles"]
 
 PROOF = "searched every sequence of runs"
-_SECONDS = 0.1  # between two looks at the clock, about
 _ROOM = 100  # states that one may lead to, when room for them is made
 
 
@@ -54,26 +57,20 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
     if seconds_left is None:
         seconds_left = lambda: search.remaining  # noqa: E731
     rules = with_tightest_moments(rules, seconds_left)
+    rules = replace(rules, game=with_symmetries(rules.game, seconds_left))
+    half = seconds_left() / 2
+    rules = with_fillings(rules, _cutoff(search, rules), lambda: seconds_left() - (half if half < math.inf else 0.0))
     pool = _first_pool(rules, max(64, min(1 << 14, max_states)))
-    pops = 20
-    while True:
-        began = search.elapsed
-        status = kernel.look(rules.game, pool, pops, _cutoff(search, rules))
-        pops = max(1, min(2 * pops, int(pops * _SECONDS / max(1e-6, search.elapsed - began))))
-        if status == states.FOUND:
-            search.offer(_retrace(problem, rules, pool))
-        if status == states.FOUND or (status == states.EXHAUSTED and search.best is not None):
-            search.raise_bound(search.energy, PROOF)
-            return
-        full = status == states.FULL and len(pool.spent) >= max_states
-        if status in (states.EXHAUSTED, states.TOO_WIDE) or seconds_left() <= 0 or full:
-            search.cut_off = True
-            least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
-            bound = min((rules.base + least) * (1 - 1e-12), search.energy)
-            search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
-            return
-        if status == states.FULL:
-            pool = _grow(pool, max_states)
+    status, pool = search_pool(rules.game, pool, max_states, _cutoff(search, rules), seconds_left)
+    if status == states.FOUND:
+        search.offer(_retrace(problem, rules, pool))
+    if status == states.FOUND or (status == states.EXHAUSTED and search.best is not None):
+        search.raise_bound(search.energy, PROOF)
+        return
+    search.cut_off = True
+    least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
+    bound = min((rules.base + least) * (1 - 1e-12), search.energy)
+    search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
 
 
 def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = 200) -> None:
@@ -101,7 +98,7 @@ def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = 2
         chosen = nodes[np.lexsort((-pool.heap_g[:entries], pool.heap_f[:entries]))][:width]
         pool.counters[1] = 0
         if pool.counters[0] + width * _ROOM > len(pool.spent):
-            pool = _grow(pool, 4 * len(pool.spent))
+            pool = grow(pool, 4 * len(pool.spent))
         for part in np.array_split(chosen, 1 + len(chosen) // 20):
             if seconds_left() <= 0 or not kernel.expand_each(rules.game, pool, part, _cutoff(search, rules)):
                 return
@@ -114,49 +111,9 @@ def _cutoff(search: Search, rules: PebbleRules) -> float:
     return search.energy - rules.base - 1e-12 * (1 + abs(search.energy))
 
 
-def _pool(nodes: int, values: int, pebbles: int) -> kernel.PebblePool:
-    table = 1 << (2 * nodes - 1).bit_length()
-    return kernel.PebblePool(
-        sets=np.empty((nodes, 4), np.int64),
-        levels=np.empty((nodes, values), np.uint8),
-        spent=np.empty(nodes, np.float64),
-        links=np.empty((nodes, 3), np.int32),
-        table=np.full(table, -1, np.int32),
-        heap_f=np.empty(nodes + 1, np.float64),
-        heap_g=np.empty(nodes + 1, np.float64),
-        heap_node=np.empty(nodes + 1, np.int32),
-        counters=np.zeros(states.COUNTERS, np.int64),
-        level=np.empty((2, values), np.uint8),
-        counts=np.empty(2 * (pebbles + 1), np.int64),
-        reached=np.empty(4, np.int64),
-    )
-
-
 def _first_pool(rules: PebbleRules, nodes: int) -> kernel.PebblePool:
     """Return a pool with the start of the game in it."""
-    values = len(rules.values)
-    pool = _pool(nodes, values, rules.game.capacity)
-    pool.sets[0] = 0, rules.slow, 0, rules.fast
-    pool.levels[0] = [rules.game.capacity * (rules.fast >> v & 1) for v in range(values)]
-    pool.spent[0] = pool.heap_f[0] = pool.heap_g[0] = 0.0
-    pool.links[0], pool.heap_node[0] = -1, 0
-    pool.counters[:2] = 1
-    kernel.enter_all(pool)
-    return pool
-
-
-def _grow(pool: kernel.PebblePool, max_states: int) -> kernel.PebblePool:
-    """Return the same pool with room for more nodes."""
-    nodes, entries = int(pool.counters[0]), int(pool.counters[1])
-    more = min(4 * len(pool.spent), max(max_states, 64))
-    grown = _pool(more, pool.levels.shape[1], len(pool.counts) // 2 - 1)
-    for field in ("sets", "levels", "spent", "links"):
-        getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]
-    for field in ("heap_f", "heap_g", "heap_node"):
-        getattr(grown, field)[:entries] = getattr(pool, field)[:entries]
-    grown.counters[:4] = pool.counters[:4]
-    kernel.enter_all(grown)
-    return grown
+    return pool_from(rules.game, nodes, 0, rules.fast, rules.slow)
 
 
 # The way back -------------------------------------------------------------------------------------------------------------
@@ -164,13 +121,18 @@ def _grow(pool: kernel.PebblePool, max_states: int) -> kernel.PebblePool:
 
 def _retrace(problem: Problem, rules: PebbleRules, pool: kernel.PebblePool) -> Moves:
     """Return the moves that lead to the goal."""
-    path = []
-    node = int(pool.links[int(pool.counters[2]), 0])
-    at_end = _kept_at_end(rules, pool, node)
+    nodes = []
+    node = last = int(pool.links[int(pool.counters[2]), 0])
     while int(pool.links[node, 0]) >= 0:
-        path.append((int(pool.links[node, 1]), int(pool.sets[node, 2])))
+        nodes.append(node)
         node = int(pool.links[node, 0])
-    path.reverse()
+    # What the ops and values of a state stand for: some of them may have changed places on the way.
+    ops, values = list(range(len(rules.game.needs))), list(range(len(rules.values)))
+    path = []
+    for node in reversed(nodes):
+        path.append((ops[int(pool.links[node, 1])], bit_set(values[v] for v in members(int(pool.sets[node, 2])))))
+        swap_back(rules.game, int(pool.sets[node, 4]), ops, values)
+    at_end = bit_set(values[v] for v in members(_kept_at_end(rules, pool, last)))
     return moves_of_runs(problem, rules, path, at_end)
 
 

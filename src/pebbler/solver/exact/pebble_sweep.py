@@ -11,14 +11,17 @@ import math
 import numpy as np
 
 from pebbler.game.moves import Moves
+from pebbler.referee.judgement import check
+from pebbler.solver.exact.joined_ops import join_ops
 from pebbler.solver.exact.kernels import pebble_layers as kernel
 from pebbler.solver.exact.kernels.pebble_state import BEFORE, READS
 from pebbler.solver.exact.pebble_moments import with_tightest_moments
 from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
+from pebbler.solver.exact.pebble_search import offer_beam
 from pebbler.solver.problem import Problem, Search
 
-__all__ = ["fits_sweep", "solve_sweep", "sweep_pays"]
+__all__ = ["fits_sweep", "solve_joined", "solve_sweep", "sweep_pays"]
 
 PROOF = "searched every position, layer by layer"
 _SECONDS = 0.1  # between two looks at the clock, about
@@ -61,7 +64,7 @@ def sweep_pays(problem: Problem) -> bool:
 
 
 def _sweep_rules(problem: Problem) -> PebbleRules | None:
-    rules = pebble_rules(problem)
+    rules = pebble_rules(problem, join_sources=True)
     if rules is None or rules.game.repeat:
         return None
     game = rules.game
@@ -79,11 +82,42 @@ def _ways_to_make_room(rules: PebbleRules) -> int:
     return math.comb(room, min(int(rules.game.needs.max()), room // 2))
 
 
-def solve_sweep(search: Search, max_states: int = 16_000_000) -> None:
+def solve_joined(search: Search, share: float) -> None:
+    """Solve the game in which ops that only pass a value on are joined with others, in a share of the time; raise the bound.
+
+    What is proven of it holds for the game as it is. Its plan is offered too: mostly it costs as much.
+
+    >>> from pebbler.game.graph import Graph
+    >>> from pebbler.game.machine import Level, Machine
+    >>> graph = Graph("share", unit="pebble").tensor("a", 1, kind="input").tensor("rank", 1).tensor("share", 1)
+    >>> graph = graph.tensor("b", 1, kind="output").op("sum", ["a"], ["rank"], 2).op("divide", ["rank"], ["share"], 1)
+    >>> graph = graph.op("add", ["a", "share"], ["b"], 2)
+    >>> two = Machine("two", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 1, 1)))
+    >>> search = Search(Problem.of(graph, two, steady=False))
+    >>> solve_joined(search, 1.0)
+    >>> search.energy, search.bound
+    (6, 6)
+    """
+    joined = join_ops(search.problem)
+    if joined is None or not sweep_pays(joined.problem):
+        return
+    inner = search.part(None if search.time_limit is None else share * search.remaining, problem=joined.problem)
+    inner.as_it_is = search.as_it_is
+    end = 0.1 * inner.remaining
+    offer_beam(inner, lambda: min(inner.remaining, end - inner.elapsed))
+    solve_sweep(inner, known=search.energy)
+    if inner.best is not None:
+        plan = search.problem.plan(joined.moves(inner.best.moves))
+        if check(plan).legal:
+            search.offer_plan(plan)
+    search.raise_bound(min(inner.bound, search.energy), f"{inner.proof}; ops that pass a value on joined")
+
+
+def solve_sweep(search: Search, max_states: int = 16_000_000, known: float = math.inf) -> None:
     """Go through all positions that can lead to plans cheaper than a cutoff: halfway to the best plan first, then up to it.
 
     Offers the cheapest plan and proves it, or raises the bound as far as time and `max_states` allow. Does nothing when the
-    game does not fit (see `fits_sweep`).
+    game does not fit (see `fits_sweep`). Plans that cost as much as one that is `known` to exist need not be found.
 
     >>> from pebbler.game.graph import Graph
     >>> from pebbler.game.machine import Level, Machine
@@ -99,11 +133,11 @@ def solve_sweep(search: Search, max_states: int = 16_000_000) -> None:
     if rules is None:
         return
     rules = with_tightest_moments(rules, lambda: search.remaining)
-    cutoffs = [search.energy]
-    if search.best is not None:
-        cutoffs.insert(0, search.bound + _FIRST * (search.energy - search.bound))
+    cutoffs = [min(search.energy, known)]
+    if cutoffs[0] < math.inf:
+        cutoffs.insert(0, search.bound + _FIRST * (cutoffs[0] - search.bound))
     for cutoff in cutoffs:
-        if search.done or not _sweep(search, rules, cutoff, max_states):
+        if search.done or search.bound >= cutoff or not _sweep(search, rules, cutoff, max_states):
             break
     search.cut_off |= not search.done
 

@@ -21,6 +21,7 @@ from pebbler.solver.exact.kernels.pebble_state import (
     WRITES,
     PebbleGame,
     bits,
+    exists,
     first_loads,
     moment_ahead,
     stores_ahead,
@@ -96,8 +97,18 @@ def _to_read(game: PebbleGame, ran: int) -> int:
     """The values that exist and that ops still to run will read."""
     found = np.int64(0)
     for v in range(len(game.readers)):
-        if game.readers[v] & ~ran and (game.maker[v] < 0 or ran >> game.maker[v] & 1):
+        if game.readers[v] & ~ran and exists(game, ran, v):
             found |= _ONE << v
+    return int(found)
+
+
+@inner
+def _first_read(game: PebbleGame, ran: int, op: int) -> int:
+    """The values that a run of an op begins with making, as none has read them before."""
+    found = game.born & game.ops[op, READS]
+    for v in range(len(game.readers)):
+        if found >> v & 1 and game.readers[v] & ran:
+            found &= ~(_ONE << v)
     return int(found)
 
 
@@ -218,7 +229,7 @@ def _run(
     ran, fast, saved = layers.sets[node]
     own = game.ops[op, READS] | game.ops[op, WRITES]
     after = ran | _ONE << op
-    loads = game.ops[op, READS] & ~fast
+    loads = game.ops[op, READS] & ~fast & ~_first_read(game, ran, op)
     paid = layers.paid[node] + game.load * bits(loads)
     saved |= loads
     wanted = reads | game.survive & ~saved
@@ -270,9 +281,9 @@ def expand_layer(game: PebbleGame, layers: Layers, nodes: Array, outlook: Outloo
             if ran >> op & 1 or game.ops[op, BEFORE] & ~ran:
                 continue
             after = ran | _ONE << op
-            made, reads = np.int64(game.given), _to_read(game, after)
+            made, reads = np.int64(0), _to_read(game, after)
             for v in range(len(game.maker)):
-                if game.maker[v] >= 0 and after >> game.maker[v] & 1:
+                if exists(game, after, v):
                     made |= _ONE << v
             _look_ahead(game, after, reads, outlook)
             for i in range(start, kept):

@@ -15,14 +15,15 @@ from pebbler.arrays import Array
 from pebbler.solver.exact.kernels.astar_estimate import inner
 
 __all__ = [
-    "ABOVE", "ACROSS", "BEFORE", "NEVER", "READS", "WITHIN", "WRITES",
-    "PebbleGame", "at_least", "bits", "evictions", "first_loads", "lift", "moment_ahead", "out_price",
-    "slot_of_set", "stores_ahead", "tight_ahead", "useful",
+    "ABOVE", "ACROSS", "BEFORE", "MOST_TURNS", "NEVER", "READS", "WITHIN", "WRITES",
+    "PebbleGame", "at_least", "bits", "evictions", "exists", "first_loads", "lift", "moment_ahead", "out_price",
+    "settle", "slot_of_set", "stores_ahead", "tight_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
 READS, WRITES, ACROSS, BEFORE, WITHIN, ABOVE = 0, 1, 2, 3, 4, 5
 
+MOST_TURNS = 56  # swaps that are tried on one state
 NEVER = 255  # loads of a moment that so few stores cannot bring about
 
 
@@ -34,6 +35,9 @@ class PebbleGame(NamedTuple):
     store: float
     survive: int
     given: int  # values that nothing makes
+    # Values that are made where they are first read, from an input of their own, by an op that is not listed. No op may run
+    # again then.
+    born: int
     cheap: int  # values whose maker may run again
     repeat: int  # ops that may
     # A row per op: READS and WRITES; ACROSS, the values that lie across its first run in every order; BEFORE, the ops that it
@@ -52,6 +56,66 @@ class PebbleGame(NamedTuple):
     sets: Array
     slots: Array
     tightest: Array
+    # The ops that leave no room for others; and per set and such an op, if it is the last that ran (float64): the least that
+    # is still to be paid after it, if none of its values that are made is in the slow level. 0 where it is not known.
+    fillings: Array
+    behind: Array
+    # Sets of ops after which other ops and values may change places, the most alike first; per such set, where its turns begin;
+    # the turns, swaps to be tried one after the other; per swap, where its pairs begin; and the pairs: two ops, or two values,
+    # and whether they are ops.
+    fixed: Array
+    turn_start: Array
+    turns: Array
+    pair_start: Array
+    pairs: Array
+
+
+@inner
+def settle(game: PebbleGame, ran: int, slow: int, before: Array, level: Array) -> tuple:
+    """Let ops and values change places until a state is in order; return the two sets as they are then, and what was done.
+
+    `level` gets the levels. Of all states that are equally good this is one and the same, or one of few.
+    `pebble_symmetries.swap_back` undoes it.
+    """
+    for v in range(len(level)):
+        level[v] = before[v]
+    for base in range(len(game.fixed)):
+        if game.fixed[base] & ~ran:
+            continue
+        code, bit = np.int64(base + 1), np.int64(64)
+        for k in range(game.turn_start[base], game.turn_start[base + 1]):
+            start, end = game.pair_start[game.turns[k]], game.pair_start[game.turns[k] + 1]
+            while start < end:
+                a, b = game.pairs[start, 0], game.pairs[start, 1]
+                if game.pairs[start, 2]:
+                    more = (ran >> b & 1) - (ran >> a & 1)
+                else:
+                    more = 2 * (np.int64(level[b]) - np.int64(level[a])) + (slow >> b & 1) - (slow >> a & 1)
+                if more != 0:
+                    break
+                start += 1
+            if start < end and more > 0:
+                code |= bit
+                for p in range(start, end):
+                    a, b = game.pairs[p, 0], game.pairs[p, 1]
+                    if game.pairs[p, 2]:
+                        differ = (ran >> a ^ ran >> b) & 1
+                        ran ^= differ << a | differ << b
+                    else:
+                        differ = (slow >> a ^ slow >> b) & 1
+                        slow ^= differ << a | differ << b
+                        level[a], level[b] = level[b], level[a]
+            bit <<= 1
+        return ran, slow, code
+    return ran, slow, np.int64(0)
+
+
+@inner
+def exists(game: PebbleGame, ran: int, v: int) -> bool:
+    """Whether a value has been made, or nothing makes it."""
+    if game.maker[v] >= 0:
+        return bool(ran >> game.maker[v] & 1)
+    return bool(game.given >> v & 1 or game.readers[v] & ran)
 
 
 @inner

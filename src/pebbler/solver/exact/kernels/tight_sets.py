@@ -15,6 +15,8 @@ from pebbler.solver.exact.kernels.pebble_state import (
     WRITES,
     PebbleGame,
     bits,
+    exists,
+    first_loads,
     slot_of_set,
 )
 
@@ -63,10 +65,10 @@ def _alive(game: PebbleGame, ran: int) -> tuple:
     started, made, kept = np.int64(0), np.int64(0), np.int64(0)
     for v in range(len(game.readers)):
         later, one = game.readers[v] & ~ran, _ONE << v
-        if game.maker[v] < 0:
+        if game.given & one:
             if later and (game.readers[v] & ran or not game.fetched & one):
                 started |= one
-        elif ran >> game.maker[v] & 1 and (later or game.survive & one):
+        elif exists(game, ran, v) and (later or game.survive & one):
             if not game.cheap & one:
                 if later:
                     made |= one
@@ -101,8 +103,8 @@ def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
         used = game.readers[v] & ran
         if game.maker[v] >= 0:
             used |= _ONE << game.maker[v]
-        if used == 0 and game.fetched >> v & 1:
-            continue  # its first load
+        if used == 0 and (game.fetched | game.born) >> v & 1:
+            continue  # its first load, or it is made here
         for full in range(len(game.needs)):
             own = game.ops[full, READS] | game.ops[full, WRITES]
             if (
@@ -113,6 +115,16 @@ def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
                 found += 1
                 break
     return found
+
+
+@inner
+def _loads_behind(game: PebbleGame, ran: int, place: int, op: int, stored: int, stores: int) -> int:
+    """How many values come back after an op that left no room for others, if `stored` values had to be stored for it."""
+    for f in range(len(game.fillings)):
+        if game.fillings[f] == op and game.behind[place, f] > 0 and stores < game.tightest.shape[1] - 1:
+            left = game.behind[place, f] - first_loads(game, ran) - game.store * (stores - stored)
+            return int(max(0, np.ceil(left / game.least - 1e-9)))
+    return 0
 
 
 @kernel
@@ -136,10 +148,13 @@ def price_moments(game: PebbleGame, start: int, end: int) -> None:
             # An op changes nothing about the values that it neither reads nor makes.
             others = ~(game.ops[op, READS] | game.ops[op, WRITES])
             sure = _sure_loads(game, ran, op)
-            later = game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran | _ONE << op)]]
+            place = game.slots[slot_of_set(game.sets, game.slots, ran | _ONE << op)]
+            later, stored = game.tightest[place], bits((alive[1] | alive[2]) & others)
             for stores in range(columns):
                 if later[stores] < ahead[stores]:
                     loads = _loads(alive, others, game.capacity - game.needs[op], stores, columns)
                     if loads < NEVER:
-                        loads = min(NEVER - 1, sure + max(loads, np.int64(later[stores])))
+                        loads = max(loads, np.int64(later[stores]))
+                        loads = max(loads, _loads_behind(game, ran | _ONE << op, place, op, stored, stores))
+                        loads = min(NEVER - 1, sure + loads)
                     ahead[stores] = min(np.int64(ahead[stores]), loads)
