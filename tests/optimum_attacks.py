@@ -262,7 +262,7 @@ def attack_tight_games(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool
         _between(search, best, seed)
         assert search.done, f"seed {seed}"
     alike = len(with_symmetries(rules.game, lambda: 1.0).fixed)
-    priced = with_fillings(with_tightest_moments(rules, lambda: 1.0), math.inf, lambda: math.inf)
+    priced = with_fillings(with_tightest_moments(rules, lambda: 1.0), math.inf, 1_000, lambda: math.inf)
     return alike > 0 or bool(priced.game.behind.any())
 
 

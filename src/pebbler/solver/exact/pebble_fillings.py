@@ -22,13 +22,13 @@ __all__ = ["with_fillings"]
 
 _MOST_PLACES = 2_000  # sets of ops after a filling one
 _MOST_SETS = 100_000
-_STATES = 50_000  # of one search
 
 
-def with_fillings(rules: PebbleRules, most: float, seconds_left: Callable[[], float]) -> PebbleRules:
+def with_fillings(rules: PebbleRules, most: float, max_states: int, seconds_left: Callable[[], float]) -> PebbleRules:
     """Return the same game with higher prices of its sets of ops; as it is where that would take too long or says nothing.
 
-    `most` is what a plan may cost, beside what all plans pay, to be of interest.
+    `most` is what a plan may cost, beside what all plans pay, to be of interest. Each search looks at up to `max_states` states.
+    Prices of a game that has been priced before can only rise.
     """
     game = rules.game
     fillings = np.flatnonzero(game.needs == game.capacity).astype(np.int64)
@@ -42,7 +42,8 @@ def with_fillings(rules: PebbleRules, most: float, seconds_left: Callable[[], fl
     ]
     if len(places) > _MOST_PLACES:
         return rules
-    tightest, behind = game.tightest.copy(), np.zeros((len(game.sets), len(fillings)))
+    tightest = game.tightest.copy()
+    behind = game.behind.copy() if len(game.fillings) else np.zeros((len(game.sets), len(fillings)))
     game = game._replace(fillings=fillings, behind=behind, tightest=tightest)
     done = len(game.sets)
     for left, (i, f) in zip(range(len(places), 0, -1), reversed(places), strict=True):
@@ -52,7 +53,8 @@ def with_fillings(rules: PebbleRules, most: float, seconds_left: Callable[[], fl
         kernel.price_moments(game, i, done)
         done = i
         share = _share(seconds_left, max(seconds / left, min(seconds / 4, 1.0)))
-        behind[i, f] = _least_behind(game, int(game.sets[i]), int(fillings[f]), most, share)
+        least = _least_behind(game, int(game.sets[i]), int(fillings[f]), most, max_states, share)
+        behind[i, f] = max(behind[i, f], least)
     kernel.price_moments(game, 0, done)
     return replace(rules, game=game)
 
@@ -64,7 +66,9 @@ def _share(seconds_left: Callable[[], float], seconds: float) -> Callable[[], fl
     return lambda: seconds_left() - end
 
 
-def _least_behind(game: PebbleGame, ran: int, op: int, most: float, seconds_left: Callable[[], float]) -> float:
+def _least_behind(
+    game: PebbleGame, ran: int, op: int, most: float, max_states: int, seconds_left: Callable[[], float]
+) -> float:
     """Return the least that is paid after a filling op, the last of some that ran, if none of its values is in the slow level."""
     own, wanted, made, read = int(game.ops[op, READS] | game.ops[op, WRITES]), int(game.survive), int(game.given), 0
     for other in range(len(game.needs)):
@@ -76,8 +80,8 @@ def _least_behind(game: PebbleGame, ran: int, op: int, most: float, seconds_left
     there, elsewhere = own & wanted, made & wanted & ~own
     # What plans have paid by then: everything that is elsewhere was stored, and everything that was read and starts below, loaded.
     paid = game.store * (elsewhere & ~int(game.given)).bit_count() + game.load * (read & int(game.fetched)).bit_count()
-    pool = pool_from(game, 1 << 12, ran, there, elsewhere | there & int(game.given))
-    status, pool = search_pool(game, pool, _STATES, most - paid, seconds_left)
+    pool = pool_from(game, min(1 << 12, max_states), ran, there, elsewhere | there & int(game.given))
+    status, pool = search_pool(game, pool, max_states, most - paid, seconds_left)
     if status == states.FOUND:
         return float(pool.spent[pool.counters[2]])
     if status == states.EXHAUSTED:

@@ -26,6 +26,9 @@ from pebbler.solver.problem import Problem, Search
 __all__ = ["fits_pebbles", "offer_beam", "solve_pebbles"]
 
 PROOF = "searched every sequence of runs"
+_WIDTH = 200  # states from which a beam goes on
+_ROUNDS = 2_000, 50_000  # states that are looked at behind each op that fills the memory, one time and the next
+_SHARE = 0.6  # of the time that is left after each of them, about
 _ROOM = 100  # states that one may lead to, when room for them is made
 
 
@@ -58,8 +61,13 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
         seconds_left = lambda: search.remaining  # noqa: E731
     rules = with_tightest_moments(rules, seconds_left)
     rules = replace(rules, game=with_symmetries(rules.game, seconds_left))
-    half = seconds_left() / 2
-    rules = with_fillings(rules, _cutoff(search, rules), lambda: seconds_left() - (half if half < math.inf else 0.0))
+    for states_of_each in _ROUNDS if max_states > _ROUNDS[0] else ():
+        end = seconds_left() * _SHARE
+        left = lambda end=end: seconds_left() - (end if end < math.inf else 0.0)  # noqa: E731
+        known = rules
+        rules = with_fillings(rules, _cutoff(search, rules), states_of_each, left)
+        if rules is not known:  # the new prices also show the way
+            _beam(search, rules, seconds_left, _WIDTH)
     pool = _first_pool(rules, max(64, min(1 << 14, max_states)))
     status, pool = search_pool(rules.game, pool, max_states, _cutoff(search, rules), seconds_left)
     if status == states.FOUND:
@@ -73,7 +81,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
     search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
 
 
-def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = 200) -> None:
+def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = _WIDTH) -> None:
     """Offer what comes of going on, run by run, from only so many states, those with the least estimates.
 
     >>> from pebbler import machine, workloads
@@ -83,8 +91,11 @@ def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = 2
     13
     """
     rules = pebble_rules(search.problem)
-    if rules is None:
-        return
+    if rules is not None:
+        _beam(search, rules, seconds_left, width)
+
+
+def _beam(search: Search, rules: PebbleRules, seconds_left: Callable[[], float], width: int) -> None:
     pool = _first_pool(rules, width * _ROOM)
     for _ in range(3 * len(rules.game.again)):  # runs; a plan that is any good has fewer
         entries = int(pool.counters[1])

@@ -105,7 +105,7 @@ class _Residual:
     """What is left of a game once a set of ops has run: ops, the values that they read or make, and who touches whom."""
 
     def __init__(self, game: PebbleGame, fixed: int) -> None:
-        self.game = game
+        self.game, self.fixed = game, fixed
         table = game.ops.tolist()
         self.ops = [op for op in range(len(table)) if not fixed >> op & 1]
         self.around: dict[Node, list[tuple[int, Node]]] = {(True, op): [] for op in self.ops}
@@ -115,10 +115,28 @@ class _Residual:
                     self.around[True, op].append((column, (False, v)))
                     self.around.setdefault((False, v), []).append((column, (True, op)))
         self.before = {op: table[op][BEFORE] & ~fixed for op in self.ops}
+        looks = {node: (node[0], *self._look_of(node)) for node in self.around}
+        number = {look: i for i, look in enumerate(sorted(set(looks.values())))}
+        self.kinds = {node: number[look] for node, look in looks.items()}
 
     def _kind(self, node: Node) -> int:
-        is_op, number = node
-        return 2 + int(self.game.needs[number]) if is_op else self.game.survive >> number & 1
+        """Number what may only change places with its like: all that costs and estimates look at, the past included."""
+        return self.kinds[node]
+
+    def _look_of(self, node: Node) -> tuple[object, ...]:
+        game, (is_op, number) = self.game, node
+        if is_op:
+            return int(game.needs[number]), int(game.ops[number, WITHIN]) & self.fixed
+        used = int(game.readers[number]) & self.fixed
+        if game.maker[number] >= 0:
+            used |= 1 << int(game.maker[number]) & self.fixed
+        # An op that filled the memory pushed out what it does not use; whether something used it since is seen by `used`.
+        pushed = []
+        for op in np.flatnonzero(game.needs == game.capacity).tolist():
+            own = int(game.ops[op, READS] | game.ops[op, WRITES]) if self.fixed >> op & 1 else 0
+            pushed.append((own >> number & 1, used & ~int(game.ops[op, WITHIN]) == 0))
+        masks = (game.survive, game.given, game.fetched)
+        return *(mask >> number & 1 for mask in masks), used > 0, tuple(pushed)
 
     def _classes(self, marked: Node | None) -> dict[Node, int]:
         """Number the nodes such that nodes that may change places, with the marked one where it is, have the same number."""
@@ -136,7 +154,7 @@ class _Residual:
 
     def runs_of_swaps(self, known: list[Swap]) -> list[list[Swap]]:
         """Return rows of swaps, each of neighbouring blocks; new ones are added to those known."""
-        runs: list[list[Swap]] = []
+        runs = self._twins()
         for alike in _by_number(self._classes(None)).values():
             run: list[Swap] = []
             for a, b in pairwise(sorted(op for is_op, op in alike if is_op)):
@@ -150,6 +168,14 @@ class _Residual:
                 runs.append(run)
         return runs
 
+    def _twins(self) -> list[list[Swap]]:
+        """Return rows of swaps of two values each, which are made elsewhere and read by the same ops."""
+        twins: dict[tuple[int, tuple[tuple[int, Node], ...]], list[int]] = {}
+        for (is_op, number), near in self.around.items():
+            if not is_op:
+                twins.setdefault((self._kind((is_op, number)), tuple(sorted(near))), []).append(number)
+        return [[Swap(((a, b, 0),)) for a, b in pairwise(sorted(row))] for row in twins.values() if len(row) > 1]
+
     def _swap(self, a: int, b: int, known: list[Swap]) -> Swap | None:
         for swap in known:
             if (a, b, 1) in swap.pairs and self.allows(swap):
@@ -158,10 +184,10 @@ class _Residual:
         pairs: list[tuple[int, int, int]] = []
         for colour, nodes in sorted(first.items()):
             others = second.get(colour, [])
-            if len(nodes) == len(others) == 1 and nodes != others:
-                (is_op, one), (_, other) = nodes[0], others[0]
-                if (other, one, int(is_op)) not in pairs:
-                    pairs.append((one, other, int(is_op)))
+            if len(nodes) == len(others) and not {*nodes} & {*others}:
+                for (is_op, one), (_, other) in zip(sorted(nodes), sorted(others), strict=True):
+                    if (other, one, int(is_op)) not in pairs:
+                        pairs.append((one, other, int(is_op)))
         if (a, b, 1) not in pairs:  # of two blocks either may come first
             pairs = [(other, one, is_op) for one, other, is_op in pairs]
         swap = Swap(tuple(pairs))
