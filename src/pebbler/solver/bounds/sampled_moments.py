@@ -113,9 +113,8 @@ class _Terms:
             if seconds_left() <= 0:
                 break
             values, size, beyond, rooms = self.disputed(op)
-            payers = self.payer[
-                values
-            ]  # no two are the same: a param's last version is there only once its first is gone
+            # No two are the same: a param's last version is there only once its first is gone.
+            payers = self.payer[values]
             gain, share = cheapest_places_and_shares(size, beyond * left[payers], rooms)
             total += gain
             left[payers] *= 1 - share
