@@ -96,6 +96,13 @@ def test_without_time_or_ops_nothing_is_said() -> None:
     assert rerun_bound(Problem.of(pb.Graph("none"), pb.machine("notes-recency")), FAR) == 0.0
 
 
+def test_a_walk_in_small_steps_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = [naive.rerun_problem(seed) for seed in range(310, 330)]
+    at_once = [rerun_bound(problem, FAR) for problem in problems]
+    monkeypatch.setattr(ranked_bound, "_SHARE", 3)
+    assert [rerun_bound(problem, FAR) for problem in problems] == at_once
+
+
 def test_no_bound_is_above_what_is_asked_for() -> None:
     problem = Problem.of(pb.workloads.note_mlp(), pb.machine("notes-recency"))
     assert rerun_bound(problem, 1_000_000.5) == 1_000_000.5

@@ -11,18 +11,18 @@ from itertools import product
 
 import numpy as np
 
+from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.referee import pricing
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_floors
-from pebbler.solver.tiling.kernels.cache_exact import DONE
-from pebbler.solver.tiling.kernels.first_orders import least_of_first_orders
+from pebbler.solver.tiling.kernels.first_orders import OrderWalk, walk_first_orders
 from pebbler.solver.tiling.kernels.rerun_prices import RerunGame
 
 __all__ = ["rerun_bound", "rerun_game"]
 
-_MOST_BITS = 21  # of the table of states met: 48 MiB
-_FIRST_SHARE = 10_000  # prefixes of the first attempt; each further one gets four times as many
+_MOST_BITS = 20  # of the table of states met: 24 MiB
+_SHARE = 10_000  # prefixes between two looks at the clock
 _MOST = 3_000_000  # prefixes altogether
 
 
@@ -39,18 +39,30 @@ def rerun_bound(
     if not flow.ops:
         return 0.0
     game = rerun_game(problem)
-    waits, share, target = np.diff(flow.before.start), _FIRST_SHARE, below
-    # The search starts anew with a larger share, so that the time is looked at now and then.
-    while share <= most and seconds_left() > 0:
-        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
-        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
-        found, reason, _ = least_of_first_orders(
-            game, waits, flow.after.start, flow.after.items, target, share, *tables
-        )
-        if reason == DONE:
-            return float(found if found % 1 == 0 or found == below else found * (1 - 1e-12))
-        share *= 4
+    walk = _begin(game, np.diff(flow.before.start), below)
+    room = 1 << min(_MOST_BITS, flow.ops + 8)
+    tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
+    for _ in range(0, most, _SHARE):
+        if seconds_left() <= 0:
+            break
+        if walk_first_orders(game, walk, flow.after.start, flow.after.items, _SHARE, *tables):
+            found = float(walk.sums[1])
+            return found if found % 1 == 0 or found == below else found * (1 - 1e-12)
     return 0.0
+
+
+def _begin(game: RerunGame, waits: Ints, below: float) -> OrderWalk:
+    """Return a walk at its beginning, in which orders that cost `below` or more do not count."""
+    ops, tensors = len(waits), len(game.size)
+    kept = np.zeros((ops + 1, 4, tensors), np.int64)
+    kept[0, 1] = np.where(game.initial, np.cumsum(game.initial), 0)
+    kept[0, 2] = -1
+    kept[0, 3] = game.readers
+    tried, prefix = np.full(ops + 1, -1, np.int64), np.zeros(ops, np.int64)
+    sums = np.array([game.floor.sum(), below])
+    return OrderWalk(
+        waits.copy(), np.zeros(ops, np.bool_), tried, prefix, np.zeros(ops + 1), kept, np.zeros(2, np.int64), sums
+    )
 
 
 def rerun_game(problem: Problem) -> RerunGame:

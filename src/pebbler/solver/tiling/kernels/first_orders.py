@@ -5,30 +5,44 @@ Depth first, as `cache_exact` goes through orders; states are equal if all price
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.solver.tiling.kernels.cache_exact import DONE, LIMIT, mix
+from pebbler.solver.tiling.kernels.cache_exact import mix
 from pebbler.solver.tiling.kernels.rerun_prices import FirstRuns, run_first
 
-__all__ = ["least_of_first_orders"]
+__all__ = ["OrderWalk", "walk_first_orders"]
+
+
+class OrderWalk(NamedTuple):
+    """How far a walk through all orders has come, so that it can be interrupted and go on."""
+
+    waits: Array  # per op: ops that it waits for and that have not run
+    ran: Array  # per op
+    tried: Array  # per depth: the last op tried
+    prefix: Array  # per depth: the op that runs
+    paid: Array  # per depth: what the ops before cost
+    kept: Array  # per depth: what they have left behind
+    counts: Array  # the depth, and how many states the tables hold
+    sums: Array  # the floors of the ops that have not run, and the least cost of an order so far
 
 
 @kernel
-def least_of_first_orders(game, waits, after_start, after, below, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
-    """Return the least cost of all orders, or `below` if none is less, why the search ended, and how many prefixes it priced.
+def walk_first_orders(game, walk, after_start, after, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
+    """Go on with a walk for so many prefixes; return whether it is done.
 
     The tables (a power of two long, `table_g` negative where empty) hold the states met, as far as they have room.
     """
-    n, stored = len(waits), 0
-    state = np.zeros((4, len(game.size)), np.int64)
-    runs = _begin(game, state, n)
-    kept = np.zeros((n + 1, *state.shape), np.int64)
-    kept[0] = state
-    waits, paid, key = waits.copy(), np.zeros(n + 1), np.empty(2, np.uint64)
-    tried, prefix = np.full(n + 1, -1, np.int64), np.empty(n, np.int64)
-    rest, depth, nodes = game.floor.sum(), 0, 0
-    while depth >= 0:
+    n, waits, tried, prefix, paid = len(walk.waits), walk.waits, walk.tried, walk.prefix, walk.paid
+    state = walk.kept[0].copy()
+    runs = _room_for(game, state, walk.ran)
+    depth, stored = walk.counts
+    rest, below = walk.sums
+    key, nodes = np.empty(2, np.uint64), 0
+    while depth >= 0 and nodes < limit:
         op = tried[depth] + 1
         while op < n and (runs.ran[op] or waits[op] > 0):
             op += 1
@@ -45,9 +59,7 @@ def least_of_first_orders(game, waits, after_start, after, below, limit, table_a
         tried[depth] = op
         prefix[depth] = op
         nodes += 1
-        if nodes > limit:
-            return below, LIMIT, nodes
-        state[:] = kept[depth]
+        state[:] = walk.kept[depth]
         cost = paid[depth] + run_first(game, runs, op, depth + 1)
         keep = cost + rest - game.floor[op] < below * (1 - 1e-12)
         if keep and depth + 1 == n:
@@ -62,20 +74,18 @@ def least_of_first_orders(game, waits, after_start, after, below, limit, table_a
         for k in range(after_start[op], after_start[op + 1]):
             waits[after[k]] -= 1
         depth += 1
-        kept[depth], paid[depth], tried[depth] = state, cost, -1
-    return below, DONE, nodes
+        walk.kept[depth], paid[depth], tried[depth] = state, cost, -1
+    walk.counts[0], walk.counts[1] = depth, stored
+    walk.sums[0], walk.sums[1] = rest, below
+    return depth < 0
 
 
 @kernel
-def _begin(game, state, ops):  # type: ignore[no-untyped-def]
-    """Return what is there before anything has run, with `state` as the part that runs change."""
-    tensors = len(game.size)
-    state[1] = np.where(game.initial, np.cumsum(game.initial), 0)
-    state[2] = -1
-    state[3] = game.readers
-    again = np.diff(game.toucher_start).max()
+def _room_for(game, state, ran):  # type: ignore[no-untyped-def]
+    """Return a record of first runs with `state` and `ran` as the parts that runs change, and room for thinking."""
+    tensors, again = len(game.size), np.diff(game.toucher_start).max()
     return FirstRuns(
-        np.zeros(ops, np.bool_), state[0], state[1], state[2], state[3], np.empty(tensors, np.int64),
+        ran, state[0], state[1], state[2], state[3], np.empty(tensors, np.int64),
         np.empty(again, np.int64), np.empty((2, np.diff(game.read_start).max())), np.empty((2, tensors + 1, again)),
         np.empty((tensors + 1, again)), np.zeros(tensors, np.int64), np.zeros(1, np.int64),
     )  # fmt: skip
