@@ -11,7 +11,7 @@ import numpy as np
 
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.solver.tiling.kernels.cache_exact import mix
+from pebbler.solver.tiling.kernels.cache_exact import _mix
 from pebbler.solver.tiling.kernels.rerun_prices import FirstRuns, run_first
 
 __all__ = ["OrderWalk", "walk_first_orders"]
@@ -96,7 +96,7 @@ def _mix_state(game, runs, depth, key):  # type: ignore[no-untyped-def]
     """Make a hash of all that the prices to come depend on: who has run, the ranking, who came into it first, who touched last."""
     key[0], key[1] = np.uint64(depth), np.uint64(7)
     for op in range(len(runs.ran)):
-        mix(key, runs.ran[op])
+        _mix(key, runs.ran[op])
     for first in (True, False):
         count = 0
         for tensor in range(len(game.size)):
@@ -113,9 +113,9 @@ def _mix_state(game, runs, depth, key):  # type: ignore[no-untyped-def]
             runs.above[j] = tensor
             count += 1
         for i in range(count):
-            mix(key, runs.above[i])
+            _mix(key, runs.above[i])
             if first:
-                mix(key, runs.by[runs.above[i]] + 1)
+                _mix(key, runs.by[runs.above[i]] + 1)
 
 
 @inner_kernel
