@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
+
 from pebbler.compiled import cache_folder, compare_flags_quickly, source_key
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
@@ -190,13 +192,15 @@ def _play(management: str = "explicit") -> None:
 
 def _cache(management: str) -> None:
     from pebbler.solver.tiling.candidates import candidate_of
+    from pebbler.solver.tiling.nest_search import NestSearch
     from pebbler.solver.tiling.node_graph import NodeGraph
 
     problem = _problem(management)
     nodes = NodeGraph.of(problem.graph)
-    candidate = None if nodes is None else candidate_of(problem, nodes)
-    if candidate is not None:
+    if nodes is not None and (candidate := candidate_of(problem, nodes)) is not None:
         candidate.improve(lambda: 1.0, 20)
+    if management == "lru":
+        NestSearch.compile(problem)
     _play(management)
 
 
@@ -211,8 +215,6 @@ def _orders(management: str) -> None:
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
-    import numpy as np
-
     from pebbler.solver.paging.sequence_search import PagingSearch
     from pebbler.solver.paging.start_orders import start_orders
     from pebbler.solver.tiling.list_order import nearest_first
@@ -234,8 +236,6 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
 
 
 def _layout() -> None:
-    import numpy as np
-
     from pebbler.solver.layout.layout_search import Layout
 
     problem = Problem.of(matmul(1, 1, 2), "grid")

@@ -26,6 +26,7 @@ __all__ = ["TransformSearch", "solve_orders", "solve_reruns", "solve_tiled"]
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
+_NEST_SHARE = 0.28  # of the time, for loop nests that ops share; quick schedules have the rest of 0.4
 _BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
 _QUICK_WORK = 5_000
 _MANY_TILINGS, _BOXES = 10**12, 30_000  # from where on very many cases are looked at briefly, and how many
@@ -64,6 +65,8 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     if search.done:
         return
     transforms = TransformSearch(search, space, 0.4 * search.remaining)
+    if problem.machine.management == "lru" and not whole and not search.quick:
+        transforms.try_nests(_NEST_SHARE * search.remaining)
     transforms.explore(whole=whole)
     if search.gap is None or search.gap > _CLOSE:
         until = search.elapsed + _BOUND_SHARE * search.remaining

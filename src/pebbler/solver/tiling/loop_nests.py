@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import permutations
 
 import numpy as np
 
@@ -20,16 +19,13 @@ from pebbler.arrays import Ints
 from pebbler.game.graph import Graph
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.kernels.blocked_nest import best_nest
+from pebbler.solver.tiling.blocked_loops import best_loops
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["LoopNests", "NestedOp"]
 
 Sizes = Mapping[str, int]
 Excess = Callable[[float], float]
-_MOST_LOOPS = 5  # of an op, all orders of which are compared
-_MOST_BLOCKS = 400  # blocks of several axes that are compared for one order of loops
-_GAIN = 1e-9
 _WORTH = 2e-3  # part of the energy that a step must save: finer tiles are more pieces to build
 _MOST_OPS = 400_000  # pieces; more take minutes to build
 
@@ -110,27 +106,13 @@ class LoopNests:
 
     def _nest(self, known: _NestOperands, own: Sizes) -> NestedOp:
         """Return an op's best loops in tiles of these sizes, all of which are cut."""
-        axes, extents = list(own), self.space.axes
-        tiles = np.array([-(-extents[axis] // own[axis]) for axis in axes], np.int64)
-        uses = np.array([[axis in used for axis in axes] for used in known.turns], np.bool_)
-        whole = np.array(known.whole, np.float64)
-        part = [math.prod(own[axis] / extents[axis] for axis in axes if axis in used) for used in known.axes]
-        units = whole * np.array(part)
-        summed = np.array([axis in known.summed for axis in axes], np.bool_)
-        in_turn = summed & (summed.sum() > 1)
-        every = permutations(range(len(axes))) if len(axes) <= _MOST_LOOPS else [tuple(range(len(axes)))]
-        orders = np.array(list(every), np.int64)
-        most = max(2, int(_MOST_BLOCKS ** (1 / max(1, len(axes) - 1))))
-        blocks = [_blocks(int(count), most) for count in tiles]
-        piece = float(units.sum())
-        moved, stays, row, chosen = best_nest(
-            orders, tiles, uses, units, whole, np.array(known.price), in_turn,
-            np.cumsum([0, *map(len, blocks)]), np.array([one for row in blocks for one in row], np.int64),
-            max(self.room, piece * (1 + _GAIN)),
-        )  # fmt: skip
-        outer = [(axes[axis], int(chosen[axis])) for axis in range(len(axes)) if uses[stays, axis]]
-        inner = [(axes[axis], 1) for axis in orders[row].tolist()]
-        return NestedOp(piece / self.room, float(moved) - known.credit, (*outer, *inner))
+        extents = self.space.axes
+        tiles = {axis: -(-extents[axis] // size) for axis, size in own.items()}
+        uses = np.array([[axis in used for axis in own] for used in known.turns], np.bool_)
+        part = [math.prod(own[axis] / extents[axis] for axis in own if axis in used) for used in known.axes]
+        units = [size * share for size, share in zip(known.whole, part, strict=True)]
+        best = best_loops(tiles, uses, units, known.whole, known.price, known.summed, self.room)
+        return NestedOp(math.fsum(units) / self.room, best.moved - known.credit, best.loops)
 
     def cost(self, sizes: Sizes, excess: Excess = math.log2) -> tuple[float, float]:
         """Return by how much the pieces of all ops are too large together, and the energy of all ops one after the other."""
@@ -212,18 +194,3 @@ class LoopNests:
             keys = np.array([[numbers[piece][axis] // step for axis, step in loops] for piece in own], np.int64)
             order.append(np.array(own, np.int64)[np.lexsort(keys.T[::-1])] if loops else np.array(own, np.int64))
         return np.concatenate(order)
-
-
-def _blocks(tiles: int, most: int) -> list[int]:
-    """Return in blocks of how many tiles so many can be taken, in parts as equal as can be: at most `most` of them, 1 included.
-
-    >>> _blocks(12, 10), _blocks(1000, 5)
-    ([1, 2, 3, 4, 6, 12], [1, 6, 32, 167, 1000])
-    """
-    found = sorted(
-        {-(-tiles // parts) for parts in range(1, math.isqrt(tiles) + 1)} | set(range(1, math.isqrt(tiles) + 1))
-    )
-    if len(found) <= most:
-        return found
-    steps = [round(tiles ** (i / (most - 1))) for i in range(most)]
-    return sorted({-(-tiles // -(-tiles // step)) for step in steps})

@@ -63,6 +63,34 @@ class NodeGraph:
         edges = {(a, b) for a, b in edges if a != b and NONE not in (a, b)}
         return _in_legal_order(graph, content, edges)
 
+    @classmethod
+    def of_order(cls, graph: Graph, order: Ints) -> NodeGraph:
+        """Return every run of a legal order as a node, ops that run again included; node 0 is the first run.
+
+        >>> from pebbler.workloads import mlp
+        >>> nodes = NodeGraph.of_order(mlp(), np.array([*range(5), 1, *range(5, 15)]))  # fwd_relu once more before bwd_dW2
+        >>> nodes.arrays.before[nodes.arrays.before_start[6] : nodes.arrays.before_start[7]].tolist()
+        [4, 5]
+        """
+        flow, runs = graph.dataflow, order.tolist()
+        reads, writes, destroys = flow.op_reads.lists(), flow.op_writes.lists(), flow.op_destroys.lists()
+        made: dict[int, int] = {}
+        users: dict[int, list[int]] = {}  # of each value: the runs that make or read it
+        rows: list[list[int]] = []
+        for run, op in enumerate(runs):
+            before = {made[value] for value in reads[op] if value in made}
+            for value in destroys[op]:
+                before |= set(users.get(value, ()))
+            rows.append(sorted(before))
+            for value in writes[op]:
+                made[value] = run
+            for value in (*reads[op], *writes[op]):
+                users.setdefault(value, []).append(run)
+        before_rows = Rows.of(rows)
+        after = before_rows.transposed(len(runs))
+        start = np.arange(len(runs) + 1)
+        return cls(graph, Nodes(start, order, before_rows.start, before_rows.items, after.start, after.items))
+
     def __len__(self) -> int:
         return len(self.arrays.start) - 1
 

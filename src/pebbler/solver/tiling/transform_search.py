@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.candidates import Candidate, ExplicitCandidate, candidate_of
+from pebbler.solver.tiling.nest_search import NestSearch
+from pebbler.solver.tiling.node_graph import NodeGraph
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace
 
 __all__ = ["TransformSearch"]
 
 _ROOM_TRIES, _ROOM_GAIN = 6, 0.03
 _OTHERS, _ALIKE = 6, 0.05  # kinds that get a chance; how close to the cheapest of a kind is close
+_NEST_TRIES = 5_000  # nests tried, however much time there is
+_MOVABLE = 3_000  # runs of an order; moving single ones of more about gains nothing in minutes
+_NEST_PIECES = 40_000  # of a nest; so many are built in a few seconds
 _QUICK_OPS = 18_000  # ops of all graphs tried together, when the search is to be quick
 
 
@@ -24,6 +31,7 @@ class TransformSearch:
         self.space = space
         self.deadline = search.elapsed + seconds
         self.candidates: dict[Transform, Candidate | None] = {}
+        self.nested: list[tuple[Transform, Candidate]] = []  # in orders of their own, beside the quick schedules
         self.best = Transform()
         self.ops = 0
         self.room_tries = _ROOM_TRIES  # how many more candidates get prices of room if none gains by it
@@ -47,6 +55,7 @@ class TransformSearch:
         own: list[Candidate] = []
         variants: list[Candidate] = []
         found = [(transform, candidate) for transform, candidate in self.candidates.items() if candidate is not None]
+        found += self.nested
         for transform, candidate in sorted(found, key=lambda item: (item[1].energy, self.space.rank(item[0]))):
             (variants if transform.sizes in seen else own).append(candidate)
             seen.add(transform.sizes)
@@ -84,6 +93,26 @@ class TransformSearch:
                 self.offer(candidate)
         kept = self.candidates[transform]
         return float("inf") if kept is None else kept.energy
+
+    def try_nests(self, seconds: float) -> None:
+        """Try loop nests that ops share, where temps are larger than all caches; the best becomes a candidate."""
+        until, problem = self.search.elapsed + seconds, self.search.problem
+
+        def over() -> bool:
+            return self.search.elapsed >= until or self.search.remaining == 0 or nests.tried >= _NEST_TRIES
+
+        nests = NestSearch(problem, self.space, over, _NEST_PIECES)
+        if not nests.pays:
+            return
+        found = nests.run(self.fused())
+        order, graph = nests.order(found), self.space.transformed(self.space.effective(found.transform))
+        if order is None or graph is None:
+            return
+        candidate = candidate_of(problem, NodeGraph.of_order(graph, order), given=np.arange(len(order)))
+        if candidate is not None:
+            self.offer(candidate)
+            if len(order) <= _MOVABLE:
+                self.nested.append((found.transform, candidate))
 
     def offer(self, candidate: Candidate) -> None:
         """Offer a candidate's schedule to the search if it is the cheapest so far."""
