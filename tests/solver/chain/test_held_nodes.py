@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from naive_chain import NaiveHeldNodes, naive_energy
 from pebbler.solver.chain import Chain, solve_general
-from pebbler.solver.chain.general import search_small
+from pebbler.solver.chain.general import search_small, search_tight
 from pebbler.solver.chain.held_nodes import held_nodes_bound
 
 held_nodes = sys.modules["pebbler.solver.chain.held_nodes"]
@@ -71,6 +71,42 @@ def test_no_schedule_of_a_short_chain_costs_less():
 def test_no_schedule_of_many_chains_costs_less():
     attack(range(1000, 20_000), 7)
     attack(range(20_000, 21_000), 8)
+
+
+def tight(seed: int, longest: int) -> Chain:
+    """Return a chain without slow memory of which few nodes fit together, so that every red set can be looked at."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, longest + 1))
+    largest = int(rng.choice([2, 3, 4, 7]))
+    sizes = rng.integers(1, largest + 1, n + 1)
+    if rng.random() < 0.5:  # a few large pairs with small nodes between: a run past one leaves little room
+        sizes = np.where(rng.random(n + 1) < 0.2, largest, rng.integers(1, 3, n + 1))
+    fast = int((sizes[1:] + sizes[:-1]).max()) + int(rng.integers(1, 2 + largest))
+    forward = (0, *rng.integers(0, int(rng.choice([2, 9, 30])), n).tolist())
+    never = (math.inf,) * (n + 1)
+    return Chain(tuple(sizes.tolist()), forward, (0,) * (n + 1), never, never, fast)
+
+
+def attack_tight(seeds: range, longest: int) -> int:
+    """Hold chains that are too long for every position against all their red sets; return how many had a schedule."""
+    solved = 0
+    for seed in seeds:
+        chain = tight(seed, longest)
+        found = search_tight(chain, math.inf)
+        if found is not None and not math.isinf(found[0]):
+            solved += 1
+            bound = held_nodes_bound(chain, found[0])[0]
+            assert bound <= found[0], f"seed {seed}: {bound} is above {found[0]}"
+    return solved
+
+
+def test_no_schedule_of_a_longer_chain_without_slow_memory_costs_less():
+    assert attack_tight(range(100), 16) > 50
+
+
+@pytest.mark.slow
+def test_no_schedule_of_many_longer_chains_without_slow_memory_costs_less():
+    assert attack_tight(range(1000, 6000), 24) > 2500
 
 
 @settings(max_examples=60, deadline=None)

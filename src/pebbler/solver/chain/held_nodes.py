@@ -16,11 +16,13 @@ __all__ = ["describe", "held_nodes_bound", "waiting_nodes"]
 
 _PROOF = "every node that waits takes its room, every run and every backward step its own (docs/chains.md)"
 
-# Segments x units of memory: 400 MB; and x nodes x nodes that may wait for each: about half a minute.
-CELLS, WORK = 100_000_000, 140_000_000_000
-MOST_WAITING = 16
-# Whole numbers up to these are exact in the table, of 4 bytes an entry if it is large, else of 8.
-EXACT, EXACT_LARGE = 2**50, 2**24
+# Segments x units of memory: 700 MB, in two tables if nodes can be loaded; and x nodes x nodes that may wait for each: about
+# half a minute.
+CELLS, WORK = 170_000_000, 140_000_000_000
+# Units of memory beyond which finer grains say little more, and nodes that may wait for one.
+FINEST, MOST_WAITING = 2000, 8
+# Whole numbers up to these are exact in the table, of 8 bytes an entry or of 4. The latter are twice as fast, once there are some.
+EXACT, EXACT_SMALL, SOME = 2**50, 2**24, 1_000_000
 
 
 def held_nodes_bound(
@@ -39,16 +41,16 @@ def held_nodes_bound(
     tops = chain.length
     segments = (tops + 1) * (tops + 2) // 2
     loads = any(map(math.isfinite, (a + b for a, b in zip(chain.store[1:tops], chain.load[1:tops], strict=True))))
-    most = CELLS // (2 if loads else 1)
-    triples = segments * max(1, tops // 3)
-    sizes, memory = _grains(chain, min(most // segments, WORK // (2 * triples)) - 1)
+    tables, triples = 2 if loads else 1, segments * max(1, tops // 3)
+    sizes, memory = _grains(chain, min(FINEST, CELLS // (tables * segments) - 1, WORK // (2 * triples) - 1))
     if not sizes.any():  # grains so coarse that nothing is left of the sizes
         return None
-    large = 2 * segments * (memory + 1) > most
-    unit = _unit(chain, energy, EXACT_LARGE if large else EXACT)
+    entries, unit = segments * (memory + 1), _unit(chain, energy, EXACT_SMALL)
+    small = 2 * tables * entries > CELLS or (entries > SOME and unit == 1.0)
+    unit = unit if small else _unit(chain, energy, EXACT)
     described = describe(chain, sizes, unit)
-    waiting = waiting_nodes(described.size, tops, min(MOST_WAITING, WORK // (triples * (memory + 1))))
-    kind = np.float32 if large else np.float64
+    waiting = waiting_nodes(described.size, tops, min(MOST_WAITING, WORK // (tables * triples * (memory + 1))))
+    kind = np.float32 if small else np.float64
     beside = memory - int(sizes[0])  # N_0; where it cannot be stored, that is all there is
     units = 1 + (memory if math.isfinite(chain.store_of_first + chain.load[0]) else max(0, beside))
     shape = (table_rows(tops), units, TOPS)
@@ -85,7 +87,7 @@ def waiting_nodes(size: Ints, tops: int, most: int) -> Waiting:
         while below > 0:
             lower.append(below)
             below = smaller[below]
-        parts = [part for part in np.array_split(lower, max(1, most - 1)) if len(part)]
+        parts = [part for part in np.array_split(lower, max(2, most) - 1) if len(part)]
         nodes += [e, *(int(part[0]) for part in parts)]
         sizes += [int(size[e]), *(int(size[part[-1]]) for part in parts)]
         begin.append(len(nodes))

@@ -47,7 +47,7 @@ class SegmentBounds(NamedTuple):
     """Bounds of groups, and what the nodes of a block share."""
 
     begin: Ints
-    last: Ints  # per node: the highest top whose group may be of use to any waiting node
+    last: Ints  # by units and node: the highest top whose group may be of use to any waiting node
     swept: npt.NDArray[
         Any
     ]  # by row, units of memory and top within the row: reached by steps, what they cost not counted
@@ -85,7 +85,7 @@ def segment_tables(
         most = max(most, waiting.begin[min(tops + 1, low + BLOCK)] - waiting.begin[low])
     most += BLOCK if loaded.size > 0 else 0
     path = np.full((most, tops + 1, units), np.inf, kind)
-    room, last = np.zeros((most, tops + 1), np.int64), np.zeros(tops + 1, np.int64)
+    room, last = np.zeros((most, tops + 1), np.int64), np.zeros((units, tops + 1), np.int64)
     least, prices = np.empty((most, units, TOPS), kind), np.empty(units, kind)
     return SegmentBounds(
         begin, last, swept, loaded, path, room, least, np.empty(tops + 1, np.int64), prices, np.min(chain.load)

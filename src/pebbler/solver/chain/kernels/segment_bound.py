@@ -62,21 +62,24 @@ def _lower_column(
 @kernel
 def _lower_far(bounds: SegmentBounds, way: npt.NDArray[Any], prefix: npt.NDArray[Any], high: int, tile: int) -> None:
     """Lower all tops of a tile, for all waiting nodes of the block, by the groups of the nodes above `high` and below the tile."""
-    found = 0
-    for g in range(high + 1, tile * TOPS):
-        if bounds.last[g] >= tile * TOPS:
-            bounds.useful[found] = g
-            found += 1
-    free = np.zeros_like(prefix)
-    for w in range(way.size):
-        count = 0
-        for m in range(bounds.path.shape[2]):
-            while count < found and bounds.room[w, bounds.useful[count]] <= m:
-                count += 1
-            least, row, path = bounds.least[w], bounds.begin[tile], bounds.path[w]
-            _lower_column(least, bounds.swept, row, m, bounds.useful, count, prefix, way[w], path)
+    free, row, nodes = np.zeros_like(prefix), bounds.begin[tile], bounds.useful
+    for m in range(bounds.path.shape[2]):
+        found = 0
+        for g in range(high + 1, tile * TOPS):
+            if bounds.last[m, g] >= tile * TOPS:
+                nodes[found] = g
+                found += 1
+        for w in range(way.size):
+            least, path, count, end = bounds.least[w], bounds.path[w], 0, found
+            while count < end:  # how many of them a run has the room to reach
+                middle = (count + end) // 2
+                if bounds.room[w, nodes[middle]] <= m:
+                    count = middle + 1
+                else:
+                    end = middle
+            _lower_column(least, bounds.swept, row, m, nodes, count, prefix, way[w], path)
             if bounds.loaded.size > 0:
-                _lower_column(least, bounds.loaded, row, m, bounds.useful, found, free, free[0], path)
+                _lower_column(least, bounds.loaded, row, m, nodes, found, free, free[0], path)
 
 
 @kernel
@@ -142,14 +145,11 @@ def _kept_at_last(chain: BoundChain, e: int) -> int:
 
 
 @kernel
-def _close(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, e: int, t: int, k: int, offset: int) -> bool:
-    """Let nodes that wait for e give way to higher ones at top t > e, and fill in the group (e, t) beside a run to e.
-
-    Say whether there is such a group.
-    """
+def _close(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, e: int, t: int, k: int, offset: int) -> None:
+    """Let nodes that wait for e give way to higher ones at top t > e, and fill in the group (e, t) beside a run to e."""
     path, least, swept, units = bounds.path, bounds.least, bounds.swept, bounds.path.shape[2]
     row, first = bounds.begin[t // TOPS] + e, waiting.begin[e]
-    kept, again, finite = _kept_at_last(chain, e), swept.dtype.type(chain.again[e]), False
+    kept, again = _kept_at_last(chain, e), swept.dtype.type(chain.again[e])
     for at in range(first, waiting.begin[e + 1]):
         w, size = at - offset, waiting.size[at]
         path[w, t] = least[w, :, k]
@@ -163,20 +163,19 @@ def _close(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, e: int, t
             if m >= max(waiting.size[at], chain.need[e]):
                 cost = min(cost, path[at - offset, t, m - waiting.size[at]])
         swept[row, m, k] = cost if m >= kept else cost + again
-        finite = finite or cost < np.inf
-    return finite
+        if cost < np.inf and bounds.loaded.size == 0 and t < chain.need.size - 1:
+            bounds.last[m, e] = t
 
 
 @kernel
-def _close_loads(chain: BoundChain, bounds: SegmentBounds, e: int, t: int, w: int, k: int) -> bool:
-    """Fill in the group (e, t) by way of a load; say whether it or a run to e may be better than smaller groups by loads.
+def _close_loads(chain: BoundChain, bounds: SegmentBounds, e: int, t: int, w: int, k: int) -> None:
+    """Fill in the group (e, t) by way of a load; note where it or a run to e may be better than smaller groups by loads.
 
-    If not, no waiting node needs it: the smaller groups cost no more, and are there for every one.
+    Elsewhere no waiting node needs it: the smaller groups cost no more, and are there for every one.
     """
     row, kind = bounds.begin[t // TOPS] + e, bounds.path.dtype.type
     _price_loads(chain, bounds.cheapest, e, t, bounds.prices)
     step = kind(chain.prefix[e] - chain.prefix[e - 1]) if e > 0 else kind(0.0)
-    useful = False
     for m in range(bounds.prices.size):
         loaded = bounds.prices[m]
         if e == t:
@@ -185,10 +184,10 @@ def _close_loads(chain: BoundChain, bounds: SegmentBounds, e: int, t: int, w: in
             continue
         smaller, swept = bounds.least[w, m, k], bounds.swept[row, m, k]
         loaded += swept
-        useful = useful or min(loaded, step + swept) < smaller
+        if min(loaded, step + swept) < smaller:
+            bounds.last[m, e] = t
         bounds.loaded[row, m, k] = loaded
         bounds.path[w, t, m] = min(smaller, loaded)
-    return useful
 
 
 @kernel
@@ -218,7 +217,7 @@ def _lower_rest(chain: BoundChain, bounds: SegmentBounds, w: int, y: int, way: A
     begin, k, kind = t // TOPS * TOPS, t % TOPS, bounds.path.dtype.type
     first = t == chain.need.size - 1
     for g in range(e + 1, t):
-        if first or ((g <= high or g >= begin) and bounds.last[g] >= t):
+        if first or g <= high or g >= begin:
             _lower_near(bounds, w, k, way + kind(chain.prefix[g]), g, t)
     _lower_alone(chain, bounds, w, k, y, t, way + kind(chain.prefix[t]))
 
@@ -231,19 +230,17 @@ def _fill_top(
     offset, first = waiting.begin[low], t == chain.need.size - 1
     held, k, row = waiting.begin[high + 1] - offset, t % TOPS, bounds.begin[t // TOPS]
     for e in range(min(high, t), low - 1, -1):
-        extra, useful = held + e - low, False
+        extra = held + e - low
         if t > e:
             for at in range(waiting.begin[e], waiting.begin[e + 1]):
                 _lower_rest(chain, bounds, at - offset, waiting.node[at], way[at - offset], e, t, high)
-            useful = _close(chain, waiting, bounds, e, t, k, offset)
+            _close(chain, waiting, bounds, e, t, k, offset)
         if bounds.loaded.size > 0 and first:
             bounds.loaded[row + e, :, k] = np.inf  # before the first backward step every node is computed
         elif bounds.loaded.size > 0:
             if t > e:
                 _lower_rest(chain, bounds, extra, 0, way[extra], e, t, high)
-            useful = _close_loads(chain, bounds, e, t, extra, k) and useful
-        if useful and not first:
-            bounds.last[e] = t
+            _close_loads(chain, bounds, e, t, extra, k)
 
 
 @kernel
