@@ -28,7 +28,7 @@ def compile_uneven() -> None:
         solve_general(Chain(sizes, steps, steps, moved, moved, fast=8))
     never = (math.inf,) * 3
     described = describe(Chain((1,) * 3, (0.0, 1.0, 1.0), (1.0,) * 3, never, never, fast=3), np.ones(3, np.int64), 1.0)
-    waiting, swept = waiting_nodes(described.size, 2, 2), np.empty((table_rows(2), 4, TOPS), np.float32)
-    bounds = segment_tables(described, waiting, swept, swept[:0])
+    waiting, swept = waiting_nodes(described.size, 2, 2), np.empty((table_rows(2) * 4, TOPS), np.float32)
+    bounds = segment_tables(described, waiting, swept, swept[:0], 4)
     fill_block(described, waiting, bounds, 0, 2)
     bound_of_all(described, bounds, math.inf, 2)

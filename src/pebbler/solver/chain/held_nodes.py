@@ -53,8 +53,9 @@ def held_nodes_bound(
     kind = np.float32 if small else np.float64
     beside = memory - int(sizes[0])  # N_0; where it cannot be stored, that is all there is
     units = 1 + (memory if math.isfinite(chain.store_of_first + chain.load[0]) else max(0, beside))
-    shape = (table_rows(tops), units, TOPS)
-    bounds = segment_tables(described, waiting, np.empty(shape, kind), np.empty(shape if loads else (0, 0, 0), kind))
+    rows = table_rows(tops) * units
+    swept, loaded = np.empty((rows, TOPS), kind), np.empty((rows if loads else 0, TOPS), kind)
+    bounds = segment_tables(described, waiting, swept, loaded, units)
     for low in range(tops // BLOCK * BLOCK, -1, -BLOCK):
         if remaining() <= 0:
             return None

@@ -46,13 +46,13 @@ class Waiting(NamedTuple):
 class SegmentBounds(NamedTuple):
     """Bounds of groups, and what the nodes of a block share."""
 
-    begin: Ints
+    begin: Ints  # per tile of tops: its first row
+    width: Ints  # per tile: its rows of one amount of memory, one per node
     last: Ints  # by units and node: the highest top whose group may be of use to any waiting node
-    swept: npt.NDArray[
-        Any
-    ]  # by row, units of memory and top within the row: reached by steps, what they cost not counted
+    # By row (tile, units of memory and node) and top of the tile: the node is reached by steps, what they cost not counted.
+    swept: npt.NDArray[Any]
     loaded: npt.NDArray[Any]  # the same by way of a load, with its price; empty where nothing can be loaded
-    # Per waiting node of the block, top and units left: the steps down to the node it waits for. Then per node of the block: the
+    # Per waiting node of the block, units left and top: the steps down to the node it waits for. Then per node of the block: the
     # steps down to its own by groups that begin with loads, whatever waits.
     path: npt.NDArray[Any]
     room: Ints  # per row of `path` and node above: the units a run to there takes
@@ -64,7 +64,7 @@ class SegmentBounds(NamedTuple):
 
 @kernel
 def table_rows(tops: int) -> int:
-    """Return how many rows the tables of a chain have."""
+    """Return how many rows the tables of a chain have per unit of memory."""
     rows = 0
     for high in range(TOPS - 1, tops + TOPS, TOPS):
         rows += min(high, tops) + 1
@@ -73,20 +73,21 @@ def table_rows(tops: int) -> int:
 
 @kernel
 def segment_tables(
-    chain: BoundChain, waiting: Waiting, swept: npt.NDArray[Any], loaded: npt.NDArray[Any]
+    chain: BoundChain, waiting: Waiting, swept: npt.NDArray[Any], loaded: npt.NDArray[Any], units: int
 ) -> SegmentBounds:
-    """Return tables in `swept` and `loaded`, by row, units and top; nothing is filled in. Without loads, the second has no rows."""
-    tops, units, kind = chain.need.size - 1, swept.shape[1], swept.dtype
-    begin = np.zeros(tops // TOPS + 1, np.int64)
-    for tile in range(1, begin.size):
-        begin[tile] = begin[tile - 1] + tile * TOPS
+    """Return tables in `swept` and `loaded`, by row and top; nothing is filled in. Without loads, the second has no rows."""
+    tops, kind = chain.need.size - 1, swept.dtype
+    begin, width = np.zeros(tops // TOPS + 1, np.int64), np.zeros(tops // TOPS + 1, np.int64)
+    at = 0
+    for tile in range(begin.size):
+        begin[tile], width[tile] = at, min(tile * TOPS + TOPS - 1, tops) + 1
+        at += units * width[tile]
     most = 0
     for low in range(tops + 1):
         most = max(most, waiting.begin[min(tops + 1, low + BLOCK)] - waiting.begin[low])
     most += BLOCK if loaded.size > 0 else 0
-    path = np.full((most, tops + 1, units), np.inf, kind)
+    path = np.full((most, units, tops + 1), np.inf, kind)
     room, last = np.zeros((most, tops + 1), np.int64), np.zeros((units, tops + 1), np.int64)
     least, prices = np.empty((most, units, TOPS), kind), np.empty(units, kind)
-    return SegmentBounds(
-        begin, last, swept, loaded, path, room, least, np.empty(tops + 1, np.int64), prices, np.min(chain.load)
-    )
+    useful, cheapest = np.empty(tops + 1, np.int64), np.min(chain.load)
+    return SegmentBounds(begin, width, last, swept, loaded, path, room, least, useful, prices, cheapest)

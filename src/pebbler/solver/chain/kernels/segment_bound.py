@@ -1,9 +1,9 @@
 """A lower bound on every schedule of a chain whose nodes differ, from a recurrence over groups of backward steps (docs/chains.md).
 
-A *group* (e, t) are the backward steps t .. e, whose nodes come from one root but for those that loads bring. By units of memory it
-costs at least what is in row `begin[t // TOPS] + e` of the tables, beside the run that makes e. Meanwhile e waits, or a smaller
-node below it from which e is made later. What such a *waiting* node serves is a path through groups, in `path`. All costs are added
-and compared only, so that whole numbers stay exact.
+A *group* (e, t) are the backward steps t .. e, whose nodes come from one root but for those that loads bring. With m units it costs
+at least what is in row `begin[i] + width[i] m + e` of the tables, i = t // TOPS, beside the run that makes e. Meanwhile e waits, or a
+smaller node below it from which e is made later. What such a *waiting* node serves is a path through groups, in `path`. All costs
+are added and compared only, so that whole numbers stay exact.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def _lower_column(
     )
     for i in range(count):
         g = nodes[i]
-        cost = way + price[g] + path[g - 1, m]
-        a0 = min(a0, cost + table[row + g, m, 0])
-        a1 = min(a1, cost + table[row + g, m, 1])
-        a2 = min(a2, cost + table[row + g, m, 2])
-        a3 = min(a3, cost + table[row + g, m, 3])
-        a4 = min(a4, cost + table[row + g, m, 4])
-        a5 = min(a5, cost + table[row + g, m, 5])
-        a6 = min(a6, cost + table[row + g, m, 6])
-        a7 = min(a7, cost + table[row + g, m, 7])
+        cost = way + price[g] + path[g - 1]
+        a0 = min(a0, cost + table[row + g, 0])
+        a1 = min(a1, cost + table[row + g, 1])
+        a2 = min(a2, cost + table[row + g, 2])
+        a3 = min(a3, cost + table[row + g, 3])
+        a4 = min(a4, cost + table[row + g, 4])
+        a5 = min(a5, cost + table[row + g, 5])
+        a6 = min(a6, cost + table[row + g, 6])
+        a7 = min(a7, cost + table[row + g, 7])
     least[m, 0], least[m, 1], least[m, 2], least[m, 3] = a0, a1, a2, a3
     least[m, 4], least[m, 5], least[m, 6], least[m, 7] = a4, a5, a6, a7
 
@@ -62,15 +62,15 @@ def _lower_column(
 @kernel
 def _lower_far(bounds: SegmentBounds, way: npt.NDArray[Any], prefix: npt.NDArray[Any], high: int, tile: int) -> None:
     """Lower all tops of a tile, for all waiting nodes of the block, by the groups of the nodes above `high` and below the tile."""
-    free, row, nodes = np.zeros_like(prefix), bounds.begin[tile], bounds.useful
-    for m in range(bounds.path.shape[2]):
-        found = 0
+    free, nodes = np.zeros_like(prefix), bounds.useful
+    for m in range(bounds.path.shape[1]):
+        found, row = 0, bounds.begin[tile] + m * bounds.width[tile]
         for g in range(high + 1, tile * TOPS):
             if bounds.last[m, g] >= tile * TOPS:
                 nodes[found] = g
                 found += 1
         for w in range(way.size):
-            least, path, count, end = bounds.least[w], bounds.path[w], 0, found
+            least, path, count, end = bounds.least[w], bounds.path[w, m], 0, found
             while count < end:  # how many of them a run has the room to reach
                 middle = (count + end) // 2
                 if bounds.room[w, nodes[middle]] <= m:
@@ -85,12 +85,12 @@ def _lower_far(bounds: SegmentBounds, way: npt.NDArray[Any], prefix: npt.NDArray
 @kernel
 def _lower_near(bounds: SegmentBounds, w: int, k: int, price: Any, g: int, t: int) -> None:
     """Lower top t, the k-th of its tile, of one waiting node by the group of node g."""
-    path, least, row = bounds.path, bounds.least, bounds.begin[t // TOPS] + g
-    for m in range(bounds.room[w, g], path.shape[2]):
-        least[w, m, k] = min(least[w, m, k], price + bounds.swept[row, m, k] + path[w, g - 1, m])
+    path, least, row, width = bounds.path, bounds.least, bounds.begin[t // TOPS] + g, bounds.width[t // TOPS]
+    for m in range(bounds.room[w, g], path.shape[1]):
+        least[w, m, k] = min(least[w, m, k], price + bounds.swept[row + m * width, k] + path[w, m, g - 1])
     if bounds.loaded.size > 0:
-        for m in range(path.shape[2]):
-            least[w, m, k] = min(least[w, m, k], bounds.loaded[row, m, k] + path[w, g - 1, m])
+        for m in range(path.shape[1]):
+            least[w, m, k] = min(least[w, m, k], bounds.loaded[row + m * width, k] + path[w, m, g - 1])
 
 
 @kernel
@@ -111,12 +111,12 @@ def _lower_alone(chain: BoundChain, bounds: SegmentBounds, w: int, k: int, y: in
     run = bounds.room[w, t]
     kept = _kept(chain, y, t, run)
     dear = price + least.dtype.type(chain.again[t])
-    for m in range(max(run, chain.need[t]), path.shape[2]):
-        least[w, m, k] = min(least[w, m, k], (price if m >= kept else dear) + path[w, t - 1, m])
+    for m in range(max(run, chain.need[t]), path.shape[1]):
+        least[w, m, k] = min(least[w, m, k], (price if m >= kept else dear) + path[w, m, t - 1])
     if bounds.loaded.size > 0:
-        row = bounds.begin[t // TOPS] + t
-        for m in range(chain.need[t], path.shape[2]):
-            least[w, m, k] = min(least[w, m, k], bounds.loaded[row, m, k] + path[w, t - 1, m])
+        row, width = bounds.begin[t // TOPS] + t, bounds.width[t // TOPS]
+        for m in range(chain.need[t], path.shape[1]):
+            least[w, m, k] = min(least[w, m, k], bounds.loaded[row + m * width, k] + path[w, m, t - 1])
 
 
 @kernel
@@ -147,22 +147,22 @@ def _kept_at_last(chain: BoundChain, e: int) -> int:
 @kernel
 def _close(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, e: int, t: int, k: int, offset: int) -> None:
     """Let nodes that wait for e give way to higher ones at top t > e, and fill in the group (e, t) beside a run to e."""
-    path, least, swept, units = bounds.path, bounds.least, bounds.swept, bounds.path.shape[2]
-    row, first = bounds.begin[t // TOPS] + e, waiting.begin[e]
+    path, least, swept, units = bounds.path, bounds.least, bounds.swept, bounds.path.shape[1]
+    row, width, first = bounds.begin[t // TOPS] + e, bounds.width[t // TOPS], waiting.begin[e]
     kept, again = _kept_at_last(chain, e), swept.dtype.type(chain.again[e])
     for at in range(first, waiting.begin[e + 1]):
         w, size = at - offset, waiting.size[at]
-        path[w, t] = least[w, :, k]
+        path[w, :, t] = least[w, :, k]
         for above in range(first, at):  # those before are larger, and nearer to e
             more = waiting.size[above] - size
             for m in range(more, units):
-                path[w, t, m] = min(path[w, t, m], path[above - offset, t, m - more])
+                path[w, m, t] = min(path[w, m, t], path[above - offset, m - more, t])
     for m in range(units):
         cost = swept.dtype.type(np.inf)
         for at in range(first, waiting.begin[e + 1]):
             if m >= max(waiting.size[at], chain.need[e]):
-                cost = min(cost, path[at - offset, t, m - waiting.size[at]])
-        swept[row, m, k] = cost if m >= kept else cost + again
+                cost = min(cost, path[at - offset, m - waiting.size[at], t])
+        swept[row + m * width, k] = cost if m >= kept else cost + again
         if cost < np.inf and bounds.loaded.size == 0 and t < chain.need.size - 1:
             bounds.last[m, e] = t
 
@@ -173,21 +173,21 @@ def _close_loads(chain: BoundChain, bounds: SegmentBounds, e: int, t: int, w: in
 
     Elsewhere no waiting node needs it: the smaller groups cost no more, and are there for every one.
     """
-    row, kind = bounds.begin[t // TOPS] + e, bounds.path.dtype.type
+    row, width, kind = bounds.begin[t // TOPS] + e, bounds.width[t // TOPS], bounds.path.dtype.type
     _price_loads(chain, bounds.cheapest, e, t, bounds.prices)
     step = kind(chain.prefix[e] - chain.prefix[e - 1]) if e > 0 else kind(0.0)
     for m in range(bounds.prices.size):
         loaded = bounds.prices[m]
         if e == t:
-            bounds.loaded[row, m, k] = loaded
-            bounds.path[w, t, m] = loaded if m >= chain.need[t] else kind(np.inf)
+            bounds.loaded[row + m * width, k] = loaded
+            bounds.path[w, m, t] = loaded if m >= chain.need[t] else kind(np.inf)
             continue
-        smaller, swept = bounds.least[w, m, k], bounds.swept[row, m, k]
+        smaller, swept = bounds.least[w, m, k], bounds.swept[row + m * width, k]
         loaded += swept
         if min(loaded, step + swept) < smaller:
             bounds.last[m, e] = t
-        bounds.loaded[row, m, k] = loaded
-        bounds.path[w, t, m] = min(smaller, loaded)
+        bounds.loaded[row + m * width, k] = loaded
+        bounds.path[w, m, t] = min(smaller, loaded)
 
 
 @kernel
@@ -202,13 +202,13 @@ def _prepare(chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: in
             for g in range(y + 1, tops + 1):
                 room = max(room, chain.pair[g] if g > y + 1 else min(chain.size[g], chain.pair[g]))
                 bounds.room[w, g] = room
-            bounds.path[w, :e] = np.inf
-            bounds.path[w, e] = 0.0
+            bounds.path[w, :, :e] = np.inf
+            bounds.path[w, :, e] = 0.0
         if bounds.loaded.size > 0:
             w = waiting.begin[high + 1] - offset + e - low
-            bounds.room[w] = bounds.path.shape[2]
-            bounds.path[w, :e] = np.inf
-            bounds.path[w, max(0, e - 1)] = 0.0
+            bounds.room[w] = bounds.path.shape[1]
+            bounds.path[w, :, :e] = np.inf
+            bounds.path[w, :, max(0, e - 1)] = 0.0
 
 
 @kernel
@@ -236,7 +236,8 @@ def _fill_top(
                 _lower_rest(chain, bounds, at - offset, waiting.node[at], way[at - offset], e, t, high)
             _close(chain, waiting, bounds, e, t, k, offset)
         if bounds.loaded.size > 0 and first:
-            bounds.loaded[row + e, :, k] = np.inf  # before the first backward step every node is computed
+            for m in range(bounds.path.shape[1]):  # before the first backward step every node is computed
+                bounds.loaded[row + m * bounds.width[t // TOPS] + e, k] = np.inf
         elif bounds.loaded.size > 0:
             if t > e:
                 _lower_rest(chain, bounds, extra, 0, way[extra], e, t, high)
@@ -282,5 +283,5 @@ def bound_of_all(chain: BoundChain, bounds: SegmentBounds, store_of_first: float
     tops = chain.need.size - 1
     if tops == 1:
         return 0.0
-    least = float(bounds.path[1, tops, room]) if room >= 0 else np.inf
-    return min(least, store_of_first + float(bounds.path[0, tops, bounds.path.shape[2] - 1]))
+    least = float(bounds.path[1, room, tops]) if room >= 0 else np.inf
+    return min(least, store_of_first + float(bounds.path[0, bounds.path.shape[1] - 1, tops]))
