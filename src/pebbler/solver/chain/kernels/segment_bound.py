@@ -1,8 +1,8 @@
 """A lower bound on every schedule of a chain whose nodes differ, from a recurrence over groups of backward steps (docs/chains.md).
 
 A *group* (e, t) are the backward steps t .. e, whose nodes come from one root but for those that loads bring. With m units it costs
-at least what is in row `begin[i] + width[i] m + e` of the tables, i = t // TOPS, beside the run that makes e. Meanwhile e waits, or a
-smaller node below it from which e is made later. What such a *waiting* node serves is a path through groups, in `path`. All costs
+at least what is in row `begin[i] + width[i] m + e` of the tables, i = t // TOPS, beside the run that makes e. Meanwhile e waits, or
+a smaller node below it from which e is made later. What such a *waiting* node serves is a path through groups, in `path`. All costs
 are added and compared only, so that whole numbers stay exact.
 """
 
