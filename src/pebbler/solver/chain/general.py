@@ -17,6 +17,7 @@ from pebbler.solver.chain.kernels import general_table as kernel
 from pebbler.solver.chain.kernels.red_sets import BACKWARD, LONGEST, search_red_sets
 from pebbler.solver.chain.kernels.stored_bases import stored_bases
 from pebbler.solver.chain.selection import BandSplits, GeneralSplits, select_nodes
+from pebbler.solver.chain.stored_chain import store_all
 from pebbler.solver.chain.uniform import uniform_recurrence
 
 __all__ = [
@@ -97,7 +98,9 @@ def is_exact(chain: Chain) -> bool:
     return chain.adjoint or (min(loads) >= dearest and min(stores, default=math.inf) >= dearest)
 
 
-def general_recurrence(chain: Chain, remaining: Callable[[], float] = lambda: math.inf) -> tuple[float, GeneralSplits]:
+def general_recurrence(
+    chain: Chain, remaining: Callable[[], float] = lambda: math.inf
+) -> tuple[float, GeneralSplits | Recorded]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
     n = chain.length
     if n > GENERAL_LENGTH:
@@ -110,6 +113,8 @@ def general_recurrence(chain: Chain, remaining: Callable[[], float] = lambda: ma
     found: list[tuple[float, GeneralSplits]] = []
     if uneven and not (exact and thorough):
         fine, room, _ = grains(chain, SELECTED)
+        if room > FINEST:  # the largest pair of neighbours fits exactly, and in no coarser grains
+            return store_all(chain)
         tried = min(SPLITS, SPLITS_PER_SECOND * remaining())
         count = min(n, max(8, int(n * math.cbrt(tried / _splits(fine, room, chain.adjoint)))))
         apart = 2 * -(-n // count)  # at most, between two chosen nodes
