@@ -193,7 +193,7 @@ def a_pebble_less(patch: pytest.MonkeyPatch) -> None:
         (attack_pebbles, heavy_tails, 0),
         (attack_sweep, endless_tails, 0),
         (attack_sweep, nothing_at_hand, 0),
-        (attack_tight_games, too_much_behind, 9),
+        (attack_tight_games, too_much_behind, 148),
         (attack_tight_games, all_are_alike, 8),
         (attack_joined, first_loads_of_results, 294),
         (attack_joined, a_pebble_less, 86),

@@ -215,6 +215,7 @@ def _orders(management: str) -> None:
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
+    from pebbler.solver.bounds.sampled_moments import large_bounds
     from pebbler.solver.paging.sequence_search import PagingSearch
     from pebbler.solver.paging.start_orders import start_orders
     from pebbler.solver.tiling.list_order import nearest_first
@@ -231,6 +232,7 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
         paging.price_capacity(paged, 20)
         nodes.order(nearest_first(nodes, problem.machine, by_price=True))
         start_orders(problem.graph)
+        large_bounds(problem, lambda: 1.0)
     else:
         paging.improve(paged, 1)
 
