@@ -27,7 +27,8 @@ _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough sear
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
 _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _NEST_SHARE = 0.28  # of the time, for loop nests that ops share; quick schedules have the rest of 0.4
-_BOUND_SHARE = 0.3  # of the time that is left then, for telling tilings apart in the bound
+_BOUND_SHARE, _LARGE_GAP_SHARE = 0.3, 0.6  # of the time that is left then, for telling tilings apart in the bound
+_LARGE_GAP = 0.25  # from where on the bound has more to gain than the plan
 _QUICK_WORK = 5_000
 _MANY_TILINGS, _BOXES = 10**12, 30_000  # from where on very many cases are looked at briefly, and how many
 _PATIENT = 4  # times the work on cases, where there is time for it
@@ -69,8 +70,9 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
         transforms.try_nests(_NEST_SHARE * search.remaining)
     transforms.explore(whole=whole)
     if search.gap is None or search.gap > _CLOSE:
-        until = search.elapsed + _BOUND_SHARE * search.remaining
-        _raise_by_boxes(search, cases, space, 0.4 * _BOUND_SHARE * search.remaining)
+        share = _BOUND_SHARE if search.gap is not None and search.gap < _LARGE_GAP else _LARGE_GAP_SHARE
+        until = search.elapsed + share * search.remaining
+        _raise_by_boxes(search, cases, space, 0.4 * share * search.remaining)
         bound = cases.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
         search.raise_bound(bound.energy, bound.proof)
         search.cut_off |= search.elapsed > until

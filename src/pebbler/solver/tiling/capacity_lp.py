@@ -270,10 +270,13 @@ class CapacityLP:
         solver = pywraplp.Solver.CreateSolver("GLOP")
         rows: list[Any] = [solver.Constraint(-solver.infinity(), float(limit.units)) for limit in limits]
         goal = solver.Objective()
+        # Classes whose elements may go the same ways are one class here.
+        alike: dict[int, tuple[_Ways, int]] = {}
         for one, way in zip(classes, ways, strict=True):
-            if not way.marks.any():
-                continue
-            count = solver.Constraint(float(one.count), float(one.count))
+            if way.marks.any():
+                alike[id(way)] = (way, one.count + alike.get(id(way), (way, 0))[1])
+        for way, units in alike.values():
+            count = solver.Constraint(float(units), float(units))
             for price, marks in zip(way.prices.tolist(), way.marks.tolist(), strict=True):
                 amount = solver.NumVar(0.0, solver.infinity(), "")
                 goal.SetCoefficient(amount, price)
