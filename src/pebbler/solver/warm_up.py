@@ -208,10 +208,10 @@ def _orders(management: str) -> None:
     from pebbler.solver.tiling import solve_reruns
     from pebbler.solver.tiling.cache_order import best_order
 
-    problem = _problem(management, mlp(n=2, hidden=2))
-    best = best_order(problem, limit=2_500)
+    search = Search(_problem(management, mlp(n=2, hidden=2)))
+    best = best_order(search.problem, limit=2_500)
     if management == "recency":
-        solve_reruns(Search(problem), best.order)
+        solve_reruns(search, best.order)
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
@@ -284,20 +284,15 @@ def _reruns(management: str) -> None:
     _play(management)
 
 
-def _large() -> None:
+def _large(*, anywhere: bool = False) -> None:
     from pebbler.solver.large_games import solve_large
     from pebbler.solver.tiling.loop_nests import LoopNests
 
-    fastest = Machine("fastest", "float32", _LEVELS, operands="fastest")
-    for problem in (_one_level(), Problem.of(_problem().graph, fastest)):
+    fastest = Problem.of(_problem().graph, Machine("fastest", "float32", _LEVELS, operands="fastest"))
+    for problem in (_problem(),) if anywhere else (_one_level(), fastest):
         solve_large(Search(problem))
-    LoopNests(problem).nested(0, {"n": 1})
-
-
-def _large_any() -> None:
-    from pebbler.solver.large_games import solve_large
-
-    solve_large(Search(_problem()))
+    if not anywhere:
+        LoopNests(fastest).nested(0, {"n": 1})
 
 
 def _chain(uneven: bool = False) -> None:
@@ -317,7 +312,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "exact": (6.0, _exact),
     "sequences": (5.0, partial(_pages, sequences=True)),
     "large": (11.0, _large),
-    "large-any": (13.0, _large_any),
+    "large-any": (13.0, partial(_large, anywhere=True)),
     "lru-reruns": (9.0, partial(_reruns, "lru")),
     "recency-reruns": (9.0, partial(_reruns, "recency")),
     "lru-orders": (6.0, partial(_orders, "lru")),
