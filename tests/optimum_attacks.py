@@ -198,15 +198,31 @@ def attack_chains(seed: int) -> bool:
     return True
 
 
+def _least(game: RandomGame, limit: int, seed: int) -> float | None:
+    """Return the optimum of a game with room for every op and to store everything, None where there are too many states."""
+    try:
+        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
+    except TooBig:
+        return None
+    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
+    return best
+
+
+def _searches(problem: Problem) -> tuple[Search, Search]:
+    """Return searches of a graph as it is, without a plan and with program order's."""
+    alone, towards = Search(problem), Search(problem)
+    alone.as_it_is = towards.as_it_is = True
+    towards.offer_plan(program_order_plan(problem))
+    return alone, towards
+
+
 def attack_pebbles(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
     """Pebble games of two levels, searched to the end and cut off early."""
     game = pebble_game(random.Random(seed), most_ops)
     problem = _problem(game)
-    try:
-        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
-    except TooBig:
+    best = _least(game, limit, seed)
+    if best is None:
         return False
-    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
     whole, few = Search(problem), Search(problem)
     whole.as_it_is = few.as_it_is = True
     solve_pebbles(whole)
@@ -225,11 +241,9 @@ def attack_sweep(seed: int, most_ops: int = 5, limit: int = 2_000) -> bool:
     problem = _problem(game)
     if not fits_sweep(problem):
         return False
-    try:
-        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
-    except TooBig:
+    best = _least(game, limit, seed)
+    if best is None:
         return False
-    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
     whole, towards, few = Search(problem), Search(problem), Search(problem)
     whole.as_it_is = towards.as_it_is = few.as_it_is = True
     solve_sweep(whole)
@@ -249,15 +263,10 @@ def attack_tight_games(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool
     problem = _problem(game)
     rules = pebble_rules(problem)
     assert rules is not None, f"seed {seed}"
-    try:
-        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
-    except TooBig:
+    best = _least(game, limit, seed)
+    if best is None:
         return False
-    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
-    whole, towards = Search(problem), Search(problem)
-    whole.as_it_is = towards.as_it_is = True
-    towards.offer_plan(program_order_plan(problem))
-    for search in (whole, towards):
+    for search in _searches(problem):
         solve_pebbles(search)
         _between(search, best, seed)
         assert search.done, f"seed {seed}"
@@ -272,22 +281,18 @@ def attack_joined(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool:
     problem = _problem(game)
     if join_ops(problem) is None and not fits_sweep(problem):
         return False
-    try:
-        best = NaiveGame(game.graph, game.machine, False, game.start).solve(limit)
-    except TooBig:
+    best = _least(game, limit, seed)
+    if best is None:
         return False
-    assert best is not None, f"seed {seed}: every op fits, and there is room to store everything"
-    search, towards = Search(problem), Search(problem)
-    search.as_it_is = towards.as_it_is = True
-    towards.offer_plan(program_order_plan(problem))
-    for one in (search, towards):
+    alone, towards = _searches(problem)
+    for one in (alone, towards):
         solve_joined(one, 1.0)
         _between(one, best, seed)
         if fits_sweep(problem):
             solve_sweep(one)
             _between(one, best, seed)
             assert one.done, f"seed {seed}"
-    return search.best is not None
+    return alone.best is not None
 
 
 ATTACKS = [
