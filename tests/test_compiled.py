@@ -2,63 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from pebbler.compiled import cache_folder, kernel, source_key
-
-SOURCE = Path(__file__).parents[1] / "src" / "pebbler"
-INNER = """
-from pebbler.compiled import kernel
-
-@kernel
-def inner(x):
-    return x + {}
-"""
-OUTER = """
-from pebbler.compiled import kernel
-from pebbler.probe_inner import inner
-
-@kernel
-def outer(x):
-    return 10 * inner(x)
-"""
-CALL = """
-from pebbler.probe_outer import outer
-print(outer(1), sum(outer.stats.cache_hits.values()))
-"""
+from pebbler.compiled import kernel, source_key
+from small_package import INNER, call, install
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A copy of the package's foundation with two kernels, one of which calls the other from another file."""
-    package = tmp_path / "site" / "pebbler"
-    package.mkdir(parents=True)
-    for name in ("compiled.py", "version.py"):
-        shutil.copy(SOURCE / name, package / name)
-    (package / "__init__.py").write_text("")
-    (package / "probe_inner.py").write_text(INNER.format(1))
-    (package / "probe_outer.py").write_text(OUTER)
-    return package
-
-
-def call(package: Path, script: str = CALL, **environment: str) -> list[int]:
-    """Return what the outer kernel returns for 1, and how often its compiled code came from disk."""
-    clean = {key: value for key, value in os.environ.items() if key not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=clean | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
+    return install(tmp_path)
 
 
 def test_an_edit_in_a_called_kernel_is_noticed(installed: Path, tmp_path: Path) -> None:
@@ -80,25 +37,6 @@ def test_an_install_elsewhere_shares_what_is_compiled(installed: Path, tmp_path:
     elsewhere = tmp_path / "elsewhere" / "pebbler"
     shutil.copytree(installed, elsewhere)
     assert call(elsewhere, **home) == [20, 1]
-
-
-def test_no_home_and_no_way_to_write_into_the_package(installed: Path, tmp_path: Path) -> None:
-    # A home that is no folder cannot be written to, not even by root.
-    nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "TMPDIR": str(tmp_path)}
-    assert call(installed, **nowhere) == [20, 0]
-    assert call(installed, **nowhere) == [20, 1]
-    assert not list(installed.rglob("*.nbi"))
-
-
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions are POSIX's")
-def test_a_folder_that_others_may_write_to_is_passed_over(installed: Path, tmp_path: Path) -> None:
-    open_to_all = tmp_path / "open" / "pebbler" / "kernels"
-    open_to_all.mkdir(parents=True)
-    open_to_all.chmod(0o777)
-    places = {"XDG_CACHE_HOME": str(tmp_path / "open"), "HOME": str(tmp_path / "home")}
-    assert call(installed, **places) == [20, 0]
-    assert not list(open_to_all.rglob("*.nbi"))
-    assert list((tmp_path / "home").rglob("*.nbi"))
 
 
 RECORD = """
@@ -135,17 +73,26 @@ def test_compiled_code_that_names_what_is_gone_is_made_again(installed: Path, tm
 def test_damaged_files_are_made_again(installed: Path, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path / "home")}
     assert call(installed, **home) == [20, 0]
-    files = [path for path in (tmp_path / "home").rglob("*") if path.suffix in (".nbi", ".nbc")]
-    assert len(files) >= 4
+    files = list((tmp_path / "home").rglob("*.nbc"))
+    assert len(files) >= 2
     for damage in (b"", b"not a pickle", b"\x80\x04N."):
         for path in files:
-            path.write_bytes(damage)
+            path.write_bytes(hashlib.sha256(damage).digest() + damage)
         assert call(installed, **home) == [20, 0], damage
-        for path in files:
-            if path.suffix == ".nbc":
-                path.write_bytes(damage)
-        assert call(installed, **home)[0] == 20, damage
     assert call(installed, **home) == [20, 1]
+
+
+def test_code_under_another_key_is_not_taken(installed: Path, tmp_path: Path) -> None:
+    """A file says itself what it is the code of: its name alone decides nothing."""
+    home = {"HOME": str(tmp_path / "home")}
+    script = "from pebbler.probe_inner import inner\nprint(int(10 * inner({})), sum(inner.stats.cache_hits.values()))"
+    assert call(installed, script.format("1"), **home) == [20, 0]
+    (whole,) = (tmp_path / "home").rglob("*.inner-*")
+    assert call(installed, script.format("0.5"), **home) == [15, 0]
+    (half,) = set((tmp_path / "home").rglob("*.inner-*")) - {whole}
+    shutil.copy(whole, half)
+    assert call(installed, script.format("0.5"), **home) == [15, 0]
+    assert call(installed, script.format("0.5"), **home) == [15, 1]
 
 
 SEPARATE = """
@@ -200,7 +147,7 @@ def linked(installed: Path) -> Path:
 
 def forget(folder: Path, *names: str) -> None:
     """Remove the compiled code of some kernels, and only theirs."""
-    files = [path for path in folder.rglob("*.nb?") if any(f".{name}-" in path.name for name in names)]
+    files = [path for path in folder.rglob("*.nbc") if any(f".{name}-" in path.name for name in names)]
     assert files
     for path in files:
         path.unlink()
@@ -228,7 +175,7 @@ def test_separate_kernels_compiled_side_by_side_by_two_processes_fit_together(li
     assert call(linked, more + CALL_BOTH.format("other", "outer"), HOME=str(two)) == [8, 15, 0, 0]
     shutil.copytree(one, both)
     forget(both, "other", "deepest", "deep")
-    for path in two.rglob("*.nb?"):
+    for path in two.rglob("*.nbc"):
         if any(f".{name}-" in path.name for name in ("other", "deepest", "deep")):
             shutil.copy(path, both / path.relative_to(two))
     assert call(linked, CALL_BOTH.format("outer", "other"), HOME=str(both)) == [15, 8, 1, 1]
@@ -256,7 +203,7 @@ def test_separate_kernels_are_not_compiled_again_for_their_callers(linked: Path,
 def test_keys_are_of_the_sources() -> None:
     assert source_key("pebbler.game.graph") == source_key("pebbler.game.graph")
     assert source_key("pebbler.game.graph") != source_key("pebbler.game.machine")
-    assert cache_folder().is_dir()
+    assert source_key("pebbler.compiled") != source_key("pebbler.kernel_folder")
 
 
 def test_a_kernel_without_a_file_is_compiled_all_the_same() -> None:

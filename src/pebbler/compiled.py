@@ -2,37 +2,62 @@
 
 numba's own cache looks at the time stamp of one file, so it misses an edit in a kernel that another file calls, and it has
 nowhere to write when the package and the home folder are read-only. Here the key of a kernel is a hash of its module's source
-and of the sources of all modules of this package that it imports, so equal sources share compiled code wherever they are
-installed, and any edit makes a new key.
+and of the sources of all modules of this package that it imports, this one included. So equal sources share compiled code wherever
+they are installed, and any edit makes a new key: code that an older version kept is left aside.
+
+**Names.** The code on disk comes from many processes, and all that a process loads shares one table of symbols, in which the first
+of two equal names serves both. numba tells functions of one name and type apart by a number that every process counts from 1, so
+`partition` inside of `np.sort` and another one inside of `np.argsort` were the same symbol. Two rules make a mix-up impossible:
+
+- Every function that numba compiles gets a number of 127 random bits, drawn from the system each time, so forked processes
+  draw different ones too. A hash of the function would be the same in every run, but what a function compiles to also depends on
+  what it closes over, on what that closes over, and on what was inlined; a hash that misses one of these is the old fault again.
+  Numbers name the act of compiling, which has one result. What was compiled before this module was imported has numbers that
+  numba counted: a kernel that holds such a name works, and is not kept.
+- In machine code only a kernel's own names can be seen from outside. Copies of what it calls are its own and local to it, so no
+  other object can take their place, whatever its names are.
+
+**Files.** Each result is a file by itself, named after its key and holding it. An index that several processes change at once
+can end with the name of one result and the code of another.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import re
-import stat
-import tempfile
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from llvmlite.binding import parse_assembly
+import numba
+from llvmlite.binding import Linkage, parse_assembly
 from numba import njit
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
-from numba.core.compiler import Flags
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompileResult, Flags
 from numba.core.registry import CPUDispatcher
+from numba.core.serialize import dumps
 from numba.core.types.misc import unliteral
 
-__all__ = ["cache_folder", "compare_flags_quickly", "inner_kernel", "kernel", "separate_kernel", "source_key"]
+from pebbler.kernel_folder import cache_folder
+
+__all__ = ["check_on_load", "compare_flags_quickly", "inner_kernel", "kernel", "separate_kernel", "source_key"]
 
 _PACKAGE = __name__.partition(".")[0]
+_FIRST_NUMBER = 1 << 127  # numba's own count never gets there
+_NUMBER = re.compile(r"B\d+v(\d+)")  # the first of these in the name of a symbol
 _FLAGS_OF_THE_KERNEL_ALONE = {"no_cpython_wrapper", "no_cfunc_wrapper", "inline", "release_gil"}
 _IMPORT = re.compile(
     rf"^\s*(?:from\s+({_PACKAGE}[\w.]*)\s+import\s+(\([^)]*\)|[^\n#]*)|import\s+({_PACKAGE}[\w.]*))", re.M
 )
+
+FunctionIdentity._unique_ids = iter(lambda: int.from_bytes(os.urandom(16)) | _FIRST_NUMBER, None)
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -52,11 +77,11 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     inner = function.__name__.startswith("_")
     # Whether references are counted (`_nrt`) would otherwise be what the first kernel says that calls it.
     options = {"nogil": True, "_nrt": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True} | options
-    dispatcher = njit(**options)(function)
+    dispatcher = njit(pipeline_class=_KernelCompiler, **options)(function)
     dispatcher.__class__ = _InnerKernel if options["no_cpython_wrapper"] else _TypedKernel
     if _source_file(function.__module__) is None:
         return dispatcher  # not of this package: there is no source to make a key from
-    dispatcher._cache = _KernelCache(function)
+    dispatcher._cache = _KernelCache(dispatcher)
     return dispatcher
 
 
@@ -80,6 +105,14 @@ def separate_kernel(function: Callable[..., Any] | None = None, **options: Any) 
     dispatcher = kernel(function, no_cpython_wrapper=True, **options)
     dispatcher.__class__ = _SeparateKernel
     return dispatcher
+
+
+def check_on_load(kernel: Any, check: Callable[[Any], None]) -> None:
+    """Let `check` try the code of a kernel, as numba's result, before anybody calls it; it raises if the code is wrong.
+
+    Code from disk that is wrong is set aside, and compiled anew; an error about new code goes to whoever called the kernel.
+    """
+    kernel.check = check
 
 
 def compare_flags_quickly() -> None:
@@ -139,40 +172,42 @@ def _imported(source: str) -> list[str]:
     return [name for name in found if name != _PACKAGE]
 
 
-@cache
-def cache_folder() -> Path:
-    """Return the folder of compiled kernels: `NUMBA_CACHE_DIR`, the user's cache folder, or one in the temporary folder.
+class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """A kernel's code, of which only its own names can be seen from outside."""
 
-    Compiled code is loaded from there, so a folder that belongs to another user, or that others may write to, is passed over.
-    """
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    homes = [Path(named)] if named else []
-    if os.environ.get("XDG_CACHE_HOME"):
-        homes.append(Path(os.environ["XDG_CACHE_HOME"]) / _PACKAGE)
-    with suppress(RuntimeError):  # there may be no home folder
-        homes.append(Path.home() / ".cache" / _PACKAGE)
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    homes.append(Path(tempfile.gettempdir()) / f"{_PACKAGE}-{user}")
-    for home in homes:
-        if _usable(home / "kernels"):
-            return home / "kernels"
-    return Path(tempfile.mkdtemp(prefix=f"{_PACKAGE}-")) / "kernels"
+    number: int
+
+    def _finalize_final_module(self) -> None:
+        # The code is optimized, and not yet machine code. Whoever links it sees all names, and keeps one copy of each.
+        shared, own = self._final_module.clone(), f"v{self.number}"
+        for function in self._final_module.functions:
+            if not function.is_declaration and own not in function.name:
+                function.linkage = Linkage.internal
+        super()._finalize_final_module()
+        for function in shared.functions:
+            if not function.is_declaration and function.linkage == Linkage.external:
+                function.linkage = Linkage.linkonce_odr
+        self._shared_module = shared
 
 
-def _usable(folder: Path) -> bool:
-    """Return whether a folder is there or can be made, is ours alone to write to, and can be written to."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-        about = folder.stat()
-    except OSError:
-        return False
-    ours = not hasattr(os, "getuid") or about.st_uid == os.getuid()
-    return ours and not about.st_mode & stat.S_IWOTH
+class _KernelCompiler(Compiler):  # type: ignore[misc]
+    def _compile_bytecode(self) -> Any:
+        state = self.state
+        state.library = _KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.number = state.func_id.unique_id
+        state.library.enable_object_caching()
+        return super()._compile_bytecode()
 
 
 class _TypedKernel(CPUDispatcher):  # type: ignore[misc]
     """A kernel that is compiled once for ints, not anew for every constant that some kernel calls it with."""
+
+    check: Callable[[Any], None] | None = None
+
+    def add_overload(self, result: Any) -> None:
+        if self.check is not None and not hasattr(result.library, "state"):  # code from disk was checked there
+            self.check(result)
+        super().add_overload(result)
 
     def get_call_template(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         return super().get_call_template(
@@ -219,81 +254,84 @@ def _separate_results(library: Any) -> dict[str, Any]:
     return found
 
 
-class _SourceLocator(_CacheLocator):  # type: ignore[misc]
-    """Tells numba where a kernel's compiled code is kept, and when it is out of date."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._line = str(function.__code__.co_firstlineno)
-        self._key = source_key(function.__module__)
-        self._path = cache_folder() / f"{function.__module__}-{self._key}"
-
-    def get_cache_path(self) -> str:
-        return str(self._path)
-
-    def get_source_stamp(self) -> str:
-        return self._key
-
-    def get_disambiguator(self) -> str:
-        return self._line
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _SourceLocator:
-        return cls(py_func)
-
-
-class _KernelCacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_SourceLocator,)
-
-    def reduce(self, result: Any) -> Any:
-        """Return what is kept on disk: the separate kernels that this one calls, and itself."""
-        called = _separate_results(result.library)
-        return [(name, _state(one)) for name, one in called.items()], _state(result)
-
-    def rebuild(self, target_context: Any, payload: Any) -> Any:
-        called, own = payload
-        for name, state in called:
-            if name not in _SeparateKernel.loaded:
-                _SeparateKernel.publish(self._load(target_context, state))
-        result = self._load(target_context, own)
-        # Whoever is compiled together with this kernel calls them too.
-        result.library._linking_libraries += [_SeparateKernel.loaded[name].library for name, _ in called]
-        return result
-
-    def _load(self, target_context: Any, state: Any) -> Any:
-        result = super().rebuild(target_context, state)
-        result.library.state = state
-        return result
-
-
 def _state(result: Any) -> Any:
     """Return what is kept on disk of a compiled result: what it was loaded from, if it was."""
     return getattr(result.library, "state", None) or result._reduce()
 
 
-class _KernelFiles(IndexDataCacheFile):  # type: ignore[misc]
-    """Compiled code on disk; what cannot be read is as good as not there.
-
-    That may be a damaged file, or one that names a record's class where it no longer is: the kernel's own sources do not tell.
-    """
-
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            found: dict[Any, str] = super()._load_index()
-        except Exception:
-            return {}
-        return found
-
-    def _load_data(self, name: str) -> Any:
-        try:
-            return super()._load_data(name)
-        except Exception as error:
-            raise OSError(f"{name} cannot be read") from error  # numba takes this as a miss
+def _can_be_kept(result: Any) -> bool:
+    """Return whether a compiled result means the same in every process: no addresses, and no names that numba counted."""
+    library = result.library
+    if hasattr(library, "state"):
+        return True
+    module = library._final_module
+    numbers = [_NUMBER.search(one.name) for symbols in (module.functions, module.global_variables) for one in symbols]
+    counted = any(found is not None and int(found[1]) < _FIRST_NUMBER for found in numbers)
+    return not counted and not library.has_dynamic_globals and not result.lifted
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    _impl_class = _KernelCacheImpl
+    """The code of one kernel on disk, a file for each signature; what cannot be read or written is as good as not there.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _KernelFiles(self._cache_path, self._impl.filename_base, locator.get_source_stamp())
+    A file may be damaged, or name a record's class where it no longer is: the kernel's own sources do not tell.
+    """
+
+    def __init__(self, dispatcher: _TypedKernel) -> None:
+        # Not numba's own, which looks for a folder as soon as a module is imported.
+        function = dispatcher.py_func
+        self._dispatcher, self._py_func, self._name = dispatcher, function, repr(function)
+        self._cache_path = f"{function.__module__}-{source_key(function.__module__)}"
+        self._stem = f"{function.__module__}.{function.__qualname__}-{function.__code__.co_firstlineno}"
+        self.enable()
+
+    def _file(self, key: Any) -> str:
+        return f"{self._stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:20]}.nbc"
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        python = sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+        return numba.__version__, python, super()._index_key(sig, codegen)
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        key = self._index_key(sig, target_context.codegen())
+        try:
+            kept, called, own = pickle.loads(cache_folder().read(self._cache_path, self._file(key)))
+        except Exception:
+            return None
+        if not self._enabled or kept != key:
+            return None
+        for name, state in called:
+            if name not in _SeparateKernel.loaded:
+                _SeparateKernel.publish(_load(target_context, state))
+        result = _load(target_context, own)
+        # Whoever is compiled together with this kernel calls them too.
+        result.library._linking_libraries += [_SeparateKernel.loaded[name].library for name, _ in called]
+        return result if self._is_right(result) else None
+
+    def _is_right(self, result: Any) -> bool:
+        """Return whether code from disk passes the kernel's check; if not, nothing on disk is believed any more."""
+        if self._dispatcher.check is None:
+            return True
+        try:
+            self._dispatcher.check(result)
+        except Exception as error:
+            aside = cache_folder().set_aside()
+            text = f"compiled code in {str(aside)!r} is wrong, and is compiled anew: {error}"
+            print(f"{_PACKAGE}: {text}", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    def _save_overload(self, sig: Any, result: Any) -> None:
+        """Keep a result on disk, with the separate kernels that it calls."""
+        called = _separate_results(result.library)
+        if not self._enabled or not all(_can_be_kept(one) for one in (result, *called.values())):
+            return
+        key = self._index_key(sig, result.target_context.codegen())
+        data = dumps((key, [(name, _state(one)) for name, one in called.items()], _state(result)))
+        with suppress(OSError):  # a full disk, say: then it is compiled again
+            cache_folder().write(self._cache_path, self._file(key), data)
+
+
+def _load(target_context: Any, state: Any) -> Any:
+    result = CompileResult._rebuild(target_context, *state)
+    result.library.state = state
+    return result
