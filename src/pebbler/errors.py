@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["IllegalPlan", "InputError", "PebblerError", "RefutedBound", "near_matches", "one_line", "quoted"]
+__all__ = [
+    "IllegalPlan",
+    "InputError",
+    "PebblerError",
+    "RefutedBound",
+    "blamed_on",
+    "near_matches",
+    "one_line",
+    "quoted",
+]
 
 _LONGEST = 200  # characters of a name in a message
+_LONGEST_LINE = 2000  # characters
 _LISTED = 12  # names in a message; beyond these it is no help any more
 
 
@@ -27,6 +38,21 @@ class RefutedBound(UserWarning):
     """A legal plan costs less than a bound that was stated for it: a fault in pebbler. The bound is dropped, the plan is kept."""
 
 
+@contextmanager
+def blamed_on(where: str) -> Iterator[None]:
+    """Put the place that wrong input is in before what is said of it.
+
+    >>> with blamed_on("plan.json"):
+    ...     raise InputError("move 3: no op f")
+    Traceback (most recent call last):
+    pebbler.errors.InputError: plan.json: move 3: no op f
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 def quoted(name: object) -> str:
     """Return a name as one line that is safe to print, whatever is in it.
 
@@ -41,12 +67,14 @@ def quoted(name: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text with everything escaped that would break the line or the terminal.
+    """Return a text with everything escaped that would break the line or the terminal; of one of pages the middle is left out.
 
     >>> print(one_line("unknown field `si\\nze`"))
     unknown field `si\\nze`
     """
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    half = _LONGEST_LINE // 2
+    shown = text if len(text) <= 2 * half else f"{text[:half]}...{text[-half:]}"
+    return shown if shown.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
 
 
 def near_matches(name: str, known: Iterable[str]) -> str:

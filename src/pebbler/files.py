@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import io
 import math
 import os
+import re
+import stat
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar, overload
 
 import msgspec
 
 from pebbler.errors import InputError, one_line, quoted
+from pebbler.limits import beyond, limits
 
 __all__ = [
-    "MAX_BYTES",
     "STANDARD_STREAM",
+    "csv_text",
     "decode_json",
     "int_if_whole",
     "is_file",
@@ -27,6 +32,7 @@ __all__ = [
     "read_json",
     "read_toml",
     "remove_unfinished",
+    "require_no_pipe",
     "require_writable",
     "whole_file",
     "write_bytes",
@@ -36,9 +42,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-# A plan of a million moves takes some 30 MB. Beyond this a file is far more likely the wrong one.
-MAX_BYTES = 128 * 2**20
 STANDARD_STREAM = "-"  # as a path: the standard input or output
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?", re.I)
 
 _unfinished: set[str] = set()  # files that are being written aside just now
 
@@ -68,24 +74,44 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
-def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
-    """Return a file's bytes, or say why it cannot be read. The path `-` is the standard input."""
+def require_no_pipe(path: Path) -> None:
+    """Raise for a file that another file names and whose end might never come: a pipe or a device."""
     try:
-        with _opened(path) as file:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return  # whoever reads it says that it is not there
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(f"{path}: cannot be read: it is not an ordinary file")
+
+
+def read_bytes(path: str | Path, limit: str = "file", *, regular: bool = False) -> bytes:
+    """Return a file's bytes, or say why it cannot be read. The path `-` is the standard input.
+
+    `limit` names how long it may be (`pebbler.limits`). With `regular` it must be an ordinary file: nobody waits for a pipe.
+    """
+    most: int = getattr(limits, limit)
+    try:
+        with _opened(path, regular) as file:
             # A pipe or a device says size 0, so there what was read decides.
             size = os.fstat(file.fileno()).st_size
-            data = file.read(limit + 1) if size <= limit else b""
+            data = file.read(most + 1) if size <= most else b""
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if max(size, len(data)) > limit:
-        raise InputError(f"{path}: is too large; files of this kind are at most {limit / 2**20:.0f} MiB")
+    if max(size, len(data)) > most:
+        raise beyond(limit, f"{path}: is too large")
     return data
 
 
-def _opened(path: str | Path) -> contextlib.AbstractContextManager[IO[bytes]]:
+def _opened(path: str | Path, regular: bool) -> contextlib.AbstractContextManager[IO[bytes]]:
     if str(path) == STANDARD_STREAM:
         return contextlib.nullcontext(sys.stdin.buffer)  # not ours to close
-    return open(path, "rb")
+    if not regular:
+        return open(path, "rb")
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("it is not an ordinary file")
+    return file
 
 
 def decode_json(data: bytes, type_: type[T], where: str) -> T:
@@ -107,14 +133,27 @@ def read_json(path: str | Path, type_: type[T]) -> T:
     return decode_json(read_bytes(path), type_, str(path))
 
 
+# Where a key can begin, and more parts with dots between them than any file of ours has. tomllib takes a time that grows with their
+# square.
+_KEY_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*"""
+_LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_KEY_PART}\.[ \t]*){{16}}", re.M)
+
+
 def read_toml(path: str | Path, type_: type[T]) -> T:
     """Return the TOML file at `path` as a value of `type_`."""
-    data = read_bytes(path, limit=2**20)
+    data = read_bytes(path, "toml")
     try:
-        return msgspec.convert(tomllib.loads(data.decode()), type=type_)
+        text = data.decode()
+        if found := _LONG_KEY.search(text):
+            line = text.count("\n", 0, found.start()) + 1
+            raise InputError(f"{path}: line {line}: a key of more than 16 parts; no file of pebbler's has such")
+        return msgspec.convert(tomllib.loads(text), type=type_)
+    except InputError:
+        raise
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {one_line(str(error))}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    # Numbers of thousands of digits are a plain ValueError.
+    except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
 
 
@@ -207,6 +246,26 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file whole or not at all."""
     write_bytes(path, text.encode())
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as CSV. None is an empty cell; a text that a spreadsheet would take for a formula is marked as text.
+
+    >>> csv_text(["name", "energy"], [("=HYPERLINK(1)", -3), ("-5e3", None)])
+    "name,energy\\n'=HYPERLINK(1),-3\\n-5e3,\\n"
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(_plain_cell, header))
+    writer.writerows(map(_plain_cell, row) for row in rows)
+    return buffer.getvalue()
+
+
+def _plain_cell(value: Any) -> Any:
+    """Return a cell as it is read as a text or number; the report page's `csvText` says the same of its own."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return value
+    return value if _NUMBER.fullmatch(value) else f"'{value}"
 
 
 def write_json(path: str | Path, value: Any) -> None:

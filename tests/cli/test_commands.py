@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pebbler.files import MAX_BYTES, write_bytes, write_json
+from pebbler.files import write_bytes, write_json
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse_all, tile
@@ -402,14 +402,18 @@ def test_a_wrong_time_limit_is_quoted_as_it_was_given(cli):
     assert "got nan" in wrong(cli, "solve", "note-mlp", "--time-limit", "nan")
 
 
-def test_a_plan_with_a_strange_meta_has_no_numbers(cli, tmp_path):
+def test_what_tiling_reads_of_meta_is_checked(cli, tmp_path):
     data = json.loads(note_plan(tmp_path, "standard").read_text())
-    for meta in ({"parts": 0.5}, {"parts": [[]]}, {"gather": None}, {"gather": []}, {"parts": [{"meta": []}]}):
+    part = {"name": "f", "reads": ["x"], "meta": {"kernel": "linear"}}
+    for meta in (
+        {"parts": 0.5}, {"parts": [[]]}, {"gather": None}, {"gather": []}, {"parts": [{"meta": []}]}, {"adds": ["nothing"]},
+        {"adds": 3}, {"accumulates": [1]}, {"inner": []}, {"parts": [part]}, {"parts": [part | {"reads": ["z"]}], "inner": {}},
+        {"parts": [], "inner": {}},
+    ):  # fmt: skip
         data["graph"]["ops"][0]["meta"] = meta
         (tmp_path / "plan.json").write_text(json.dumps(data))
-        status, out, err = cli("check", "plan.json", "--execute")
-        assert (status, "legal" in out, "Traceback" in err) == (0, True, False), (meta, err)
-    data["graph"]["ops"][0]["meta"] = {"kernel": "linear", "parts": [{"meta": {"kernel": "linear"}}], "inner": "x"}
+        assert "plan.json: graph: op fwd_linear1: meta" in wrong(cli, "check", "plan.json", "--execute"), meta
+    data["graph"]["ops"][0]["meta"] = {"kernel": "linear", "parts": [part], "inner": {}, "mine": [{}]}
     (tmp_path / "plan.json").write_text(json.dumps(data))
     assert "its kernel does not fit its tensors" in cli("check", "plan.json", "--execute")[2]
 
@@ -428,8 +432,9 @@ def test_files_that_are_none(cli, tmp_path):
     assert "cannot be read" in wrong(cli, "check", "x" * 2000)
     with (tmp_path / "big.json").open("wb") as file:
         file.truncate(200 * 10**6)  # sparse: no disk is used
-    assert MAX_BYTES < 200 * 10**6
-    assert "big.json: is too large; files of this kind are at most 128 MiB" in wrong(cli, "graph", "big.json")
+    assert "big.json: is too large; the limit is 128 MiB (pebbler --limit file=... raises it)" in wrong(
+        cli, "graph", "big.json"
+    )
     assert "big.json: is too large" in wrong(cli, "check", "big.json")
 
 
@@ -438,7 +443,7 @@ def test_an_endless_file_is_refused():
     from pebbler.files import read_bytes
 
     with pytest.raises(InputError, match="is too large"):
-        read_bytes("/dev/zero", limit=1000)
+        read_bytes("/dev/zero", "toml")
 
 
 def test_unknown_names_list_the_near_ones(cli):
@@ -679,11 +684,11 @@ def test_check_says_what_is_proven_and_what_is_only_claimed(cli, tmp_path):
     honest.save(tmp_path / "honest.json")
     status, out, err = cli("check", tmp_path / "honest.json")
     assert (status, err) == (0, "")
-    assert "proven optimal: recurrence over all schedules" in out
+    assert "proven optimal for the graph as it is: verified by filling the chain's tables again" in out
     replace(honest, bound=honest.energy + 1).save(tmp_path / "boast.json")
     status, out, err = cli("check", tmp_path / "boast.json", "--json")
     answer = json.loads(out)
-    assert (status, answer["status"], answer["bound"]) == (0, "optimal", honest.energy)
+    assert (status, answer["status"], answer["bound"], answer["verified"]) == (0, "optimal", honest.energy, True)
     assert answer["claimed"]["bound"] == honest.energy + 1
     assert "is above the energy of this very plan" in answer["void"][0]
     assert answer["void"][0] in err
@@ -746,3 +751,30 @@ def test_the_time_limit_is_for_pages_and_plots_too(cli, monkeypatch, options, se
     monkeypatch.setattr("pebbler.solver.new_search", stop)
     assert cli("solve", "note-mlp", *options.split())[0] == 1
     assert given == [seconds]
+
+
+def test_the_least_memory_is_over_tilings_in_the_machines_unit_with_a_plan(cli, tmp_path):
+    plan = tmp_path / "plan.json"
+    options = ("--machine", "cortex-m", "--least-capacity", "--time-limit", "2")
+    status, out, _ = cli("solve", "mlp:n=3,hidden=4", *options, "-o", plan)
+    assert status == 0
+    assert "found: a plan with 16 bytes of SRAM" in out
+    assert "proven for every tiling and fusion: none works with less than 16 bytes" in out
+    saved = Plan.load(plan)
+    assert saved.machine.level[0].capacity == 4
+    assert check(saved).legal
+    status, out, _ = cli("solve", "mlp:n=3,hidden=4", *options, "--tile", "none", "--json")
+    answer = json.loads(out)
+    assert (answer["least"], answer["bound"], answer["unit"], answer["covers"]) == (96, 96, "byte", "graph")
+    status, _, err = cli("solve", "mlp:n=3,hidden=4", *options, "--compare")
+    assert status == 2
+    assert "--least-capacity goes without --compare" in err
+
+
+def test_solve_and_check_say_which_plans_their_claims_are_for(cli, tmp_path):
+    plan = tmp_path / "plan.json"
+    for tiles, covers, scope in (("auto", "forms", "every tiling and fusion"), ("none", "graph", "the graph as it is")):
+        options = ("--machine", "cortex-m", "--time-limit", "5", "--tile", tiles, "-o", plan)
+        assert scope in cli("solve", "mlp:n=4,hidden=64", *options)[1]
+        assert json.loads(plan.read_bytes())["proof"]["covers"] == covers
+        assert f"proven optimal for {scope}: " in cli("check", plan)[1]

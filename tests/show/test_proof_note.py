@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("graph", "levels", "page"),
     [
-        ("mlp:n=4,hidden=16", "notes", "tiling.md"),
+        ("mlp:n=4,hidden=16", "notes", "bounds.md"),
         ("note-mlp", "notes-recency", "tiling.md"),
         ("chain:length=4", "red-blue", "chains.md"),
-        ("note-mlp", "notes-explicit", "tiling.md"),
+        ("note-mlp", "notes-explicit", "bounds.md"),
     ],
 )
 def test_what_solvers_prove_is_explained_on_the_page_of_its_method(graph: str, levels: str, page: str) -> None:

@@ -146,7 +146,9 @@ def test_program_order_joins_once_and_only_where_it_is_not_there_yet(optimal: Pl
 
 
 def test_verdict_and_claim_stand_side_by_side(optimal: Plan) -> None:
-    wrong = gather([replace(optimal, energy=5, bound=1, status="bounded")]).plans[0]
+    certificate = {"bound": 1, "covers": "graph", "formula": "last touches"}
+    claims = replace(optimal, energy=5, bound=1, status="bounded", covers="graph", certificate=certificate)
+    wrong = gather([claims]).plans[0]
     assert (wrong.claims.energy, wrong.judgement.energy) == (5, 10_764_315)
     assert wrong.claims.void == ["the energy of 5 pJ is not what the referee finds, 10.764 µJ"]
     assert (wrong.bound, wrong.status) == (10_764_315, "optimal")  # proven here, whatever the file says

@@ -20,7 +20,7 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="browser tests need C
 
 def row(key, **more):
     figures = {
-        "key": key * 16, "run": key, "graph": "g", "machine": "m", "level": "L1", "capacities": "L1=1", "energy": None,
+        "key": key * 16, "run": key * 16, "graph": "g", "machine": "m", "level": "L1", "capacities": "L1=1", "energy": None,
         "bound": None, "gap": None, "energy_unit": "pJ", "status": "bounded", "finished": "1", "versions": "", "pebbler": "",
         "step_seconds": None, "step_joules": None, "capacity": None, "error": None, "program_order": None,
     }  # fmt: skip

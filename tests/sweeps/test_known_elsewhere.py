@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pebbler.sweeps.known_elsewhere import AS_IT_IS, with_best_known
+from pebbler.sweeps.known_elsewhere import with_best_known
 from pebbler.sweeps.sweep import sweep
 
 figures = st.tuples(
@@ -28,14 +28,6 @@ def test_the_least_from_below_and_the_highest_from_above(found):
         if below:
             assert known["best_energy"] == next(o["energy"] for o in rows if o["key"] == known["best_key"])
         assert {name: known[name] for name in row} == row
-
-
-def test_a_bound_for_the_graph_as_it_is_stays_its_own():
-    rows = [
-        {"key": "a", "family": "f", "capacity": 1, "energy": 6, "bound": 5},
-        {"key": "b", "family": "f", "capacity": 2, "energy": 10, "bound": 10, "bound_for": AS_IT_IS},
-    ]
-    assert [(row["best_energy"], row["best_bound"]) for row in with_best_known(rows)] == [(6, 5), (6, None)]
 
 
 def test_families_are_runs_that_may_be_compared():

@@ -8,6 +8,7 @@ import os
 import pickle
 import tracemalloc
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def small() -> Trace:
 def arrays() -> dict[str, np.ndarray]:
     trace = small()
     keys = ("address", "write", "tensor", "op", "tensor_names", "op_names")
-    return {key: np.array(column) for key, column in zip(keys, trace.columns(), strict=True)}
+    return {key: np.array(column) for key, column in zip(keys, trace.columns()[:6], strict=True)}
 
 
 def test_round_trip(tmp_path):
@@ -47,6 +48,15 @@ def test_round_trip(tmp_path):
         }
         assert found["tensor_names"].tolist() == ["W1", "h", "unused"]
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["t.npz"]
+
+
+@pytest.mark.parametrize("unit", [None, 0, 1, 8])
+def test_bytes_of_a_unit_are_kept_and_old_files_have_none(tmp_path, unit):
+    trace = replace(small(), unit_bytes=unit)
+    trace.save(tmp_path / "t.npz")
+    assert Trace.load(tmp_path / "t.npz") == trace
+    with np.load(tmp_path / "t.npz", allow_pickle=False) as found:
+        assert ("unit_bytes" in found) == (unit is not None)
 
 
 def test_the_same_trace_gives_the_same_bytes(tmp_path):
@@ -105,6 +115,9 @@ def npz(tmp_path, **changes):
         ({"op_names": np.array([1, 2])}, "op_names: has dtype int64; expected <U"),
         ({"op_names": np.array(["f", "f"])}, "a second time"),
         ({"op_names": np.array(["f", ""])}, "non-empty string"),
+        ({"unit_bytes": np.array([4, 8])}, "unit_bytes: has 2 elements; expected 1"),
+        ({"unit_bytes": np.array([-4])}, "unit_bytes is -4"),
+        ({"unit_bytes": np.array([4.0])}, "unit_bytes: has dtype float64; expected int64"),
         ({key: arrays()[key][:0] for key in ("address", "write", "tensor", "op")}, "an empty trace"),
     ],
 )

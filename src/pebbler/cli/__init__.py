@@ -6,6 +6,7 @@ Command modules import what they need when they run, so that `pebbler --help` st
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from typing import Annotated
@@ -31,7 +32,8 @@ from pebbler.cli.sweep import sweep
 from pebbler.cli.torch import torch
 from pebbler.cli.trace import trace
 from pebbler.cli.workloads import workloads
-from pebbler.errors import InputError, PebblerError, one_line
+from pebbler.errors import InputError, PebblerError, one_line, quoted
+from pebbler.limits import limits
 
 __all__ = ["app", "main"]
 
@@ -60,8 +62,28 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=AMOUNT",
+            help="Raise a limit on what a file may take, as its message says: unpacked=4GiB; again for more.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    pass
+    limits.reset()
+    for text in limit or ():
+        _raise_limit(text)
+
+
+def _raise_limit(text: str) -> None:
+    from pebbler.sweeps.value_ranges import amounts_of
+
+    name, equals, amount = text.partition("=")
+    found = amounts_of(amount, "--limit") if equals else []
+    if len(found) != 1 or found[0].share is not None:
+        raise InputError(f"--limit: expected NAME=AMOUNT such as unpacked=4GiB or runs=2000000, got {quoted(text)}")
+    limits.set(name, int(found[0].value))
 
 
 _COMMANDS = (
@@ -77,6 +99,8 @@ def main() -> None:
 
     Ctrl-C ends it with status 130: see `interruption`.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: what it has no letters for is shown escaped
     try:
         try:
             run_command(lambda: app(prog_name="pebbler"))

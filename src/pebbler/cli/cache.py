@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pebbler.cli.options import Json, complete_machine
+
+if TYPE_CHECKING:
+    from pebbler.game.machine import Machine
+    from pebbler.trace.cache_analysis import CacheAnalysis
 
 __all__ = ["cache"]
 
@@ -28,7 +32,7 @@ def cache(
     machine: Annotated[
         str | None,
         typer.Option(
-            help="Price the trace on this machine's levels by the lru rule; addresses count its unit.",
+            help="Price the trace on this machine's levels by the lru rule; addresses count its unit, unless the file says bytes.",
             show_default=False,
             autocompletion=complete_machine,
         ),
@@ -46,13 +50,13 @@ def cache(
 
     Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
     """
-    from pebbler.cli.output import emit_json, energy, number, progress, table
-    from pebbler.cli.written_files import WrittenFiles, require_plot
-    from pebbler.game.machine import energy_unit
+    from pebbler.cli.output import emit_json, progress
+    from pebbler.cli.written_files import WrittenFiles, require_apart, require_plot
     from pebbler.game.machine import machine as find_machine
     from pebbler.show.plots import draw_misses
     from pebbler.trace.cache_analysis import analyse, parse_sizes
 
+    require_apart(trace, plot)
     require_plot(plot)
     files = WrittenFiles()
     priced = None if machine is None else find_machine(machine)
@@ -61,8 +65,15 @@ def cache(
         files.write(plot, lambda path: draw_misses(found, path, title=trace.name))
     if json:
         emit_json(found.to_dict())
-        files.name()
-        return
+    else:
+        _print(found, trace, priced)
+    files.name()
+
+
+def _print(found: CacheAnalysis, trace: Path, priced: Machine | None) -> None:
+    from pebbler.cli.output import energy, number, table
+    from pebbler.game.machine import energy_unit
+
     rows = [
         ["accesses", number(found.accesses)],
         ["different lines", number(found.distinct)],
@@ -91,4 +102,3 @@ def cache(
             dearest = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
             heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
             table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in dearest])
-    files.name()

@@ -31,13 +31,21 @@ def check(
             help="Of a program (.ir): the product's sizes m,n,k, where they do not follow.", show_default=False
         ),
     ] = None,
+    search: Annotated[
+        float,
+        typer.Option(
+            help="Seconds to prove claims again by searching, where the file has no certificate.",
+            show_default=False,
+            min=0.0,
+        ),
+    ] = 0.0,
     json: Json = False,
 ) -> None:
     """Say whether a plan is legal, what it costs and where, and what of its claims holds.
 
     A file that ends in .ir is a program on numbered cells: it is run on random matrices, and priced if it computes their product.
 
-    Nothing in the file is believed: the referee finds the energy, and bounds that are quick to prove are proven again.
+    Nothing in the file is believed: the referee finds the energy, and a bound is verified from its certificate, without searching.
 
     Exit status 0: legal; 1: illegal, or its results differ from program order; 2: not a plan.
 
@@ -62,7 +70,7 @@ def check(
         judgement = referee.check(loaded, ignore_war=ignore_war)
         comparison = verify(loaded) if execute and judgement.legal else None
         # Bounds are for legal plans: one that breaks a rule, allowed or not, may well be below them.
-        assessment = None if ignore_war else assess(loaded, judgement)
+        assessment = None if ignore_war else assess(loaded, judgement, seconds=search)
     except InputError as error:
         raise InputError(f"{plan}: {error}") from None
     same = comparison is None or comparison.largest_difference <= 1e-12
@@ -104,16 +112,25 @@ def _print_costs(plan: Plan, judgement: Judgement) -> None:
 def _print_claims(assessment: Assessment) -> None:
     """Print what is proven, and what the file says beyond that."""
     from pebbler.cli.output import energy, say
-    from pebbler.errors import one_line
+    from pebbler.errors import quoted
+    from pebbler.game.plan import SCOPES
 
     plan, unit = assessment.plan, assessment.plan.energy_unit
+    scope, proof = SCOPES[assessment.covers], assessment.proof
     if assessment.status == "optimal":
-        say(f"proven optimal: {one_line(assessment.proof)}" if assessment.proof else "proven optimal")
+        say(f"proven optimal for {scope}" + (f": {proof}" if proof else ""))
     elif assessment.bound is not None and assessment.gap is not None:
         bound = energy(assessment.bound, unit)
-        say(f"proven: at most {100 * assessment.gap:.1f} % above the bound of {bound} ({one_line(assessment.proof)})")
+        say(f"proven for {scope}: at most {100 * assessment.gap:.1f} % above the bound of {bound} ({proof})")
+    if assessment.best_as_it_is:
+        say(f"proven optimal for the graph as it is: {assessment.best_as_it_is}")
+    if "source" in assessment.unverified:
+        name = quoted(plan.source.name) if plan.source is not None else ""
+        say(
+            f"claimed by the file, not verified: that its graph is a form of {name}; all of this is about the graph itself"
+        )
     if "bound" in assessment.unverified:
-        words = f" ({one_line(plan.proof)})" if plan.proof else ""
+        words = f" ({plan.proof})" if plan.proof else ""
         say(f"claimed by the file, not verified: a bound of {energy(plan.bound, unit)}{words}")
     if "status" in assessment.unverified:
         say("claimed by the file, not verified: that it is optimal")

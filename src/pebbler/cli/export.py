@@ -31,12 +31,14 @@ def export(
     Example: pebbler export plan.json -o plan.trace.json
     """
     from pebbler.cli.output import emit_json, tell
+    from pebbler.cli.written_files import require_apart
     from pebbler.errors import InputError
     from pebbler.files import require_writable
     from pebbler.show.export import export as write
 
     if output is None and ir is None:
         raise InputError("say what to write: -o FILE for a trace or a table, --ir FILE for a program")
+    require_apart(plan, output, ir)
     files = [path for path in (output, ir) if path is not None]
     for path in files:
         require_writable(path)

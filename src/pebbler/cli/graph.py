@@ -26,12 +26,13 @@ def graph(
     Example: pebbler graph note-mlp --hazards
     """
     from pebbler.cli.output import emit_json, number, say, table
-    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_apart, require_json
     from pebbler.errors import quoted
     from pebbler.game.summary import summarise
     from pebbler.show.drawing import save_graph
     from pebbler.workloads import load
 
+    require_apart(graph, output)
     require_json(output, json, ".json", ".dot", ".svg", what="a graph")
     loaded = load(graph)
     about = summarise(loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from pebbler.errors import one_line
 from pebbler.game.amounts import energy_text as energy
 from pebbler.game.amounts import number_text as number
 
@@ -23,20 +25,32 @@ _bars: list[Progress] = []  # those that show now
 
 
 def emit_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    """Print one JSON object on stdout.
+
+    What a terminal would obey, and what stdout has no letters for, stands there as JSON's own escapes.
+    """
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # the name of a file that is no text
+        text = json.dumps(msgspec.to_builtins(value, str_keys=True))
+    foreign = not _can_write(text, sys.stdout.encoding)
+    escaped = (
+        json.dumps(c)[1:-1] if c == "\x7f" or (c > "\x7f" and (foreign or not c.isprintable())) else c for c in text
+    )
+    sys.stdout.write((text if text.isascii() and text.isprintable() else "".join(escaped)) + "\n")
 
 
-def say(text: str) -> None:
-    """Print a line of plain text on stdout."""
+def say(*lines: str) -> None:
+    """Print lines of plain text on stdout."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print(_text(text, console))
+    for line in lines:
+        console.print(_text(line, console))
 
 
-def tell(text: str) -> None:
+def tell(line: str) -> None:
     """Print a message on stderr."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(_text(text, console))
+    console.print(_text(line, console))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, stderr: bool = False) -> None:
@@ -55,12 +69,22 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, 
 
 
 def _text(words: str, console: Console, style: str = "") -> Text:
-    """Return words as a stream can write them: micro is u where the encoding has no µ."""
-    try:
-        "µ".encode(console.encoding)
-    except (UnicodeEncodeError, LookupError):
-        words = words.replace("µ", "u")
+    """Return words as one line that a terminal shows and does not obey, whoever named the things in it.
+
+    Where the encoding has no µ, micro is u; other letters that it does not have stand there escaped.
+    """
+    words = one_line(words)
+    if not _can_write(words, console.encoding):
+        words = words.replace("µ", "u").encode("ascii", "backslashreplace").decode()
     return Text(words, style=style)
+
+
+def _can_write(words: str, encoding: str | None) -> bool:
+    try:
+        words.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _is_numeric(cell: Any) -> bool:
@@ -77,10 +101,12 @@ def progress(description: str) -> Iterator[Callable[[str, float | None], None]]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         _bars.append(bar)
-        task = bar.add_task(description, total=None)
+        task = bar.add_task(one_line(description), total=None)
 
         def update(text: str, fraction: float | None = None) -> None:
-            bar.update(task, description=text, total=None if fraction is None else 1.0, completed=fraction or 0.0)
+            bar.update(
+                task, description=one_line(text), total=None if fraction is None else 1.0, completed=fraction or 0.0
+            )
 
         try:
             yield update

@@ -25,10 +25,13 @@ def report(
     Example: pebbler report plan.json other.json -o report.html
     """
     from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.cli.written_files import require_apart
     from pebbler.files import require_writable
     from pebbler.notes.reference_orders import marked_orders
     from pebbler.show.report import report as write
 
+    for plan_file in plans:
+        require_apart(plan_file, output)
     require_writable(output)
     with progress("gathering what the page shows"):
         data = write(list(plans), output, title=title, references=marked_orders())

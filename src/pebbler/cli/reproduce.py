@@ -77,7 +77,7 @@ def _show(found: dict[str, Experiment], out: Path, json: bool, cut_off: bool = F
 
 
 def _print_tables(name: str, experiment: Experiment) -> None:
-    from textwrap import fill
+    from textwrap import wrap
 
     from pebbler.cli.output import say, table
     from pebbler.notes.experiment import show
@@ -96,7 +96,7 @@ def _print_tables(name: str, experiment: Experiment) -> None:
     ]
     table(f"{name} (note {experiment.note})", ["figure", "published", "measured", "corrected", "match"], rows)
     for verdict in experiment.verdicts:
-        say(fill(f"Claim: {verdict.claim}", 79))
-        say(fill(f"Truth: {verdict.truth}", 79) + "\n")
+        say(*wrap(f"Claim: {verdict.claim}", 79))
+        say(*wrap(f"Truth: {verdict.truth}", 79), "")
     if len(told) < len(experiment.rows):
-        say(f"{len(experiment.rows) - len(told)} further figures equal the original program's in full.\n")
+        say(f"{len(experiment.rows) - len(told)} further figures equal the original program's in full.", "")

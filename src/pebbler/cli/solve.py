@@ -59,7 +59,8 @@ def solve(
         bool, typer.Option("--compare", help="Show what each kind of optimisation brings, in half of the time.")
     ] = False,
     least_capacity: Annotated[
-        bool, typer.Option("--least-capacity", help="Find the least fast memory that works instead.")
+        bool,
+        typer.Option("--least-capacity", help="Find the least fast memory for which there is a plan, and that plan."),
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write a page about the plan (HTML).", show_default=False)] = None,
     plot: Annotated[
@@ -77,13 +78,16 @@ def solve(
     """
     from pebbler.cli.interruption import hold
     from pebbler.cli.written_files import WrittenFiles, require_apart, require_json, require_page, require_plot
+    from pebbler.errors import InputError
 
     require_apart(graph, output, report, plot)
     require_json(output, json)
     require_page(report)
     require_plot(plot)
     if least_capacity:
-        _show_least_capacity(graph, options, json)
+        if compare or plot is not None or options.resume is not None:
+            raise InputError("--least-capacity goes without --compare, --plot and --resume")
+        _solve_least_capacity(graph, options, output, report, json)
         return
     kept = min(0.5 * max(0.0, options.time_limit), _PAGE * (report is not None) + _PLOT * (plot is not None))
     work = _Solving(graph, options, compare, options.time_limit - kept)
@@ -108,20 +112,45 @@ def solve(
     files.name()
 
 
-def _show_least_capacity(graph: str, options: SolveOptions, json: bool) -> None:
-    from pebbler.cli.output import emit_json, number, progress, say
+def _solve_least_capacity(
+    graph: str, options: SolveOptions, output: Path | None, report: Path | None, json: bool
+) -> None:
+    """Find the least fast memory with a plan; print what is found and what is proven, and write the plan."""
+    from pebbler.cli.output import emit_json, energy, progress, say, tell
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout
+    from pebbler.game.amounts import memory_text
+    from pebbler.game.machine import machine as find_machine
+    from pebbler.game.plan import SCOPES
     from pebbler.solver import find_least_capacity
+    from pebbler.solver.problem import Problem
     from pebbler.workloads import load
 
-    loaded = load(graph)
+    loaded, files = load(graph), WrittenFiles()
     with progress("looking for the least fast memory"):
-        least = find_least_capacity(loaded, options.machine, steady=options.steady, time_limit=options.time_limit)
+        found = find_least_capacity(
+            loaded,
+            options.machine,
+            steady=options.steady,
+            tile=options.tile,  # type: ignore[arg-type]
+            time_limit=options.time_limit,
+        )
+        files.write(report, lambda path: _write_page(found.plan, path))
+    files.write(output, found.plan.save)
+    plan, name = found.plan, options.machine or Problem.of(loaded).machine.name
+    asked = find_machine(name)
+    least, bound = (asked.amount_of(units, loaded.unit) for units in (found.least, found.bound))
     if json:
-        emit_json(least)
-        return
-    proven = "" if least.least == least.bound else f"; less than {number(least.bound)} is proven impossible"
-    say(f"least fast memory that works: {number(least.least)} {loaded.unit}{proven}")
-    say(least.reason)
+        figures = {"least": least, "bound": bound, "unit": asked.unit, "reason": found.reason, "covers": found.covers}
+        of_plan = {"energy": plan.energy, "status": plan.status, "moves": len(plan.moves), "graph": plan.graph.name}
+        emit_json(figures | of_plan)
+    else:
+        put = tell if goes_to_stdout(output) else say
+        put(f"found: a plan with {memory_text(least, asked.unit)} of {plan.machine.names[0]}, of {plan.graph.name}")
+        put(
+            f"proven for {SCOPES[found.covers]}: none works with less than {memory_text(bound, asked.unit)}; {found.reason}"
+        )
+        put(f"the plan costs {energy(plan.energy, plan.energy_unit)} in {len(plan.moves):,} moves ({plan.status})")
+    files.name()
 
 
 class _Solving:
@@ -226,6 +255,7 @@ class _Answer:
             "seconds": round(self.seconds, 3),
             "moves": len(plan.moves),
             "proof": plan.proof,
+            "covers": plan.covers,
             "graph": plan.graph.name,
         }
         cut_off = {"cut_off": True} if plan.meta.get("cut_off") else {}
@@ -233,6 +263,7 @@ class _Answer:
 
     def _print_tables(self, on_stderr: bool) -> None:
         from pebbler.cli.output import energy, number, table
+        from pebbler.game.plan import SCOPES
         from pebbler.solver.methods import ON_DEMAND
 
         plan, base, unit = self.plan, self.base, self.plan.energy_unit
@@ -254,6 +285,7 @@ class _Answer:
                 ["moves", number(len(plan.moves))],
                 ["graph", plan.graph.name],
                 ["bound from", plan.proof],
+                ["holds for", "-" if plan.covers is None else SCOPES[plan.covers]],
                 ["seconds", f"{self.seconds:.1f}"],
             ],
             stderr=on_stderr,

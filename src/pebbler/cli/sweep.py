@@ -137,6 +137,9 @@ def sweep(
     reports: Annotated[
         int, typer.Option(help="Write the page of at most so many plans, the cheapest of each line first.")
     ] = 20,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Let SPEC.toml name PyTorch steps: their Python code is run.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Plan every combination of graphs, machines, capacities and options, and keep each run as it is done.
@@ -154,6 +157,7 @@ def sweep(
     from pebbler.sweeps.result_folder import ResultFolder
     from pebbler.sweeps.sweep import SweepRunner
     from pebbler.sweeps.sweep import sweep as sweeper
+    from pebbler.sweeps.sweep_row import is_sweep_row
     from pebbler.sweeps.sweep_table import write_tables
 
     if len(what) > 1 and any(name.endswith(".toml") for name in what):
@@ -162,9 +166,12 @@ def sweep(
         raise InputError(f"--reports must be 0 or more, got {reports}")
     arguments = engine.arguments()
     runs = sweeper.runs(
-        what[0] if len(what) == 1 else None, **({} if len(what) == 1 else {"graphs": what}), **axes.axes()
+        what[0] if len(what) == 1 else None,
+        allow_code=allow_code,
+        **({} if len(what) == 1 else {"graphs": what}),
+        **axes.axes(),
     )
-    folder = ResultFolder(output)
+    folder = ResultFolder(output, is_row=is_sweep_row)
     if dry_run:
         _list(runs, folder, json)
         return

@@ -37,6 +37,7 @@ def trace(
     Example: pebbler trace mlp:n=20,hidden=1000 -o step.npz
     """
     from pebbler.cli.output import emit_json, progress, tell
+    from pebbler.cli.written_files import require_apart
     from pebbler.errors import InputError
     from pebbler.files import require_writable
     from pebbler.trace.plan_trace import trace_plan
@@ -45,6 +46,7 @@ def trace(
 
     if output.suffix.lower() != ".npz":
         raise InputError(f"{output}: a trace file must end in .npz")
+    require_apart(subject, output)
     require_writable(output)
     count = 0
     with progress(f"tracing {subject}") as update:

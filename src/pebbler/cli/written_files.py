@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from pebbler.cli.output import tell
 from pebbler.errors import InputError
-from pebbler.files import STANDARD_STREAM, require_writable
+from pebbler.files import STANDARD_STREAM, is_file, require_writable
 
 __all__ = ["WrittenFiles", "goes_to_stdout", "require_apart", "require_json", "require_page", "require_plot"]
 
@@ -36,13 +37,14 @@ def require_page(path: Path | None) -> None:
 
 def require_apart(read: str | Path | None, *written: Path | None) -> None:
     """Raise if a file would be written over by another, or over what the command reads."""
-    seen = {} if read is None or not Path(read).is_file() else {Path(read).resolve(): "is what is read"}
+    seen = {} if read is None or not is_file(read) else {os.path.realpath(read): "is what is read"}
     for path in written:
         if path is None or goes_to_stdout(path):
             continue
-        if path.resolve() in seen:
-            raise InputError(f"{path} {seen[path.resolve()]}: name another file")
-        seen[path.resolve()] = "is written already"
+        place = os.path.realpath(path)  # unlike `Path.resolve`, it takes a link to itself as it is
+        if place in seen:
+            raise InputError(f"{path} {seen[place]}: name another file")
+        seen[place] = "is written already"
 
 
 class WrittenFiles:

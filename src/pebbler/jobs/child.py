@@ -64,6 +64,8 @@ def answer(request: JobRequest) -> JobReply:
     except PebblerError as error:
         return JobReply("error", reason=str(error), host=host, wrong_input=isinstance(error, InputError))
     except Exception as error:
+        if request.memory is not None and not _has_room():  # Python tells some of these by other names while it imports
+            return JobReply("lost", reason="it ran out of memory", host=host)
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{os.path.basename(last.filename)}, line {last.lineno}"
         return JobReply("error", reason=f"{type(error).__name__}: {error} ({place})", host=host)
@@ -82,6 +84,14 @@ def _limit_memory(limit: int | None) -> None:
 
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+
+
+def _has_room() -> bool:
+    try:
+        bytearray(2**24)
+    except MemoryError:
+        return False
+    return True
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import msgspec
 from pebbler.errors import one_line
 from pebbler.jobs.child import read_message, write_message
 from pebbler.jobs.request import JobReply, JobRequest
+from pebbler.kernel_folder import child_variables
 
 __all__ = ["ChildPool", "ChildProcess", "attempt"]
 
@@ -34,7 +35,7 @@ class ChildProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "pebbler.jobs.child"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | child_variables(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,21 +119,20 @@ def _given(executor: Executor, renew: Callable[[], Executor] | None, workers: in
 
 def _dask(scheduler: str | None, workers: int | None) -> Engine:
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
         raise InputError("the engine dask is not installed: pip install 'pebbler[dask]'") from None
     warnings.filterwarnings("ignore", message="Sending large graph")  # a request is a graph, and as large as it is
     cluster: Any = None
-    try:
+    with ExitStack() as undo:
         if scheduler is None:
-            # Threads are enough for workers here: what they run is in processes of its own.
-            cluster = LocalCluster(
-                n_workers=workers or _cores(), threads_per_worker=1, processes=False, dashboard_address=":0",
-                host="127.0.0.1", protocol="tcp", silence_logs=logging.ERROR,
-            )  # fmt: skip
-        client = Client(scheduler if cluster is None else cluster, timeout=_CONNECT, set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise InputError(f"no Dask scheduler answers at {quoted(scheduler or 'local')}: {error}") from None
+            folder = undo.enter_context(tempfile.TemporaryDirectory(prefix="pebbler-", ignore_cleanup_errors=True))
+            cluster = _cluster_here(workers or _cores(), folder)
+        try:
+            client = Client(scheduler if cluster is None else cluster, timeout=_CONNECT, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(f"no Dask scheduler answers at {quoted(scheduler or 'local')}: {error}") from None
+        ending = undo.pop_all()
 
     def end() -> None:
         with suppress(Exception):  # whatever is already gone need not be ended
@@ -142,6 +142,7 @@ def _dask(scheduler: str | None, workers: int | None) -> Engine:
         if cluster is not None:
             with suppress(Exception):
                 cluster.close(timeout=5)
+        ending.close()
 
     asked: list[tuple[float, int]] = [(-_COUNTED, 1)]
 
@@ -153,3 +154,28 @@ def _dask(scheduler: str | None, workers: int | None) -> Engine:
 
     executor = client.get_executor(pure=False)
     return Engine("dask", executor, attempt, end, count, alive=lambda: client.status == "running")
+
+
+def _cluster_here(workers: int, folder: str) -> Any:
+    """Return a cluster of threads of this process, which nobody outside of it can reach.
+
+    Whoever reaches a scheduler or a worker of Dask can have it run anything. Here they talk through memory, not through
+    sockets, and the web servers that Dask starts beside them are left out. Threads are enough: what they run is in processes
+    of its own.
+    """
+    from distributed import Scheduler, SpecCluster, Worker
+
+    class UnreachableScheduler(Scheduler):  # type: ignore[misc]
+        def start_http_server(self, *_: Any, **__: Any) -> None: ...
+
+    class UnreachableWorker(Worker):  # type: ignore[misc]
+        def start_http_server(self, *_: Any, **__: Any) -> None: ...
+
+    # The folder is on Python's path: Dask's default, a name in the system's temporary folder, may be another user's.
+    options = {"protocol": "inproc://", "dashboard": False, "local_directory": folder}
+    worker = {"cls": UnreachableWorker, "options": options | {"nthreads": 1, "memory_limit": 0}}
+    return SpecCluster(
+        scheduler={"cls": UnreachableScheduler, "options": options},
+        workers=dict.fromkeys(range(workers), worker),
+        silence_logs=logging.ERROR,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import msgspec
 import numpy as np
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import int_if_whole, write_bytes
+from pebbler.files import csv_text, int_if_whole, write_bytes, write_text
 from pebbler.game.dataflow import NONE
 from pebbler.game.moves import COMPUTE, KINDS
 from pebbler.game.plan import Plan
@@ -68,12 +67,8 @@ def export(plan: Plan | str | Path, path: str | Path, *, table: str = "moves", c
     if suffix == ".json":
         write_bytes(path, msgspec.json.encode(trace_events(plan, clock)) + b"\n")
     elif suffix == ".csv":
-        buffer = io.StringIO()
         found = table_of(plan, table)
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(found.columns)
-        writer.writerows(found.rows())
-        write_bytes(path, buffer.getvalue().encode())
+        write_text(path, csv_text(list(found.columns), found.rows()))
     elif suffix == ".parquet":
         write_bytes(path, _parquet(table_of(plan, table)))
     else:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pebbler.errors import InputError
+from pebbler.errors import InputError, one_line
 from pebbler.files import write_bytes
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def new_figure(title: str, x_label: str, y_label: str) -> tuple[Figure, Any]:
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.add_subplot()
         axes.set_prop_cycle(color=PALETTE)
-        axes.set_title(title)
+        axes.set_title(one_line(title), parse_math=False)  # it holds names of graphs and files
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
     return figure, axes

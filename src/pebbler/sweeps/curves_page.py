@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from pebbler.errors import InputError
 from pebbler.files import write_bytes, write_text
 from pebbler.game.plan import Plan
 from pebbler.jobs.engine import open_engine
@@ -39,8 +40,7 @@ def write_page(
     missing = [row for row in chosen_for_reports(table.rows, reports) if not _report(folder, row).exists()]
     engine = open_engine("local")
     try:
-        jobs = iter([Job(row["key"], _TASK, partial(_request, folder, row)) for row in missing])
-        for count, outcome in enumerate(run_jobs(jobs, engine, Faults(retries=0), stop), start=1):
+        for count, outcome in enumerate(run_jobs(_jobs(folder, missing), engine, Faults(retries=0), stop), start=1):
             if outcome.body is not None:  # a page that cannot be made is no reason to be without the others
                 write_bytes(folder.path / REPORTS / f"{outcome.key}.html", outcome.body)
             if tell is not None:
@@ -68,9 +68,15 @@ def report_task(payload: bytes) -> bytes:
         return page.read_bytes()
 
 
-def _request(folder: ResultFolder, row: Row) -> bytes:
-    name = f"{row['graph']} on {row['machine']}, {row.get('capacities') or ''}"
-    return msgspec.msgpack.encode(ReportTask(folder.plan_path(row["key"]).read_bytes(), name))
+def _jobs(folder: ResultFolder, rows: Iterable[Row]) -> Iterator[Job]:
+    for row in rows:
+        try:
+            plan = folder.plan(row["key"])
+        except InputError:
+            continue  # it is gone, or no ordinary file
+        name = f"{row['graph']} on {row['machine']}, {row.get('capacities') or ''}"
+        request = msgspec.msgpack.encode(ReportTask(plan, name))
+        yield Job(row["key"], _TASK, partial(bytes, request))
 
 
 def chosen_for_reports(rows: Sequence[Row], most: int) -> list[Row]:

@@ -2,7 +2,8 @@
 
 So the best energy known at a capacity is the least found at any that is no larger, and the best bound the highest proven at any
 that is no smaller: runs that were cut off by their time limit make no dents into a curve. This holds where plans decide what is
-where (explicit machines, PyTorch steps), not for caches; runs that may be compared share their `family`.
+where (explicit machines, PyTorch steps), not for caches; runs that may be compared share their `family`, in which
+all bounds are for the same plans: of the graph as it is, or of every form.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ from collections.abc import Iterable
 
 from pebbler.sweeps.result_folder import Row
 
-__all__ = ["AS_IT_IS", "with_best_known"]
-
-AS_IT_IS = "the graph as it is"  # a bound for plans of the graph untiled says nothing about others
+__all__ = ["with_best_known"]
 
 
 def with_best_known(rows: Iterable[Row]) -> list[Row]:
@@ -44,16 +43,13 @@ def with_best_known(rows: Iterable[Row]) -> list[Row]:
                 known[row["key"]] = {"best_energy": best and best["energy"], "best_key": best and best["key"]}
         bound: float | None = None
         for group in reversed(_same_capacity(family)):
-            bound = max((value for value in (bound, *map(_wide_bound, group)) if value is not None), default=None)
+            bound = max(
+                (value for value in (bound, *(row.get("bound") for row in group)) if value is not None), default=None
+            )
             for row in group:
                 known[row["key"]]["best_bound"] = bound
     alone = ({"best_energy": row.get("energy"), "best_bound": row.get("bound"), "best_key": row["key"]} for row in rows)
     return [row | known.get(row["key"], own) for row, own in zip(rows, alone, strict=True)]
-
-
-def _wide_bound(row: Row) -> float | None:
-    bound: float | None = row.get("bound")
-    return None if row.get("bound_for") == AS_IT_IS else bound
 
 
 def _same_capacity(family: list[Row]) -> list[list[Row]]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pebbler.errors import InputError
-from pebbler.files import whole_file
+from pebbler.errors import InputError, quoted
+from pebbler.files import decode_json, read_bytes, whole_file
 
 try:
     import fcntl
@@ -30,6 +31,7 @@ __all__ = ["FORMAT", "ResultFolder", "Row"]
 
 FORMAT = "pebbler-sweep-row-1"
 Row = dict[str, Any]
+_KEY = re.compile("[0-9a-f]{4,64}")  # hashes: no name of a file is anything else
 _LEFT_BEHIND = 3600.0  # seconds after which a file that is still being written aside belongs to nobody
 
 
@@ -54,8 +56,12 @@ class ResultFolder:
     ({'energy': 3}, None)
     """
 
-    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, *, create: bool = True, is_row: Callable[[Row], bool] = lambda row: True
+    ) -> None:
+        """Open a folder; `is_row` says whether what stands in a file is a row, whoever wrote it."""
         self.path = Path(path)
+        self._is_row = is_row
         self._locks: int | None = None
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{path}: a sweep's results go to a folder, and this is a file")
@@ -64,11 +70,16 @@ class ResultFolder:
 
     def row_path(self, key: str) -> Path:
         """Return where a run's row is."""
-        return self.path / "rows" / key[:2] / f"{key}.json"
+        return self._place("rows", key)
 
     def plan_path(self, key: str) -> Path:
         """Return where a run's plan is."""
-        return self.path / "plans" / key[:2] / f"{key}.json"
+        return self._place("plans", key)
+
+    def _place(self, kind: str, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise InputError(f"{self.path}: {quoted(key)} is no key of a run; keys are hashes")
+        return self.path / kind / key[:2] / f"{key}.json"
 
     def put(self, key: str, row: Row, plan: bytes | None) -> None:
         """Keep a result: when this returns, it is on the disk."""
@@ -80,25 +91,32 @@ class ResultFolder:
     def row(self, key: str, *, whole: bool = False) -> Row | None:
         """Return a run's row; None when there is none, or it is damaged, or (with `whole`) its plan is."""
         try:
-            file = msgspec.json.decode(self.row_path(key).read_bytes(), type=_RowFile)
-            if whole and file.plan is not None and _plan_digest(self.plan_path(key).read_bytes()) != file.plan:
+            file = decode_json(read_bytes(self.row_path(key), regular=True), _RowFile, key)
+            if whole and file.plan is not None and _plan_digest(self.plan(key)) != file.plan:
                 return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            known = file.format == FORMAT and file.key == key and file.digest == _digest(key, file.row)
+            return file.row if known and file.row.get("key", key) == key and self._is_row(file.row) else None
+        except InputError:
             return None
-        known = file.format == FORMAT and file.key == key and file.digest == _digest(key, file.row)
-        return file.row if known else None
+
+    def plan(self, key: str) -> bytes:
+        """Return a run's plan, as its file holds it."""
+        return read_bytes(self.plan_path(key), regular=True)
 
     def rows(self) -> Iterator[Row]:
         """Yield every row that is whole, in the order of their keys."""
-        for path in sorted((self.path / "rows").glob("*/*.json")):
-            row = self.row(path.stem)
+        for key in sorted(self._keys()):
+            row = self.row(key)
             if row is not None:
                 yield row
 
+    def _keys(self) -> set[str]:
+        """Return the keys of all rows, damaged ones too."""
+        return {path.stem for path in (self.path / "rows").glob("*/*.json") if _KEY.fullmatch(path.stem)}
+
     def done(self) -> set[str]:
         """Return the keys of runs that need not be done again: row and plan are there, and undamaged."""
-        paths = (self.path / "rows").glob("*/*.json")
-        return {path.stem for path in paths if self.row(path.stem, whole=True) is not None}
+        return {key for key in self._keys() if self.row(key, whole=True) is not None}
 
     # Who works on what ------------------------------------------------------------------------------------------------
 
@@ -107,8 +125,12 @@ class ResultFolder:
         if fcntl is None:
             return True
         if self._locks is None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._locks = os.open(self.path / "claims", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._locks = os.open(self.path / "claims", flags, 0o666)
+            except OSError as error:
+                raise InputError(f"{self.path / 'claims'}: cannot be written: {error.strerror}") from None
         try:
             fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
         except OSError as error:

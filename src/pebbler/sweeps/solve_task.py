@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,11 +13,10 @@ import msgspec
 from pebbler.files import decode_json
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine
-from pebbler.game.plan import Plan
+from pebbler.game.plan import SCOPES
 from pebbler.solver import finish, new_search
-from pebbler.solver.methods import can_tile, program_order_energy, run
-from pebbler.solver.problem import Impossible, Search
-from pebbler.sweeps.known_elsewhere import AS_IT_IS
+from pebbler.solver.methods import program_order_energy, run
+from pebbler.solver.problem import Impossible
 
 __all__ = ["SolveTask", "TaskResult", "peak_memory", "solve_task"]
 
@@ -42,16 +43,13 @@ class TaskResult(msgspec.Struct, frozen=True):
 
 def peak_memory() -> int | None:
     """Return the most bytes that this process has held so far, where that is known."""
+    with suppress(OSError, IndexError, ValueError):  # Linux; there ru_maxrss of a child begins with that of its parent
+        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     try:
         import resource
     except ImportError:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _scope(plan: Plan, search: Search, tile: str) -> str:
-    """Return for which plans the bound holds: a graph that could be tiled and was not may have a bound for itself alone."""
-    return AS_IT_IS if plan.source is None and can_tile(search.problem, tile) else "every form"
 
 
 def solve_task(payload: bytes) -> bytes:
@@ -80,7 +78,7 @@ def solve_task(payload: bytes) -> bytes:
     seconds = time.monotonic() - began
     base = search.program_order if search.program_order is not None else program_order_energy(search.problem)
     figures = {
-        "status": plan.status, "energy": plan.energy, "bound": plan.bound, "bound_for": _scope(plan, search, task.tile),
+        "status": plan.status, "energy": plan.energy, "bound": plan.bound, "bound_for": SCOPES[plan.covers or "graph"],
         "gap": plan.gap, "energy_unit": plan.energy_unit,
         "program_order": base, "moves": len(plan.moves), "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
         "seconds": seconds, "memory": peak_memory(),

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pebbler.errors import blamed_on
 from pebbler.files import require_writable
 from pebbler.jobs.engine import EngineChoice, open_engine
 from pebbler.jobs.job_runner import Faults, Job, JobOutcome, run_jobs
@@ -20,7 +21,8 @@ from pebbler.jobs.request import current_versions
 from pebbler.sweeps.known_elsewhere import with_best_known
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.sweeps.solve_task import TaskResult
-from pebbler.sweeps.sweep_spec import SweepSpec, read_spec
+from pebbler.sweeps.sweep_row import is_sweep_row
+from pebbler.sweeps.sweep_spec import SweepSpec, is_spec_file, read_spec
 from pebbler.sweeps.sweep_table import TABLE, SweepTable, in_order, load_table, write_tables
 from pebbler.sweeps.swept_run import SweptRun
 from pebbler.sweeps.swept_runs import list_runs
@@ -174,6 +176,7 @@ class Sweeper:
         retry_failed: bool = False,
         kill_after: float | None = None,
         report: Callable[[SweepProgress], None] | None = None,
+        allow_code: bool = False,
         **axes: Any,
     ) -> SweepTable:
         """Plan every combination of graphs, machines, capacities and options, and return the table of all rows.
@@ -182,6 +185,7 @@ class Sweeper:
         second call does only what is missing there. `engine` is `local` (processes here), `dask`, or any
         `concurrent.futures.Executor`; a function that makes one lets a broken one be replaced. `faults` says how often a run is
         tried again whose process died, and how much memory it may take; one that takes more than `kill_after` seconds has hung.
+        A TOML file may name PyTorch steps, which are Python code, only with `allow_code`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as place:
@@ -189,8 +193,8 @@ class Sweeper:
         >>> [(row["capacity"], row["energy"]) for row in found.rows]
         [(3, 153), (4, 129), (5, 124)]
         """
-        runs = self.runs(spec, **axes)
-        results = ResultFolder(folder)
+        runs = self.runs(spec, allow_code=allow_code, **axes)
+        results = ResultFolder(folder, is_row=is_sweep_row)
         going_on = SweepRunner(runs, results, retry_failed=retry_failed, kill_after=kill_after)
         try:
             going_on.run(engine, workers=workers, scheduler=scheduler, faults=faults, report=report)
@@ -200,13 +204,17 @@ class Sweeper:
         return SweepTable(with_best_known(rows))
 
     @staticmethod
-    def runs(spec: str | Path | SweepSpec | None = None, **axes: Any) -> list[SweptRun]:
+    def runs(spec: str | Path | SweepSpec | None = None, *, allow_code: bool = False, **axes: Any) -> list[SweptRun]:
         """Return the runs that a sweep would do, in order.
 
         >>> [run.columns["capacity"] for run in sweep.runs("chain:length=9", capacity={"fast": "3..5"})]
         [3, 4, 5]
         """
-        return list_runs(*read_spec(spec, axes))
+        found, folder = read_spec(spec, axes)
+        if not is_spec_file(spec):
+            return list_runs(found, folder)
+        with blamed_on(str(spec)):
+            return list_runs(found, folder, allow_code=allow_code)
 
     @staticmethod
     def load(folder: str | Path) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +13,7 @@ import msgspec
 from pebbler.errors import InputError, near_matches, one_line, quoted
 from pebbler.files import read_toml
 
-__all__ = ["RunOptions", "SweepSpec", "read_spec"]
+__all__ = ["RunOptions", "SweepSpec", "is_spec_file", "read_spec"]
 
 Axis = Any  # one value, or a list of them
 
@@ -57,17 +59,20 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         4
         """
         found = []
-        for objective in _listed(self.objective):
-            for tile in _listed(self.tile):
-                for limit in _listed(self.time_limit):
-                    for seed in _listed(self.seed):
-                        fields = {
-                            "tile": tile, "seed": seed, "time_limit": None if self.quick else limit, "quick": self.quick,
-                            "threads": self.threads,
-                            "steady": self.steady, "objective": objective,
-                        }  # fmt: skip
-                        found.append(_convert(fields))
+        for objective, tile, limit, seed in product(*self._option_axes()):
+            fields = {
+                "tile": tile, "seed": seed, "time_limit": None if self.quick else limit, "quick": self.quick,
+                "threads": self.threads, "steady": self.steady, "objective": objective,
+            }  # fmt: skip
+            found.append(_convert(fields))
         return list(dict.fromkeys(found))
+
+    def option_count(self) -> int:
+        """Return how many combinations of options there are, equal ones counted too."""
+        return prod(map(len, self._option_axes()))
+
+    def _option_axes(self) -> list[list[Any]]:
+        return [_listed(axis) for axis in (self.objective, self.tile, self.time_limit, self.seed)]
 
 
 def _listed(given: Axis) -> list[Any]:
@@ -88,6 +93,15 @@ def _convert(fields: dict[str, Any]) -> RunOptions:
     return made
 
 
+def is_spec_file(given: object) -> bool:
+    """Return whether a sweep is described by a file, which may be somebody else's.
+
+    >>> is_spec_file("sweep.toml"), is_spec_file("train.py:training"), is_spec_file(SweepSpec(graphs="chain"))
+    (True, False, False)
+    """
+    return isinstance(given, str | Path) and str(given).endswith(".toml")
+
+
 def read_spec(given: str | Path | SweepSpec | None, axes: Mapping[str, Any]) -> tuple[SweepSpec, Path]:
     """Return a sweep's spec and the folder that its files are relative to: a TOML file's own, or the present one.
 
@@ -98,7 +112,7 @@ def read_spec(given: str | Path | SweepSpec | None, axes: Mapping[str, Any]) -> 
     for name in axes:
         if name not in known:
             raise InputError(f"a sweep has no {quoted(name)}{near_matches(name, known)}")
-    if isinstance(given, str | Path) and str(given).endswith(".toml"):
+    if isinstance(given, str | Path) and is_spec_file(given):
         if axes:
             raise InputError(f"{given} says what is swept: leave out {', '.join(axes)}, or write it there")
         return read_toml(given, SweepSpec), Path(given).absolute().parent

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,10 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pebbler.files import write_bytes, write_json
+from pebbler.files import csv_text, write_bytes, write_json
 from pebbler.jobs.request import current_versions
 from pebbler.sweeps.known_elsewhere import with_best_known
 from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.sweeps.sweep_row import is_sweep_row
 from pebbler.version import VERSION
 
 __all__ = ["TABLE", "TIMES", "SweepTable", "in_order", "load_table", "write_tables"]
@@ -53,12 +52,8 @@ class SweepTable:
         >>> SweepTable([{"graph": "g", "energy": 3}]).to_csv().decode().splitlines()[1][:9]
         'g,,,,,,,,'
         """
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        for row in self.rows:
-            writer.writerow(["" if row.get(name) is None else row[name] for name in self.columns])
-        return text.getvalue().encode()
+        columns = self.columns
+        return csv_text(columns, ([row.get(name) for name in columns] for row in self.rows)).encode()
 
     def filled(self) -> list[Row]:
         """Return the rows with all columns, None where there is nothing."""
@@ -108,8 +103,9 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
     def rank(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str):  # texts and numbers by turns
-            parts = re.split(r"(\d+)", value)
-            return (2, [int(part) if i % 2 else part for i, part in enumerate(parts)])
+            parts = re.split(r"([0-9]+)", value)
+            digits = (part.lstrip("0") for part in parts)  # compared by length first: no number is too long for that
+            return (2, [(len(d), d) if i % 2 else part for i, (part, d) in enumerate(zip(parts, digits, strict=True))])
         return (0,) if value is None else (1, value)
 
     return sorted(rows, key=lambda row: [rank(row.get(name)) for name in _ORDER])
@@ -119,7 +115,7 @@ def load_table(folder: str | Path) -> SweepTable:
     """Return every run in a folder once: as this version found it, or else as it was found last."""
     mine = " ".join(f"{name}={version}" for name, version in sorted(current_versions().items()) if name != "pebbler")
     best: dict[str, Row] = {}
-    for row in ResultFolder(folder, create=False).rows():
+    for row in ResultFolder(folder, create=False, is_row=is_sweep_row).rows():
         other = best.get(row["run"])
         if other is None or _merit(row, mine) > _merit(other, mine):
             best[row["run"]] = row

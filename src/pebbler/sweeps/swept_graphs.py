@@ -6,16 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from pebbler.errors import InputError, quoted
+from pebbler.errors import InputError, blamed_on, quoted
+from pebbler.files import STANDARD_STREAM, require_no_pipe
 from pebbler.game.graph import Graph
+from pebbler.sweeps.sweep_row import PARAMETER
 from pebbler.sweeps.sweep_spec import SweepSpec
 from pebbler.sweeps.value_ranges import whole_numbers_of
 from pebbler.workloads import get, load
 
-__all__ = ["SweptGraph", "find_graphs"]
+__all__ = ["SweptGraph", "count_graphs", "find_graphs"]
 
 _STEP = re.compile(
     r"[^:=,]+:[A-Za-z_]\w*"
@@ -39,31 +42,53 @@ def find_graphs(spec: SweepSpec, folder: Path) -> Iterator[SweptGraph]:
     >>> [one.name for one in find_graphs(SweepSpec(graphs="chain:length=2..4"), Path("."))]
     ['chain:length=2', 'chain:length=3', 'chain:length=4']
     """
+    for _, graphs in _find_all(spec, folder):
+        yield from graphs
+
+
+def count_graphs(spec: SweepSpec, folder: Path) -> int:
+    """Return how many graphs a spec has, without making any.
+
+    >>> count_graphs(SweepSpec(graphs=["chain:length=2..4", {"workload": "mlp", "n": "1..9000", "hidden": "1..9000"}]), Path("."))
+    81000003
+    """
+    return sum(count for count, _ in _find_all(spec, folder))
+
+
+def _find_all(spec: SweepSpec, folder: Path) -> Iterator[tuple[int, Iterator[SweptGraph]]]:
+    """Yield, for each entry of a spec, how many graphs it stands for, and these."""
     given = spec.graphs if isinstance(spec.graphs, list | tuple) else [spec.graphs]
     for i, one in enumerate(given):
-        try:
-            yield from _find(one, folder)
-        except InputError as error:
-            raise InputError(f"graphs[{i}]: {error}") from None
+        place = f"graphs[{i}]"
+        with blamed_on(place):
+            count, graphs = _find(one, folder)
+        yield count, _blamed(graphs, place)
 
 
-def _find(one: Any, folder: Path) -> Iterator[SweptGraph]:
+def _blamed(graphs: Iterator[SweptGraph], place: str) -> Iterator[SweptGraph]:
+    with blamed_on(place):
+        yield from graphs
+
+
+def _find(one: Any, folder: Path) -> tuple[int, Iterator[SweptGraph]]:
     if isinstance(one, Graph):
-        yield SweptGraph(one.name, one)
-    elif isinstance(one, Mapping):
-        yield from _from_table(dict(one))
-    elif isinstance(one, Path) or (isinstance(one, str) and one.endswith(".json")):
-        yield from _files(str(one), folder)
-    elif isinstance(one, str) and _STEP.fullmatch(one):
-        yield SweptGraph(one, None, step=one)
-    elif isinstance(one, str):
+        return 1, iter([SweptGraph(one.name, one)])
+    if isinstance(one, Mapping):
+        return _from_table(dict(one))
+    if one == STANDARD_STREAM:
+        raise InputError(f"{_EXPECTED}; the standard input can be read only once")
+    if isinstance(one, Path) or (isinstance(one, str) and one.endswith(".json")):
+        paths = _paths(str(one), folder)
+        return len(paths), map(_load, paths)
+    if isinstance(one, str) and _STEP.fullmatch(one):
+        return 1, iter([SweptGraph(one, None, step=one)])
+    if isinstance(one, str):
         name, _, rest = one.partition(":")
-        yield from _workloads(name, _axes(rest, one))
-    else:
-        raise InputError(f"{_EXPECTED}, got {quoted(one)}")
+        return _workloads(name, _axes(rest, one))
+    raise InputError(f"{_EXPECTED}, got {quoted(one)}")
 
 
-def _from_table(table: dict[str, Any]) -> Iterator[SweptGraph]:
+def _from_table(table: dict[str, Any]) -> tuple[int, Iterator[SweptGraph]]:
     name = table.pop("workload", None)
     if not isinstance(name, str):
         raise InputError(f"{_EXPECTED}, got {quoted(table)}")
@@ -80,20 +105,34 @@ def _axes(rest: str, spec: str) -> dict[str, list[int]]:
     return axes
 
 
-def _workloads(name: str, axes: Mapping[str, list[int]]) -> Iterator[SweptGraph]:
+def _workloads(name: str, axes: Mapping[str, list[int]]) -> tuple[int, Iterator[SweptGraph]]:
+    return prod(map(len, axes.values())), _made(name, axes)
+
+
+def _made(name: str, axes: Mapping[str, list[int]]) -> Iterator[SweptGraph]:
     if not axes:
         yield SweptGraph(name, load(name))
         return
     for values in product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         spec = f"{name}:{','.join(f'{key}={value}' for key, value in chosen.items())}"
-        yield SweptGraph(spec, get(spec), {f"graph_{key}": value for key, value in chosen.items()})
+        yield SweptGraph(spec, get(spec), {f"{PARAMETER}{key}": value for key, value in chosen.items()})
 
 
-def _files(pattern: str, folder: Path) -> Iterator[SweptGraph]:
-    paths = sorted(folder.glob(pattern)) if "*" in pattern and not Path(pattern).is_absolute() else [folder / pattern]
+def _paths(pattern: str, folder: Path) -> list[Path]:
+    if "*" not in pattern or Path(pattern).is_absolute():
+        return [folder / pattern]
+    if {"..", "**"} & set(Path(pattern).parts):
+        raise InputError(
+            f"{quoted(pattern)}: `*` stands for names, not for whole trees of folders or the folders above"
+        )
+    paths = sorted(folder.glob(pattern))
     if not paths:
         raise InputError(f"{quoted(pattern)}: there are no such files in {folder}")
-    for path in paths:
-        graph = Graph.load(path)
-        yield SweptGraph(graph.name, graph)
+    return paths
+
+
+def _load(path: Path) -> SweptGraph:
+    require_no_pipe(path)
+    graph = Graph.load(path)
+    return SweptGraph(graph.name, graph)

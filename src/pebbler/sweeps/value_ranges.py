@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from pebbler.errors import InputError, quoted
 from pebbler.game.machine import UNIT_BYTES
+from pebbler.limits import beyond, limits
 
 __all__ = ["Amount", "amounts_of", "whole_numbers_of"]
 
@@ -24,6 +25,8 @@ _RANGE = re.compile(
     rf"(?:x\s*(?P<factor>[0-9]+(?:\.[0-9]+)?)|\+\s*(?P<step>{_NUMBER}))?",
     re.IGNORECASE,
 )
+T = TypeVar("T")
+_LARGEST = 2**63  # no memory has more units
 _MOST = 10_000  # values of one range; more is a typing error
 _EXPECTED = "expected a number, 64KiB, 25%, or a range such as 1024..65536x2 or 10%..100%+10%"
 
@@ -64,8 +67,8 @@ def amounts_of(given: Any, what: str) -> list[Amount]:
     [Amount(value=0.5, kind='share'), Amount(value=64.0, kind='units')]
     """
     if isinstance(given, Sequence) and not isinstance(given, str) and given:
-        return list(dict.fromkeys(amount for item in given for amount in amounts_of(item, what)))
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return _joined((amounts_of(item, what) for item in given), what)
+    if isinstance(given, int) and not isinstance(given, bool) and 0 < given <= _LARGEST:
         return [Amount(float(given), "units")]
     found = _listed(given, what) if isinstance(given, str) else []
     if not found or any(amount.value <= 0 for amount in found):
@@ -74,10 +77,17 @@ def amounts_of(given: Any, what: str) -> list[Amount]:
 
 
 def _listed(text: str, what: str) -> list[Amount]:
-    found: list[Amount] = []
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        found += _range(match, part, what) if match else [_amount(part, what)]
+    parts = ((part, _RANGE.fullmatch(part.strip())) for part in text.split(","))
+    return _joined((_range(match, part, what) if match else [_amount(part, what)] for part, match in parts), what)
+
+
+def _joined(lists: Iterable[list[T]], what: str) -> list[T]:
+    """Return the different values of lists, in order, no more of them than a sweep has runs."""
+    found: list[T] = []
+    for values in lists:
+        found += values
+        if len(found) > limits.runs:
+            raise beyond("runs", f"{what}: has more values than a sweep has runs")
     return list(dict.fromkeys(found))
 
 
@@ -117,7 +127,7 @@ def whole_numbers_of(given: Any, what: str) -> list[int]:
     [1, 2, 4, 7]
     """
     if isinstance(given, Sequence) and not isinstance(given, str):
-        return list(dict.fromkeys(number for item in given for number in whole_numbers_of(item, what)))
+        return _joined((whole_numbers_of(item, what) for item in given), what)
     if isinstance(given, int) and not isinstance(given, bool):
         return [given]
     found = _listed(str(given).replace("|", ","), what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pebbler.trace.caches import WriteBacks, opt_misses
 from pebbler.trace.distances import Packer, ReuseProfile, check_sizes
 from pebbler.trace.energy import LruEnergy, lru_energy
 from pebbler.trace.kernels.set_associative import since_write
-from pebbler.trace.trace_files import NameTable
+from pebbler.trace.trace_files import SEVERAL, NameTable
 from pebbler.trace.traces import Trace
 
 __all__ = ["CacheAnalysis", "Share", "analyse", "parse_sizes", "roles"]
@@ -123,23 +124,28 @@ def analyse(
     """Return what a trace costs in caches of the given sizes: a file, a trace, or its pieces in order.
 
     Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
-    as the referee prices the plan it came from. Lines are the machine's unless `line` says otherwise, or of 1 unit.
+    as the referee prices the plan it came from; where the trace says how many bytes an address stands for, the machine is taken in
+    units of so many, else addresses count its unit. Lines are the machine's unless `line` says otherwise, or of 1 unit.
 
     >>> found = analyse(Trace.of_addresses([7, 8, 8, 9, 7]), [1, 2])
     >>> found.lru, found.opt, found.mean_distance
     ({1: 4, 2: 4}, {1: 4, 2: 3}, 2.0)
     """
+    pieces = iter(
+        Trace.chunks(trace) if isinstance(trace, str | Path) else [trace] if isinstance(trace, Trace) else trace
+    )
+    first = next(pieces, None)
+    if first is None:
+        raise InputError("the trace is empty: there is nothing to analyse")
+    machine = None if machine is None else _in_units_of(machine, first.unit_bytes)
     if line is None:
         line = 1 if machine is None else machine.line
-    if line < 1:
-        raise InputError(f"line must be at least 1 unit, got {line}")
+    if not 1 <= line < 2**63:
+        raise InputError(f"line must be a whole number of units from 1 to 2^63 - 1, got {line}")
     ladder = np.unique(check_sizes(LADDER if sizes is None else sizes))
-    pieces = Trace.chunks(trace) if isinstance(trace, str | Path) else [trace] if isinstance(trace, Trace) else trace
     read = _Reader(line, ladder, keep=opt or machine is not None)
-    for piece in pieces:
+    for piece in chain([first], pieces):
         read.take(piece)
-    if read.accesses == 0:
-        raise InputError("the trace is empty: there is nothing to analyse")
     profile = read.back.stack.profile()
     shown = ladder if sizes is not None else ladder[: int(np.searchsorted(ladder, profile.distinct)) + 1]
     wanted = shown.tolist()
@@ -167,6 +173,18 @@ def analyse(
         energy=None if priced is None else priced.energy,
         energy_levels=None if priced is None or machine is None else _level_energies(priced, machine),
     )
+
+
+def _in_units_of(machine: Machine, unit_bytes: int | None) -> Machine:
+    """Return the machine in the unit of a trace; addresses that nobody says the bytes of count the machine's own."""
+    if unit_bytes is None:
+        return machine
+    if unit_bytes == SEVERAL:
+        raise InputError(
+            f"the trace has elements of several sizes, so its addresses cannot be placed in the lines of {machine.name}; "
+            "record arrays of one dtype, or leave the machine out"
+        )
+    return machine.in_bytes(unit_bytes)
 
 
 def parse_sizes(text: str | None) -> list[int] | None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
+from pebbler.game.machine import UNIT_BYTES
 from pebbler.game.plan import Plan
 from pebbler.referee.touches import touch
 from pebbler.trace.traces import CHUNK, Trace
@@ -73,5 +74,6 @@ def trace_of(
             steps[touches.step[run]].astype(np.int32),
             tensor_names,
             op_names,
+            UNIT_BYTES.get(graph.unit),
         )
         begin = end

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from pebbler.arrays import Ints
 from pebbler.errors import InputError, quoted
 from pebbler.trace.buffer_events import Events, whole_size
+from pebbler.trace.trace_files import common_bytes
 from pebbler.trace.traces import CHUNK, UNNAMED, Trace
 
 __all__ = ["Part", "Recorder", "current_recorder", "record"]
@@ -46,6 +47,7 @@ class Recorder(Events):
         self.recording = True
         self._elements: list[range | Ints] = []
         self._extent: list[int] = []  # by buffer: its elements, touched or declared
+        self._item_bytes: dict[str, int] = {}  # by buffer, of those that are arrays
         self._op_ids: dict[str, int] = {}
         self._op_of = array("q")
         self._ops: list[str] = []
@@ -104,6 +106,7 @@ class Recorder(Events):
             raise InputError("nothing was recorded; a trace holds at least one access")
         bases = np.concatenate([[0], np.cumsum(self._extent)])
         names, ops = self.names, tuple(self._op_ids)
+        unit = common_bytes(map(self._item_bytes.get, names))
         buffers, sizes, writes = self.buffers(), self.sizes(), self.is_write()
         op_of = np.array(self._op_of, dtype=np.int32)
         piece = np.cumsum(sizes) // size  # events of the same piece end in the same multiple of size
@@ -112,10 +115,12 @@ class Recorder(Events):
             touched = np.concatenate([np.asarray(self._elements[event], dtype=np.int64) for event in events.tolist()])
             tensor = np.repeat(buffers[events], counts)
             write, op = np.repeat(writes[events], counts), np.repeat(op_of[events], counts)
-            yield Trace(touched + bases[tensor], write, tensor.astype(np.int32), op, names, ops)
+            yield Trace(touched + bases[tensor], write, tensor.astype(np.int32), op, names, ops, unit)
 
-    def claim(self, name: str | None, prefix: str = "temp") -> str:
+    def claim(self, name: str | None, prefix: str = "temp", item_bytes: int | None = None) -> str:
         """Return a buffer name that no other array of this recorder has: `name`, or the next free one with the prefix.
+
+        `item_bytes` are those of one of its elements.
 
         >>> t = Recorder()
         >>> t.claim("W1"), t.claim(None), t.claim(None)
@@ -128,6 +133,8 @@ class Recorder(Events):
         elif name in self._claimed:
             raise InputError(f"two tracked arrays are named {quoted(name)}; their elements could not be told apart")
         self._claimed.add(name)
+        if item_bytes is not None:
+            self._item_bytes[name] = item_bytes
         return name
 
     def _buffer_size(self, name: str, size: int | None, kind: str) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import tempfile
-import tokenize
 import zipfile
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,25 +17,19 @@ from numpy.lib import format as npy
 
 from pebbler.arrays import Array, Bools, Int32s, Ints
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import MAX_BYTES, whole_file
+from pebbler.files import whole_file
+from pebbler.limits import beyond, limits
+from pebbler.trace.npy_columns import ArchiveFile, NpyColumn, blaming, require_backed
 
-__all__ = ["UNNAMED", "Columns", "NameTable", "read_chunks", "write_chunks"]
+__all__ = ["SEVERAL", "UNNAMED", "Columns", "NameTable", "common_bytes", "read_chunks", "write_chunks"]
 
 UNNAMED = "-"  # the tensor or op of an access that has none
 _DTYPES: dict[str, type[np.generic]] = {"address": np.int64, "write": np.bool_, "tensor": np.int32, "op": np.int32}
 _NAMES = ("tensor_names", "op_names")
+_UNIT = "unit_bytes"  # optional: files of earlier versions do not have it
+SEVERAL = 0  # bytes of a unit, where addresses are those of elements of several sizes
 _LARGEST = 2**63 - 1
-# What zipfile and numpy raise on damaged files; numpy takes NPY headers apart with Python's tokenizer.
-_CORRUPT = (
-    zipfile.BadZipFile,
-    zlib.error,
-    tokenize.TokenError,
-    ValueError,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-)
+_NAME_BYTES = 64  # that a name takes at least, once it is read
 
 
 class Columns(NamedTuple):
@@ -48,6 +41,17 @@ class Columns(NamedTuple):
     op: Int32s
     tensor_names: tuple[str, ...]
     op_names: tuple[str, ...]
+    unit_bytes: int | None = None  # of what has an address; None: nobody says
+
+
+def common_bytes(found: Iterable[int | None]) -> int | None:
+    """Return the bytes of a unit that all agree on, `SEVERAL` where they do not.
+
+    >>> common_bytes([8, 8]), common_bytes([None]), common_bytes([8, None])
+    (8, None, 0)
+    """
+    sizes = set(found)
+    return sizes.pop() if len(sizes) == 1 else SEVERAL
 
 
 class NameTable:
@@ -89,9 +93,10 @@ def write_chunks(path: str | Path, chunks: Iterable[Columns]) -> None:
         folder = str(Path(path).parent)
         spools = {key: stack.enter_context(tempfile.SpooledTemporaryFile(2**24, dir=folder)) for key in _DTYPES}
         tables = {"tensor": NameTable(), "op": NameTable()}
-        length = 0
+        length, units = 0, set()
         for chunk in chunks:
             length += len(chunk.address)
+            units.add(chunk.unit_bytes)
             for key, spool in spools.items():
                 column = getattr(chunk, key)
                 if key in tables:
@@ -104,6 +109,9 @@ def write_chunks(path: str | Path, chunks: Iterable[Columns]) -> None:
             for key, names in tables.items():
                 column = np.array(names.table(), dtype=np.str_)
                 _write_member(archive, f"{key}_names", column.dtype, len(column), None, column.tobytes())
+            if (unit := common_bytes(units)) is not None:
+                column = np.array([unit], np.int64)
+                _write_member(archive, _UNIT, column.dtype, 1, None, column.tobytes())
 
 
 def _write_member(
@@ -118,93 +126,61 @@ def _write_member(
             member.write(data)
 
 
-class _Column:
-    """One array of an NPZ or NPY file, read from front to back."""
-
-    def __init__(self, file: IO[bytes], where: str, dtype: np.dtype[Any] | None) -> None:
-        self.file, self.where = file, where
-        with _blaming(where):
-            readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-            version = npy.read_magic(file)
-            if version not in readers:
-                raise InputError(f"{where}: version {version} of the NPY format; expected 1.0 or 2.0")
-            shape, _, self.dtype = readers[version](file)
-        if self.dtype.hasobject:
-            raise InputError(
-                f"{where}: holds pickled Python objects, which are never loaded; expected {dtype or 'int64'}"
-            )
-        if len(shape) != 1:
-            raise InputError(f"{where}: has shape {shape}; expected one dimension")
-        if dtype is not None and self.dtype != dtype and not (dtype.kind == self.dtype.kind == "U"):
-            raise InputError(f"{where}: has dtype {self.dtype}; expected {dtype}")
-        self.length = int(shape[0])
-
-    def read(self, count: int) -> Array:
-        with _blaming(self.where):
-            data = self.file.read(count * self.dtype.itemsize)
-        if len(data) < count * self.dtype.itemsize:
-            raise InputError(f"{self.where}: ends before its {self.length} elements")
-        if self.dtype == np.bool_ and count and np.frombuffer(data, np.uint8).max() > 1:
-            raise InputError(f"{self.where}: holds bytes that are neither false (0) nor true (1)")
-        return np.frombuffer(data, self.dtype)
-
-    def finish(self) -> None:
-        """Make sure nothing follows; reaching the end is also what checks a zip member's checksum."""
-        with _blaming(self.where):
-            if self.file.read(1):
-                raise InputError(f"{self.where}: goes on after its {self.length} elements")
-
-
-@contextlib.contextmanager
-def _blaming(where: str) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except _CORRUPT as error:
-        raise InputError(f"{where}: is corrupt: {error}") from None
-
-
 def _read_npz(path: Path, size: int) -> Iterator[Columns]:
     with contextlib.ExitStack() as stack:
         try:
-            archive = stack.enter_context(zipfile.ZipFile(path))
+            file = stack.enter_context(ArchiveFile(io.FileIO(path)))
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-            raise InputError(f"{path}: not an NPZ trace: {error}") from None
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+        except Exception as error:  # as in `blaming`
+            raise InputError(f"{path}: not an NPZ trace: {str(error) or type(error).__name__}") from None
+        file.listed = True
         found = [name.removesuffix(".npy") for name in archive.namelist()]
         expected = (*_DTYPES, *_NAMES)
         for key in expected:
             if found.count(key) != 1:
                 raise InputError(f"{path}: has {found.count(key) or 'no'} {key}; a trace holds {', '.join(expected)}")
         for key in found:
-            if key not in expected:
-                raise InputError(f"{path}: unknown key {quoted(key)}{near_matches(key, expected)}")
-        columns: dict[str, _Column] = {}
-        for key in expected:
+            if key not in (*expected, _UNIT) or found.count(key) > 1:
+                raise InputError(f"{path}: unknown key {quoted(key)}{near_matches(key, (*expected, _UNIT))}")
+        columns: dict[str, NpyColumn] = {}
+        for key in (*expected, *(_UNIT for name in found if name == _UNIT)):
             where = f"{path}: {key}"
-            with _blaming(where):
-                file = stack.enter_context(archive.open(f"{key}.npy"))
-            columns[key] = _Column(file, where, np.dtype(_DTYPES.get(key, np.str_)))
+            with blaming(where):
+                member = archive.getinfo(f"{key}.npy")
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError("expected a member that is stored or deflated")  # others unpack without a limit
+                opened = stack.enter_context(archive.open(member))
+            kind = np.dtype(np.int64 if key == _UNIT else _DTYPES.get(key, np.str_))
+            columns[key] = NpyColumn(opened, where, kind)
         length = columns["address"].length
         for key in _DTYPES:
             if columns[key].length != length:
                 raise InputError(f"{path}: {key} has {columns[key].length} elements, but address has {length}")
+        require_backed(columns.values(), file, path)
         tables = {key: _names(columns[key]) for key in _NAMES}
+        unit = _unit_bytes(columns[_UNIT]) if _UNIT in columns else None
         for start in range(0, length, size):
             count = min(size, length - start)
             address, write, tensor, op = (columns[key].read(count) for key in _DTYPES)
-            yield Columns(address, write, tensor, op, **tables)
+            yield Columns(address, write, tensor, op, **tables, unit_bytes=unit)
         for column in columns.values():
             column.finish()
 
 
-def _names(column: _Column) -> tuple[str, ...]:
-    if column.length * column.dtype.itemsize > MAX_BYTES:
-        raise InputError(f"{column.where}: takes more than {MAX_BYTES} bytes")
-    with _blaming(column.where):
+def _names(column: NpyColumn) -> tuple[str, ...]:
+    if column.length * max(column.dtype.itemsize, _NAME_BYTES) > limits.file:
+        raise beyond("file", f"{column.where}: {column.length:,} names of up to {column.dtype.itemsize:,} bytes")
+    with blaming(column.where):
         return tuple(column.read(column.length).tolist())
+
+
+def _unit_bytes(column: NpyColumn) -> int:
+    if column.length != 1:
+        raise InputError(f"{column.where}: has {column.length} elements; expected 1")
+    return int(column.read(1)[0])
 
 
 def _read_npy(path: Path, size: int) -> Iterator[Columns]:
@@ -213,9 +189,10 @@ def _read_npy(path: Path, size: int) -> Iterator[Columns]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     with file:
-        column = _Column(file, str(path), None)
+        column = NpyColumn(file, str(path), None)
         if column.dtype.kind not in "iu":
             raise InputError(f"{path}: addresses have dtype {column.dtype}; expected integers")
+        require_backed([column], file, path)
         for start in range(0, column.length, size):
             addresses = column.read(min(size, column.length - start))
             if addresses.dtype.kind == "u" and addresses.max() > _LARGEST:
@@ -239,7 +216,7 @@ def _read_csv(path: Path, size: int) -> Iterator[Columns]:
 
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file)
+            rows = csv.reader(_lines(file, path))
             header: list[str] = []
             for row in rows:
                 if not row:
@@ -265,6 +242,16 @@ def _read_csv(path: Path, size: int) -> Iterator[Columns]:
         raise InputError(f"{path}: not a CSV file: {error}") from None
     if columns["address"]:
         yield chunk()
+
+
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    """Yield the lines of a file, none of them longer than a line may be."""
+    number = 0
+    while line := file.readline(limits.line + 1):
+        number += 1
+        if len(line) > limits.line:
+            raise beyond("line", f"{path}: line {number} has more than {limits.line:,} characters")
+        yield line
 
 
 def _header(cells: list[str], where: str) -> tuple[list[str], bool]:

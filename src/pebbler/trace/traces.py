@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from pebbler.arrays import Array, Bools, Int32s, Ints
 from pebbler.errors import InputError
-from pebbler.trace.trace_files import UNNAMED, Columns, NameTable, read_chunks, write_chunks
+from pebbler.trace.trace_files import UNNAMED, Columns, NameTable, common_bytes, read_chunks, write_chunks
 
 __all__ = ["CHUNK", "UNNAMED", "Trace"]
 
@@ -38,8 +38,11 @@ class Trace:
     op: Int32s
     tensor_names: tuple[str, ...]
     op_names: tuple[str, ...]
+    unit_bytes: int | None = None  # of what has an address; None: nobody says; 0: elements of several sizes
 
     def __post_init__(self) -> None:
+        if self.unit_bytes is not None and operator.index(self.unit_bytes) < 0:
+            raise InputError(f"unit_bytes is {self.unit_bytes}; expected 1 or more, or 0 for elements of several sizes")
         columns: dict[str, Array] = {"address": _addresses(self.address)}
         length = len(columns["address"])
         for key, dtype in (("write", np.bool_), ("tensor", np.int32), ("op", np.int32)):
@@ -78,10 +81,11 @@ class Trace:
 
     def columns(self) -> Columns:
         """Return the arrays and name tables as a plain tuple."""
-        return Columns(self.address, self.write, self.tensor, self.op, self.tensor_names, self.op_names)
+        names = self.tensor_names, self.op_names
+        return Columns(self.address, self.write, self.tensor, self.op, *names, self.unit_bytes)
 
     @classmethod
-    def of_addresses(cls, addresses: ArrayLike, write: ArrayLike | None = None) -> Trace:
+    def of_addresses(cls, addresses: ArrayLike, write: ArrayLike | None = None, unit_bytes: int | None = None) -> Trace:
         """Return the trace of a plain list of addresses, all of them reads unless `write` says which are not.
 
         >>> Trace.of_addresses([3, 1, 3], write=[True, False, False]).write.tolist()
@@ -90,7 +94,7 @@ class Trace:
         address = _addresses(addresses)
         nothing = np.zeros(len(address), dtype=np.int32)
         writes = nothing.astype(np.bool_) if write is None else _column("write", write, np.bool_, len(address))
-        return cls(address, writes, nothing, nothing, (UNNAMED,), (UNNAMED,))
+        return cls(address, writes, nothing, nothing, (UNNAMED,), (UNNAMED,), unit_bytes)
 
     @classmethod
     def joined(cls, traces: Iterable[Trace]) -> Trace:
@@ -99,14 +103,15 @@ class Trace:
         >>> Trace.joined([Trace.of_addresses([1, 2]), Trace.of_addresses([2])]).address.tolist()
         [1, 2, 2]
         """
-        tensors, ops, pieces = NameTable(), NameTable(), []
+        tensors, ops, pieces, units = NameTable(), NameTable(), [], set()
         for trace in traces:
+            units.add(trace.unit_bytes)
             tensor, op = tensors.remap(trace.tensor_names, trace.tensor), ops.remap(trace.op_names, trace.op)
             pieces.append((trace.address, trace.write, tensor, op))
         if not pieces:
             raise InputError("no traces to join; a trace holds at least one access")
         address, write, tensor, op = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        return cls(address, write, tensor, op, tensors.table(), ops.table())
+        return cls(address, write, tensor, op, tensors.table(), ops.table(), common_bytes(units))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -165,7 +170,8 @@ class Trace:
         """
         if operator.index(line) < 1:
             raise InputError(f"lines of {line} units; expected at least 1")
-        result = Trace(self.address // line, *self.columns()[1:])
+        unit = None if self.unit_bytes is None else line * self.unit_bytes
+        result = replace(self, address=self.address // line, unit_bytes=unit)
         return result._merged() if merge else result
 
     def tensors(self) -> Trace:
@@ -175,7 +181,7 @@ class Trace:
         >>> trace.tensors().address.tolist()
         [0, 1]
         """
-        return Trace(self.tensor.astype(np.int64), *self.columns()[1:])._merged()
+        return replace(self, address=self.tensor.astype(np.int64), unit_bytes=None)._merged()
 
     def _merged(self) -> Trace:
         starts = np.ones(len(self), dtype=np.bool_)
@@ -183,7 +189,7 @@ class Trace:
         for column in self.columns()[:4]:
             starts[1:] |= column[1:] != column[:-1]
         address, write, tensor, op = self.address[starts], self.write[starts], self.tensor[starts], self.op[starts]
-        return Trace(address, write, tensor, op, self.tensor_names, self.op_names)
+        return replace(self, address=address, write=write, tensor=tensor, op=op)
 
 
 def _addresses(values: ArrayLike) -> Ints:

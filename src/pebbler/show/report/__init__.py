@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from pebbler.errors import InputError
+from pebbler.errors import InputError, blamed_on, one_line
 from pebbler.game.plan import Plan
 
 if TYPE_CHECKING:
@@ -58,11 +59,13 @@ def report(
     labels = []
     for i, one in enumerate(given):
         if isinstance(one, str | Path):
-            labels.append(Path(one).stem)
+            labels.append(one_line(Path(one).stem))  # the name of a file need not be text
             loaded.append(Plan.load(one))
         else:
             labels.append("plan" if len(given) == 1 else f"plan {i + 1}")
             loaded.append(one if isinstance(one, Plan) else one.as_plan())
-    data = gather(loaded, names if names is not None else labels, title, references)
+    files = [str(one) for one in given if isinstance(one, str | Path)]
+    with blamed_on(", ".join(files)) if files else nullcontext():
+        data = gather(loaded, names if names is not None else labels, title, references)
     write_text(path, page(data, appendix))
     return data

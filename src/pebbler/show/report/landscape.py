@@ -11,6 +11,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.orders import count_orders, iterate_orders
@@ -95,8 +96,9 @@ def survey(
         energy = pricer(np.asarray(order, np.int64))
         if energy is not None:
             energies.append(energy)
-    bins = int(min(BINS, max(8, 1.5 * len(energies) ** 0.5)))
-    counts, edges = np.histogram(energies, bins) if energies else (np.zeros(0, np.int64), np.zeros(2))
+    low, high = min(energies, default=0.0), max(energies, default=0.0)
+    if not EnergyScale.of(graph, machine).is_less(low, high):
+        energies, high = [low] * len(energies), low
     same = [
         (plan, name)
         for plan, name in zip(plans, names, strict=True)
@@ -108,12 +110,29 @@ def survey(
         complete=complete,
         seen=seen,
         misfits=seen - len(energies),
-        low=min(energies, default=0.0),
-        high=max(energies, default=0.0),
-        counts=counts.tolist() if energies and edges[-1] > edges[0] else [len(energies)],
+        low=low,
+        high=high,
+        counts=_binned(energies),
         marks=[*_marks(same, graph, machine), *_reference_marks(references or {}, graph, machine, steady)],
         curves=capacity_curves(same),
     )
+
+
+def _binned(energies: Sequence[float]) -> list[int]:
+    """Return how many energies are in each of some bins of equal width from the least to the most; one bin where all are equal.
+
+    numpy's histogram refuses energies so large that they differ in their last digits only.
+
+    >>> _binned([2.0**60, 2.0**60 + 256]), _binned([1.0, 1.0])
+    ([1, 0, 0, 0, 0, 0, 0, 1], [2])
+    """
+    low, high = min(energies, default=0.0), max(energies, default=0.0)
+    if not high > low:
+        return [len(energies)]
+    bins = int(min(BINS, max(8, 1.5 * len(energies) ** 0.5)))
+    place = (np.asarray(energies) - low) / (high - low) * bins
+    counts: list[int] = np.bincount(np.minimum(place.astype(np.int64), bins - 1), minlength=bins).tolist()
+    return counts
 
 
 def _in_words(count: int) -> str:

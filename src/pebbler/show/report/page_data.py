@@ -11,7 +11,7 @@ from pebbler.errors import InputError
 from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
-from pebbler.game.plan import Plan
+from pebbler.game.plan import SCOPES, Plan
 from pebbler.game.rich_repr import RichRepr
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
@@ -154,6 +154,7 @@ class PlanData:
     gap: float | None
     status: str | None
     proof: ProofNote | None
+    scope: str  # the plans that bound and status are for
     claims: ClaimData
     source: str | None
     program_order: float | None
@@ -189,11 +190,12 @@ class PlanData:
             bound=found.bound,
             gap=found.gap,
             status=found.status if plan.status is not None or plan.bound is not None else None,
-            proof=proof_note(found.proof),
+            proof=proof_note(found.proof, found.covers),
+            scope=SCOPES[found.covers],
             claims=ClaimData(
                 plan.energy, plan.bound, plan.status, plan.proof, list(found.unverified), list(found.void)
             ),
-            source=None if plan.source is None else plan.source.name,
+            source=None if plan.source is None or "source" in found.unverified else plan.source.name,
             program_order=None if base is None else check(base).energy,
             budget=budget_of(plan),
             savings=saving_steps(plan, base, judgement),

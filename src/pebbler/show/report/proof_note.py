@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pebbler.game.plan import Covers
+
 __all__ = ["ProofNote", "proof_note"]
 
 _GRAPH = "It holds for every order, placement and recomputation of this graph as it is."
@@ -13,7 +15,7 @@ _TILINGS = "It holds for every tiling and fusion of the source, in every order a
 _KNOWN = (
     ("docs/chains.md", "It holds for every schedule of this chain.", "chains.md"),
     ("search of every position", "It holds for every schedule of this chain.", "chains.md"),
-    ("every tiling", _TILINGS, "tiling.md"),
+    ("every tiling", _TILINGS, "bounds.md"),
     ("matrix products", _GRAPH, "products.md"),
     ("every order and recomputation", _GRAPH, "tiling.md"),
     ("all orders searched", _GRAPH, "tiling.md"),
@@ -33,16 +35,17 @@ class ProofNote:
     page: str
 
 
-def proof_note(proof: str) -> ProofNote | None:
-    """Return a proof for readers; None where nothing is proven.
+def proof_note(proof: str, covers: Covers = "graph") -> ProofNote | None:
+    """Return a proof for readers; None where nothing is proven. A bound for every form says so, whatever its words are.
 
     >>> proof_note("every tiling: the touches that no element can avoid, at the best price").page
-    'tiling.md'
+    'bounds.md'
     >>> proof_note("") is None
     True
     """
     if not proof:
         return None
     scope, page = next(((scope, page) for mark, scope, page in _KNOWN if mark in proof), (_GRAPH, "exact.md"))
+    scope = _TILINGS if covers == "forms" else scope
     words = proof.removeprefix("every tiling: ").removesuffix(f"(docs/{page})").strip()
     return ProofNote(f"{words[:1].upper()}{words[1:]}.", scope, page)

@@ -21,7 +21,7 @@ class Buffer:
 
     def __init__(self, data: Array, recorder: Recorder, name: str | None, prefix: str) -> None:
         self.data, self.recorder = data, recorder
-        self.name = recorder.claim(name, prefix)
+        self.name = recorder.claim(name, prefix, data.itemsize)
         self.start = data.__array_interface__["data"][0]
 
     def touch(self, elements: Elements, write: bool, op: str) -> None:

@@ -65,6 +65,7 @@ function howSure(plan, unit) {
     }[plan.status] || "No bound came with it.";
   const words = [];
   if (claims.unverified.includes("status")) words.push("that it is optimal");
+  if (claims.unverified.includes("source")) words.push("the graph that this one is said to be a form of");
   if (claims.unverified.includes("bound")) words.push(`a bound of ${energyText(claims.bound, unit)}`);
   return words.length ? `${proven} Claimed by the file, not verified: ${words.join(", and ")}.` : proven;
 }
@@ -156,6 +157,7 @@ function tilesOf(data, plan, graph, unit) {
         plan.status,
         [
           plan.gap === null ? "no gap known" : plan.gap === 0 ? "no gap" : `gap at most ${percent(plan.gap)}`,
+          plan.bound === null ? null : `for ${plan.scope}`,
           claims.unverified.includes("status") ? `${claims.status} is ${claimed}` : null,
         ]
           .filter(Boolean)

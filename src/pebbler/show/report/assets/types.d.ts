@@ -173,6 +173,7 @@ interface PlanData extends Moves {
   gap: number | null;
   status: string | null;
   proof: ProofNote | null;
+  scope: string;
   claims: ClaimData;
   source: string | null;
   program_order: number | null;
