@@ -1303,7 +1303,7 @@ def weight_norm_by_hooks():
     return simple(nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 4)), nn.Tanh()))
 
 
-@refused(r"changes from step to step")
+@refused(r"torch_loops.py:\d+: the step reads the clock")
 def the_clock():
     return simple(loss=lambda out: (out * time.time()).mean())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pebbler.run.torch import MissingTorch
 from pebbler.run.torch.backend.backward_step import GradientGone, step_in_backward
+from pebbler.run.torch.backend.weight_watch import WeightsChanged
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.step_loading import load_step
@@ -17,7 +18,7 @@ from pebbler.run.torch.plan.step_energy import FrontierPoint, StepEnergy, energy
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
 from pebbler.run.torch.run.planned_step import PlannedStep, step
-from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
+from pebbler.run.torch.run.verification import OverBudget, PlanDiffers, PlanOutdated
 
 __all__ = [
     "Captured",
@@ -34,9 +35,11 @@ __all__ = [
     "OverBudget",
     "Phase",
     "PlanDiffers",
+    "PlanOutdated",
     "PlannedStep",
     "StepEnergy",
     "TorchPlan",
+    "WeightsChanged",
     "capture",
     "compile",
     "energy_frontier",

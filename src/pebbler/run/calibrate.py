@@ -10,8 +10,8 @@ from pebbler.errors import InputError, quoted
 from pebbler.files import write_text
 from pebbler.game.machine import Machine
 from pebbler.joules.calibration import calibrate_bench
-from pebbler.joules.counters import EnergyCounter, NoCounter, find_counters
 from pebbler.joules.cpu_bench import CpuBench
+from pebbler.joules.energy_counters import EnergyCounter, NoCounter, find_counters
 from pebbler.joules.machine_file import machine_toml
 from pebbler.joules.meter import EnergyMeter
 from pebbler.joules.probes import Bench

@@ -69,16 +69,18 @@ class CellProgram:
         if len(lines) < 2:
             raise InputError("expected at least two lines: the cells of the inputs and those of the outputs")
         inputs = _cells(*lines[0], "the cells of the inputs, such as 1,2,3")
-        if len(set(inputs)) < len(inputs):
-            twice = next(cell for i, cell in enumerate(inputs) if cell in inputs[:i])
-            raise InputError(f"line {lines[0][0]}: inputs must be in different cells; {twice} is there twice")
+        seen: set[int] = set()
+        for cell in inputs:
+            if cell in seen:
+                raise InputError(f"line {lines[0][0]}: inputs must be in different cells; {cell} is there twice")
+            seen.add(cell)
         outputs = _cells(*lines[-1], "the cells of the outputs, such as 1,2,3")
         return cls(inputs, tuple(_instruction(*line) for line in lines[1:-1]), outputs, lines[-1][0])
 
     @classmethod
     def load(cls, path: str | Path) -> CellProgram:
         """Return the program in a file."""
-        data = read_bytes(path)
+        data = read_bytes(path, "program")
         try:
             return cls.parse(data.decode("utf-8"))
         except UnicodeDecodeError:
@@ -125,17 +127,7 @@ class CellProgram:
 
         Inputs are the first matrix row by row, then the second one; outputs the product row by row.
         """
-        m, n, k = sizes
-        rng = random.Random(seed)
-        for _ in range(_TRIALS):
-            left = [[rng.randint(-_LARGEST, _LARGEST) for _ in range(k)] for _ in range(m)]
-            right = [[rng.randint(-_LARGEST, _LARGEST) for _ in range(n)] for _ in range(k)]
-            found = self.run([x for row in (*left, *right) for x in row])
-            for place, cell in enumerate(self.outputs):
-                i, j = divmod(place, n)
-                if found[place] != sum(left[i][inner] * right[inner][j] for inner in range(k)):
-                    what = f"element [{i}, {j}] of the product, in cell {cell}, is wrong"
-                    raise WrongProgram(self.last_line, f"{what} for random matrices of {m} x {k} and {k} x {n}")
+        self._first_product([sizes], seed)
 
     def matching_sizes(self, sizes: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
         """Return the sizes m, n, k of the product that the program computes; raises `WrongProgram` where it computes none.
@@ -154,15 +146,40 @@ class CellProgram:
             fitting = [sizes]
         if not fitting:
             raise InputError(f"no matrix product has {given} inputs and {made} outputs")
+        return self._first_product(fitting)
+
+    def _first_product(self, fitting: Sequence[tuple[int, int, int]], seed: int = 0) -> tuple[int, int, int]:
+        """Return the first of some sizes whose product the program returns every time.
+
+        What it returns does not depend on the sizes, so that it runs once per trial however many fit.
+        """
+        rng = random.Random(seed)
         wrong: WrongProgram | None = None
-        for one in fitting:
-            try:
-                self.require_product(one)
-                return one
-            except WrongProgram as error:
-                wrong = wrong or error
-        assert wrong is not None
-        raise wrong
+        for _ in range(_TRIALS):
+            values = [rng.randint(-_LARGEST, _LARGEST) for _ in self.inputs]
+            found = self.run(values)
+            left = []
+            for sizes in fitting:
+                try:
+                    self._compare(sizes, values, found)
+                    left.append(sizes)
+                except WrongProgram as error:
+                    wrong = wrong or error
+            fitting = left
+        if not fitting:
+            assert wrong is not None
+            raise wrong
+        return fitting[0]
+
+    def _compare(self, sizes: tuple[int, int, int], values: Sequence[int], found: Sequence[int]) -> None:
+        """Raise `WrongProgram` at the first output that is not that of the product."""
+        m, n, k = sizes
+        for place, cell in enumerate(self.outputs):
+            i, j = divmod(place, n)
+            row, column = values[i * k : (i + 1) * k], values[m * k + j :: n]
+            if found[place] != sum(a * b for a, b in zip(row, column, strict=True)):
+                what = f"element [{i}, {j}] of the product, in cell {cell}, is wrong"
+                raise WrongProgram(self.last_line, f"{what} for random matrices of {m} x {k} and {k} x {n}")
 
 
 def distance(cell: int) -> int:

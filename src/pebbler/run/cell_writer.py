@@ -23,7 +23,7 @@ def cell_program(plan: Plan) -> CellProgram:
     >>> from pebbler import machine, solve, workloads
     >>> plan = solve(workloads.matmul(1, 1, 1), machine("grid"), time_limit=0)
     >>> cell_program(plan).text()
-    '1,2\\nmul 2,1,2\\n2\\n'
+    '1,2\\nmul 1,1,2\\n1\\n'
     """
     require_legal(plan)
     return _CellWriter(plan).write()

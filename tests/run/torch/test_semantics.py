@@ -39,9 +39,9 @@ QUICK = {
     "the_same_tensor_twice", "a_setting_found_out_once", "a_moving_average_by_data", "no_layer_is_left_out",
     "a_numpy_mask", "a_slice_by_python_random", "an_optimizer_that_runs_every_other_step", "a counter in a module, self",
     "a counter in a module, class", "a_scheduler_inside", "losses_gathered_inside",
-    "numbers in a dict", "a loss that is no number", "evaluation_mode", "a_layer_frozen_later",
-    "a_parameter_replaced", "other_strides_of_a_parameter", "autocast_entered_outside", "a_number_in_a_closure_changed",
-    "an_averaged_model", "lbfgs", "radam, foreach", "adafactor", "layers left out, rand", "complex weights, adam",
+    "numbers in a dict", "a loss that is no number", "evaluation_mode",
+    "a_parameter_replaced", "autocast_entered_outside", "a_number_in_a_closure_changed",
+    "an_averaged_model", "lbfgs", "adafactor", "layers left out, rand", "complex weights, adam",
     "an_optimizer_that_counts_in_python", "a_branch_on_an_argument", "the_clock",
     "a_subclass_of_tensors", "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
 }  # fmt: skip

@@ -40,7 +40,7 @@ def assert_alike(ranks, apart=True):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("ranks"), ["ddp_outside", "fsdp_whole", "tensor_parallel"])
+    return run_ranks(tmp_path_factory.mktemp("ranks"), ["ddp_outside", "tensor_parallel"])
 
 
 def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(found):
@@ -49,10 +49,6 @@ def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(found):
     assert [rank["graphs"] for rank in ranks] == [2, 2]
     assert max(ranks[0]["places"]) == 0
     assert max(ranks[1]["places"]) > 0  # compiled again, bucket by bucket
-
-
-def test_fsdp_trains_alike(found):
-    assert_alike(found["fsdp_whole"], apart=False)
 
 
 def test_collectives_run_once_where_their_neighbours_run_again(found):
@@ -68,6 +64,7 @@ def test_collectives_run_once_where_their_neighbours_run_again(found):
 def test_every_other_way_to_train_in_two_processes(tmp_path):
     names = [
         "ddp_inside",
+        "fsdp_whole",
         "fsdp_each",
         "checkpoint_inside",
         "checkpoint_wrapper",
@@ -76,9 +73,9 @@ def test_every_other_way_to_train_in_two_processes(tmp_path):
     ]
     found = run_ranks(tmp_path, [*names, "refused", "fsdp_in_backward", "ddp_in_backward"])
     for name in names:
-        assert_alike(found[name])
+        assert_alike(found[name], apart=name != "fsdp_whole")
     assert max(found["ddp_inside"][1]["places"]) > 0
-    assert "the least budget is" in found["refused"][0]["says"]
+    assert "the least budget that is known to work is" in found["refused"][0]["says"]
     assert not found["refused"][1]["says"]
     for rank in range(2):
         assert found["fsdp_in_backward"][rank]["same"]

@@ -65,6 +65,7 @@ def compiled_levels(monkeypatch, choices, budget):
 )
 def test_the_best_form_is_compiled(choices, budget, wanted, monkeypatch):
     assert compiled_levels(monkeypatch, choices, budget) == wanted
+    assert not torch.autograd._profiler_enabled()  # what is compiled to nothing has no backward that would end it
 
 
 def test_a_form_that_was_compiled_is_not_compared_again(monkeypatch):

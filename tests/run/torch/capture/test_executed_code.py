@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
 from pebbler.run.torch.capture import executed_code
+from pebbler.run.torch.capture.side_effects import SideEffects
 
 
 def adding(amount):
@@ -30,7 +31,7 @@ def test_functions_are_found_by_the_code_that_ran(few, monkeypatch):
     monkeypatch.setattr(executed_code, "_FEW", few)
     one, other = adding(1), adding(2)
     code = executed_code.ExecutedCode()
-    with code.watch():
+    with code.watch(SideEffects(code.package)):
         assert outside(one(1)) == 4
     found = code.functions()
     assert {id(function) for function in (one, other, outside)} <= {id(function) for function in found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 
 import pytest
 
@@ -15,7 +15,7 @@ from pebbler.run.torch.capture import step_state  # noqa: E402
 from pebbler.run.torch.capture.fake_results import FakeResults  # noqa: E402
 from torch_loops import RIGHT  # noqa: E402
 
-COUNT = threading.local()  # a step that counts in anything that capture sees would be refused
+COUNT = logging.makeLogRecord({})  # a step that counts in anything that capture sees would be refused
 
 
 class Forgetful(FakeResults):

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
-from pebbler.joules import counters  # noqa: E402
-from pebbler.joules.counters import NoCounter  # noqa: E402
+from pebbler.joules import energy_counters as counters  # noqa: E402
+from pebbler.joules.energy_counters import NoCounter  # noqa: E402
 from pebbler.joules.meter import EnergyMeter  # noqa: E402
 from pebbler.joules.power import PowerReading  # noqa: E402
 from pebbler.run.torch.cost import op_energy, op_prices  # noqa: E402

@@ -20,7 +20,9 @@ def call_by_call(captured, plan):
     return Runner(captured, [phase.moves for phase in plan.phases])
 
 
-@pytest.mark.parametrize("name", ["mlp", "normed", "resnet", "gpt2", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "normed", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet", "lstm"))]
+)
 def test_fused_ops_run_call_by_call_compute_the_same_bits(name):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install transformers")

@@ -54,7 +54,7 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
         )
 
 
-@pytest.mark.parametrize("name", ["normed", "gpt2"])
+@pytest.mark.parametrize("name", ["normed", pytest.param("gpt2", marks=pytest.mark.slow)])
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
 def test_any_choice_of_launches_computes_the_same_bits(name, data):

@@ -48,7 +48,7 @@ def copies(plan):
     return [move for phase in plan.phases for move in phase.moves if isinstance(move, Copy)]
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", "resnet", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_training_with_values_on_the_host_is_the_same_and_within_the_budget(name):
     training = made(name)
     losses, state, eager = train(training, training.step)

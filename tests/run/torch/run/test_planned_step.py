@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.errors import InputError, PebblerError  # noqa: E402
+from pebbler.run.torch.capture.forgotten_gradients import ForgottenGradient  # noqa: E402
 from pebbler.solver.problem import Impossible  # noqa: E402
 
 
@@ -48,7 +49,7 @@ def silent(function, *args):
         return function(*args)
 
 
-@pytest.mark.parametrize("make", [models.mlp, models.resnet])
+@pytest.mark.parametrize("make", [models.mlp, pytest.param(models.resnet, marks=pytest.mark.slow)])
 def test_every_shape_gets_a_plan_of_its_own(make):
     training = make()
     (x, y), *_ = training.batches
@@ -152,11 +153,11 @@ def test_what_cannot_be_planned_runs_as_it_is_and_says_so_once():
 
 
 def test_a_budget_that_no_plan_keeps_is_never_passed_over():
-    training = models.mlp()
+    training = models.mlp(depth=1, batch=16)
     training.reset()
     before = state_of(training)
     with pytest.raises(Impossible):
-        pt.step(training.step, device="cpu", budget="50kB")(*training.batches[0])
+        pt.step(training.step, device="cpu", budget="10kB")(*training.batches[0])
     assert all(torch.equal(a, b) for a, b in zip(state_of(training), before, strict=True))
 
 
@@ -214,7 +215,7 @@ def test_gradients_are_kept_where_asked():
             if keep:
                 assert all(torch.equal(a, b) for a, b in zip(grads, expected, strict=True))
             else:
-                assert grads == [None] * len(expected)
+                assert all(isinstance(grad, ForgottenGradient) for grad in grads)
 
 
 def test_wrong_options():
@@ -224,9 +225,24 @@ def test_wrong_options():
         ({"objective": "money"}, "objective must be time or energy"),
         ({"verify": "sometimes"}, "verify must be"),
         ({"budget": "lots"}, "expected bytes"),
+        ({"budget": 1.5}, "expected whole bytes"),
+        ({"budget": "1.5"}, "expected whole bytes"),
+        ({"budget": True}, "expected bytes"),
+        ({"budget": -5}, "expected bytes"),
+        ({"device": "h2000"}, "unknown device h2000"),
+        ({"device": 5}, "device must be"),
+        ({"time_limit": -1}, "time_limit must be"),
+        ({"time_limit": "long"}, "time_limit must be"),
+        ({"time_limit": float("nan")}, "time_limit must be"),
+        ({"offload": "yes"}, "offload must be"),
+        ({"seed": 1.5}, "seed must be"),
+        ({"cache": 5}, "cache must be a folder"),
     ]:
-        with pytest.raises(InputError, match=message):
-            pt.step(print, **options)
+        for budget in ({}, {"budget": "1MiB"}):
+            with pytest.raises(InputError, match=message):
+                pt.step(print, **{**budget, **options})
+    with pytest.raises(InputError, match="expected a function"):
+        pt.step(5)
 
 
 def test_a_cached_plan_is_json_that_the_commands_read(tmp_path):
@@ -314,3 +330,122 @@ def test_more_branches_than_plans_run_as_they_are(monkeypatch):
     assert ["2 plans were made" in str(warning.message) for warning in said] == [True]
     with pytest.raises(InputError, match="2 plans were made"):
         train(lambda step: pt.step(step, device="cpu", strict=True))
+
+
+def linear():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    return model, torch.optim.SGD(model.parameters(), 0.1)
+
+
+def stepped(model, rule, x):
+    rule.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    rule.step()
+    return loss
+
+
+def test_an_argument_that_is_never_read_uses_up_no_plans():
+    model, rule = linear()
+
+    class Trainer:
+        def step(self, x, index, *, epoch=0):
+            return stepped(model, rule, x)
+
+        def __call__(self, x, index):
+            return stepped(model, rule, x)
+
+    def plain(x, index):
+        return stepped(model, rule, x)
+
+    def reads(x, index):
+        return stepped(model, rule, x), locals()["index"]
+
+    for function in (plain, Trainer().step, Trainer()):
+        fast = pt.step(function, device="cpu", strict=True, time_limit=0)
+        for number in range(20):
+            silent(fast, torch.ones(3, 4), number)
+        assert len(fast.plans) == 1
+    fast = pt.step(Trainer().step, device="cpu", strict=True, time_limit=0)
+    for number in range(20):
+        silent(lambda n: fast(torch.ones(3, 4), index=n, epoch=n // 3), number)
+    assert len(fast.plans) == 1
+    # One that is read is another step for every value.
+    fast = pt.step(reads, device="cpu", strict=True, time_limit=0)
+    assert [fast(torch.ones(3, 4), number)[1] for number in range(3)] == [0, 1, 2]
+    assert len(fast.plans) == 3
+
+
+def test_a_copy_of_a_used_step_plans_for_itself():
+    class Trainer:
+        def __init__(self):
+            self.model, self.rule = linear()
+            self.fast = pt.step(self.step, device="cpu", strict=True, time_limit=0)
+
+        def step(self, x):
+            return stepped(self.model, self.rule, x)
+
+    trainer = Trainer()
+    trainer.fast(torch.ones(3, 4))
+    other = copy.deepcopy(trainer)
+    assert other.fast.plans == []
+    weights = trainer.model.weight.clone()
+    losses = [other.fast(torch.ones(3, 4)).item() for _ in range(3)]
+    assert torch.equal(trainer.model.weight, weights)
+    assert [trainer.fast(torch.ones(3, 4)).item() for _ in range(3)] == losses
+    compiled = pt.compile(trainer.fast.plans[0], trainer.step)
+    compiled(torch.ones(3, 4))
+    again = copy.deepcopy(compiled)
+    again(torch.ones(3, 4))
+    assert again.step.__self__ is not trainer
+
+
+def test_what_happens_only_once_is_waited_for():
+    """Lazy layers, a cache in an attribute: the first call runs as it is, then the step is planned."""
+
+    class Cached(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.table = torch.nn.Linear(4, 2), None
+
+        def forward(self, x):
+            if self.table is None:
+                self.table = torch.arange(2.0)
+            return self.inner(x) + self.table
+
+    def train(make, wrap):
+        torch.manual_seed(0)
+        model = make()
+        rule = torch.optim.SGD(model.parameters(), 0.1)
+        fast = wrap(lambda x: stepped(model, rule, x))
+        losses = [silent(fast, torch.ones(3, 4) * number).item() for number in range(5)]
+        return [*losses, *(param.sum().item() for param in model.parameters())], fast
+
+    for make in (lambda: torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyLinear(2)), Cached):
+        eager, _ = train(make, lambda step: step)
+        ours, fast = train(make, lambda step: pt.step(step, device="cpu", time_limit=0))
+        assert ours == eager
+        assert len(fast.plans) == 1
+        model = make()
+        rule = torch.optim.SGD(model.parameters(), 0.1)
+        with pytest.raises(InputError, match="before planning"):
+            pt.step(lambda x, m=model, r=rule: stepped(m, r, x), device="cpu", strict=True)(torch.ones(3, 4))
+
+
+def test_a_step_that_changes_something_every_time_is_waited_for_once():
+    model, rule = linear()
+    losses = []
+
+    def step(x):
+        loss = stepped(model, rule, x)
+        losses.append(loss.detach())
+        return loss
+
+    fast = pt.step(step, device="cpu")
+    silent(fast, torch.ones(3, 4))
+    with pytest.warns(UserWarning, match="changes something besides tensors"):
+        fast(torch.ones(3, 4))
+    silent(fast, torch.ones(3, 4))
+    assert len(losses) == 3
+    assert all(type(loss) is torch.Tensor for loss in losses)

@@ -36,7 +36,7 @@ def train(training, step, steps=STEPS):
     return losses, [tensor.clone() for tensor in training.tensors()], max(peaks)
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2", "lstm"])
+@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install transformers")
@@ -65,13 +65,33 @@ def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     assert peak <= max(0.35 * eager, least)
 
 
-@pytest.mark.parametrize("options", [{"momentum": 0.0}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"momentum": 0.0}, marks=pytest.mark.slow),
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    ],
+)
 def test_sgd_variants(options):
     same_as_eager(models.mlp(depth=3, batch=16, **options))
 
 
-@pytest.mark.parametrize("kind", ["Adam", "AdamW"])
-@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False, "amsgrad": True}])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Adam", {"foreach": True}),
+        ("AdamW", {"fused": True}),
+        ("Adam", {"foreach": False, "amsgrad": True}),
+        *(
+            pytest.param(kind, options, marks=pytest.mark.slow)
+            for kind, options in (
+                ("AdamW", {"foreach": True}),
+                ("Adam", {"fused": True}),
+                ("AdamW", {"foreach": False, "amsgrad": True}),
+            )
+        ),
+    ],
+)
 def test_adam_variants(kind, options):
     training = models.mlp(depth=3, batch=16)
     training.optimizer = getattr(torch.optim, kind)(training.model.parameters(), lr=0.01, weight_decay=0.1, **options)
@@ -84,7 +104,7 @@ def same_as_eager(training):
     losses, state, _ = train(training, training.step)
     training.reset()
     plan = pt.plan(training.step, training.batches[0], device="cpu", budget="1MB", time_limit=0.3)
-    planned_losses, planned_state, _ = train(training, pt.compile(plan, training.step))
+    planned_losses, planned_state, _ = train(training, pt.compile(plan, training.step, verify="first"))
     assert planned_losses == losses
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(planned_state, state, strict=True))
 

@@ -22,6 +22,7 @@ from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.backend.step_meter import open_workspaces
+from pebbler.run.torch.backend.weight_watch import WeightWatch
 from pebbler.run.torch.cost.costs import nearest_device
 
 __all__ = ["pebbler"]
@@ -70,6 +71,7 @@ class PlannedGraph:
             x.detach().requires_grad_(x.requires_grad) if isinstance(x, FakeTensor) else None for x in example_inputs
         ]
         self._context = _own_context()
+        self._weights = WeightWatch(gm.graph)
         self._stale, self._padding = False, True
         self._cache = PlanCache(options.cache) if options.cache is not None else None
         self._key = budget.numbered(graph_key(gm, budget.device, options)) if self._cache is not None else ""
@@ -96,7 +98,13 @@ class PlannedGraph:
         self._stale = True
 
     def compile_smaller(self) -> bool:
-        """Compile before the next call in a form that holds less, or without padded copies of operands; return whether it can."""
+        """Compile before the next call with choices that time kept from being found, or in a form that holds less; or return False.
+
+        Operands are copied to round sizes in every form but the last one.
+        """
+        if self.frontier is not None and self.frontier.cut_off and self._partitioner.search_to_the_end():
+            self.compile_again()
+            return True
         level = self.forms.next_level(self._whole(self._graph).graph) if self.frontier is not None else None
         if level is not None:
             self.forms.level = level
@@ -129,7 +137,9 @@ class PlannedGraph:
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
         try:
-            return _inductor(self.forms.write(self._whole(gm)), inputs, settings)
+            compiled = _inductor(self.forms.write(self._whole(gm)), inputs, settings)
+            self._weights.compiled(self._partitioner.read_again)
+            return compiled
         except NotRepeatable:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None
         except WantsOtherForm:
@@ -188,7 +198,9 @@ class PlannedGraph:
         except BaseException:
             self._budget.abandon()
             raise
-        self._budget.leave(outputs)
+        node = self._budget.leave(outputs)
+        if node is not None and self._weights.due(self._budget.steps):
+            self._weights.check_before(node, args)
         return outputs if spare is None else spare.attach(args, outputs)
 
 

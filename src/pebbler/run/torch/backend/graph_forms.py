@@ -1,4 +1,8 @@
-"""Forms of a graph that compute the same and hold less: losses in a few chunks, which take little time, in more, MLPs in tiles."""
+"""Forms of a graph that compute the same and hold less: losses in a few chunks, which take little time, in more, MLPs in tiles.
+
+How many chunks and tiles there are follows from the budget, but in the last form, so that all budgets end in the same one: what is
+refused there with the bytes that it held does with those bytes when they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,13 @@ _LOG = logging.getLogger(__name__)
 # are few as long as that keeps the budget.
 _FEW, _MANY = 10, 32
 _CHUNKED = 2  # the last level that only computes losses in chunks
+_MOST = 4  # the last level
 
 
 class GraphForms:
     """Which form of a graph is compiled, by its `level`; `done` says what it did.
 
-    Level 0 is the graph as it is, 1 has losses in a few chunks, 2 in more chunks, 3 MLPs in tiles too.
+    Level 0 is the graph as it is, 1 has losses in a few chunks, 2 in more chunks, 3 MLPs in tiles too, 4 as many of both as can be.
 
     >>> GraphForms(2**30).next_level(fx.symbolic_trace(lambda x: x + 1).graph) is None
     True
@@ -39,7 +44,7 @@ class GraphForms:
             _LOG.warning("%s", line)
         self._advised = True
         self.done = []
-        room = self._few if self.level == 1 else self._many
+        room = self._few if self.level == 1 else self._many if self.level < _MOST else 0
         if self.level > 0:
             self.done += chunk_losses(gm.graph, lambda loss: loss.chunks_within(room))
         if self.level > _CHUNKED:
@@ -55,10 +60,12 @@ class GraphForms:
 
     def levels(self, graph: fx.Graph) -> list[int]:
         """Return the levels above 0 that change a graph."""
-        losses = find_losses(graph)
+        losses, mlps = find_losses(graph), find_mlps(graph)
         changes = (
             any(loss.chunks_within(self._few) > 1 for loss in losses),
             any(loss.chunks_within(self._many) > loss.chunks_within(self._few) for loss in losses),
-            any(mlp.tiles_within(self._many) > 1 for mlp in find_mlps(graph)),
+            any(mlp.tiles_within(self._many) > 1 for mlp in mlps),
+            any(loss.chunks_within(0) > loss.chunks_within(self._many) for loss in losses)
+            or any(mlp.tiles_within(0) > mlp.tiles_within(self._many) for mlp in mlps),
         )
         return [level for level, any_does in enumerate(changes, 1) if any_does]

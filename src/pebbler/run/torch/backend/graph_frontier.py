@@ -1,10 +1,12 @@
-"""The choices of one joint graph, and which one is taken: plain data, so that a file can hold it."""
+"""The choices of one joint graph, and which one is taken: plain data, so that a file can hold it; and moving to smaller ones."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import fx
 
@@ -14,7 +16,7 @@ from pebbler.run.torch.backend.sent_values import HostRoom, send_frontier
 from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 
-__all__ = ["GraphFrontier", "give_bytes", "joint_key"]
+__all__ = ["GraphFrontier", "PlannedCall", "give_bytes", "joint_key", "shrink"]
 
 
 @dataclass
@@ -30,6 +32,7 @@ class GraphFrontier:
     place: int = 0
     fastest: int = 0  # the first place that is not known to be over the budget
     largest: int = 0  # what the graph was given in the largest step that was measured
+    cut_off: bool = False  # whether time ended the search for choices
 
     @classmethod
     def plan(
@@ -44,6 +47,7 @@ class GraphFrontier:
 
         Values may go to the host's `room`, where there is one.
         """
+        ends = time.monotonic() + time_limit
         memory = StepMemory(step)
         choices = saved_frontier(memory, theirs, time_limit)
         if room is not None:
@@ -57,6 +61,7 @@ class GraphFrontier:
             inputs=memory.resident,
             # Inductor's pass that pads the operands of products names its copies so.
             padded=any(name.startswith("constant_pad_nd_default") for name in names),
+            cut_off=time.monotonic() > ends,
         )
 
     @property
@@ -84,6 +89,24 @@ class GraphFrontier:
     def __str__(self) -> str:
         """Say which choice is taken, for the log."""
         return f"choice {self.place} of {len(self.choices)}, simulated {shown_bytes(self.choice.peak)}"
+
+
+class PlannedCall(Protocol):
+    """What a budget asks of a compiled graph."""
+
+    @property
+    def frontier(self) -> GraphFrontier | None: ...
+
+    def compile_again(self) -> None: ...
+
+    def compile_smaller(self) -> bool: ...
+
+    def settle(self, peak: int) -> None: ...
+
+
+def shrink(running: Iterable[PlannedCall]) -> bool:
+    """Have graphs compiled again in forms that hold less, and return whether any has one."""
+    return sum(graph.compile_smaller() for graph in running) > 0
 
 
 def give_bytes(frontiers: Sequence[GraphFrontier], excess: int) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-__all__ = ["watch_optimizers"]
+__all__ = ["TrainedLeaves", "watch_optimizers"]
 
 
 class _Watcher(Protocol):
@@ -18,6 +20,31 @@ class _Watcher(Protocol):
     def optimizer_begins(self, optimizer: Optimizer) -> None: ...
 
     def optimizer_ends(self) -> None: ...
+
+
+class TrainedLeaves:
+    """Parameters that graphs were given, held weakly."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, weakref.ref[Any]] = {}
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._known.clear()
+
+    def add(self, args: Sequence[Any]) -> None:
+        """Note those among the arguments of a graph."""
+        leaves = (x for x in args if isinstance(x, torch.Tensor) and x.is_leaf and x.requires_grad)
+        self._known.update((id(x), weakref.ref(x)) for x in leaves)
+
+    def are_changed_by(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer changes any of them; others are none of our business."""
+        return any(
+            p is known()
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if (known := self._known.get(id(p))) is not None
+        )
 
 
 _WATCHERS: weakref.WeakSet[Any] = weakref.WeakSet()

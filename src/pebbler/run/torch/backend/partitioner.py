@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pebbler.run.torch.backend.sent_graphs import send_values
 from pebbler.run.torch.backend.sent_values import HostRoom
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
 from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
+from pebbler.run.torch.backend.weight_watch import inputs_read_again
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
@@ -70,6 +72,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.device, self.time_limit, self.start, self.objective = device, time_limit, start, objective
         self.host = host  # asked for a graph's share of the host's memory, where values may go there
         self.frontier: GraphFrontier | None = None
+        self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
@@ -86,6 +89,13 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         """Return a key for Inductor's caches: they hold kernels of forward and backward, after the decision was made."""
         return f"pebbler {VERSION}"
 
+    def search_to_the_end(self) -> bool:
+        """Look for choices once more, for as long as that takes, where time has ended it; return whether it has not been so yet."""
+        again = math.isfinite(self.time_limit)
+        self.time_limit = math.inf
+        self.frontier = None if again else self.frontier
+        return again
+
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
         """Return the graphs of forward and backward."""
         if self.repeatable:
@@ -100,6 +110,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         frontier = self.frontier
         if self.host is not None and frontier is not None and frontier.choice.sent:
             send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
+        self.read_again = inputs_read_again(backward.graph)
         return forward, backward
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:

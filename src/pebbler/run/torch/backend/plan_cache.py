@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ def _check(plan: GraphPlan, key: str) -> None:
         )
     if any(not 0 <= i < count for choice in frontier.choices for i in choice.saved):
         raise InputError(f"{key[:32]}.json: frontier.choices: a value that is saved is not in the graph")
+    if any(after.peak >= before.peak for before, after in pairwise(frontier.choices)):
+        raise InputError(f"{key[:32]}.json: frontier.choices: they are not from large to small")
     for choice in frontier.choices:
         if any(
             v.node not in choice.saved or not END <= v.left < count or not 0 <= v.fetched < count for v in choice.sent

@@ -13,26 +13,27 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch.autograd import Variable
 from torch.optim import Optimizer
 
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier, give_bytes
+from pebbler.run.torch.backend.backward_watch import watch_backward
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, give_bytes, shrink
 from pebbler.run.torch.backend.host_operators import HostPool
-from pebbler.run.torch.backend.optimizer_watch import watch_optimizers
+from pebbler.run.torch.backend.optimizer_watch import TrainedLeaves, watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
 from pebbler.run.torch.backend.step_meter import (
     StepMeter,
+    can_watch,
     compiled_node,
     held_now,
     most_since_reset,
     optimizer_meter,
     step_meter,
 )
-from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.plan.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
 __all__ = ["StepBudget", "shared_budget"]
@@ -47,24 +48,11 @@ _LOOSENED = 1  # times that graphs are compiled again to save more
 _WORTH = 0.03  # of the time of a step: what that must gain
 
 
-class _PlannedCall(Protocol):
-    """What a budget asks of a compiled graph."""
-
-    @property
-    def frontier(self) -> GraphFrontier | None: ...
-
-    def compile_again(self) -> None: ...
-
-    def compile_smaller(self) -> bool: ...
-
-    def settle(self, peak: int) -> None: ...
-
-
 @dataclass(frozen=True)
 class _FirstStep:
     """The first step of new graphs: what was held when it began, and at most; a CUDA device's bytes."""
 
-    graphs: list[_PlannedCall]
+    graphs: list[PlannedCall]
     held: int
     peak: int
 
@@ -75,7 +63,9 @@ class StepBudget:
     def __init__(self, device: str, options: BackendOptions) -> None:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
-        self._trials, self._most, self._loosened = 0, 0, 0  # a graph that is new begins the trials
+        self.steps = 0  # that have begun
+        self._trials = self._loosened = 0  # a graph that is new begins the trials
+        self._most: int | None = 0  # bytes in the steps of the trials; None before a step that compiles
         self._gap = self._wait = 0  # settled steps between two measurements, and until the next
         self._new = False  # whether a graph has not been in a measured step yet
         self._first: _FirstStep | None = None  # of new graphs, until the next step begins
@@ -84,13 +74,15 @@ class StepBudget:
         self._given: dict[int, int] = {}  # bytes that each graph was given last
         self._meter: StepMeter | None = None
         self._held = 0  # bytes, when the step that is measured began
-        self._running: list[_PlannedCall] = []
+        self._running: list[PlannedCall] = []
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
+        self._ends = False  # whether the backward that runs now ends a step
         self._kept: int | None = None  # the budget of the last step, where that was measured and kept
-        self._trained: dict[int, weakref.ref[Any]] = {}  # leaves that the graphs of the last step were given, by id
+        self._trained = TrainedLeaves()  # that the graphs of the last step were given
         self.host = HostPool(device, options.host_budget) if options.offload else None
         watch_optimizers(self)
+        watch_backward(self)
 
     @property
     def in_backward(self) -> bool:
@@ -99,7 +91,7 @@ class StepBudget:
 
     def start(self, frontier: GraphFrontier) -> int:
         """Return which choice a new graph starts with, given what is held besides it now."""
-        self._trials, self._most, self._new = _TRIALS, 0, True
+        self._trials, self._most, self._new = _TRIALS, None, True
         return frontier.within(self._room(frontier))
 
     def price(self, frontier: GraphFrontier) -> tuple[int, float]:
@@ -135,7 +127,7 @@ class StepBudget:
             return self.options.budget
         return int((self.options.share or 1.0) * sum(graph.eager for graph in frontiers))
 
-    def expect(self, graph: _PlannedCall) -> None:
+    def expect(self, graph: PlannedCall) -> None:
         """Note that a graph will be called in the same step as those that are compiled with it."""
         if graph not in self._running:
             self._running.append(graph)
@@ -154,54 +146,72 @@ class StepBudget:
             # What is held now may be let go before the peak, so this refuses nothing: the step is measured.
             self._tighten(first.graphs, expected - budget + int(_MARGIN * budget), None)
 
-    def enter(self, graph: _PlannedCall, args: Sequence[Any]) -> None:
+    def enter(self, graph: PlannedCall, args: Sequence[Any]) -> None:
         """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
         if all(node() is None for node in self._nodes):
             self.abandon()  # what was called before is gone without a backward
         first = not self._running
         self._kept = None
         if first:
+            self.steps += 1
             self._trained.clear()
-        leaves = (x for x in args if isinstance(x, torch.Tensor) and x.is_leaf and x.requires_grad)
-        self._trained.update((id(x), weakref.ref(x)) for x in leaves)
+        self._trained.add(args)
         if graph not in self._running:
             self._running.append(graph)
         self._given[id(graph)] = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
         if graph.frontier is not None and self._given[id(graph)] > graph.frontier.largest:
             self._trials = max(self._trials, 1)  # shapes have grown
-        if first and self._trials and not torch.autograd._profiler_enabled():
+        if first and self._trials and can_watch():
             self._held = held_now(self.device)
             self._meter = step_meter(self.device)
-        if self._meter is not None:
-            self._meter.note(args, first)
+            self._meter.note(args)
             self._meter.open()
+        elif self._meter is not None:
+            self._meter.note(args)
 
-    def leave(self, outputs: Sequence[Any]) -> None:
-        """Note that the call has ended, and ask to be told of the backward that goes through its outputs."""
-        if self._meter is not None:
-            self._meter.close()
-            self._meter.results(outputs)
+    def leave(self, outputs: Sequence[Any]) -> Any:
+        """Note that the call has ended, and ask to be told of the backward through its outputs; return autograd's node."""
         nodes = (compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
         node = next((node for node in nodes if node is not None), None)
         if node is not None:
-            self._nodes.append(weakref.ref(node))
+            self._nodes.append(weakref.ref(node, self._forget))
             node.register_prehook(self._before_backward)
             node.register_hook(self._after_backward)
+        else:
+            self._forget()
+        return node
 
-    def _before_backward(self, gradients: Sequence[Any]) -> None:
-        Variable._execution_engine.queue_callback(self.finish)  # at the end of the whole backward
-        self._task = torch._C._current_graph_task_id()
-        if self._meter is not None:
-            self._meter.open(sum(x.nbytes for x in gradients if isinstance(x, torch.Tensor)))
+    def _forget(self, _node: Any = None) -> None:
+        """Measure no longer where nothing is left of the step: there will be no backward."""
+        if self._meter is not None and all(node() is None for node in self._nodes):
+            self.abandon()
+
+    def _before_backward(self, _gradients: Sequence[Any]) -> None:
+        self._task, self._ends = torch._C._current_graph_task_id(), True
 
     def _after_backward(self, _results: Any, _gradients: Any) -> None:
         self._task = _NO_TASK
-        if self._meter is not None:
-            self._meter.close()
+
+    def backward_begins(self, roots: Sequence[Any]) -> None:
+        """Count the parameters of eager code, such as a loss outside of the graphs, to the step that is measured."""
+        if self._meter is not None and self._running and not self._meter.elsewhere:
+            self._meter.note_trained(roots)
+
+    def backward_ends(self) -> None:
+        """End the step, if this backward went through its graphs."""
+        if self._ends:
+            self._ends = False
+            self.finish()
+
+    def backward_fails(self) -> None:
+        """Forget the step, if this backward went through its graphs."""
+        if self._ends:
+            self._task, self._ends = _NO_TASK, False
+            self.abandon()
 
     def optimizer_begins(self, optimizer: Optimizer) -> None:
         """Measure what an optimizer of these graphs' parameters holds, after a step that was measured."""
-        if self._kept is not None and self._trains(optimizer) and not torch.autograd._profiler_enabled():
+        if self._kept is not None and self._trained.are_changed_by(optimizer) and can_watch():
             self._meter = optimizer_meter(self.device, optimizer)
             self._meter.open()
 
@@ -219,15 +229,6 @@ class StepBudget:
             )
         self.peak = max(self.peak or 0, whole)
 
-    def _trains(self, optimizer: Optimizer) -> bool:
-        """Return whether an optimizer changes what the graphs of the last step were given; others are none of our business."""
-        return any(
-            p is known()
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if (known := self._trained.get(id(p))) is not None
-        )
-
     def abandon(self) -> None:
         """Forget the step that is being measured."""
         if self._meter is not None:
@@ -239,20 +240,25 @@ class StepBudget:
         running, meter = self._running, self._meter
         self._running, self._nodes, self._meter = [], [], None
         if not running:
-            return  # another graph of the same backward was here before
+            return  # a second backward of the same step
         if meter is None:
             self._look_again(running)
             self._settle(running)
+            return
+        self._trials -= 1
+        if meter.elsewhere:
+            meter.close()
             return
         for graph in running:
             if graph.frontier is not None:
                 graph.frontier.largest = max(graph.frontier.largest, self._given.get(id(graph), 0))
         self.peak = meter.peak() + (self.options.reserve if self.device == "cpu" else 0)
-        self._trials -= 1
-        self._most = max(self._most, self.peak)
+        # What a compiler holds is measured with the first step, so no budget is refused or named by that.
+        compiles = self._most is None
+        self._most = 0 if self._most is None else max(self._most, self.peak)
         if self.options.least:
-            if _shrink(running):
-                self._trials, self._most = _TRIALS, 0
+            if shrink(running):
+                self._trials, self._most = _TRIALS, None
             self._settle(running)
             return
         budget = self.limit(graph.frontier for graph in running if graph.frontier)
@@ -263,12 +269,12 @@ class StepBudget:
         if new and self.device.startswith("cuda"):
             self._first = _FirstStep(running, self._held, self.peak)  # judged when it is known what stays of it
         elif self.peak > budget:
-            self._tighten(running, self.peak - budget + int(_MARGIN * budget), budget)
+            self._tighten(running, self.peak - budget + int(_MARGIN * budget), None if compiles else budget)
         elif not self._trials:
             self._loosen(running, budget - self._most - int(_SPARE * budget))
         self._settle(running)
 
-    def _look_again(self, running: list[_PlannedCall]) -> None:
+    def _look_again(self, running: list[PlannedCall]) -> None:
         """Have the next step measured where the device has held more than the budget since its record was reset."""
         if self.options.least or not self.device.startswith("cuda"):
             return
@@ -280,7 +286,7 @@ class StepBudget:
             self._gap = min(max(1, 2 * self._gap), _LONGEST_GAP)
             self._wait = self._gap + 1
 
-    def _settle(self, running: list[_PlannedCall]) -> None:
+    def _settle(self, running: list[PlannedCall]) -> None:
         """Tell the graphs that nothing will change any more, once that is so; not all are in every step."""
         if self._trials:
             self._settled.clear()
@@ -288,9 +294,9 @@ class StepBudget:
         for graph in running:
             if id(graph) not in self._settled:
                 self._settled.add(id(graph))
-                graph.settle(self._most)
+                graph.settle(self._most or 0)
 
-    def _loosen(self, running: list[_PlannedCall], room: int) -> None:
+    def _loosen(self, running: list[PlannedCall], room: int) -> None:
         """Let graphs save more where the step holds much less than it may, and that gains enough to be compiled again."""
         frontiers = [graph.frontier for graph in running if graph.frontier]
         if self._loosened >= _LOOSENED or room <= 0:
@@ -303,24 +309,26 @@ class StepBudget:
                 frontier.place = place
             return
         self._loosened += 1
-        self._trials, self._most = _TRIALS, 0
+        self._trials, self._most = _TRIALS, None
         for graph in running:
             if any(graph.frontier is frontier and frontier.place != place for frontier, place in before):
                 graph.compile_again()
 
-    def _tighten(self, running: list[_PlannedCall], excess: int, budget: int | None) -> None:
+    def _tighten(self, running: list[PlannedCall], excess: int, budget: int | None) -> None:
         """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse a budget where there are none."""
         before = [graph.frontier.place if graph.frontier else 0 for graph in running]
         if len(running) == 1 and running[0].frontier:
             running[0].frontier.fastest = min(before[0] + 1, len(running[0].frontier.choices) - 1)
         give_bytes([graph.frontier for graph in running if graph.frontier], excess)
         moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
-        self._trials, self._most = _TRIALS, 0
+        self._trials = _TRIALS
         self._gap = self._wait = 0
-        if not moved and not _shrink(running) and budget is not None:
+        if moved or shrink(running):
+            self._most = None
+        elif budget is not None:
             raise OverBudget(
-                f"the step holds {shown_bytes(self.peak or 0)} with as little saved as is known, the budget is "
-                f"{shown_bytes(budget)}; the least budget is {self.peak:,} bytes"
+                f"the step holds {shown_bytes(self._most or 0)} with as little saved as is known, the budget is "
+                f"{shown_bytes(budget)}; the least budget that is known to work is {named_bytes(self._most or 0)}"
             )
         for graph in moved:
             graph.compile_again()
@@ -333,11 +341,6 @@ class StepBudget:
         if self.device.startswith("cuda"):
             return max(0, held_now(self.device) - frontier.inputs)
         return sum(other.choice.bytes for other in self._frontiers())
-
-
-def _shrink(running: Iterable[_PlannedCall]) -> bool:
-    """Have graphs compiled again in forms that hold less, and return whether any has one."""
-    return sum(graph.compile_smaller() for graph in running) > 0
 
 
 _BUDGETS: dict[tuple[str, BackendOptions], StepBudget] = {}

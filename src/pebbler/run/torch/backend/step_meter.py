@@ -1,19 +1,20 @@
-"""Measuring the peak of a step from within its graphs: forward and backward calls are seen, the code between them is not ours.
+"""Measuring the peak of a step: from the first call of a compiled graph to the end of backward, eager code between them included.
 
 A CUDA device is asked for the most that it held since the step began, whoever held it. A CPU has no such counter: what graphs were
-given is added up, and the allocator is watched while they run. So on a CPU what eager code holds between graphs is missing,
-gradients of outputs apart.
+given is added up with the parameters that backward reaches, and the allocator is watched. So on a CPU other tensors from before
+the first graph, such as targets of an eager loss or what eager layers before that graph have saved, are not counted.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -21,6 +22,7 @@ from pebbler.run.torch.cost.peak_memory import PeakWatch
 
 __all__ = [
     "StepMeter",
+    "can_watch",
     "compiled_node",
     "held_now",
     "most_since_reset",
@@ -31,50 +33,103 @@ __all__ = [
 
 
 class StepMeter:
-    """The peak of one step on a CPU, in spans: every call of a graph, every backward of one."""
+    """The peak of one step on a CPU.
+
+    It is watched without a pause: a `record_function` of the user's that is open while a profiler begins anew crashes when it ends.
+    """
 
     def __init__(self) -> None:
-        self._given: dict[int, int] = {}  # bytes by storage
-        self._held = self._most = self._besides = 0
+        self._before: dict[int, int] = {}  # bytes by address, of what was there when the step began
+        self._there = 0  # bytes of that, freed or not
+        self._noted: dict[int, int] = {}  # bytes by address, of what was there or was made in the step
+        self._most = 0  # above what was there
         self._watch: PeakWatch | None = None
-        self._made: list[tuple[StorageWeakRef, int]] = []  # results of graphs, with their bytes
+        self._thread = threading.get_ident()
 
-    def note(self, args: Sequence[Any], first: bool) -> None:
-        """Count what a graph is given: everything by the first one, later only parameters, since the rest was made in this step."""
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this is not the thread that began to watch: only that one can end it."""
+        return self._watch is not None and self._thread != threading.get_ident()
+
+    def note(self, args: Sequence[Any]) -> None:
+        """Count what a graph is given, unless it is made in this step."""
         for x in args:
-            if isinstance(x, torch.Tensor) and (first or isinstance(x, torch.nn.Parameter)):
+            if isinstance(x, torch.Tensor):
                 for tensor in (x, x.grad if x.is_leaf else None):
                     if tensor is not None and tensor.device.type == "cpu":
                         storage = tensor.untyped_storage()
-                        self._given.setdefault(storage._cdata, storage.nbytes())
+                        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)  # others may have no address
+                        self._noted.setdefault(storage.data_ptr() if plain else storage._cdata, storage.nbytes())
 
-    def open(self, besides: int = 0) -> None:
-        """Begin a span; `besides` are bytes that are held during it and were not made in a span."""
-        if self._watch is None:
-            self._held -= sum(size for made, size in self._made if made.expired())
-            self._made = [(made, size) for made, size in self._made if not made.expired()]
-            self._watch, self._besides = PeakWatch("cpu"), besides
+    def note_trained(self, roots: Sequence[Any]) -> None:
+        """Count the parameters that a backward pass from these tensors reaches, whoever read them."""
+        rest = [getattr(root, "grad_fn", None) or getattr(root, "node", None) for root in roots]
+        seen = set()
+        while rest:
+            node = rest.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                rest += [source for source, _ in node.next_functions]
+                self.note([getattr(node, "variable", None)])
+
+    def open(self) -> None:
+        """Begin to watch."""
+        self._count_noted(())
+        self._watch, self._thread = PeakWatch("cpu"), threading.get_ident()
 
     def close(self) -> None:
-        """End the span."""
-        if self._watch is not None:
-            watch, self._watch = self._watch, None
-            self._most = max(self._most, self._held + self._besides + watch.stop())
-            self._held += watch.left
+        """End to watch, and count what happened."""
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        if self._thread != threading.get_ident():
+            _LEFT.setdefault(self._thread, []).append(watch)
+            warnings.warn(
+                "forward and backward run in different threads: on a CPU such a step is not measured, and its budget not verified",
+                stacklevel=2,
+            )
+            return
+        watch.stop()
+        moves = watch.allocations()
+        self._count_noted({address for address, size in moves if size > 0})
+        made: dict[int, int] = {}
+        held = 0
+        for address, size in moves:
+            if size > 0:
+                made[address] = size
+                held += size
+                self._most = max(self._most, held)
+            elif address in made:
+                held -= made.pop(address)
+            else:
+                self._count(address, -size)
+                held -= self._before.pop(address)
 
-    def results(self, outputs: Sequence[Any]) -> None:
-        """Remember what a graph returned: whoever called may let it go before backward."""
-        storages = {
-            x.untyped_storage()._cdata: x for x in outputs if isinstance(x, torch.Tensor) and x.device.type == "cpu"
-        }
-        for place, x in storages.items():
-            if place not in self._given:
-                self._made.append((StorageWeakRef(x.untyped_storage()), x.untyped_storage().nbytes()))
+    def _count_noted(self, made: Container[int]) -> None:
+        noted, self._noted = self._noted, {}
+        for address, size in noted.items():
+            if address not in made:
+                self._count(address, size)
+
+    def _count(self, address: int, size: int) -> None:
+        if address not in self._before:
+            self._before[address] = size
+            self._there += size
 
     def peak(self) -> int:
         """Return the most bytes that the step held."""
         self.close()
-        return sum(self._given.values()) + self._most
+        return self._there + self._most
+
+
+_LEFT: dict[int, list[PeakWatch]] = {}  # watches that another thread should have ended, by the thread that can
+
+
+def can_watch() -> bool:
+    """Return whether a step can be measured now: a thread has one profiler, and it may be somebody else's."""
+    for watch in _LEFT.pop(threading.get_ident(), []):
+        watch.stop()
+    return not torch.autograd._profiler_enabled()
 
 
 class _DeviceMeter(StepMeter):
@@ -87,17 +142,17 @@ class _DeviceMeter(StepMeter):
         if anew:
             torch.cuda.reset_peak_memory_stats(device)
 
-    def note(self, args: Sequence[Any], first: bool) -> None:
+    def note(self, args: Sequence[Any]) -> None:
         """The device counts what it holds."""
 
-    def open(self, besides: int = 0) -> None:
-        """The device counts on between spans."""
+    def note_trained(self, roots: Sequence[Any]) -> None:
+        """The device counts what it holds."""
+
+    def open(self) -> None:
+        """The device counts by itself."""
 
     def close(self) -> None:
-        """The device counts on between spans."""
-
-    def results(self, outputs: Sequence[Any]) -> None:
-        """The device counts what it holds."""
+        """The device counts by itself."""
 
     def peak(self) -> int:
         """Return the most bytes that the device held since the step began."""
@@ -136,8 +191,8 @@ def step_meter(device: str) -> StepMeter:
 def optimizer_meter(device: str, optimizer: Optimizer) -> StepMeter:
     """Return what measures an optimizer's step: a CUDA device counts on since the step began, on a CPU it is counted for itself."""
     meter = StepMeter() if device == "cpu" else _DeviceMeter(device, anew=False)
-    meter.note([p for group in optimizer.param_groups for p in group["params"]], first=True)
-    meter.note([value for state in optimizer.state.values() for value in state.values()], first=True)
+    meter.note([p for group in optimizer.param_groups for p in group["params"]])
+    meter.note([value for state in optimizer.state.values() for value in state.values()])
     return meter
 
 

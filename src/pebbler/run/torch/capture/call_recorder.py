@@ -36,6 +36,7 @@ from pebbler.run.torch.capture.calls import (
 from pebbler.run.torch.capture.early_values import apart
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
+from pebbler.run.torch.capture.forgotten_gradients import ZEROING, ForgottenGradient
 from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
 from pebbler.run.torch.capture.operands import Operands
 from pebbler.run.torch.capture.operators import (
@@ -51,17 +52,27 @@ from pebbler.run.torch.capture.operators import (
 from pebbler.run.torch.capture.real_layouts import laid_out_as_made
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.seen_tensors import SeenTensors
-from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
+from pebbler.run.torch.capture.source_lines import in_optimizer, in_validation, user_line
 
-__all__ = ["CallRecorder", "call_item"]
+__all__ = ["CallRecorder", "call_item", "require_valid"]
 
 aten = torch.ops.aten
 _DEVICE = torch.ops.prim.device.default
+_TORCHS_OWN = ("aten", "prims")
 
 
 def call_item(tensor: torch.Tensor) -> float:
     """Return the number in a tensor of one element."""
     return float(tensor.item())
+
+
+def require_valid(tensor: torch.Tensor) -> float:
+    """Refuse values that a distribution cannot have, as `torch.distributions` does."""
+    if not tensor.item():
+        raise ValueError(
+            "a distribution found values outside of what its arguments or its support may be (validate_args)"
+        )
+    return 1.0
 
 
 class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
@@ -84,6 +95,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.seen = SeenTensors(self.record, results, locate)
         self.sites = CallSites()
         self.items = 0
+        self.refusal: InputError | None = None  # the first one, which the step may have caught
         self.calling = False  # whether an operator was called, not a question such as bool(tensor)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
@@ -93,7 +105,13 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
     # Calls ------------------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._dispatch(func, args, kwargs or {})
+        except InputError as error:
+            self.refusal = self.refusal or error
+            raise
+
+    def _dispatch(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device  # every second dispatch is this question
         if func.namespace in ("prim", "profiler"):
@@ -114,12 +132,15 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             return self._equal(*args)
         if name in RESIZING:
             raise InputError(f"{user_line()}: {name} changes how much memory a tensor has; a plan needs fixed sizes")
+        if func in ZEROING:
+            args = map_leaves(lambda x: x.cleared() if isinstance(x, ForgottenGradient) else x, args)
         paused = pause_watch()
         try:
             operands = Operands(func, args, kwargs, self.seen, self._generator)
             known, result = self.results.get(operands.key, operands.tensors)
             if not known:
-                resume_watch(paused)  # the shape function of an operator may be the user's own
+                if func.namespace not in _TORCHS_OWN:
+                    resume_watch(paused)  # the shape function of an operator may be the user's own
                 result = self._run(func, name, operands)
                 self.results.keep(operands.key, func, operands.tensors, result)
                 if torch.Tag.inplace_view in func.tags:
@@ -187,7 +208,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
                 self.seen.new(out, position)
         makes = tuple(range(before, len(self.record.storages)))
         if not makes and not mutated:
-            if func.namespace not in ("aten", "prims") and not leaves_of(result):
+            if func.namespace not in _TORCHS_OWN and not leaves_of(result):
                 raise InputError(
                     f"{user_line()}: {func} returns nothing and says of nothing that it changes it; no plan can keep it"
                 )
@@ -260,15 +281,37 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         self.record.calls.append(Call(func, args, {}, outputs, reads, makes, (), random=True, where=user_line()))
 
     def _answer(self, tensor: torch.Tensor) -> Any:
-        """Return the value of a tensor that the step asks for, where it can be known before every step."""
-        return self.answers.look(self.seen.entry(tensor).reference.number, tensor.dtype)
+        """Return the value of a tensor that the step asks for, where it can be known before every step.
+
+        What torch's distributions check must hold, and is checked in the plan too.
+        """
+        number = self.seen.entry(tensor).reference.number
+        where = in_validation() if tensor.dtype == torch.bool else None
+        if where is None or self.answers.is_known(number, tensor.dtype):
+            return self.answers.look(number, tensor.dtype)
+        storage, name = self.record.tensors[number].storage, f"check_{len(self.record.calls)}"
+        self.record.calls.append(
+            Call(
+                require_valid,
+                (reference(number),),
+                {},
+                None,
+                (storage,),
+                (),
+                (),
+                scalar=name,
+                where=where,
+                random=False,
+            )
+        )
+        return True
 
     def _equal(self, one: torch.Tensor, other: torch.Tensor) -> Any:
         """Return the answer to the question whether two tensors are equal."""
         if one.shape != other.shape:
             return False
-        same = self.__torch_dispatch__(aten.eq.Tensor, (), (one, other))
-        return self._answer(self.__torch_dispatch__(aten.all.default, (), (same,)))
+        same = self._dispatch(aten.eq.Tensor, (one, other), {})
+        return self._answer(self._dispatch(aten.all.default, (same,), {}))
 
     def next_item(self) -> str:
         """Return a name for a number that is read from a tensor."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from pebbler.run.torch.capture.call_groups import scalar_names
+from pebbler.run.torch.capture.call_recorder import require_valid
 from pebbler.run.torch.capture.calls import Call, Place, Record, TensorRef, unique_refs
 from pebbler.run.torch.capture.saved_inputs import update_apart
 
@@ -131,6 +132,7 @@ def _drop_unused(record: Record, calls: list[Call], kept: set[int]) -> list[Call
     needed = []
     for call in reversed(calls):
         useful = bool({*call.makes, *call.mutates, *call.statistics} & wanted) or call.random or call.scalar in names
+        useful |= call.func is require_valid
         if useful:
             wanted |= set(call.reads)
             names |= scalar_names(call)

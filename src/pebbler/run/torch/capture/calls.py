@@ -145,6 +145,7 @@ class Record:
     constants: list[torch.Tensor] = field(default_factory=list)
     result: Any = None  # what the step returns, `TensorRef` and `Scalar` in place of tensors and numbers from them
     binds: dict[Place, int] = field(default_factory=dict)  # tensors that must be found in these places afterwards
+    drops: list[Place] = field(default_factory=list)  # gradients that were there before and are gone afterwards
     guards: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     questions: list[Any] = field(default_factory=list)  # about values, which decided branches
     early: Any = None  # what answers them before every step

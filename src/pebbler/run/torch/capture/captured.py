@@ -14,6 +14,7 @@ from typing import Any
 from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.calls import Record
 from pebbler.run.torch.capture.guards import Guards
+from pebbler.run.torch.capture.one_at_a_time import one_at_a_time
 from pebbler.run.torch.capture.phases import Phase, build_phase
 from pebbler.run.torch.capture.recordings import no_collection, record_phases
 from pebbler.run.torch.capture.step_state import StepState
@@ -45,6 +46,11 @@ class Captured:
     guards: Guards = field(repr=False)
 
     @property
+    def keep_grads(self) -> bool:
+        """Whether the gradients that the step leaves stay."""
+        return self.state.keep_grads
+
+    @property
     def graph(self) -> Graph:
         """The graph of the step that repeats."""
         return self.phases[-1].graph
@@ -74,15 +80,15 @@ def capture(
     >>> len(captured.phases), captured.graph.ops[-1].name, captured.device
     (1, 'mean_2', 'cpu')
     """
-    with no_collection():
-        return _capture(StepState(step, args, keywords), device, keep_grads)
+    with one_at_a_time(), no_collection():
+        return _capture(StepState(step, args, keywords, keep_grads), device)
 
 
-def _capture(state: StepState, device: str | None, keep_grads: bool) -> Captured:
+def _capture(state: StepState, device: str | None) -> Captured:
     recordings, guards = record_phases(state)
     device = device or _main_device(recording.record for recording in recordings)
     read_grads = {place for recording in recordings for place in recording.entry if place[0] == "grad"}
-    if keep_grads:
+    if state.keep_grads:
         read_grads |= {place for recording in recordings for place in recording.record.binds if place[0] == "grad"}
     phases = [build_phase(recording.record, recording.entry, read_grads, device) for recording in recordings]
     return Captured(state, phases, device, guards)

@@ -7,9 +7,11 @@ attention. A plan must repeat the step as it runs by itself, so the answer is no
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from pebbler.run.torch.capture.one_at_a_time import replaced
 
 __all__ = ["eager_answers"]
 
@@ -17,16 +19,15 @@ _QUESTIONS = (("transformers.utils.import_utils", "is_fake_tensor"),)
 
 
 @contextmanager
-def eager_answers() -> Iterator[None]:
-    """Answer no wherever a library asks whether a tensor is fake."""
-    saved: list[tuple[Any, str, Any]] = []
-    for module_name, name in _QUESTIONS:
-        module = sys.modules.get(module_name)
-        if module is not None and hasattr(module, name):
-            saved.append((module, name, getattr(module, name)))
-            setattr(module, name, lambda value: False)
-    try:
+def eager_answers(listening: Callable[[], bool]) -> Iterator[None]:
+    """Answer no wherever a library asks, while a step is recorded, whether a tensor is fake."""
+    with ExitStack() as stack:
+        for module_name, name in _QUESTIONS:
+            module = sys.modules.get(module_name)
+            if module is not None and hasattr(module, name):
+                stack.enter_context(replaced(module, name, _no(getattr(module, name), listening)))
         yield
-    finally:
-        for module, name, value in saved:
-            setattr(module, name, value)
+
+
+def _no(question: Callable[[Any], bool], listening: Callable[[], bool]) -> Callable[[Any], bool]:
+    return lambda value: not listening() and question(value)

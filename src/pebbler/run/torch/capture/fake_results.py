@@ -146,7 +146,8 @@ class FakeResults:
         """Return the plain tensor on the device "meta" behind a stand-in, or a view of all of it."""
         elem: torch.Tensor | None = fake.__dict__.get(_ELEM)
         if elem is None:
-            with in_kernel_invocation_manager(self.fakes):
+            # As a view it would hold the stand-in that holds it, where the garbage collector does not look.
+            with in_kernel_invocation_manager(self.fakes), torch._C._AutoDispatchBelowADInplaceOrView():
                 elem = fake.__dict__[_ELEM] = aten.alias.default(fake)
         return elem
 

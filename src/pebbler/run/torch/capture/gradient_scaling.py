@@ -14,6 +14,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 
 from pebbler.errors import InputError
+from pebbler.run.torch.capture.one_at_a_time import replaced
 
 __all__ = ["begin_scalers", "recorded_scalers"]
 
@@ -34,25 +35,28 @@ def begin_scalers(objects: Iterable[Any], tensors: Iterable[Any]) -> list[GradSc
 
 
 @contextmanager
-def recorded_scalers(scalers: list[GradScaler], only_if_zero: _Condition) -> Iterator[None]:
-    """Let scalers run their optimizer under a condition that is decided in every step of the plan."""
+def recorded_scalers(
+    scalers: list[GradScaler], only_if_zero: _Condition, listening: Callable[[], bool]
+) -> Iterator[None]:
+    """Let scalers of the step run their optimizer under a condition that is decided in every step of the plan."""
     kind: Any = GradScaler
     original = kind._maybe_opt_step
 
     def conditional(scaler: GradScaler, optimizer: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if not listening():
+            return original(scaler, optimizer, state, *args, **kwargs)
         found = list(state["found_inf_per_device"].values())
         with only_if_zero(found[0] if len(found) == 1 else torch.stack(found).sum()):
             return optimizer.step(*args, **kwargs)
 
-    kind._maybe_opt_step = conditional
     try:
-        yield
+        with replaced(kind, "_maybe_opt_step", conditional):
+            yield
         for scaler in scalers:
             if scaler._per_optimizer_states:
                 raise InputError(
                     "the step uses a GradScaler without its update(); call update() inside of the step too"
                 )
     finally:
-        kind._maybe_opt_step = original
         for scaler in scalers:
             scaler._per_optimizer_states.clear()

@@ -1,17 +1,23 @@
 """Objects that hold others: how to read what they hold, how to put it back, and what a person calls it.
 
-What shows no contents to Python (iterators, random generators, arrays) is held to its state instead.
+What shows no contents to Python (iterators, random generators, arrays and other buffers) is held to its state instead.
 """
 
 from __future__ import annotations
 
+import array
+import contextvars
+import ctypes
 import functools
 import itertools
+import operator
 import random
 import sys
+import threading
 import types
-from collections import deque
-from collections.abc import Callable
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +25,19 @@ import torch
 
 from pebbler.run.torch.capture.executed_code import is_library, package_of
 
-__all__ = ["ABSENT", "PLAIN", "Holder", "Token", "kinds_of"]
+__all__ = ["ABSENT", "PLAIN", "Holder", "Token", "is_watched_state", "keys_of", "kinds_of", "slots_of"]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size,
          torch.memory_format, range, types.EllipsisType)  # fmt: skip
 _SKIPPED = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType, torch.Generator,
             torch.UntypedStorage, property, staticmethod, classmethod, functools.cached_property)  # fmt: skip
-_STDLIB_OBJECTS = ("collections", "types", "functools", "dataclasses", "argparse", "enum", "contextlib", "abc")
+_BUFFERS = (np.ndarray, array.array, bytearray, memoryview, ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
+_VIEWS: tuple[type, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
+# Their objects are about the process, not about a step; to follow them is to follow everything.
+_NOT_FOLLOWED = ("logging", "threading", "_thread", "multiprocessing", "asyncio", "concurrent", "warnings", "re", "io", "_io",
+                 "inspect", "importlib", "ast", "unittest", "typing", "socket", "ssl", "subprocess", "selectors", "tempfile",
+                 "zipfile", "traceback", "linecache", "tokenize", "pdb", "bdb", "cmd", "code", "codecs", "site",
+                 "sysconfig")  # fmt: skip
 # Their optimizer state is looked at by itself; the others only say that a method was called.
 _HIDDEN_IN_OPTIMIZERS = ("state", "_opt_called", "_step_count")
 
@@ -54,6 +66,12 @@ class Holder:
         self.path, self.owner, self.kind = path, owner, kind
         self.before: dict[Any, Any] = self.read()
 
+    def without_contents(self) -> Holder:
+        """Return a holder of the same object that does not keep what that held: a recording leaves tensors of its own there."""
+        other = object.__new__(Holder)
+        other.path, other.owner, other.kind, other.before = self.path, self.owner, self.kind, {}
+        return other
+
     def read(self) -> dict[Any, Any]:
         """Return its contents now."""
         return _READ[self.kind](self.owner)
@@ -66,15 +84,27 @@ class Holder:
         if self.kind in _RESTORE:
             _RESTORE[self.kind](self.owner, self.before)
 
+    def takes(self, key: Any) -> bool:
+        """Whether `put` can put something under a key, without making a list longer."""
+        if self.kind == "list":
+            return isinstance(self.owner, list) and key < len(self.owner)
+        return self.kind in _PUT
+
+    def put(self, key: Any, value: Any) -> None:
+        """Put something under a key."""
+        _PUT[self.kind](self.owner, key, value)
+
     def name(self, key: Any) -> str:
         """Return what a person calls one of its contents."""
-        if self.kind in ("attributes", "slots", "class"):
+        if self.kind in ("attributes", "slots", "class", "local"):
             return f"{self.path}.{key}"
         if self.kind == "function":
             return str(key)
         if self.kind == "method":
             return "self" if key == "__self__" else self.path
-        return self.path if self.kind in ("cell", "state", "global", "type") else f"{self.path}[{key!r}]"
+        if self.kind in ("weak", "context"):
+            return f"{self.path}()" if self.kind == "weak" else f"{self.path}.get()"
+        return self.path if self.kind in ("cell", "state", "global", "type", "bound") else f"{self.path}[{key!r}]"
 
 
 def kinds_of(value: Any) -> list[str]:
@@ -91,8 +121,16 @@ def kinds_of(value: Any) -> list[str]:
         return ["cell"]
     if isinstance(value, functools.partial):
         return ["partial"]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, types.BuiltinMethodType):  # `append` of a list
+        return [] if value.__self__ is None or isinstance(value.__self__, types.ModuleType) else ["bound"]
+    if isinstance(value, _BUFFERS):
         return ["state"]
+    if isinstance(value, contextvars.ContextVar):
+        return ["context"]
+    if isinstance(value, weakref.ReferenceType | weakref.ProxyType | weakref.CallableProxyType):
+        return ["weak"]
+    if isinstance(value, _VIEWS):
+        return ["view"]
     if isinstance(value, (random.Random, np.random.Generator, np.random.RandomState, types.GeneratorType)):
         return ["state"]
     if isinstance(value, _SKIPPED):
@@ -107,11 +145,13 @@ def kinds_of(value: Any) -> list[str]:
     elif hasattr(type(value), "__next__"):
         kinds.append("state")
     module = type(value).__module__ or ""
+    if isinstance(value, threading.local):
+        return [*kinds, "local", "type"]  # every thread has other attributes
     if hasattr(value, "__dict__") and _is_followed(module, value):
         kinds.append("attributes")
         if module.split(".")[0] != "torch":
             kinds.append("type")
-    if _slots_of(value) and _is_followed(module, value):
+    if slots_of(value) and _is_followed(module, value):
         kinds.append("slots")
     return kinds
 
@@ -120,13 +160,13 @@ def _is_followed(module: str, value: Any) -> bool:
     top = module.split(".")[0]
     if module == "pebbler.run.torch.run.planned_step":
         return True  # the step inside
+    if isinstance(value, threading.Thread):
+        return False  # it runs by itself
     if top in ("torch", "pebbler"):
         return isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or module.startswith(
             ("torch.amp", "torch.optim", "torch.cuda.amp", "torch.nn", "torch.utils.data")
         )
-    if top in ("logging", "threading", "multiprocessing", "asyncio", "concurrent", "weakref", "warnings", "re"):
-        return False
-    return top in _STDLIB_OBJECTS or not _is_stdlib(top)
+    return top not in _NOT_FOLLOWED and (top in sys.stdlib_module_names or not _is_stdlib(top))
 
 
 @functools.cache
@@ -150,15 +190,28 @@ def _slots(kind: Any) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def _slots_of(value: Any) -> tuple[str, ...]:
+def slots_of(value: Any) -> tuple[str, ...]:
+    """Return the attributes that an object keeps in slots."""
     kind: Any = type(value)
     return _slots(kind)
+
+
+def keys_of(value: Any) -> Iterator[Any]:
+    """Return the keys of a dict in their order, whatever its class does with them."""
+    return OrderedDict.__iter__(value) if isinstance(value, OrderedDict) else dict.__iter__(value)
+
+
+def is_watched_state(value: Any) -> bool:
+    """Whether an object without contents can be compared cheaply before every step: a buffer."""
+    return isinstance(value, _BUFFERS)
 
 
 def _token(value: Any) -> Token | None:
     """Return what tells an iterator or a generator from itself a step later."""
     if isinstance(value, np.ndarray):
-        return Token(value.tobytes() if value.dtype != object else repr(value))
+        return Token(np.ndarray.tobytes(value) if value.dtype != object else repr(value))
+    if isinstance(value, _BUFFERS):
+        return Token(bytes(value))
     if isinstance(value, random.Random):
         state = value.getstate()
         return Token(state, state)
@@ -197,6 +250,15 @@ def _attributes(value: Any) -> dict[Any, Any]:
     return dict(vars(value))
 
 
+def _referent(value: Any) -> Any:
+    if isinstance(value, weakref.ReferenceType):
+        return value()
+    try:
+        return value.__repr__.__self__
+    except ReferenceError:
+        return None
+
+
 def _function(value: types.FunctionType) -> dict[Any, Any]:
     parts: dict[Any, Any] = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
     code, defaults = value.__code__, value.__defaults__ or ()
@@ -230,12 +292,18 @@ def _class(value: type) -> dict[Any, Any]:
 
 
 _READ: dict[str, Callable[[Any], dict[Any, Any]]] = {
-    "dict": lambda value: dict(value.items()) if type(value) is not dict else dict(value),
+    # Past the methods of a class: a lazy mapping would import all that it names.
+    "dict": lambda value: dict(dict.items(value)),
     "list": lambda value: dict(enumerate(value)),
     "set": lambda value: dict.fromkeys(value),
     "attributes": lambda value: _attributes(value),
-    "slots": lambda value: {name: getattr(value, name) for name in _slots_of(value) if hasattr(value, name)},
+    "slots": lambda value: {name: getattr(value, name) for name in slots_of(value) if hasattr(value, name)},
     "type": lambda value: {"__class__": type(value)},
+    "local": lambda value: dict(vars(value)),
+    "context": lambda value: {"value": value.get(ABSENT)},
+    "weak": lambda value: {"referent": _referent(value)},
+    "view": lambda value: dict(value) if isinstance(value, types.MappingProxyType) else dict(enumerate(value)),
+    "bound": lambda value: {"__self__": value.__self__},
     "class": _class,
     "cell": _cell,
     "method": lambda value: {"__self__": value.__self__, "__func__": value.__func__},
@@ -243,6 +311,19 @@ _READ: dict[str, Callable[[Any], dict[Any, Any]]] = {
     "function": _function,
     "state": lambda value: {} if (token := _token(value)) is None else {"state": token},
     "global": lambda value: {value[1]: value[0][value[1]]} if value[1] in value[0] else {},
+}
+
+
+def _put_in_cell(cell: types.CellType, key: Any, value: Any) -> None:
+    cell.cell_contents = value
+
+
+_PUT: dict[str, Callable[[Any, Any, Any], None]] = {
+    "dict": operator.setitem,
+    "list": operator.setitem,
+    "attributes": lambda owner, key, value: vars(owner).__setitem__(key, value),
+    "slots": setattr,
+    "cell": _put_in_cell,
 }
 
 
@@ -302,6 +383,18 @@ def _restore_state(value: Any, before: dict[Any, Any]) -> None:
         value.bit_generator.state = raw
     elif isinstance(value, np.random.RandomState):
         value.set_state(raw)
+    elif isinstance(value, np.ndarray) and value.dtype != object and value.tobytes() != before["state"].text:
+        value[...] = np.frombuffer(before["state"].text, value.dtype).reshape(value.shape)
+
+
+def _restore_local(value: Any, before: dict[Any, Any]) -> None:
+    vars(value).clear()
+    vars(value).update(before)
+
+
+def _restore_context(value: Any, before: dict[Any, Any]) -> None:
+    if before["value"] is not ABSENT:
+        value.set(before["value"])
 
 
 _RESTORE: dict[str, Callable[[Any, dict[Any, Any]], None]] = {
@@ -315,4 +408,6 @@ _RESTORE: dict[str, Callable[[Any, dict[Any, Any]], None]] = {
     "cell": _restore_cell,
     "global": _restore_global,
     "state": _restore_state,
+    "local": _restore_local,
+    "context": _restore_context,
 }

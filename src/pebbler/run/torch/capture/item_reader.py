@@ -27,6 +27,9 @@ _QUESTIONS = frozenset(
 ) | {torch.is_nonzero, torch.equal}  # fmt: skip
 
 
+_SET_MEMORY = frozenset((torch.Tensor.data.__set__,))  # what goes past all operators
+
+
 def read_item(tensor: torch.Tensor) -> Any:
     """Return the number in a tensor of one element, as Python has it."""
     return tensor.item()
@@ -47,13 +50,24 @@ class ItemReader(TorchFunctionMode):  # type: ignore[misc]
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return self._call(func, args, kwargs or {})
+        except InputError as error:
+            self.recorder.refusal = self.recorder.refusal or error
+            raise
+
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if func in _SET_MEMORY:
+            raise InputError(
+                f"{user_line()}: the step gives a tensor other memory (.data = ...), and a plan needs it where it is; copy into "
+                "it instead (with torch.no_grad(): tensor.copy_(...))"
+            )
         if func is torch.Tensor.item and args[0].dim() == 0 and in_optimizer():
             return self.recorder.item(args[0])
         if func is torch.Tensor.item and args[0].numel() == 1:
             late = self._late_item(args[0])
             if late is not None:
                 return late
-        kwargs = kwargs or {}
         if func in _CTC and not all(isinstance(x, torch.Tensor) for x in (*args[2:4], *_lengths(kwargs))):
             raise InputError(
                 f"{user_line()}: pass the lengths to ctc_loss as tensors; the plan then takes those of every batch"

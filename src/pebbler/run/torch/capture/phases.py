@@ -9,6 +9,7 @@ from typing import Any
 
 from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.call_groups import CallGroup, group_calls
+from pebbler.run.torch.capture.call_recorder import require_valid
 from pebbler.run.torch.capture.call_rewrites import rewrite_calls
 from pebbler.run.torch.capture.call_sites import common_module
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, shown
@@ -108,6 +109,7 @@ def _build_graph(
         if storage.place is not None:
             add(s, ".".join(map(str, storage.place)), "param")
     token: str | None = None
+    checks: list[str] = []  # of values, which must have held before anything that lasts is changed
     for g, group in enumerate(groups):
         call = group.calls[0]
         name = f"{group.name}_{g}"
@@ -125,6 +127,9 @@ def _build_graph(
             token = f"{name}.drawn"
             graph.tensor(token, 0)
             writes.append(token)
+        if checks and any(record.storages[s].place is not None for s in group.mutates):
+            reads += [name for name in checks if name not in reads]
+        checks += [c.scalar for c in group.calls if c.func is require_valid and c.scalar is not None]
         once = any(_draws_once(c) for c in group.calls)
         meta = {"calls": [c.name for c in group.calls], "where": call.where, **_site(group)}
         graph.op(name, reads=reads, writes=writes, once=once, meta=meta)

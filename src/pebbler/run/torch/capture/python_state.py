@@ -29,6 +29,8 @@ class Change(NamedTuple):
     name: str
     old: Any
     new: Any
+    holder: Holder | None = None
+    key: Any = None
 
     def __str__(self) -> str:
         return f"{self.name} was {shown_value(self.old)}, is {shown_value(self.new)}"
@@ -111,7 +113,7 @@ class PythonState:
             for key in [*holder.before, *(key for key in now if key not in holder.before)]:
                 old, new = holder.before.get(key, ABSENT), now.get(key, ABSENT)
                 if old is not new and not same_value(old, new):
-                    found.append(Change(holder.name(key), old, new))
+                    found.append(Change(holder.name(key), old, new, holder, key))
         return found
 
     def restore(self) -> None:

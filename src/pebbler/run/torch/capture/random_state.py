@@ -1,19 +1,21 @@
 """The state of random generators as operators: a step that saves, sets or seeds it does so in its plan too.
 
 Draws keep their order, and these are ordered with them. While a step is recorded, torch's default generators are stood in for by
-`RecordedGenerator`, which records what is done to them; the real ones hold a state that nothing else has, so that whatever
-reaches them by another way shows.
+`RecordedGenerator`, which records what is done to them; other threads get the generators themselves. Whatever reaches a generator
+by another way is refused when its method is called (`SideEffects`), or because its state is another one afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 
 from pebbler.errors import InputError
+from pebbler.run.torch.capture.one_at_a_time import replaced
 from pebbler.run.torch.capture.source_lines import user_line
 
 __all__ = ["RecordedGenerator", "is_state_call", "recorded_generators", "untouched_generators"]
@@ -68,58 +70,67 @@ class StateRecorder(Protocol):
 
 
 class RecordedGenerator:
-    """Stands in for a default generator while a step is recorded."""
+    """Stands in for a default generator while a step is recorded; wherever the recorder is not listening, it is that generator."""
 
-    def __init__(self, recorder: StateRecorder, device: str) -> None:
-        self._recorder, self._device = recorder, device
+    def __init__(self, recorder: StateRecorder, device: str, listening: Callable[[], bool]) -> None:
+        self._recorder, self._device, self._listening = recorder, device, listening
         self.device = torch.device(device)
 
     def get_state(self) -> torch.Tensor:
         """Record that the state is read."""
+        if not self._listening():
+            return _get(self._device)
         return self._recorder.get_state(self._device, _generator(self._device).get_state().numel())
 
     def set_state(self, state: torch.Tensor) -> None:
         """Record that the state is set."""
+        if not self._listening():
+            return _set(state, self._device)
         self._recorder.call_on_state(torch.ops.pebbler.set_rng_state.default, state, self._device)
 
-    def manual_seed(self, seed: int) -> RecordedGenerator:
+    def manual_seed(self, seed: int) -> RecordedGenerator | torch.Generator:
         """Record that the generator is seeded."""
+        if not self._listening():
+            return _generator(self._device).manual_seed(seed)
         self._recorder.call_on_state(torch.ops.pebbler.manual_seed.default, int(seed), self._device)
         return self
 
     def __getattr__(self, name: str) -> Any:
+        if not self._listening():
+            return getattr(_generator(self._device), name)
         raise InputError(f"{user_line()}: {name} of a random generator cannot be planned; seed it with manual_seed")
 
 
 @contextmanager
-def recorded_generators(recorder: StateRecorder) -> Iterator[None]:
-    """Let torch's functions for random state record what they do."""
-    random: Any = torch.random
-    saved = random.default_generator, torch.default_generator, torch.cuda.default_generators
-    random.default_generator = torch.default_generator = RecordedGenerator(recorder, "cpu")
-    torch.cuda.default_generators = tuple(RecordedGenerator(recorder, f"cuda:{i}") for i in range(len(saved[2])))
-    try:
+def recorded_generators(recorder: StateRecorder, listening: Callable[[], bool]) -> Iterator[None]:
+    """Let torch's functions for random state record what they do where `listening` says so."""
+    cpu = RecordedGenerator(recorder, "cpu", listening)
+    cuda = tuple(RecordedGenerator(recorder, f"cuda:{i}", listening) for i in range(len(torch.cuda.default_generators)))
+    with (
+        replaced(torch.random, "default_generator", cpu),
+        replaced(torch, "default_generator", cpu),
+        replaced(torch.cuda, "default_generators", cuda),
+    ):
         yield
-    finally:
-        random.default_generator, torch.default_generator, torch.cuda.default_generators = saved
 
 
 @contextmanager
 def untouched_generators(others: Sequence[torch.Generator]) -> Iterator[dict[int, torch.Tensor]]:
-    """Refuse whatever reaches a generator itself; put the states back as they were in any case. Yields those, by `_cdata`."""
-    generators = [torch._C.default_generator, *torch.cuda.default_generators, *others]
-    saved = [generator.get_state() for generator in generators]
-    for i, generator in enumerate(generators):
-        generator.manual_seed(0x5EED + i)  # a step that seeds it to what it was is seen too
-    marks = [generator.get_state() for generator in generators]
+    """Refuse a step that moves a generator itself, and put that back; yields the states, by `_cdata`.
+
+    Another thread may draw meanwhile from the generators that all share. Those are put back only where there is no other.
+    """
+    shared = [torch._C.default_generator, *torch.cuda.default_generators]
+    before = [(generator, generator.get_state()) for generator in (*shared, *others)]
+    mine = before if threading.active_count() == 1 else before[len(shared) :]
     try:
-        yield {generator._cdata: state for generator, state in zip(generators, saved, strict=True)}
-        for generator, mark in zip(generators, marks, strict=True):
-            if not torch.equal(generator.get_state(), mark):
+        yield {generator._cdata: state for generator, state in before}
+        for generator, state in mine:
+            if not torch.equal(generator.get_state(), state):
                 raise InputError(
                     "the step draws from, seeds or sets a random generator where that cannot be recorded; seed generators outside, "
                     "or use torch.manual_seed, torch.get_rng_state and torch.set_rng_state"
                 )
     finally:
-        for generator, state in zip(generators, saved, strict=True):
+        for generator, state in mine:
             generator.set_state(state)

@@ -7,8 +7,10 @@ changes in Python, cannot be promised by a plan and is refused by name.
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import random
+import traceback
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.optim import optimizer as torch_optimizer
+from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import InputError, PebblerError
 from pebbler.run.torch.capture.calls import Place, Record
@@ -27,10 +31,13 @@ from pebbler.run.torch.capture.holders import PLAIN
 from pebbler.run.torch.capture.python_state import Change, PythonState
 from pebbler.run.torch.capture.random_state import untouched_generators
 from pebbler.run.torch.capture.scalars import Scalars
+from pebbler.run.torch.capture.side_effects import SideEffects, Stopped
 from pebbler.run.torch.capture.source_lines import line_of, line_of_error
-from pebbler.run.torch.capture.step_state import StepState
+from pebbler.run.torch.capture.step_state import NotSettled, StepState
+from pebbler.run.torch.capture.surroundings import Surroundings, forget
+from pebbler.run.torch.capture.torch_settings import refuse_settings
 
-__all__ = ["Recording", "no_collection", "record_phases"]
+__all__ = ["Recording", "no_collection", "python_roots", "record_phases"]
 
 _MOST_PHASES = 4
 _GENERATORS = ("Python's random generator", "numpy's random generator")
@@ -49,8 +56,10 @@ def record_phases(state: StepState) -> tuple[list[Recording], Guards]:
 
     Everything that recording changes is put back, also where the step is refused.
     """
+    refuse_settings()
     session = _Session(state)
     try:
+        session.begin()
         recordings = session.until_it_repeats()
         compared = [_compared(recordings[-2], recordings[-1])]
         for number, first in enumerate(recordings[:-2]):
@@ -58,9 +67,11 @@ def record_phases(state: StepState) -> tuple[list[Recording], Guards]:
                 state.restore()
             again = session.take()
             compared.insert(number, _compared(first, again))
-    finally:
-        session.put_back()
-    return compared, Guards(state, session.code, [*_roots(state), *session.functions], session.settled)
+    except BaseException as error:
+        session.put_back(error)
+        raise
+    session.refuse_left(*session.put_back())
+    return compared, Guards(state, session.code, [*python_roots(state), *session.functions], session.settled)
 
 
 def _compared(recording: Recording, again: Recording) -> Recording:
@@ -75,16 +86,24 @@ class _Session:
 
     def __init__(self, state: StepState) -> None:
         self.state, self.code = state, ExecutedCode()
-        self.python = [PythonState(_roots(state))]
-        self.functions: list[tuple[str, Any]] = []  # that the step calls
+        self.surroundings = Surroundings(state.fakes)
+        self.python: list[PythonState] = []
+        self.functions: list[
+            tuple[str, types.FunctionType]
+        ] = []  # that the step calls, and others made from their code
         self.settled: list[Change] = []  # what the first run set for good
         self.runs = 0
+
+    def begin(self) -> None:
+        """Look at what the step can reach."""
+        state = self.state
+        self.python = [PythonState(python_roots(state))]
         first = self.python[0]
         state.scalers = begin_scalers(
             (holder.owner for holder in first.holders if holder.kind == "attributes"), state.leaves
         )
         if state.scalers:
-            self.python[0] = PythonState(_roots(state))  # with their scale
+            self.python[0] = PythonState(python_roots(state))  # with their scale
         state.know_tensors(self.python[0].tensors)
         refuse_wrappers(self.python[0])
 
@@ -99,7 +118,9 @@ class _Session:
             del recordings[0]
         # Now it is known which code runs, and what that can reach.
         self.functions = [(f.__qualname__, f) for f in self.code.functions()]
-        self.python.append(PythonState([*_roots(self.state), *self.functions], self.code.globals()))
+        # Others made from the same code are looked at before every step, but what they hold another thread may be changing now.
+        ran = [(name, function) for name, function in self.functions if self.code.has_run(function)]
+        self.python.append(PythonState([*python_roots(self.state), *ran], self.code.globals()))
         for _ in range(_MOST_PHASES):
             recordings.append(self.take())
             if recordings[-2].entry == recordings[-1].entry:
@@ -112,33 +133,77 @@ class _Session:
         """Record once more; refuse what changes Python state, but for plain values that the first run sets."""
         self.runs += 1
         generators = {id(g): g for python in self.python for g in python.generators}
+        effects = SideEffects(self.code.package, first)
+        context = contextvars.copy_context()
         with ExitStack() as stack:
             self.state.drawn = stack.enter_context(untouched_generators(list(generators.values())))
-            stack.enter_context(self.code.watch())
+            known = {id(holder.owner) for python in self.python for holder in python.holders}
+            stack.callback(effects.put_back, known)
+            stack.enter_context(self.code.watch(effects))
+            stack.enter_context(self.code.note_names())
             try:
-                record, scalars = self.state.record(self.runs)
+                record, scalars = context.run(self.state.record, self.runs)
             except PebblerError:
                 raise
+            except Stopped as stopped:
+                raise stopped.refusal from None
             except Exception as error:
                 raise InputError(
                     f"{line_of_error(error)}: while the step was recorded on tensors without numbers it raised "
                     f"{type(error).__name__}: {error}"
                 ) from error
+        if effects.refusal is not None:
+            raise effects.refusal  # the step has gone on all the same
+        self._refuse_context(context)
         for python in self.python[-1:] if self.settled else self.python:
-            changes = python.changes()
+            changes = [change for change in python.changes() if not self.state.keeps(change, record)]
             if first and changes and all(isinstance(change.new, PLAIN) for change in changes):
                 self.settled = changes
-                self.python.append(PythonState(_roots(self.state)))
+                self.python.append(PythonState(python_roots(self.state)))
             elif changes:
                 self._refuse(changes)
         places = [storage.place for storage in record.storages if storage.place is not None]
         return Recording(record, scalars, frozenset(place for place in places if place[0] in ("state", "grad")))
 
-    def put_back(self) -> None:
-        """Take everything back to where it was before the first recording."""
+    def put_back(self, error: BaseException | None = None) -> tuple[list[str], list[str]]:
+        """Take everything back to where it was before the first recording, also after an error.
+
+        Returns what was changed in tensors, and what held tensors without memory where nobody looks.
+        """
         self.state.restore()
         for python in reversed(self.python):
             python.restore()
+        owners = [holder.owner for python in self.python for holder in python.holders]
+        tensors = [tensor for python in self.python for _, tensor in python.tensors]
+        changed = self.surroundings.put_back([*self.state.tensors, *tensors, *owners], self.state.optimizers)
+        # What a recording left in Python is put back by now, and held by nothing but what was noted of it.
+        self.python, owners, tensors = [], [], []
+        self.state.forget_recordings()
+        _let_go(error, set())
+        stray = self.surroundings.stray()
+        return changed, forget(stray) if stray else []
+
+    def refuse_left(self, changed: list[str], holders: list[str]) -> None:
+        """Refuse what a recording left behind, and what has been put back."""
+        where = line_of(self.state.step)
+        if changed:
+            raise NotSettled(
+                f"{where}: the step changes {changed[0]}, which a plan would not do; do that outside of the step"
+            )
+        if holders:
+            raise NotSettled(
+                f"{where}: the step leaves a tensor in {holders[0]} where pebbler does not look; return it, or keep it in a buffer"
+            )
+
+    def _refuse_context(self, context: contextvars.Context) -> None:
+        """Refuse a step that sets variables of the context; those that it set are gone with its copy of the context."""
+        now = contextvars.copy_context()
+        for variable, value in context.items():
+            if variable not in now or now[variable] is not value:
+                raise InputError(
+                    f"{line_of(self.state.step)}: the step sets the context variable {variable.name!r}, which a plan would not do; "
+                    "set it outside of the step"
+                )
 
     def _refuse(self, changes: list[Change]) -> None:
         more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
@@ -148,10 +213,22 @@ class _Session:
                 f"{where}: the step draws from {changes[0].name}, which a plan would not do; draw with torch (torch.rand([]) < p "
                 "may decide a branch), or outside of the step and pass what was drawn as a tensor"
             )
-        raise InputError(
+        raise NotSettled(
             f"{where}: the step changes something besides tensors, which a plan would not do: {changes[0]}{more}; do that "
             "outside of the step, or run one step before planning if it happens only once"
         )
+
+
+def _let_go(error: BaseException | None, seen: set[int]) -> None:
+    """Let go of the tensors that an error and its causes hold: in frames of the step, and in what each was raised with."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    traceback.clear_frames(error.__traceback__)
+    if any(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(error.args)[0]):
+        error.args = (str(error),)
+    _let_go(error.__cause__, seen)
+    _let_go(error.__context__, seen)
 
 
 @contextmanager
@@ -162,6 +239,7 @@ def no_collection() -> Iterator[None]:
     """
     enabled = gc.isenabled()
     gc.disable()
+    gc.collect(0)  # what is young from now on was made by the step
     try:
         yield
     finally:
@@ -169,10 +247,16 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _roots(state: StepState) -> list[tuple[str, Any]]:
+def python_roots(state: StepState) -> list[tuple[str, Any]]:
     """Return where to look for what a step depends on."""
     module: types.ModuleType = torch.nn.modules.module
-    hooks = [(f"torch's {name[1:]}", value) for name, value in vars(module).items() if name.startswith("_global_")]
+    spaces = (vars(module), vars(torch_optimizer))
+    hooks = [
+        (f"torch's {name[1:]}", value)
+        for space in spaces
+        for name, value in space.items()
+        if name.startswith("_global_")
+    ]
     numpy_random: Any = np.random.mtrand._rand
     arguments = [(f"argument {i}", leaf) for i, leaf in enumerate(state.leaves)]
     python_random: Any = random._inst

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.calls import Place, Record, Storage, TensorInfo, TensorRef, reference
 from pebbler.run.torch.capture.fake_results import FakeResults
+from pebbler.run.torch.capture.forgotten_gradients import ForgottenGradient, GradientsForgotten
 from pebbler.run.torch.capture.source_lines import user_line
 
 __all__ = ["Entry", "SeenTensors"]
@@ -116,6 +117,10 @@ class SeenTensors:
         self._kept.append(fake)
         return number
 
+    def clear(self) -> None:
+        """Let go of all tensors."""
+        self._entries, self._storages, self._bases, self._kept = {}, {}, {}, []
+
     def look_again(self, tensor: torch.Tensor) -> None:
         """Note that an operator may have changed the shape of a tensor."""
         entry = self.entry(tensor)
@@ -124,6 +129,8 @@ class SeenTensors:
 
 
 def _require_plain(tensor: torch.Tensor) -> None:
+    if type(tensor) is ForgottenGradient:
+        raise GradientsForgotten(f"{user_line()}: ")
     if type(tensor) not in _PLAIN_TENSORS:
         raise InputError(
             f"{user_line()}: tensors of the subclass {type(tensor).__name__} cannot be planned; only torch.Tensor and Parameter can"

@@ -17,6 +17,7 @@ __all__ = ["in_optimizer", "line_of", "line_of_error", "running_optimizer", "use
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
+_DISTRIBUTION = os.path.join(_TORCH, "distributions", "distribution.py")
 _OURS = (_TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # torch, and all stages of this package
 
 
@@ -30,6 +31,18 @@ def _frames() -> Iterator[FrameType]:
 def in_optimizer() -> bool:
     """Whether one of torch's optimizers is running."""
     return any(frame.f_code.co_filename.startswith(_OPTIMIZERS) for frame in _frames())
+
+
+def in_validation() -> str | None:
+    """Return where the user's code makes or asks a distribution of torch's that checks values right now, None elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while (
+        frame is not None and frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_filename != _DISTRIBUTION
+    ):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename != _DISTRIBUTION:
+        return None
+    return user_line() if frame.f_code.co_name in ("__init__", "_validate_sample") else None
 
 
 def user_line() -> str:

@@ -6,8 +6,10 @@ The optimizers that a step uses announce themselves through torch's hooks around
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,26 +25,38 @@ from pebbler.run.torch.capture.eager_answers import eager_answers
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
+from pebbler.run.torch.capture.holders import Holder
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.late_numbers import LateNumber
+from pebbler.run.torch.capture.one_at_a_time import is_listening
 from pebbler.run.torch.capture.optimizer_code import runs_torch_alone
-from pebbler.run.torch.capture.python_state import same_value, shown_value
+from pebbler.run.torch.capture.python_state import Change, same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.scalars import Scalars, largest, smallest
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
-from pebbler.run.torch.capture.source_lines import line_of
+from pebbler.run.torch.capture.source_lines import line_of, user_line
 from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
 
-__all__ = ["StepState", "is_data"]
+__all__ = ["NotSettled", "StepState", "is_data"]
+
+_LAZY = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
+
+
+class NotSettled(InputError):
+    """A step does something that it may do only once, such as making a cache; it can be tried again after a step has run."""
 
 
 class StepState:
     """Everything that a step touches and that outlives it: arguments, parameters, optimizer state, gradients."""
 
     def __init__(
-        self, step: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any] | None = None
+        self,
+        step: Callable[..., Any],
+        args: Sequence[Any],
+        keywords: Mapping[str, Any] | None = None,
+        keep_grads: bool = False,
     ) -> None:
-        self.step, self.args, self.keywords = step, tuple(args), dict(keywords or {})
+        self.step, self.args, self.keywords, self.keep_grads = step, tuple(args), dict(keywords or {}), keep_grads
         self.leaves, self.spec = flatten_arguments((self.args, self.keywords))
         for i, leaf in enumerate(self.leaves):
             if isinstance(leaf, np.ndarray):
@@ -54,6 +68,7 @@ class StepState:
         self.optimizers: list[Optimizer] = []
         self.tensors: list[torch.Tensor] = []  # whatever else the step refers to
         self.scalers: list[torch.amp.GradScaler] = []
+        self.slots: list[tuple[Holder, Any]] = []  # where the step leaves a new tensor each time: a holder and a key
         self.generators: list[torch.Generator] = []  # that it draws from, besides torch's own
         self.hyper: list[list[dict[str, Any]]] = []
         modes = [leaf.fake_mode for leaf in self.leaves if isinstance(leaf, FakeTensor)]
@@ -74,6 +89,7 @@ class StepState:
         self._grads: dict[int, Any] = {}
         self._states: dict[int, dict[Any, dict[str, Any]]] = {}
         self._made: list[CallRecorder] = []
+        self._there: dict[int, torch.Tensor] = {}  # tensors that had gradients at the beginning of a recording
         self._early: dict[Place, Any] = {}  # values of what the first recording has made
         self.drawn: dict[int, torch.Tensor] = {}  # states of the generators, by `_cdata`, when the next step begins
 
@@ -97,9 +113,11 @@ class StepState:
             if owner is not None:  # only the optimizer uses it, so the gradient is seen first
                 return ("grad", self._append(owner))
         if isinstance(tensor, FakeTensor) and any(recorder.number_of(tensor) is not None for recorder in self._made):
-            raise InputError(
-                "the step uses a tensor that an earlier step made and left somewhere pebbler does not look; "
-                "keep it in a buffer and change that in place"
+            slots = (holder.name(key) for holder, key in self.slots if holder.read().get(key) is tensor)
+            where = next(slots, "a place where pebbler does not look")
+            raise NotSettled(
+                f"{user_line()}: the step uses a tensor that an earlier step made and left in {where}; keep it in a buffer and "
+                "change that in place, or run one step before planning if it is made only once"
             )
         if not isinstance(tensor, FakeTensor):
             # An alias such as `param.data` is another object each time; the tensor that Python shows stands for both.
@@ -115,11 +133,15 @@ class StepState:
         self.tensors.append(tensor)
         if tensor.is_leaf and tensor.requires_grad:
             self._grads[number] = tensor.grad
+            if tensor.grad is not None:
+                self._there[number] = tensor
         return number
 
     def know_tensors(self, found: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Note the tensors that can be reached from the step."""
-        for _, tensor in found:
+        for path, tensor in found:
+            if isinstance(tensor, _LAZY):
+                raise NotSettled(f"{path} has no shape yet (a lazy module); run the step once before planning")
             if tensor.layout == torch.strided and not isinstance(tensor, FakeTensor) and id(tensor) not in self._args:
                 self._owners.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
 
@@ -134,6 +156,9 @@ class StepState:
                 return self.tensors[place[1]].grad
             case "group":
                 return self.optimizers[place[1]].param_groups[place[2]][place[3]]
+            case "slot":
+                holder, key = self.slots[place[1]]
+                return holder.read().get(key)
         _, number, group, i, key = place
         optimizer = self.optimizers[number]
         return optimizer.state.get(optimizer.param_groups[group]["params"][i], {}).get(key)
@@ -152,6 +177,9 @@ class StepState:
         """Leave a tensor at a place."""
         if place[0] == "grad":
             self.tensors[place[1]].grad = tensor
+            return
+        if place[0] == "slot":
+            self.slots[place[1]][0].put(self.slots[place[1]][1], tensor)
             return
         _, number, group, i, key = place
         optimizer = self.optimizers[number]
@@ -180,20 +208,24 @@ class StepState:
             if is_data(leaf):
                 recorder.seen.enter_apart(leaf)
         self._found = {}
+        self._there = {i: t for i, t in enumerate(self.tensors) if t.is_leaf and t.grad is not None}
         for number, optimizer in enumerate(self.optimizers):
             self._find_state(number, optimizer)
         numbers = self._state_numbers()
-        scaling = recorded_scalers(self.scalers, recorder.only_if_zero)
+        listening = partial(is_listening, recorder)
         with (
             self._hooks(recorder),
-            eager_answers(),
-            recorded_generators(recorder),
-            scaling,
+            eager_answers(listening),
+            recorded_generators(recorder, listening),
+            recorded_scalers(self.scalers, recorder.only_if_zero, listening),
+            _counted_batches(recorder),
             ItemReader(recorder),
             recorder,
         ):
             torch.clear_autocast_cache()  # of weights cast before, real ones or those of an earlier recording
             result = self.step(*self.args, **self.keywords)
+        if recorder.refusal is not None:
+            raise recorder.refusal  # the step has gone on all the same
         self._refuse_numbers(numbers)
         record = recorder.record
         self._made.append(recorder)
@@ -221,6 +253,31 @@ class StepState:
         self._bind(recorder)
         self.generators = [constant for constant in record.constants if isinstance(constant, torch.Generator)]
         return record, scalars
+
+    def keeps(self, change: Change, record: Record) -> bool:
+        """Whether what a recording changed is a tensor that it made and left in a place of Python's: plans leave one there too."""
+        holder, key = change.holder, change.key
+        if holder is None or not isinstance(change.new, FakeTensor) or not holder.takes(key):
+            return False
+        number = self._made[-1].number_of(change.new)
+        if number is None:
+            return False  # an earlier recording made it
+        if change.new.requires_grad:
+            raise InputError(
+                f"{line_of(self.step)}: the step keeps {change.name} with what autograd remembers of it, which no plan does; keep "
+                "it detached"
+            )
+        same = (
+            i
+            for i, (other, k) in enumerate(self.slots)
+            if other.owner is holder.owner and other.kind == holder.kind and k == key
+        )
+        found = next(same, None)
+        if found is None:
+            found = len(self.slots)
+            self.slots.append((holder.without_contents(), key))
+        record.binds["slot", found] = number
+        return True
 
     def _state_numbers(self) -> dict[tuple[int, int, int, str], Any]:
         """Return what optimizers keep in their state besides tensors."""
@@ -252,6 +309,7 @@ class StepState:
         for i, tensor in enumerate(self.tensors):
             if tensor.is_leaf and tensor.requires_grad:
                 places["grad", i] = tensor.grad
+        record.drops = [("grad", i) for i, tensor in sorted(self._there.items()) if tensor.grad is None]
         for place, value in places.items():
             if isinstance(value, torch.Tensor):
                 number_ = recorder.number_of(value)
@@ -276,6 +334,8 @@ class StepState:
         paused: list[Any] = []
 
         def before(optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
+            if not is_listening(recorder):
+                return  # another thread trains meanwhile
             if not any(known is optimizer for known in self.optimizers):
                 self.optimizers.append(optimizer)
                 number = len(self.optimizers) - 1
@@ -300,6 +360,10 @@ class StepState:
                 paused.append(pause_watch())
 
         def after(optimizer: Optimizer, *_: Any) -> None:
+            if is_listening(recorder):
+                put_back()
+
+        def put_back() -> None:
             while paused:
                 resume_watch(paused.pop())
             for group, before in traced:
@@ -316,7 +380,7 @@ class StepState:
             yield
         finally:
             listening.clear()  # an error in the backward pass has ended them
-            after(None)
+            put_back()
             for hook in hooks:
                 hook.remove()
 
@@ -329,6 +393,29 @@ class StepState:
             optimizer = self.optimizers[number]
             optimizer.state.clear()
             optimizer.state.update({param: dict(state) for param, state in states.items()})
+
+    def forget_recordings(self) -> None:
+        """Let go of the tensors that the recordings made."""
+        for recorder in self._made:
+            recorder.seen.clear()
+        self._made, self._found, self._early = [], {}, {}
+
+
+@contextmanager
+def _counted_batches(recorder: CallRecorder) -> Iterator[None]:
+    """Let batch norms that average over all batches read how many there were as a traced number (`momentum=None`)."""
+    namespace: dict[str, Any] = vars(torch.nn.modules.batchnorm)
+    thread = threading.get_ident()
+
+    def read(value: Any) -> Any:
+        mine = isinstance(value, torch.Tensor) and threading.get_ident() == thread
+        return recorder.item(value) if mine else float(value)
+
+    namespace["float"] = read
+    try:
+        yield
+    finally:
+        del namespace["float"]
 
 
 def is_data(leaf: Any) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pebbler.joules.counters import find_counters
+from pebbler.joules.energy_counters import find_counters
 from pebbler.joules.meter import EnergyMeter
 from pebbler.joules.power import CallWork, PowerReading, Work, measure_power
 from pebbler.run.torch.capture.call_groups import CallGroup

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C._profiler import _EventType
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -50,8 +51,12 @@ class PeakWatch:
             self._before = torch.cuda.memory_allocated(device)
             return
         self._recording = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+        older = torch.empty(1)
         with _silent_stderr():
             self._recording.start()
+            del (
+                older
+            )  # the allocator warns of the first block that it did not see allocated, and then of every thousandth
 
     def stop(self) -> int:
         """Return the peak, and measure no longer."""
@@ -69,6 +74,20 @@ class PeakWatch:
                 most = max(most, held)
         self.left = held
         return most
+
+    def allocations(self) -> list[tuple[int, int]]:
+        """Return what the CPU's allocator did until `stop`, in order: addresses with their bytes, negative where they are freed.
+
+        Memory from before is only listed when it is freed, and only if some watch saw it allocated.
+        """
+        rest = self._recording.profiler.kineto_results.experimental_event_tree()
+        found = []
+        while rest:
+            event = rest.pop()
+            rest += event.children
+            if event.tag == _EventType.Allocation and event.extra_fields.device.type == "cpu":
+                found.append((event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size))
+        return [(address, size) for _, address, size in sorted(found)]
 
 
 def foreign_bytes(tensors: Iterable[torch.Tensor], device: str) -> int:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 
 from pebbler.errors import InputError, quoted
-from pebbler.joules.counters import NoCounter
+from pebbler.joules.energy_counters import NoCounter
 from pebbler.joules.meter import EnergyMeter
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.cost.costs import Costs, Device, Link, find_device, find_link, nearest_device

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from pebbler.arrays import Ints
@@ -14,10 +17,11 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.byte_sizes import shown_bytes
+from pebbler.run.torch.plan.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY, PricedLink, machine_with_host
 from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
 from pebbler.solver import finish
+from pebbler.solver.capacity import single_level_requirement
 from pebbler.solver.problem import Impossible, Problem, Search, time_is_over
 from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
@@ -29,6 +33,7 @@ from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_
 __all__ = ["least_units", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
+_CHEAPER = 4  # rounds of annealing for a plan of little memory
 _LEAST_SECONDS = 5.0  # spent on the least budget when the given one is too small
 _BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copies: besides all of it for one without
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
@@ -36,18 +41,29 @@ _HIDDEN = 0.85  # of what the link could move until the peak and after it
 _FREE = PricedLink(0.0, 0.0, overlap=True)
 
 
-def least_units(graph: Graph, seconds: float, *, offload: bool = False) -> tuple[int, int]:
-    """Return a capacity below which no plan exists, and the least one for which a plan was found."""
+def least_units(graphs: Sequence[Graph], seconds: float, *, offload: bool = False) -> tuple[int, int]:
+    """Return a capacity below which some phase has no plan, and the least one for which all of them have one that was found."""
+    host = max(_offload(graph, 1, _FREE, 0).least[0] for graph in graphs)
     if offload:
-        least_with_host = _offload(graph, 1, _FREE, 0).least[0]
-        return least_with_host, least_with_host
-    least = _least(Problem.of(graph, _machine(_MOST)), seconds)
-    return max(least.lower, _offload(graph, 1, _FREE, 0).least[0]), least.upper
+        return host, host
+    least = _least_of_all(graphs, seconds)
+    return max(least.lower, host), least.upper
 
 
-def _least(problem: Problem, seconds: float) -> LeastCapacity:
-    """Return the least capacity found: on graphs of hundreds of ops halving gets further than trying the bound first."""
-    ends = time.monotonic() + seconds
+def _least_of_all(graphs: Sequence[Graph], seconds: float) -> LeastCapacity:
+    """Return the least capacity found for all phases of a step: that of the phase that needs most."""
+    found = [_least(graph, time.monotonic() + seconds / len(graphs)) for graph in graphs]
+    lowest = max(found, key=lambda least: least.lower)
+    return replace(max(found, key=lambda least: least.upper), lower=lowest.lower, reason=lowest.reason)
+
+
+def _least(graph: Graph, ends: float, enough: int = 0) -> LeastCapacity:
+    """Return the least capacity found, with its plan: the first that is `enough`, or the best by `ends` (monotonic time).
+
+    The search makes the same steps for the same ops and sizes, whatever ops cost, and time ends it between two of them. So whoever
+    gives it the time finds what was found before. On graphs of hundreds of ops halving gets further than trying the bound first.
+    """
+    problem = Problem.of(_of_equal_costs(graph), _machine(_MOST))
     least = least_capacity(problem, 0.0)
     endless = RecomputeProblem.of(problem)
 
@@ -55,15 +71,18 @@ def _least(problem: Problem, seconds: float) -> LeastCapacity:
         return int(endless.measure(sequence).memory.max(initial=1))
 
     orders = [endless.program, early_ends_order(endless), low_memory_order(endless)]
-    starts = (sequence for order in orders for sequence in (order, *checkpointings(endless, order)))
+    starts = [sequence for order in orders for sequence in (order, *checkpointings(endless, order))]
+    starts.append(least.plan.moves.order)
     best = min((sequence for sequence in starts if endless.measure(sequence).legal), key=peak)
-    upper, failed = min(least.upper, peak(best)), least.lower - 1
+    upper, failed = peak(best), least.lower - 1
     share = 0.25  # of what is left to gain; more as long as that works
-    while failed + max(1, upper // 200) < upper and not time_is_over(ends):
+    while failed + max(1, upper // 200) < upper and upper > enough and not time_is_over(ends):
         aim = upper - max(1, int(share * (upper - failed)))
         game = RecomputeProblem.of(problem, aim)
         for start in (best, *orders):
             found = _brought_down(game, start, ends)
+            if time_is_over(ends):
+                break  # it may have been cut off
             if peak(found) < upper:
                 best, upper = found, peak(found)
             if upper <= aim:
@@ -72,9 +91,13 @@ def _least(problem: Problem, seconds: float) -> LeastCapacity:
             share = min(0.5, 1.5 * share)
         else:
             failed, share = max(failed, aim), 0.5
-    if upper < least.upper:
-        return replace(least, upper=upper, plan=problem.plan(endless.moves(best)))
-    return least
+    plan = Problem.of(graph, _machine(_MOST)).plan(endless.moves(best))
+    return replace(least, upper=check(plan).peak[MEMORY], plan=plan)
+
+
+def _of_equal_costs(graph: Graph) -> Graph:
+    """Return a graph whose ops all cost the same: measured costs differ from one measurement to the next."""
+    return Graph(graph.name, graph.unit, graph.tensors, (msgspec.structs.replace(op, cost=1) for op in graph.ops))
 
 
 def _brought_down(game: RecomputeProblem, start: Ints, ends: float) -> Ints:
@@ -83,7 +106,7 @@ def _brought_down(game: RecomputeProblem, start: Ints, ends: float) -> Ints:
     for number in range(3):
         if game.measure(found).fits or time_is_over(ends):
             break
-        found = improve(game, found, AnnealingSettings.of(number, game.original.seed))
+        found = improve(game, found, AnnealingSettings.of(number, 0))
     return found
 
 
@@ -121,56 +144,56 @@ def solve_phases(
     [2]
     """
     if capacity is None:
-        return [_solve(graph, program_order_peak(graph), headroom, seconds, seed, report) for graph in graphs]
+        return [_solve(graph, program_order_peak(graph), seconds, seed, report) for graph in graphs]
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
+    no_plan = f"no plan within {shown_bytes(capacity + headroom)}"
+    beside = f", beside {shown_bytes(headroom)} of headroom" if headroom else ""
     if link is not None and capacity < least:
-        works = least + headroom
-        raise Impossible(
-            f"no plan within {shown_bytes(capacity + headroom)}: {reason}; the least budget that works is {works:,} bytes "
-            f"({shown_bytes(works)})"
-        )
+        works = named_bytes(least + headroom)
+        raise Impossible(f"{no_plan}: {reason}{beside}; the least budget that works is {works}")
     if link is not None:
         return [
             _solve_with_host(g, capacity, seconds, seed, report if g is graphs[-1] else _stop, link) for g in graphs
         ]
     try:
-        return [
-            _solve(graph, capacity, headroom, seconds, seed, report if graph is graphs[-1] else _stop)
-            for graph in graphs
-        ]
+        return [_solve(graph, capacity, seconds, seed, report if graph is graphs[-1] else _stop) for graph in graphs]
     except Impossible as error:
         hint = f"; with offload to the host's memory {least + headroom:,} would do" if least <= capacity else ""
-        raise Impossible(f"{error}{hint}") from None
+        # What the phase that has no plan needs is not enough where a later one needs more.
+        known = _least_of_all(graphs, max(_LEAST_SECONDS, seconds))
+        why = "" if known.reason == str(error) else f": {known.reason}"
+        raise Impossible(
+            f"{no_plan}: {error}{beside}; the least budget that is known to work is {named_bytes(known.upper + headroom)}, "
+            f"and less than {known.lower + headroom:,} cannot{why}{hint}"
+        ) from None
 
 
-def _solve(graph: Graph, capacity: int, headroom: int, seconds: float, seed: int, report: Report | None) -> Plan:
-    """Return the cheapest plan found without copies; with `_stop` for a report, the first one."""
+def _solve(graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None) -> Plan:
+    """Return the cheapest plan found without copies; with `_stop` for a report, the first; raises `Impossible` with a reason."""
+    need = single_level_requirement(Problem.of(graph, _machine(_MOST)))
+    if max(need.units, 1) > capacity:
+        raise Impossible(need.reason)
     search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, report)
-    why = _recompute(search)
-    if search.best is not None:
-        return finish(search)
-    least = _least(Problem.of(graph, _machine(_MOST), seed=seed), max(_LEAST_SECONDS, seconds))
-    if least.upper <= capacity:
-        plan = replace(least.plan, machine=search.problem.machine)
-        meta = {**plan.meta, "cut_off": True} if search.cut_off else plan.meta
-        return replace(plan, energy=check(plan).energy, status="heuristic", bound=0, meta=meta)
-    works, fails = least.upper + headroom, least.lower + headroom
-    raise Impossible(
-        f"no plan within {shown_bytes(capacity + headroom)}: {why}; the least budget that is known to work is {works:,} "
-        f"bytes ({shown_bytes(works)}), and less than {fails:,} cannot: {least.reason}"
-    )
-
-
-def _recompute(search: Search) -> str:
-    """Search for a plan without copies; return why there is none, if there is none."""
-    try:
+    search.as_it_is = True
+    with suppress(_Enough):
         solve_recompute(search)
-    except _Enough:
-        pass
-    except Impossible as error:
-        return str(error)
-    return "none was found in the time given"
+    if search.best is None:
+        _offer_least(search, capacity)
+    return finish(search)
+
+
+def _offer_least(search: Search, capacity: int) -> None:
+    """Offer a plan of little memory, whatever the time: what was named as enough once is enough whenever it is asked for."""
+    least = _least(search.problem.graph, math.inf, capacity)
+    if least.upper > capacity:
+        raise Impossible("none was found")
+    game = RecomputeProblem.of(search.problem)
+    sequence = least.plan.moves.order
+    for number in range(_CHEAPER):
+        sequence = improve(game, sequence, AnnealingSettings.of(number, search.problem.seed))
+    with suppress(_Enough):
+        search.offer(game.moves(sequence))
 
 
 def _solve_with_host(
@@ -223,7 +246,8 @@ def _from_recomputation(
             raise _Enough  # nothing that fits into this room without copies is any cheaper
 
     search = Search(Problem.of(graph, _machine(room), seed=seed), seconds, stop)
-    _recompute(search)
+    with suppress(_Enough, Impossible):
+        solve_recompute(search)
     offload.cut_off |= search.cut_off
     if search.best is None:
         return best

@@ -29,6 +29,7 @@ from pebbler.solver.problem import Search
 __all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "step_problem"]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
+_MOST_WHOLE = 2**48  # pJ: a step of 281 J; sums of whole costs of a longer one would not be exact for all plans
 _LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
 
@@ -155,14 +156,15 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
         for t in phase.graph.tensors
     ]
     graph = Graph(phase.graph.name, phase.graph.unit, tensors)
-    for op, group, cost in zip(phase.graph.ops, phase.groups, costs, strict=True):
+    prices = [(cost.seconds if objective == "time" else cost.joules) * SCALE[objective] for cost in costs]
+    whole = sum(prices) < _MOST_WHOLE
+    for op, group, cost, price in zip(phase.graph.ops, phase.groups, costs, prices, strict=True):
         scratch = cost.scratch + sum(phase.record.storages[s].bytes for call in group.calls for s in call.statistics)
         writes = op.writes
         if scratch:
             graph.tensor(f"{op.name}.scratch", scratch)
             writes = (*writes, f"{op.name}.scratch")
-        price = cost.seconds if objective == "time" else cost.joules
-        units = max(1, round(price * SCALE[objective]))
+        units = max(1, round(price)) if whole else price
         meta = op.meta | {"compiled": True} if cost.compiled else op.meta
         graph.op(op.name, op.reads, writes, cost=units, once=op.once, meta=meta)
     return graph
@@ -198,7 +200,8 @@ def least_budget(
 ) -> tuple[int, int]:
     """Return a budget below which no plan exists, and the least one for which a plan was found, headroom included.
 
-    With `offload` (the default is that of `plan`) the two are the same: what one op needs beside the state and the batch.
+    The second one works when `plan` is asked for it, with any time limit, seed and objective; more time may find a lower one. With
+    `offload` (the default is that of `plan`) the two are the same: what one op needs beside the state and the batch.
 
     >>> import torch
     >>> weight = torch.ones(3, requires_grad=True)
@@ -209,5 +212,5 @@ def least_budget(
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs)
     away = _may_offload(captured, costs, offload)
-    found = [least_units(graph, time_limit / len(graphs), offload=away) for graph in graphs]
-    return max(lower for lower, _ in found) + headroom_bytes, max(upper for _, upper in found) + headroom_bytes
+    lower, upper = least_units(graphs, time_limit, offload=away)
+    return lower + headroom_bytes, upper + headroom_bytes

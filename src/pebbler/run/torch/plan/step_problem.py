@@ -9,11 +9,10 @@ from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan, Status
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.plan.host_link import PricedLink, repriced, waiting_time
 from pebbler.run.torch.plan.phase_search import solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, Objective, TorchPlan
-from pebbler.solver.problem import Impossible, Search
+from pebbler.solver.problem import Search
 
 __all__ = ["StepProblem"]
 
@@ -42,10 +41,6 @@ class StepProblem:
 
     def solve(self, time_limit: float, seed: int, report: Callable[[Search], None] | None = None) -> TorchPlan:
         """Return the cheapest plan found; raise `Impossible`, with the least budget that works, when there is none."""
-        if self.budget is not None and self.budget <= self.headroom:
-            raise Impossible(
-                f"the budget of {shown_bytes(self.budget)} is less than the headroom, {shown_bytes(self.headroom)}"
-            )
         if self.timed is None or self.capacity is None:
             phases = solve_phases(self.graphs, self.capacity, self.headroom, time_limit, seed, self.link, report)
         else:

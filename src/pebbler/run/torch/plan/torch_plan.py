@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from pebbler.errors import InputError
+from pebbler.errors import InputError, one_line
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
-from pebbler.game.moves import Copy, Moves
+from pebbler.game.moves import COMPUTE, DROP, Copy, Moves
 from pebbler.game.plan import Plan, PlanFile, Status
 from pebbler.referee.judgement import Judgement, check
 from pebbler.run.torch.capture.captured import Captured
@@ -78,7 +79,9 @@ class TorchPlan:
     @property
     def status(self) -> Status:
         """What is proven of the cost: `optimal`, `bounded` or `heuristic`."""
-        return "heuristic" if self.bound <= 0 else "optimal" if self.cost <= self.bound * (1 + 1e-12) else "bounded"
+        if self.bound <= 0:
+            return "heuristic"
+        return "optimal" if EnergyScale(0.0).proves(self.bound, self.cost) else "bounded"
 
     @property
     def joules_from(self) -> str | None:
@@ -133,8 +136,9 @@ class TorchPlan:
         try:
             known = msgspec.convert(about, _TorchMeta)
             first = [_plan_of(msgspec.convert(item, PlanFile)) for item in known.first]
-        except msgspec.ValidationError as error:
-            raise InputError(f"{path}: meta.torch: not a plan of a PyTorch step: {error}") from None
+            _check_launches(known.launches, last)
+        except (msgspec.ValidationError, InputError) as error:
+            raise InputError(f"{path}: meta.torch: not a plan of a PyTorch step: {one_line(str(error))}") from None
         last = replace(last, meta={key: value for key, value in last.meta.items() if key != "torch"})
         return cls(
             [*first, last],
@@ -151,23 +155,40 @@ class TorchPlan:
         )
 
 
+_Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**56)]
+
+
 class _TorchMeta(msgspec.Struct, forbid_unknown_fields=True):
     fingerprint: str
     device: str
-    budget: int | None
-    headroom: int
+    budget: _Bytes | None
+    headroom: _Bytes
     objective: Objective
-    unplanned: float
+    unplanned: Annotated[float, msgspec.Meta(ge=0)]
     first: list[Any]
     kernels: KernelChoice = "exact"
     launches: list[list[int]] = []
-    launch_peak: int = 0
+    launch_peak: _Bytes = 0
     overlap: bool = False
+
+
+def _check_launches(launches: Sequence[Sequence[int]], plan: Plan) -> None:
+    """Refuse launches that are none: each is two computes or more with nothing but drops between them, and none is in two."""
+    kind, behind = plan.moves.kind, 0
+    for i, launch in enumerate(sorted(launches, key=tuple)):
+        if len(launch) < 2:
+            raise InputError(f"launches[{i}]: has {len(launch)} computes; expected two or more")
+        for place, position in enumerate(launch):
+            if not behind <= position < len(kind) or kind[position] != COMPUTE:
+                raise InputError(f"launches[{i}]: {position} is no move that this launch can run")
+            if place and (kind[behind:position] != DROP).any():
+                raise InputError(f"launches[{i}]: there are other moves before {position}, which one kernel cannot run")
+            behind = position + 1
 
 
 def _plan_of(file: PlanFile) -> Plan:
     graph = Graph.from_file(file.graph)
     return Plan(
         graph, file.machine, Moves.of(graph, file.machine, file.moves), file.start, file.steady, file.energy,
-        file.bound, file.status, file.proof, None, file.meta,
+        file.bound, file.status, file.words, None, file.meta, file.covers,
     )  # fmt: skip

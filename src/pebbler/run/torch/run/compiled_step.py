@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from pebbler.errors import InputError, quoted
 from pebbler.game.moves import Compute, Move
 from pebbler.referee.judgement import require_legal
 from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.one_at_a_time import is_under_way, one_at_a_time
 from pebbler.run.torch.cost.profiling import profile
 from pebbler.run.torch.fuse.fusion import fuse, inner_bytes, kernels_of, mark_fusable
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
@@ -19,11 +20,17 @@ from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
 from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
 from pebbler.run.torch.run.runner import Runner
-from pebbler.run.torch.run.verification import verified_call
+from pebbler.run.torch.run.verification import (
+    DoesNotFit,
+    NotCompared,
+    OverBudget,
+    PlanDiffers,
+    PlanOutdated,
+    verified_call,
+)
+from pebbler.run.torch.run.verify_schedule import Verify, VerifySchedule, require_verify
 
-__all__ = ["CompiledStep", "Verify", "compile", "require_verify"]
-
-Verify = Literal["first", "never"] | int  # a number: the first call of a phase, and every so many calls
+__all__ = ["CompiledStep", "compile"]
 
 
 class CompiledStep:
@@ -35,28 +42,81 @@ class CompiledStep:
         step: Callable[..., Any],
         captured: Captured | None,
         kernels: KernelChoice,
-        verify: Verify = "first",
+        verify: Verify = "again",
     ) -> None:
         self.plan, self.step, self.kernels, self.verify = plan, step, kernels, verify
         self._exact: Runner | None = None  # runs the same plan call by call
         self._unverified: set[str] = set()  # fingerprints of phases that have not been compared with the step yet
-        self._calls = 0
+        self._schedule = VerifySchedule(verify)
+        self._room = plan.budget is None  # whether there is memory for the step itself, beyond the first calls
         self._runner = None if captured is None else self._make(captured)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what a copy is made of: it captures its own step, for this one's tensors are not those of the copy."""
+        return replace(self.plan, captured=None), self.step, None, self.kernels, self.verify
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
+        if is_under_way():
+            return self.step(*args, **keywords)
         if self._runner is None:
             self._runner = self._make(capture(self.step, *args, keywords=keywords))
-        runner, number = self._runner, self._calls
-        self._calls += 1
-        if not self._unverified and (isinstance(self.verify, str) or number % self.verify):
+        runner = self._runner
+        due = self._schedule.due()
+        if not due and not self._unverified:
             return runner(*args, **keywords)
         phase = runner.phase().fingerprint
-        if isinstance(self.verify, str) and phase not in self._unverified:
+        if phase in self._unverified:
+            result = self._compared(runner, args, keywords)
+            self._unverified.discard(phase)
+            if due:
+                self._schedule.done()
+            return result
+        return self._verified_again(runner, args, keywords) if due else runner(*args, **keywords)
+
+    def _compared(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        try:
+            with one_at_a_time():  # draws of other planned steps would be taken for this one's
+                return verified_call(runner, self._exact, self.plan.budget, args, keywords)
+        except NotCompared as error:
+            self._room &= not isinstance(error, DoesNotFit)
+            warnings.warn(f"{error}; its plan runs without comparison", stacklevel=4)
             return runner(*args, **keywords)
-        result = verified_call(runner, self._exact, self.plan.budget, args, keywords)
-        self._unverified.discard(phase)
+
+    def _verified_again(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Compare once more; where there is no memory for the step itself, with what it does on tensors without memory."""
+        runner.check(args, keywords)  # what can be refused is
+        try:
+            if self._room:
+                result = self._compared(runner, args, keywords)
+            else:
+                self._record_again(runner, args, keywords)
+                gc.collect()  # a recording holds itself, and small tensors, which count against the budget
+                result = runner(*args, **keywords)
+        except OverBudget:
+            raise
+        except PlanDiffers as error:
+            raise PlanOutdated(
+                f"{error} (it did at call {self._schedule.last}, and this is call {self._schedule.calls}: go back to what was "
+                "saved before)"
+            ) from error
+        self._schedule.done()
         return result
+
+    def _record_again(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        runner.forget_gradients()
+        known = runner.captured
+        try:
+            captured = capture(self.step, *args, device=known.device, keywords=keywords, keep_grads=known.keep_grads)
+        except InputError as error:
+            raise PlanDiffers(f"the step cannot be planned any more: {error}") from error
+        if self.plan.kernels == "compiled":
+            captured = fuse(captured)
+        if not self.plan.covers(captured.fingerprint):
+            raise PlanDiffers(f"the planned step does not do what the step does: {_difference(captured, self.plan)}")
 
     def _make(self, captured: Captured) -> Runner:
         runner = self._make_runner(captured)
@@ -104,16 +164,6 @@ class CompiledStep:
             self._runner.check(args, keywords)
 
     @property
-    def accumulates(self) -> list[torch.Tensor]:
-        """The parameters whose gradients it adds to what earlier calls have left."""
-        return [] if self._runner is None else self._runner.accumulates
-
-    @property
-    def forgets(self) -> list[torch.Tensor]:
-        """The parameters whose gradients are not kept after a call."""
-        return [] if self._runner is None else self._runner.forgets
-
-    @property
     def host_bytes(self) -> int:
         """Bytes of the host's memory that its copies keep from step to step."""
         programs = [] if self._runner is None else self._runner.programs
@@ -123,12 +173,6 @@ class CompiledStep:
     def code(self) -> str:
         """The program that runs in the repeating step, as Python."""
         return "" if self._runner is None else str(self._runner.programs[-1].module.code)
-
-
-def require_verify(verify: Verify) -> None:
-    """Refuse what is no answer to the question when to verify."""
-    if verify not in ("first", "never") and not (isinstance(verify, int) and verify > 0):
-        raise InputError(f"verify must be first, never or a number of calls, got {quoted(verify)}")
 
 
 def _difference(captured: Captured, plan: TorchPlan) -> str:
@@ -172,7 +216,7 @@ def _require_room(plan: TorchPlan, captured: Captured) -> None:
 
 
 def compile(
-    plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None, verify: Verify = "first"
+    plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None, verify: Verify = "again"
 ) -> CompiledStep:
     """Return a drop-in for `step` that runs the plan within the budget.
 
@@ -183,9 +227,11 @@ def compile(
     The step's parameters, buffers and optimizer state are changed in place as before; gradients that the step throws away are not
     kept. The learning rate may change between calls; another shape or setting is refused.
 
-    With `verify="first"` the first call of every phase runs the step itself as well, from the same state, and raises `PlanDiffers`,
-    with nothing changed, unless the plan leaves the same; that call takes the memory that the step takes, and a copy of its state.
-    With a number, every so many calls do; with "never" none does.
+    The first call of every phase runs the step itself as well, from the same state, and raises `PlanDiffers`, with nothing changed,
+    unless the plan leaves the same; that call takes the memory that the step takes, and a copy of its state. With `verify="again"`
+    that is repeated at calls 2, 4, 8, ... 256 and then every so often, in less than one percent of the time; `PlanOutdated` says
+    that the plan was right before. Where there is a budget, or no memory, the step is then recorded again on tensors without
+    memory instead. With "first" nothing is repeated, with a number every so many calls are compared, with "never" none is.
 
     >>> import torch
     >>> from pebbler.run.torch.plan.planner import plan

@@ -14,17 +14,20 @@ import torch
 
 from pebbler.errors import InputError, PebblerError, quoted
 from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.forgotten_gradients import GradientsForgotten
 from pebbler.run.torch.capture.holders import PLAIN
-from pebbler.run.torch.capture.step_arguments import flatten_arguments
-from pebbler.run.torch.cost.costs import Device, nearest_device, roofline
+from pebbler.run.torch.capture.one_at_a_time import is_under_way, one_at_a_time
+from pebbler.run.torch.capture.step_arguments import flatten_arguments, unread_parameters
+from pebbler.run.torch.capture.step_state import NotSettled
+from pebbler.run.torch.cost.costs import Device, find_device, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
 from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
-from pebbler.run.torch.run.compiled_step import CompiledStep, Verify, compile, require_verify
-from pebbler.run.torch.run.forgotten_gradients import GradientsForgotten, stand_ins
-from pebbler.run.torch.run.verification import OverBudget, PlanDiffers
+from pebbler.run.torch.run.compiled_step import CompiledStep, compile
+from pebbler.run.torch.run.verification import OverBudget, PlanDiffers, PlanOutdated
+from pebbler.run.torch.run.verify_schedule import Verify, require_verify
 from pebbler.solver.problem import Impossible
 from pebbler.version import VERSION
 
@@ -44,7 +47,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     headroom: int | None = None
     time_limit: float = 30.0
     seed: int = 0
-    verify: Verify = "first"
+    verify: Verify = "again"
     keep_grads: bool = False
 
 
@@ -61,9 +64,10 @@ def step(
 
     A step that branches on what is known before it runs (a draw, a step counter, a mask) gets a plan for every branch it takes.
     Plans are kept in the folder `cache` and found there again. Where a step cannot be planned, it runs as it is and a warning says
-    why; with `strict` that is an error. A budget that no plan keeps is always an error. With `keep_grads` gradients are left in
-    `.grad` as the step leaves them. Other options are those of `plan` and `compile`: `device`, `objective`, `kernels`, `offload`,
-    `time_limit` (of one plan), `seed`, `verify`.
+    why; with `strict` that is an error. A step that does something only once, such as making a cache, is planned after that. A
+    budget that no plan keeps is always an error. With `keep_grads` gradients are left in `.grad` as the step leaves them. Other
+    options are those of `plan` and `compile`: `device`, `objective`, `kernels`, `offload`, `time_limit` (of one plan), `seed`,
+    `verify`.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> rule = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -82,13 +86,33 @@ def step(
     for name in options:
         if name not in known:
             raise InputError(f"unknown option {name} (known: {', '.join(known)})")
+    if not callable(function):
+        raise InputError(f"step: expected a function that trains one step, got {quoted(function)}")
+    if not isinstance(cache, str | Path | None):
+        raise InputError(f"cache must be a folder, got {quoted(cache)}")
     limit, spare = (None if size is None else bytes_of(size) for size in (budget, headroom))
     chosen = StepOptions(budget=limit, headroom=spare, **options)
-    for name, expected in (("kernels", KernelChoice), ("objective", Objective)):
-        if getattr(chosen, name) not in get_args(expected):
-            raise InputError(f"{name} must be {' or '.join(get_args(expected))}, got {quoted(getattr(chosen, name))}")
-    require_verify(chosen.verify)
+    _require_options(chosen)
     return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
+
+
+def _require_options(options: StepOptions) -> None:
+    """Refuse what can never be planned with now, and not at the first call, where a step may run without a plan."""
+    for name, expected in (("kernels", KernelChoice), ("objective", Objective)):
+        if getattr(options, name) not in get_args(expected):
+            raise InputError(f"{name} must be {' or '.join(get_args(expected))}, got {quoted(getattr(options, name))}")
+    require_verify(options.verify)
+    if options.device is not None:
+        if not isinstance(options.device, str | Device):
+            raise InputError(f"device must be the name of a described device, got {quoted(options.device)}")
+        find_device(options.device)
+    if options.offload not in (None, True, False):
+        raise InputError(f"offload must be True, False or None, got {quoted(options.offload)}")
+    limit = options.time_limit
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < float("inf"):
+        raise InputError(f"time_limit must be seconds, 0 or more, got {quoted(limit)}")
+    if isinstance(options.seed, bool) or not isinstance(options.seed, int):
+        raise InputError(f"seed must be a whole number, got {quoted(options.seed)}")
 
 
 @dataclass
@@ -97,6 +121,7 @@ class _Variants:
 
     plans: list[CompiledStep] = field(default_factory=list)
     refused: bool = False  # whether the step runs as it is where none of them fits
+    waited: bool = False  # whether it has run as it is once, for it may do something only once
 
 
 class PlannedStep:
@@ -105,7 +130,14 @@ class PlannedStep:
     def __init__(self, function: Callable[..., Any], options: StepOptions, cache: Path | None, strict: bool) -> None:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
         self._variants: dict[tuple[Any, ...], _Variants] = {}
-        self._forgotten: dict[int, torch.Tensor] = {}  # parameters whose gradients some plan has not kept
+        self._unread = unread_parameters(function)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what a copy is made of: it plans for itself, for its plans would train what the original trains."""
+        return self.function, self.options, self.cache, self.strict
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -119,10 +151,19 @@ class PlannedStep:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one step."""
+        if is_under_way():
+            return self.function(*args, **kwargs)
+        # What the step does not read makes no other step.
+        given = args, kwargs
+        args, kwargs = self._read(args, kwargs)
         variants = self._variants.setdefault(_form(args, kwargs), _Variants())
         for fast in variants.plans:
             try:
-                return self._run(fast, args, kwargs)
+                return fast(*args, **kwargs)
+            except PlanOutdated:
+                variants.plans.clear()
+                variants.refused = True  # whoever goes on does so with the step itself
+                raise
             except PlanDiffers as error:
                 self._give_up(variants, error)
                 variants.plans.clear()
@@ -131,34 +172,29 @@ class PlannedStep:
                 if fast.running:
                     raise
         if variants.refused:
-            return self._run_as_it_is(args, kwargs)
+            return self.function(*given[0], **given[1])
         made = self._plan(variants, args, kwargs)
         if made is None:
-            return self._run_as_it_is(args, kwargs)
+            return self.function(*given[0], **given[1])
         variants.plans.insert(0, made)
         try:
-            return self._run(made, args, kwargs)
+            return made(*args, **kwargs)
         except (PlanDiffers, InputError) as error:
             if made.running:
                 raise
             self._give_up(variants, error)
             variants.plans.remove(made)
-            return self._run_as_it_is(args, kwargs)
+            return self.function(*given[0], **given[1])
 
-    def _run(self, fast: CompiledStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a plan, unless it adds to gradients that the plan of an earlier call has not kept."""
-        if any(id(tensor) in self._forgotten and tensor.grad is None for tensor in fast.accumulates):
-            fast.check(args, kwargs)  # it may be another plan's turn
-            raise GradientsForgotten
-        result = fast(*args, **kwargs)
-        self._forgotten |= {id(tensor): tensor for tensor in fast.forgets}
-        return result
-
-    def _run_as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with stand_ins(self._forgotten.values()):
-            result = self.function(*args, **kwargs)
-        self._forgotten = {key: tensor for key, tensor in self._forgotten.items() if tensor.grad is None}
-        return result
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments with None in place of numbers and the like that the step never reads."""
+        if not self._unread:
+            return args, kwargs
+        unread = self._unread
+        return (
+            tuple(None if i in unread and isinstance(value, PLAIN) else value for i, value in enumerate(args)),
+            {name: None if name in unread and isinstance(value, PLAIN) else value for name, value in kwargs.items()},
+        )
 
     def _give_up(self, variants: _Variants, error: PebblerError) -> None:
         """Run the step as it is from now on where no plan fits, and say why."""
@@ -174,13 +210,18 @@ class PlannedStep:
                     f"{_MOST_PLANS} plans were made, and the arguments or the branches that the step takes differ again; pass "
                     "numbers that change as tensors, pad batches, and let fewer things be decided at random"
                 )
-            captured = capture(self.function, *args, keywords=kwargs, keep_grads=self.options.keep_grads)
-            if self.options.kernels == "compiled":
-                captured = fuse(captured)
-            made = self._cached(captured) or self._made(captured)
-            return compile(made, self.function, verify=self.options.verify)
-        except Impossible:
-            raise  # to run as it is would break the budget
+            with one_at_a_time():  # what is measured too is measured alone
+                captured = capture(self.function, *args, keywords=kwargs, keep_grads=self.options.keep_grads)
+                if self.options.kernels == "compiled":
+                    captured = fuse(captured)
+                made = self._cached(captured) or self._made(captured)
+                return compile(made, self.function, verify=self.options.verify)
+        except (Impossible, GradientsForgotten):
+            raise  # to run as it is would break the budget, or stop in the middle
+        except NotSettled as error:
+            if variants.waited or self.strict:
+                self._give_up(variants, error)
+            variants.waited = True
         except PebblerError as error:
             self._give_up(variants, error)
         return None

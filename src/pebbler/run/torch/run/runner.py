@@ -11,9 +11,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pebbler.errors import InputError
 from pebbler.game.moves import Move
-from pebbler.run.torch.capture.calls import Scalar, TensorInfo, TensorRef, shown
+from pebbler.run.torch.capture.calls import Place, Scalar, TensorInfo, TensorRef, shown
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.capture.early_values import EarlyValues, ValueQuestion
+from pebbler.run.torch.capture.forgotten_gradients import ZEROING, ForgottenGradient, forget, require_gradients
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.python_state import same_value
 from pebbler.run.torch.capture.scalars import Branches, inputs_of
@@ -105,7 +106,12 @@ class Runner:
         read = {place for phase in captured.phases for place in phase.entry if place[0] == "grad"}
         made = {place for phase in captured.phases for place in phase.record.binds if place[0] == "grad"}
         self._transient = [self.state.tensors[place[1]] for place in sorted(made - read)]
-        self.accumulates = [self.state.tensors[place[1]] for place in sorted(read)]  # into what earlier steps have left
+        # Some it clears in place, so that they must be there; to others it adds.
+        cleared = {place for place in read if all(_clears_first(phase, place) for phase in captured.phases)}
+        self._clears = [self.state.tensors[place[1]] for place in sorted(cleared)]
+        self._accumulates = [self.state.tensors[place[1]] for place in sorted(read - cleared)]
+        kept = {place for phase in captured.phases for place in phase.binds}
+        self._forgets = [self.state.tensors[place[1]] for place in sorted(made - read - kept)]
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Run one step."""
@@ -129,6 +135,9 @@ class Runner:
         for place, tensor in zip(program.binds, outputs[count:], strict=True):
             if tensor is not None:  # state that an optimizer would have made if it had not been left out
                 self.state.bind(place, tensor)
+        for place in phase.record.drops:
+            self.state.tensors[place[1]].grad = None
+        forget(self._forgets)
         returned = iter(outputs[:count])
         return tree_unflatten(
             [next(returned) if isinstance(x, TensorRef | Scalar) else x for x in result[0]], result[1]
@@ -138,13 +147,9 @@ class Runner:
         """Forget old gradients: the step throws them away before it makes new ones, and until then they take no room."""
         for tensor in self._transient:
             tensor.grad = None
-
-    @property
-    def forgets(self) -> list[torch.Tensor]:
-        """The parameters whose gradients are not kept after the step."""
-        kept = {place for phase in self.captured.phases for place in phase.binds}
-        numbers = {id(tensor): i for i, tensor in enumerate(self.state.tensors)}
-        return [tensor for tensor in self._transient if ("grad", numbers[id(tensor)]) not in kept]
+        for tensor in self._clears:
+            if isinstance(tensor.grad, ForgottenGradient):
+                tensor.grad.cleared()
 
     def phase(self) -> Phase:
         """Return the phase that the next call runs."""
@@ -180,6 +185,7 @@ class Runner:
                 )
         ready = self._ready_phase()
         self._check_branches(ready.phase, leaves)
+        require_gradients(self._accumulates)
         return list(leaves), ready
 
     def _check_memory(self, leaves: Sequence[Any], storages: Sequence[int]) -> None:
@@ -248,6 +254,16 @@ class Runner:
         if sources is None:
             raise InputError("a tensor that the step branches on is gone or requires gradients now; plan again")
         yield from early.ask(sources)
+
+
+def _clears_first(phase: Phase, place: Place) -> bool:
+    """Whether what a phase does first with a gradient, if anything, is to set it to zero."""
+    record = phase.record
+    numbers = [s for s, storage in enumerate(record.storages) if storage.place == place]
+    for call in record.calls:
+        if any(s in (*call.reads, *call.mutates) for s in numbers):
+            return call.func in ZEROING
+    return True
 
 
 def _is_tensor(value: Any) -> bool:

@@ -1,0 +1,282 @@
+"""All tensors and optimizers that there are before a capture, and putting back what a recording did to them.
+
+A recorded step runs on tensors without memory, but it holds the user's own ones: `p.data = x` gives a parameter the memory of such
+a tensor, `p.grad = x` and `optimizer.state[p] = x` keep one. What Python objects hold is put back by `PythonState`. This is about
+what tensors are inside, which no attribute shows, and about optimizer state. The garbage collector knows every tensor, so nothing
+depends on how a step finds one. Of what the step cannot reach, another thread may be the owner: that is put back only where it is
+fake now.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import _lru_cache_wrapper
+from itertools import chain, compress
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
+
+__all__ = ["Surroundings", "forget"]
+
+_MOST_HOLDERS = 8  # one inside the other, around a tensor that was left somewhere
+_REAL = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+class _HeldTensor(NamedTuple):
+    """A tensor and what it was; `memory` is another tensor in the same memory, of the same form."""
+
+    tensor: torch.Tensor
+    memory: torch.Tensor
+    grad: torch.Tensor | None
+    requires_grad: bool
+    hooks: dict[int, Any] | None
+    later_hooks: dict[int, Any] | None
+
+
+class Surroundings:
+    """What there was before a capture.
+
+    >>> weight = torch.nn.Parameter(torch.ones(2))
+    >>> before = Surroundings(FakeTensorMode(allow_non_fake_inputs=True))
+    >>> with before.fakes:
+    ...     weight.data = torch.zeros(2)
+    >>> weight.device, before.put_back([])
+    (device(type='meta'), ['the memory of a tensor [2]'])
+    >>> weight.tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, fakes: FakeTensorMode) -> None:
+        self.fakes, self._collections = fakes, _collections()
+        with _unseen():
+            objects = _all_of(torch.Tensor, torch.nn.Module, Optimizer)
+            self._own_fakes = {id(fake): weakref.ref(fake) for fake in objects if isinstance(fake, FakeTensor)}
+            plain = (tensor for tensor in objects if type(tensor) in _REAL)
+            self._tensors = [_noted(tensor) for tensor in plain if tensor.layout == torch.strided]
+            self._modules = [(module, type(module)) for module in objects if isinstance(module, torch.nn.Module)]
+            self._optimizers = [
+                (optimizer, optimizer.state, {key: _copied(value) for key, value in optimizer.state.items()})
+                for optimizer in objects
+                if isinstance(optimizer, Optimizer) and isinstance(getattr(optimizer, "state", None), dict)
+            ]
+
+    def put_back(self, reachable: Iterable[Any], stepped: Sequence[Optimizer] = ()) -> list[str]:
+        """Put all of it back as it was; return what had changed, in words.
+
+        Of what is `reachable` gradients are put back too, and the state of optimizers; that those in `stepped` change theirs is
+        nothing to tell.
+        """
+        mine = {id(value) for value in reachable}
+        with _unseen():
+            found = [what for row in self._tensors for what in self._put_tensor_back(row, id(row.tensor) in mine)]
+            for module, kind in self._modules:
+                if type(module) is not kind and id(module) in mine:
+                    found.append(f"the class of a {kind.__name__}")
+                    module.__class__ = kind
+            for optimizer, state, contents in self._optimizers:
+                if id(optimizer) in mine or self._holds_fakes(optimizer.state):
+                    if not any(optimizer is known for known in stepped) and _changed(optimizer.state, contents):
+                        found.append(f"the state of a {type(optimizer).__name__} without its step()")
+                    state.clear()
+                    state.update({key: _copied(value) for key, value in contents.items()})
+                    optimizer.state = state
+        return found
+
+    def _put_tensor_back(self, row: _HeldTensor, mine: bool) -> Iterator[str]:
+        tensor, memory = row.tensor, row.memory
+        name = f"a tensor {list(memory.shape)}"
+        if not _same_memory(tensor, memory) and (mine or tensor.device.type == "meta"):
+            tensor.data = memory
+            yield f"the memory of {name}"
+        if not tensor.is_leaf:
+            return
+        if tensor.grad is not row.grad and (mine or self._is_ours(tensor.grad)):
+            tensor.grad = row.grad
+        if not mine:
+            return
+        if tensor.requires_grad != row.requires_grad:
+            tensor.requires_grad_(row.requires_grad)
+            yield f"whether {name} requires gradients"
+        if _differ(tensor._backward_hooks, row.hooks):
+            tensor._backward_hooks = row.hooks and type(tensor._backward_hooks or {})(row.hooks)
+            yield f"hooks of {name}"
+        if _differ(tensor._post_accumulate_grad_hooks, row.later_hooks):
+            now = tensor._post_accumulate_grad_hooks
+            now.clear()
+            now.update(row.later_hooks or {})
+            yield f"hooks of {name}"
+
+    def _is_ours(self, value: Any) -> bool:
+        return isinstance(value, FakeTensor) and value.fake_mode is self.fakes
+
+    def _holds_fakes(self, state: Any) -> bool:
+        rows = [value for value in state.values() if isinstance(value, dict)]
+        return any(self._is_ours(value) for row in rows for value in row.values())
+
+    # Tensors without memory that are left somewhere -----------------------------------------------------------------------
+
+    def stray(self) -> list[FakeTensor]:
+        """Return the tensors of the recordings that something still holds; nothing can be put back afterwards."""
+        self._tensors, self._modules, self._optimizers = [], [], []  # an error may hold this for long
+        with _unseen():
+            # What is made while nothing is collected is young, and stays so for one collection.
+            young = _collections() == self._collections
+            found = self._fakes_made((0,) if young else (None,))
+            for generation, looked_at in ((0, (0, 1) if young else (None,)), (2, (None,))):
+                if found:  # most are parts of cycles that nobody holds
+                    found.clear()
+                    gc.collect(generation)
+                    found = self._fakes_made(looked_at)
+            return found
+
+    def _fakes_made(self, generations: Sequence[int | None]) -> list[FakeTensor]:
+        fakes = _all_of(FakeTensor, generations=generations)
+        own = self._own_fakes
+        return [
+            fake
+            for fake in fakes
+            if fake.fake_mode is self.fakes and (id(fake) not in own or own[id(fake)]() is not fake)
+        ]
+
+
+def forget(fakes: list[FakeTensor]) -> list[str]:
+    """Take tensors out of whatever holds them; return what that was, in words.
+
+    What was there before is not known, or it would have been put back. A list loses an item, an attribute is gone, a cache is
+    empty.
+    """
+    found: dict[str, None] = {}
+    inner: list[Any] = fakes
+    seen = {id(fakes)}
+    with _unseen():
+        for _ in range(_MOST_HOLDERS):
+            targets = {id(value) for value in inner}
+            holders = [holder for holder in gc.get_referrers(*inner) if not _is_passing(holder, targets | seen)]
+            seen |= {id(inner), id(holders)}
+            # What cannot be changed is taken out of what holds it.
+            inner = [holder for holder in holders if not _take_out(holder, targets, found)]
+            seen |= {id(inner)}
+            if not inner:
+                break
+    return list(found)
+
+
+def _is_passing(holder: Any, known: set[int]) -> bool:
+    return id(holder) in known or isinstance(holder, types.FrameType | torch.Tensor)
+
+
+def _take_out(holder: Any, targets: set[int], found: dict[str, None]) -> bool:
+    """Take values out of an object if that can be changed."""
+    if isinstance(holder, _lru_cache_wrapper):
+        holder.cache_clear()
+        found[f"the cache of {getattr(holder, '__name__', 'a function')}"] = None
+        return True
+    if isinstance(holder, dict) and any(isinstance(outer, _lru_cache_wrapper) for outer in gc.get_referrers(holder)):
+        return False  # the inside of a cache
+    remove = next((remove for kind, remove in _REMOVE.items() if isinstance(holder, kind)), None)
+    if remove is None and isinstance(getattr(holder, "__dict__", None), dict):
+        remove = _remove_attribute
+    if remove is None:
+        return False
+    remove(holder, targets)
+    found[f"a {type(holder).__name__}"] = None
+    return True
+
+
+def _remove_item(holder: Any, targets: set[int]) -> None:
+    kept = [item for item in holder if id(item) not in targets]
+    holder.clear()
+    holder.extend(kept)
+
+
+def _remove_key(holder: Any, targets: set[int]) -> None:
+    for key in [key for key, item in dict.items(holder) if id(item) in targets or id(key) in targets]:
+        dict.pop(holder, key)
+
+
+def _remove_member(holder: set[Any], targets: set[int]) -> None:
+    holder -= {item for item in holder if id(item) in targets}
+
+
+def _remove_attribute(holder: Any, targets: set[int]) -> None:
+    _remove_key(vars(holder), targets)
+
+
+def _remove_contents(holder: types.CellType, targets: set[int]) -> None:
+    holder.cell_contents = None
+
+
+_REMOVE: dict[type, Callable[[Any, set[int]], None]] = {
+    list: _remove_item,
+    deque: _remove_item,
+    dict: _remove_key,
+    set: _remove_member,
+    types.CellType: _remove_contents,
+}
+
+
+# Reading tensors without anybody noticing -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+        yield
+
+
+def _kinds(kind: type) -> set[type]:
+    return {kind}.union(*map(_kinds, kind.__subclasses__()))
+
+
+def _all_of(*classes: type, generations: Sequence[int | None] = (None,)) -> list[Any]:
+    """Return all objects of some classes; there may be a million others, so they are looked through without a loop in Python."""
+    kinds: set[type] = set().union(*map(_kinds, classes))
+    objects = list(chain.from_iterable(map(gc.get_objects, generations)))
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+def _collections() -> int:
+    return sum(row["collections"] for row in gc.get_stats())
+
+
+def _noted(tensor: torch.Tensor) -> _HeldTensor:
+    hooks, later = tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    return _HeldTensor(
+        tensor, tensor.data, tensor.grad if tensor.is_leaf else None, tensor.requires_grad, hooks and dict(hooks),
+        later and dict(later),
+    )  # fmt: skip
+
+
+def _copied(value: Any) -> Any:
+    return dict(value) if type(value) is dict else value
+
+
+def _changed(state: dict[Any, Any], before: dict[Any, Any]) -> bool:
+    pairs = [(state.get(key), before.get(key)) for key in (*state, *before)]
+    return any(not _same_row(now, old) for now, old in pairs)
+
+
+def _same_row(now: Any, old: Any) -> bool:
+    if type(now) is not dict or type(old) is not dict:
+        return now is old
+    return now.keys() == old.keys() and all(now[key] is value for key, value in old.items())
+
+
+def _differ(now: Any, before: dict[int, Any] | None) -> bool:
+    return dict(now or {}) != (before or {})
+
+
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata and _form(one) == _form(other)
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device

@@ -1,0 +1,153 @@
+"""Whatever a step does while it is recorded, everything of the user's is afterwards what it was, and training goes as it would."""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import compress
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
+
+from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
+
+import pebbler.torch as pt  # noqa: E402
+from pebbler.errors import PebblerError  # noqa: E402
+from torch_habits import DAMAGING, SPEAKING, WORLD  # noqa: E402
+
+HABITS = {**DAMAGING, **SPEAKING}
+STEPS = 4
+EARLIER: list[torch.Tensor] = []
+# One of every kind; all of them are run with -m slow.
+QUICK = {
+    "clipping", "sharpness_aware", "averaged_weights_swapped_in", "tensors_swapped", "data_in_a_gradient_hook", "memory_filled",
+    "weights_as_an_array", "a_parametrization_put_on_inside", "optimizer_state_cleared_without_a_step", "a_cached_function",
+    "a_hook_left_on", "a_dict_found_by_name", "an_error_in_the_middle", "a_queue", "logging", "print", "a_thread",
+    "caught_and_told",
+}  # fmt: skip
+# Of these training is compared as well: something is damaged, spoken or kept in each other way.
+TRAINED = {
+    "sharpness_aware", "data_in_a_gradient_hook", "a_cached_function", "an_error_in_the_middle", "a_queue", "print", "a_thread",
+}  # fmt: skip
+
+
+def named(quick):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in HABITS]
+
+
+def made(name):
+    WORLD.clear()
+    torch.manual_seed(0)
+    habit = HABITS[name]()
+    torch.manual_seed(1)
+    return habit
+
+
+def tensors():
+    objects, kinds = gc.get_objects(), {torch.Tensor, torch.nn.Parameter, FakeTensor}
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+@pytest.fixture(autouse=True)
+def earlier():
+    """What other tests of this process still hold is not what the step has left."""
+    gc.collect()
+    EARLIER[:] = [tensor for tensor in tensors() if tensor.device.type == "meta" or isinstance(tensor, FakeTensor)]
+    yield
+    EARLIER.clear()
+
+
+def require_real():
+    """No tensor without memory is left, whoever holds it, and no tensor is on the device "meta"."""
+    known = set(map(id, EARLIER))
+    if any(tensor.device.type == "meta" or type(tensor) is FakeTensor for tensor in tensors()):
+        gc.collect()
+    for tensor in [one for one in tensors() if id(one) not in known]:
+        assert type(tensor) is not FakeTensor, gc.get_referrers(tensor)
+        assert tensor.device.type == "cpu"
+
+
+def look(tensor):
+    place = tensor.data_ptr() if not isinstance(tensor, torch.nn.UninitializedParameter) else 0
+    grad = tensor.grad if tensor.is_leaf else None
+    return place, tensor.requires_grad, id(grad), dict(tensor._backward_hooks or {})
+
+
+def flat(value):
+    if isinstance(value, torch.Tensor):
+        return [value.detach().clone()]
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in (key, *flat(item))]
+    if isinstance(value, list | tuple):
+        return [len(value), *(leaf for item in value for leaf in flat(item))]
+    return [value]
+
+
+def same(ours, theirs):
+    if isinstance(ours, torch.Tensor):
+        return isinstance(theirs, torch.Tensor) and ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+    return ours == theirs
+
+
+def trained(name, wrap):
+    """Train; return all that can be seen afterwards: losses, weights, what the habit leaves, what was printed."""
+    habit = made(name)
+    step = wrap(habit.step)
+    out, seen = io.StringIO(), []
+    for number in range(STEPS):
+        with redirect_stdout(out), redirect_stderr(out), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            loss = step(torch.full((3, 4), 1.0 + number))
+        if step is not habit.step and number in (0, 1, STEPS - 1):
+            require_real()
+        seen += flat([loss, dict(habit.model.named_parameters()), dict(habit.model.named_buffers())])
+    return [*seen, *flat(habit.seen()), out.getvalue(), torch.rand(1).item()], step
+
+
+@pytest.mark.parametrize("name", named(TRAINED))
+def test_training_goes_as_without_a_plan(name):
+    eager, _ = trained(name, lambda step: step)
+    ours, step = trained(name, lambda step: pt.step(step, device="cpu", time_limit=0.01))
+    assert len(ours) == len(eager)
+    assert all(same(a, b) for a, b in zip(ours, eager, strict=True))
+    if name in SPEAKING and name != "memory_of_c":
+        assert not step.plans
+
+
+@pytest.mark.parametrize("name", named(QUICK))
+def test_a_capture_leaves_everything_as_it_was(name):
+    habit = made(name)
+    x = torch.ones(3, 4)
+    params = [*habit.model.parameters(), *habit.model.buffers()]
+    kinds = [type(module) for module in habit.model.modules()]
+    known = set(map(id, EARLIER))
+    kept = [tensor for tensor in tensors() if tensor.layout == torch.strided and id(tensor) not in known]
+    before = [(look(tensor), tensor.detach().clone()) for tensor in kept]
+    random = torch.get_rng_state()
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        try:
+            pt.capture(habit.step, x)
+        except PebblerError as error:
+            refusal = str(error)
+        else:
+            refusal = None
+    assert refusal is None or "py:" in refusal or "lazy" in refusal
+    assert out.getvalue() == ""
+    require_real()
+    for tensor, (old, value) in zip(kept, before, strict=True):
+        assert look(tensor) == old
+        assert torch.equal(tensor.detach(), value)
+    assert [*habit.model.parameters(), *habit.model.buffers()] == params or all(
+        a is b for a, b in zip((*habit.model.parameters(), *habit.model.buffers()), params, strict=True)
+    )
+    assert [type(module) for module in habit.model.modules()] == kinds
+    assert torch.equal(torch.get_rng_state(), random)
+    assert sys.getprofile() is None
+    if name in SPEAKING and name != "memory_of_c":
+        assert refusal is not None
+        assert "torch_habits.py" in refusal
