@@ -42,8 +42,10 @@ def test_a_program_is_run_and_its_joules_are_told(cli, monkeypatch):
 
 def test_without_a_counter_the_program_does_not_run(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("pebbler.joules.counters.rapl_counters", lambda: ([], "CPU: none in this test"))
-    monkeypatch.setattr("pebbler.joules.counters.nvml_counters", lambda uuids: ([], "NVIDIA GPUs: none in this test"))
+    monkeypatch.setattr("pebbler.joules.energy_counters.rapl_counters", lambda: ([], "CPU: none in this test"))
+    monkeypatch.setattr(
+        "pebbler.joules.energy_counters.nvml_counters", lambda uuids: ([], "NVIDIA GPUs: none in this test")
+    )
     status, out, err = cli("measure", "--", sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert status == 2
     assert out == ""

@@ -12,7 +12,7 @@ import pytest
 import pebbler as pb
 from pebbler.game.machine import measured_device
 from pebbler.joules.calibration import ProbeReading, fitted_machine
-from pebbler.joules.counters import RecordedCounter
+from pebbler.joules.energy_counters import RecordedCounter
 from pebbler.joules.meter import EnergyMeter
 from pebbler.joules.power import CallWork, PowerReading, measure_idle, measure_power
 from pebbler.joules.probes import Probe

@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import TracebackType
 
 from pebbler.errors import InputError
-from pebbler.joules.counters import EnergyCounter, find_counters
+from pebbler.joules.energy_counters import EnergyCounter, find_counters
 
 __all__ = ["EnergyMeter", "meter"]
 
@@ -25,7 +25,7 @@ def meter(counters: Sequence[EnergyCounter] | None = None) -> EnergyMeter:
     Without `counters` those of this machine are added up: every visible NVIDIA GPU, and the CPU where RAPL may be read. Raises
     `NoCounter` where there is none. What PyTorch has queued on a GPU is waited for at both ends.
 
-    >>> from pebbler.joules.counters import RecordedCounter
+    >>> from pebbler.joules.energy_counters import RecordedCounter
     >>> readings = iter(range(10))
     >>> clock = lambda: next(readings)
     >>> with meter([RecordedCounter("GPU 0", [(t, 100.0 * t) for t in range(10)], clock)]) as m:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pebbler.errors import InputError
-from pebbler.joules import counters as module
-from pebbler.joules.counters import NoCounter, RecordedCounter, find_counters
+from pebbler.joules import energy_counters as module
+from pebbler.joules.energy_counters import NoCounter, RecordedCounter, find_counters
 from pebbler.joules.nvml import nvml_counters
 from pebbler.joules.rapl import rapl_counters
 
