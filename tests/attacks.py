@@ -164,7 +164,7 @@ def three_caches(rng: random.Random, graph: Graph) -> Machine:
         Level("middle", rng.choice([1, 1, 2]), 0, capacity=rng.randint(params // 3, max(2, params))),
         Level("far", rng.choice([20, 1000]), rng.choice([0, 0, 20])),
     )
-    return Machine("three", graph.unit, levels, "lru", "any", rng.choice(["own", "reuse"]))
+    return Machine("three", graph.unit, levels, "lru", "any", allocator=rng.choice(["own", "reuse"]))
 
 
 def random_samples(rng: random.Random) -> Graph:

@@ -50,6 +50,7 @@ class NaiveGame:
     def __init__(self, graph: Graph, machine: Machine, steady: bool, start: dict | None = None) -> None:
         self.steady = steady
         self.fastest_only = machine.operands == "fastest"
+        self.over = machine.results == "over"
         self.levels = [level.name for level in machine.level]
         self.capacity = [INFINITY if level.capacity is None else level.capacity for level in machine.level]
         self.read = [level.read for level in machine.level]
@@ -226,6 +227,7 @@ class NaiveGame:
         if not self.fits(present):
             return Verdict(False, 0.0, None, "start does not fit")
         ran, total = 0, 0.0
+        crowded = False  # a result is in the room of what is dropped next
         for at, move in enumerate(moves):
             if move[0] == "compute":
                 op = self.op_name.index(move[1])
@@ -252,7 +254,9 @@ class NaiveGame:
                     after[value] &= ~(1 << level)
                 present = tuple(after)
             total += energy
-            if not self.fits(present):
+            crowded = self.over and not self.fits(present) and (crowded or move[0] == "compute")
+            waits = crowded and at + 1 < len(moves) and moves[at + 1][0] == "drop"
+            if not self.fits(present) and not waits:
                 return Verdict(False, total, at, "overflow")
             if self.dead(ran, present):
                 return Verdict(False, total, at, "lost for good")
@@ -299,6 +303,10 @@ class NaiveGame:
                 after = self.compute(ran, present, op, level)
                 if self.fits(after[1]):
                     yield after
+                elif self.over:
+                    for fewer in self._drop_any(after[1], level):
+                        if self.fits(fewer) and not self.dead(after[0], fewer):
+                            yield after[0], fewer, after[2]
         for value, level in itertools.product(range(len(self.size)), range(len(self.levels))):
             if present[value] >> level & 1:
                 without = _with(present, value, present[value] & ~(1 << level))
@@ -314,6 +322,12 @@ class NaiveGame:
         for op, level in itertools.product(range(len(self.cost)), range(len(self.levels))):
             if self.why_not_compute(ran, present, op, level):
                 continue
+            if self.over:
+                after = self.compute(ran, present, op, level)
+                for fewer in self._make_room(after[1], level, set(), set()):
+                    if not self.dead(after[0], fewer):
+                        yield after[0], fewer, after[2]
+                continue
             for before in self._make_room(present, level, set(self.destroys[op]), set(self.writes[op])):
                 if not self.why_not_compute(ran, before, op, level):
                     after = self.compute(ran, before, op, level)
@@ -327,6 +341,15 @@ class NaiveGame:
                     after = _with(before, value, before[value] | 1 << target)
                     if not self.dead(ran, after):
                         yield ran, after, energy
+
+    def _drop_any(self, present: tuple[int, ...], level: int) -> Iterator[tuple[int, ...]]:
+        """Every choice of copies that stay at `level`."""
+        held = [v for v in range(len(self.size)) if present[v] >> level & 1]
+        for kept in itertools.product([False, True], repeat=len(held)):
+            after = present
+            for value, stays in zip(held, kept, strict=True):
+                after = after if stays else _with(after, value, after[value] & ~(1 << level))
+            yield after
 
     def _make_room(
         self, present: tuple[int, ...], level: int, going: set[int], coming: set[int]
@@ -365,13 +388,14 @@ def random_game(
     operands: str | None = None,
     steady: bool | None = None,
     monotone: bool = True,
+    results: str = "apart",
 ) -> RandomGame:
     """A random game with everything the rules allow: updates in place, overwrites, once, several writes, zero sizes.
 
     `monotone=False` also gives machines whose slower levels are cheaper to read.
     """
     graph = _random_graph(rng, rng.randint(1, max_ops), max_start)
-    machine = _random_machine(rng, graph, max_levels, operands, monotone)
+    machine = _random_machine(rng, graph, max_levels, operands, monotone, results)
     is_steady = rng.random() < 0.4 if steady is None else steady
     start: dict[str, str | list[str]] = {}
     for tensor in graph.tensors:
@@ -448,7 +472,9 @@ def _root(fresh: dict[str, tuple[int, str | None]], name: str) -> str:
     return name
 
 
-def _random_machine(rng: random.Random, graph: Graph, max_levels: int, operands: str | None, monotone: bool) -> Machine:
+def _random_machine(
+    rng: random.Random, graph: Graph, max_levels: int, operands: str | None, monotone: bool, results: str
+) -> Machine:
     rule = operands or rng.choice(["fastest", "any"])
     largest = max(
         (sum(t.size for t in graph.tensors if t.name in {*op.reads, *op.writes}) for op in graph.ops), default=1
@@ -470,4 +496,4 @@ def _random_machine(rng: random.Random, graph: Graph, max_levels: int, operands:
             capacity = max(1, largest + rng.choice([0, 1, 2, 3, 4, 6]))
         bounded = i < count - 1 or (count == 1 and rng.random() < 0.9)
         levels.append(Level(f"L{i}", reads[i], price(), capacity if bounded else None))
-    return Machine("random", "pebble", tuple(levels), operands=rule)
+    return Machine("random", "pebble", tuple(levels), operands=rule, results=results)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from unittest import mock
+
+import msgspec
 
 from naive_chain import naive_energy
 from naive_game import NaiveGame, RandomGame, TooBig, random_game
@@ -19,6 +22,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.orders import iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
+from pebbler.solver.bounds import bounds
 from pebbler.solver.cache_floor import cache_bounds
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
@@ -29,10 +33,12 @@ from pebbler.solver.exact.pebble_rules import pebble_rules
 from pebbler.solver.exact.pebble_search import solve_pebbles
 from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_joined, solve_sweep
 from pebbler.solver.exact.pebble_symmetries import with_symmetries
+from pebbler.solver.methods import run
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
+from pebbler.solver.recompute.least_capacity import least_capacity
 from pebbler.solver.recompute.milestone_relaxation import Relaxation
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 from pebbler.solver.tiling.cache_bounds import order_bound
@@ -116,6 +122,110 @@ def attack_paging(seed: int) -> bool:
     return search.bound > 0
 
 
+def attack_results_over(seed: int) -> bool:
+    """Results over what is dropped right after: every bound, every plan, what is impossible, and the least room of one level."""
+    rng = random.Random(seed)
+    rising, alone = rng.random() < 0.8, rng.random() < 0.3
+    game = random_game(
+        rng, 4, max_levels=1 if alone else 3, max_start=2, operands="any", monotone=rising, results="over"
+    )
+    naive = NaiveGame(game.graph, game.machine, game.steady, game.start)
+    try:
+        best = naive.solve(4_000) if rising else naive.solve_plain(4_000)
+    except TooBig:
+        return False
+    problem = _problem(game)
+    plan = program_order_plan(problem)
+    if best is None:
+        assert plan is None, f"seed {seed}: brute force finds no plan"
+    elif plan is not None:
+        assert check(plan).energy >= best * (1 - CLOSE), f"seed {seed}"
+    for bound in bounds(problem) if best is not None else ():
+        assert bound.value <= best * (1 + CLOSE), f"seed {seed}: {bound} is above {best}"
+    search = Search(problem, 5.0)
+    quick = Search(problem, 5.0)  # without the exact search
+    try:
+        run(search, "none")
+        assert search.done, f"seed {seed}"
+        _between(search, best or 0.0, seed)
+        with mock.patch("pebbler.solver.exact.fits_exact", return_value=False):
+            run(quick, "none")
+        if quick.best is not None:
+            _between(quick, best or 0.0, seed)
+    except Impossible:
+        assert best is None, f"seed {seed}: {best} is called impossible"
+    if len(game.machine.level) == 1:
+        least = least_capacity(problem, 1.0)
+        assert check(least.plan).legal, f"seed {seed}"
+        for capacity in range(1, least.upper + 1):
+            smaller = NaiveGame(game.graph, game.machine.resized(0, capacity), game.steady).solve(50_000)
+            assert smaller is None or capacity >= least.lower, f"seed {seed}: {least.lower} is above {capacity}"
+            assert smaller is not None or capacity < least.upper, f"seed {seed}: {least.upper} do not work"
+    return True
+
+
+def attack_odd_prices(seed: int) -> bool:
+    """Whole prices of about 1e13 that differ by one, and prices of about 1e-13: what is called optimal is, to the last unit."""
+    rng = random.Random(seed)
+    tiny, most = seed % 3 == 0, rng.choice([10**12, 10**13])
+
+    def price(amount: float) -> float:
+        if tiny:
+            return float(amount) * 1e-13
+        return int(amount and most + rng.randint(-3, 3)) if rng.random() < 0.8 else int(amount)
+
+    def priced(graph: Graph) -> Graph:
+        ops = [msgspec.structs.replace(op, cost=price(op.cost)) for op in graph.ops]
+        return Graph(graph.name, graph.unit, graph.tensors, ops)
+
+    def levels(machine: Machine) -> list[Level]:
+        found = [msgspec.structs.replace(one, read=price(one.read), write=price(one.write)) for one in machine.level]
+        reads = sorted(one.read for one in found)  # brute force needs them to rise
+        return [msgspec.structs.replace(one, read=read) for one, read in zip(found, reads, strict=True)]
+
+    if seed % 2:
+        graph = priced(random_graph(rng, 4))
+        cache = random_cache_machine(rng, rng.choice(["lru", "recency"]))
+        machine, start, steady = msgspec.structs.replace(cache, level=tuple(levels(cache))), {}, rng.random() < 0.5
+        best = _best_order(rng, graph, machine, steady) if len(graph.ops) <= 5 else None
+    else:
+        game = random_game(rng, 4, max_levels=3, max_start=2, operands=rng.choice(["fastest", "any"]))
+        graph, start, steady = priced(game.graph), game.start, game.steady
+        machine = msgspec.structs.replace(game.machine, level=tuple(levels(game.machine)))
+        try:
+            best = NaiveGame(graph, machine, steady, start).solve(4_000)
+        except TooBig:
+            return False
+    search = Search(Problem.of(graph, machine, steady=steady, start=start), 5.0)
+    try:
+        run(search, "none")
+    except Impossible:
+        assert best is None, f"seed {seed}: {best} is called impossible"
+        return True
+    if best is None:
+        return False
+    slack = CLOSE * best if tiny else 0.0
+    assert search.bound <= best + slack, f"seed {seed}: {search.bound} is above {best} ({search.proof})"
+    if not seed % 2:
+        assert search.energy >= best - slack, f"seed {seed}: {search.energy} is below {best}"
+    if search.done:
+        assert search.energy <= best + slack, f"seed {seed}: {search.energy} is called optimal, {best} is"
+    return True
+
+
+def _best_order(rng: random.Random, graph: Graph, machine: Machine, steady: bool) -> float:
+    """Return the least energy of all orders on a cache, and of some with one op run once more."""
+    names, best = [op.name for op in graph.ops], math.inf
+    for order in iterate_orders(graph):
+        run = [names[i] for i in order]
+        longer = [[*run[:at], again, *run[at:]] for again in names for at in range(len(run) + 1)]
+        for sequence in (run, *rng.sample(longer, min(8, len(longer)))):
+            judgement = check(Plan.in_order(graph, machine, sequence, steady=steady))
+            if judgement.legal:
+                best = min(best, judgement.energy)
+    return best
+
+
 def _forced_game(rng: random.Random) -> RandomGame:
     """Return a line of ops, each of which reads the result before it and some earlier ones, with costs about what copies cost."""
     graph = Graph("line", unit="pebble")
@@ -154,17 +264,9 @@ def attack_cache_orders(seed: int) -> bool:
     stated = [order_bound(problem), *(bound.value for bound in cache_bounds(problem, lambda: 1.0))]
     if machine.management == "recency":
         stated.append(rerun_bound(problem, math.inf))
-    names = [op.name for op in graph.ops]
-    if len(names) > 5:
+    if len(graph.ops) > 5:
         return False
-    best = math.inf
-    for order in iterate_orders(graph):
-        run = [names[i] for i in order]
-        longer = [[*run[:at], again, *run[at:]] for again in names for at in range(len(run) + 1)]
-        for sequence in (run, *rng.sample(longer, min(8, len(longer)))):
-            judgement = check(Plan.in_order(graph, machine, sequence, steady=steady))
-            if judgement.legal:
-                best = min(best, judgement.energy)
+    best = _best_order(rng, graph, machine, steady)
     assert max(stated) <= best * (1 + CLOSE), f"seed {seed}: {stated} is above {best}"
     return True
 
@@ -297,5 +399,5 @@ def attack_joined(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool:
 
 ATTACKS = [
     attack_recomputation, attack_paging, attack_cache_orders, attack_chains, attack_pebbles, attack_sweep,
-    attack_tight_games, attack_joined,
+    attack_tight_games, attack_joined, attack_results_over, attack_odd_prices,
 ]  # fmt: skip

@@ -29,10 +29,8 @@ SAYS = {
     "lightning_in_budget": ["loss "],
     "hf_trainer_in_budget": ["loss ", "8 steps"],
 }
-SLOW = [
-    "hf_trainer_in_budget",
-    "lightning_in_budget",
-]  # one compiles C++ for most of a minute, the other imports for long
+# One compiles C++ for most of a minute, the others import for long.
+SLOW = ["hf_trainer_in_budget", "lightning_in_budget", "accelerate_in_budget"]
 
 
 def examples():

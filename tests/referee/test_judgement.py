@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pebbler.errors import IllegalPlan
+from pebbler.errors import IllegalPlan, InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.moves import Drop
@@ -490,9 +490,20 @@ def test_large_energies_stay_numbers():
     graph = Graph("dear", unit="pebble")
     graph.tensor("x", 2**48, kind="input")
     graph.op("f", reads=["x"], cost=1e30)
-    dear = Machine("dear", "pebble", (Level("fast", 0, 0, 2**56), Level("slow", 1e30, 1e30)), operands="any")
+    dear = Machine("dear", "pebble", (Level("fast", 0.1, 0, 2**56), Level("slow", 1e30, 1e30)), operands="any")
     result = check(Plan(graph, dear, [("compute", "f")]))
     assert result.energy == 2**48 * 1e30 + 1e30
+
+
+@pytest.mark.parametrize(("price", "exact"), [(2**53 - 1, True), (2**53, False), (2**53 + 1, False), (1e30, False)])
+def test_whole_prices_add_up_exactly_or_are_refused(price: float, exact: bool):
+    graph = Graph("dear", unit="pebble").tensor("x", 1, kind="input").op("f", reads=["x"])
+    plan = Plan(graph, Machine("dear", "pebble", (Level("slow", price, 1),), operands="any"), [("compute", "f")])
+    if exact:
+        assert check(plan).energy == price
+    else:
+        with pytest.raises(InputError, match="or more: sums of whole prices are exact below 2"):
+            check(plan)
 
 
 def test_an_empty_game_is_legal():

@@ -38,7 +38,7 @@ def attack(seed: int) -> bool:
 
 
 def test_no_order_with_reruns_costs_less_than_the_bound() -> None:
-    assert sum(attack(seed) for seed in range(CASES)) > CASES // 10
+    assert sum(attack(seed) for seed in range(CASES)) > CASES // 20
 
 
 @pytest.mark.slow

@@ -97,13 +97,14 @@ def test_variations_of_the_same_problem_are_the_same() -> None:
 @pytest.mark.parametrize("levels", [1, 2])
 def test_twenty_thousand_ops_stay_small_and_beat_belady(levels: int) -> None:
     code = f"""
-import resource, sys
+import sys
 sys.path[:0] = [{str(ROOT / "tests" / "solver")!r}, {str(ROOT / "tests")!r}]
 from test_large_games import one, training, two
 from pebbler import solve
 from pebbler.referee.judgement import check
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
+from pebbler.sweeps.solve_task import peak_memory
 graph = training(2900)
 machine = one(42_000) if {levels} == 1 else two(20_000)
 plan = solve(graph, machine, steady=False, time_limit=20)
@@ -111,7 +112,7 @@ assert check(plan).legal and plan.bound > 0 and len(graph.ops) > 20_000
 if {levels} == 2:
     belady = demand_plan(Problem.of(graph, machine, steady=False), range(len(graph.ops)), "farthest")
     assert plan.energy <= check(belady).energy
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(peak_memory() // 2**20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

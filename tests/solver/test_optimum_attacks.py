@@ -15,9 +15,11 @@ from optimum_attacks import (
     attack_cache_orders,
     attack_chains,
     attack_joined,
+    attack_odd_prices,
     attack_paging,
     attack_pebbles,
     attack_recomputation,
+    attack_results_over,
     attack_sweep,
     attack_tight_games,
 )
@@ -43,6 +45,8 @@ Attack = Callable[[int], bool]
         (attack_sweep, 150, 60),
         (attack_tight_games, 20, 12),
         (attack_joined, 50, 25),
+        (attack_results_over, 80, 60),
+        (attack_odd_prices, 80, 50),
     ],
 )
 def test_the_optimum_lies_between_bounds_and_plans(attack: Attack, cases: int, compared: int) -> None:

@@ -211,13 +211,13 @@ def test_a_search_that_is_interrupted_has_no_time_left() -> None:
 def test_bounds_of_a_graph_as_it_is_are_whole_where_its_energies_are() -> None:
     machine = Machine("two", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 5, 5)))
     problem = Problem.of(pb.workloads.chain(4), machine)
-    assert problem.whole_energies
-    assert not Problem.of(pb.workloads.chain(4), Machine("half", "pebble", (Level("all", 0.5, 0),))).whole_energies
+    assert problem.scale.exact
+    assert not Problem.of(pb.workloads.chain(4), Machine("half", "pebble", (Level("all", 0.1, 0),))).scale.exact
     search = Search(problem)
     search.raise_bound(60.999999999939, "tiled")  # plans in tiles may cost anything
     assert search.bound == 60.999999999939
     search.as_it_is = True
-    for given, rounded in ((60.999999999939, 61), (61.00000000001, 61.00000000001), (61.2, 62), (62.0, 62)):
+    for given, rounded in ((60.999999999939, 61), (61.00000000001, 61), (61.2, 62), (62.0, 62)):
         search.bound = 0.0
         search.raise_bound(given, "whole tensors")
         assert search.bound == rounded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["cost_word", "energy_text", "number_text"]
+__all__ = ["cost_word", "energy_text", "memory_text", "number_text"]
 
 _SCALES = {
     "pJ": ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ"), (1.0, "pJ")),
@@ -51,3 +51,17 @@ def energy_text(value: float | None, unit: str) -> str:
             scaled = value / factor
             return f"{scaled:,.0f} {unit}" if name == unit and float(scaled).is_integer() else f"{scaled:,.3f} {name}"
     return f"{value:g} {unit}"
+
+
+def memory_text(amount: int, unit: str) -> str:
+    """Return an amount of memory in its unit, bytes in KiB or MiB as well.
+
+    >>> memory_text(160_000, "byte"), memory_text(16, "byte"), memory_text(40_000, "float32"), memory_text(1, "pebble")
+    ('160,000 bytes (156.25 KiB)', '16 bytes', '40,000 float32', '1 pebble')
+    """
+    if unit == "byte":
+        scaled = next(
+            ((amount / size, name) for size, name in ((2**20, "MiB"), (2**10, "KiB")) if amount >= size), None
+        )
+        return f"{amount:,} bytes" + ("" if scaled is None else f" ({scaled[0]:,.2f} {scaled[1]})")
+    return f"{amount:,} {unit}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from pebbler.arrays import Bools
 
-__all__ = ["as_matrix", "bit_set", "members"]
+__all__ = ["as_matrix", "bit_set", "members", "subsets"]
 
 
 def bit_set(items: Iterable[int]) -> int:
@@ -33,6 +33,20 @@ def members(bits: int) -> Iterator[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
+
+
+def subsets(bits: int) -> Iterator[int]:
+    """Yield all subsets of a set, the empty one first.
+
+    >>> list(subsets(5))
+    [0, 1, 4, 5]
+    """
+    part = 0
+    while True:
+        yield part
+        part = (part - bits) & bits
+        if part == 0:
+            return
 
 
 def as_matrix(sets: Sequence[int]) -> Bools:

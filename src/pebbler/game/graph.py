@@ -5,7 +5,6 @@ The program order is the meaning. Versions and hazards follow from it (`pebbler.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import write_bytes
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.file_kinds import read_kind
+from pebbler.game.form_meta import check_form_meta
 from pebbler.game.rich_repr import RichRepr
 from pebbler.game.versions import derive
 
@@ -28,7 +28,8 @@ T = TypeVar("T")
 Kind = Literal["input", "param", "temp", "output"]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 # Sums of sizes are kept in 64-bit integers and energies in doubles; this leaves room for both.
-Size = Annotated[int, msgspec.Meta(ge=0, le=2**48)]
+_MOST_SIZE = 2**48
+Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_SIZE)]
 
 # Larger than any real cost or price, and small enough that no sum of them overflows.
 MOST_COST = 1e30
@@ -40,7 +41,7 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     name: Name
     size: Size
     kind: Kind
-    axes: tuple[tuple[Name, Annotated[int, msgspec.Meta(ge=1)]], ...] | None = None
+    axes: tuple[tuple[Name, Annotated[int, msgspec.Meta(ge=1, le=_MOST_SIZE)]], ...] | None = None
     overwrites: Name | None = None
     start: Literal["free"] | None = None  # the plan chooses where it is at the start
     meta: dict[str, Any] = {}
@@ -161,9 +162,10 @@ class Graph(RichRepr):
         elif tensor.start is not None and tensor.kind not in ("input", "param"):
             wrong = f"only inputs and params exist at the start, so a {tensor.kind} has no start"
         elif tensor.axes is not None:
-            product = math.prod(extent for _, extent in tensor.axes)
+            product = _product(extent for _, extent in tensor.axes)
             if product != tensor.size:
-                wrong = f"axes multiply to {product}, but size is {tensor.size}"
+                told = f"{product:,}" if product <= _MOST_SIZE else f"more than {_MOST_SIZE:,}"
+                wrong = f"axes multiply to {told}, but size is {tensor.size:,}"
             elif len({axis for axis, _ in tensor.axes}) != len(tensor.axes):
                 wrong = "an axis is named twice"
         if wrong is not None:
@@ -278,6 +280,8 @@ class Graph(RichRepr):
         """Return the graph of a JSON form, fully checked."""
         graph = cls(file.name, file.unit, file.tensors, file.ops, file.meta)
         _ = graph.dataflow
+        for op in file.ops:
+            check_form_meta(op)
         return graph
 
     def to_json(self) -> bytes:
@@ -296,6 +300,16 @@ class Graph(RichRepr):
             return cls.from_file(file)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+
+def _product(extents: Iterable[int]) -> int:
+    """Return a product, or what of it is beyond any size: the rest could have any number of digits."""
+    product = 1
+    for extent in extents:
+        product *= extent
+        if product > _MOST_SIZE:
+            break
+    return product
 
 
 def _has_surrogate(name: str) -> bool:

@@ -33,6 +33,15 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     capacity: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
+_RULES = {
+    "management": ("explicit", "lru", "recency"),
+    "operands": ("fastest", "any"),
+    "results": ("apart", "over"),
+    "allocator": ("own", "reuse"),
+    "prices": ("pJ", "ns"),
+}
+
+
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Levels of memory, fastest first, and the rules under which they are used.
 
@@ -50,13 +59,20 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         "apart"  # over: a result may take the room of operands that are dropped right after
     )
     allocator: Literal["own", "reuse"] = "reuse"
-    line: Annotated[int, msgspec.Meta(ge=1)] = 1
+    line: Annotated[int, msgspec.Meta(ge=1, le=_MOST_UNITS)] = 1
     prices: Literal["pJ", "ns"] = "pJ"
     about: str = ""
     device: MeasuredDevice | None = None
 
     def __post_init__(self) -> None:
         place = f"machine {quoted(self.name)}"
+        for rule, words in _RULES.items():
+            if getattr(self, rule) not in words:
+                raise InputError(
+                    f"{place}: {rule} must be {' or '.join(words)}, got {quoted(str(getattr(self, rule)))}"
+                )
+        if not (isinstance(self.line, int) and 1 <= self.line <= _MOST_UNITS):
+            raise InputError(f"{place}: line must be a whole number from 1 to {_MOST_UNITS:,}, got {self.line}")
         if not self.level:
             raise InputError(f"{place}: needs at least one level")
         if len(self.level) > 32:
@@ -117,17 +133,44 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
                 f"the graph is in {quoted(unit)}, machine {quoted(self.name)} in {quoted(self.unit)}: "
                 "they must agree (only float32 and byte convert)"
             )
-        old, new = UNIT_BYTES[self.unit], UNIT_BYTES[unit]
+        return self._scaled(unit, UNIT_BYTES[unit])
+
+    def amount_of(self, units: int, unit: str) -> int:
+        """Return how many of this machine's own units hold so many of another, which converts.
+
+        >>> machine("cortex-m").amount_of(10, "float32"), machine("notes").amount_of(10, "byte")
+        (40, 3)
+        """
+        self.in_unit(unit)  # refuses units that do not agree
+        return units if unit == self.unit else -(-units * UNIT_BYTES[unit] // UNIT_BYTES[self.unit])
+
+    def in_bytes(self, count: int) -> Machine:
+        """Return the same machine with capacities, lines and prices per unit of so many bytes: elements of an array, say.
+
+        >>> machine("laptop").in_bytes(8).line
+        8
+        """
+        if self.unit not in UNIT_BYTES:
+            raise InputError(
+                f"machine {quoted(self.name)} counts {quoted(self.unit)}, not bytes; expected {count}-byte units"
+            )
+        if self.line * UNIT_BYTES[self.unit] % count and self.line > 1:
+            raise InputError(f"units of {count} bytes do not fill the lines of machine {quoted(self.name)}")
+        known = next((unit for unit, size in UNIT_BYTES.items() if size == count), f"{count} bytes")
+        return self if known == self.unit else self._scaled(known, count)
+
+    def _scaled(self, unit: str, size: int) -> Machine:
+        old = UNIT_BYTES[self.unit]
         levels = tuple(
             msgspec.structs.replace(
                 level,
-                capacity=None if level.capacity is None else level.capacity * old // new,
-                read=level.read * new / old,
-                write=level.write * new / old,
+                capacity=None if level.capacity is None else level.capacity * old // size,
+                read=level.read * size / old,
+                write=level.write * size / old,
             )
             for level in self.level
         )
-        return msgspec.structs.replace(self, unit=unit, level=levels, line=max(1, self.line * old // new))
+        return msgspec.structs.replace(self, unit=unit, level=levels, line=max(1, self.line * old // size))
 
 
 def energy_unit(unit: str, priced: Machine | None = None) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 __all__ = ["CalibrationRow", "Coefficient", "DtypeRate", "MeasuredDevice"]
 
 
+Rate = Annotated[float, msgspec.Meta(gt=0)]
+
+
 class DtypeRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Products of one dtype: flops per second that a large one reaches, and joules per flop beyond static power."""
 
-    flops: float
+    flops: Rate
     joules_per_flop: float | None = None
 
 
@@ -42,10 +47,10 @@ class MeasuredDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     name: str
     kind: str
-    bandwidth: float  # bytes per second of memory, reads and writes together
-    rates: dict[str, DtypeRate]
+    bandwidth: Rate  # bytes per second of memory, reads and writes together
+    rates: Annotated[dict[str, DtypeRate], msgspec.Meta(min_length=1)]
     launch: float = 0.0  # seconds that a kernel takes at least
-    link: float | None = None  # bytes per second to host memory
+    link: Rate | None = None  # bytes per second to host memory
     idle_watts: tuple[float, float] | None = None  # before and after
     static_watts: float | None = None
     joules_per_byte: float | None = None  # of memory

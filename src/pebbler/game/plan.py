@@ -21,10 +21,26 @@ from pebbler.game.moves import Move, Moves
 from pebbler.game.replay import Replay
 from pebbler.game.rich_repr import RichRepr
 
-__all__ = ["FORMAT", "Plan", "Status"]
+__all__ = ["FORMAT", "SCOPES", "Covers", "Plan", "Status"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
 Status = Literal["optimal", "bounded", "heuristic"]
+ProofKind = Literal["certificate", "search"]
+Covers = Literal["graph", "forms"]  # plans of the graph as it is, or of every form of it (or of its source)
+SCOPES: dict[Covers, str] = {"graph": "the graph as it is", "forms": "every tiling and fusion"}
+
+
+class ProofFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The JSON form of a proof: which plans the bound holds for, how it is known, and where it comes from.
+
+    `certificate` is data that `pebbler.referee.verify` proves a bound from; where the plan's own bound is higher, that was
+    searched for.
+    """
+
+    covers: Covers
+    words: str = ""
+    kind: ProofKind = "search"
+    certificate: dict[str, Any] | None = None
 
 
 class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -39,9 +55,19 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     energy: float | None = None
     bound: float | None = None
     status: Status | None = None
-    proof: str = ""
+    proof: ProofFile | str = ""  # words alone do not say what is covered
     source: GraphFile | None = None
     meta: dict[str, Any] = {}
+
+    @property
+    def words(self) -> str:
+        """Where the bound comes from."""
+        return self.proof if isinstance(self.proof, str) else self.proof.words
+
+    @property
+    def covers(self) -> Covers | None:
+        """Which plans bound and status are for; None where the file does not say."""
+        return None if isinstance(self.proof, str) else self.proof.covers
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,8 +75,10 @@ class Plan(RichRepr):
     """A schedule for one graph on one machine.
 
     `energy`, `bound` and `status` are claims, of a solver or of a file: `pebbler.check` says what the energy is, and
-    `pebbler.solver.assessment.assess` what of the rest can be proven again. `proof` says where the bound comes
-    from. `steady=None` takes the default: steady when the graph updates params.
+    `pebbler.solver.assessment.assess` what of the rest can be proven again. `proof` says where the bound comes from, `covers` for
+    which plans bound and status hold: those of the graph as it is, or of every tiling and fusion (`forms`); None where nobody
+    says. `certificate` proves a bound to whoever verifies it (`pebbler.referee.verify`). `steady=None` takes the default: steady
+    when the graph updates params.
 
     >>> from pebbler.workloads import chain
     >>> from pebbler.game.machine import machine
@@ -70,6 +98,8 @@ class Plan(RichRepr):
     proof: str = ""
     source: Graph | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    covers: Covers | None = None
+    certificate: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "moves", Moves.of(self.graph, self.machine, self.moves))
@@ -160,11 +190,24 @@ class Plan(RichRepr):
             int_if_whole(self.energy),
             int_if_whole(self.bound),
             self.status,
-            self.proof,
+            self.proof_file(),
             None if self.source is None else self.source.to_file(),
             dict(self.meta),
         )
         return msgspec.json.encode(file)
+
+    def proof_file(self) -> ProofFile | str:
+        """Return how the bound is known, as files say it."""
+        if self.covers is None:
+            return self.proof
+        certificate = None if self.certificate is None else dict(self.certificate)
+        return ProofFile(self.covers, self.proof, self.proof_kind, certificate)
+
+    @property
+    def proof_kind(self) -> ProofKind:
+        """Whether the bound is said to follow from the certificate, or from a search."""
+        stated = None if self.certificate is None else self.certificate.get("bound")
+        return "certificate" if self.bound is not None and stated == self.bound else "search"
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON, whole or not at all."""
@@ -195,7 +238,9 @@ class Plan(RichRepr):
             int_if_whole(file.energy),
             int_if_whole(file.bound),
             file.status,
-            file.proof,
+            file.words,
             source,
             file.meta,
+            file.covers,
+            None if isinstance(file.proof, str) else file.proof.certificate,
         )

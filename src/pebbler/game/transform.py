@@ -114,15 +114,27 @@ def fuse(graph: Graph, temp: str) -> Graph:
 
 
 def fuse_all(graph: Graph, temps: Collection[str]) -> Graph:
-    """Return the graph with some temps fused away, one after the other in the order in which they are declared.
+    """Return the graph with some temps fused away, in the order in which they are declared, as far as they go in that order.
+
+    Two ops that read a temp may become one when another temp is gone: what cannot be fused yet is tried again later.
 
     >>> from pebbler.workloads import mlp
     >>> fuse_all(mlp(n=3, hidden=4), ["dh", "dW1"]).name
     'mlp:n=3,hidden=4 fused dW1, dh'
+    >>> fuse_all(mlp(n=3, hidden=4, batch=2), ["y_hat", "loss"]).op_names[2]
+    'fwd_linear2+fwd_loss+bwd_loss'
     """
-    fused = graph
-    for temp in sorted(temps, key=graph.tensor_index):
-        fused = fuse(fused, temp)
+    fused, waiting = graph, sorted(temps, key=graph.tensor_index)
+    while waiting:
+        left = []
+        for temp in waiting:
+            try:
+                fused = fuse(fused, temp)
+            except InputError:
+                left.append(temp)
+        if len(left) == len(waiting):
+            return fuse(fused, waiting[0])  # says why not
+        waiting = left
     if len(temps) < 2:
         return fused
     return Graph(

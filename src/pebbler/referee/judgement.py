@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from pebbler.errors import IllegalPlan, one_line, quoted
 from pebbler.files import int_if_whole
 from pebbler.game.amounts import energy_text
 from pebbler.game.dataflow import NONE
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.machine import Machine
 from pebbler.game.moves import COMPUTE, KINDS, Moves
 from pebbler.game.plan import Plan
@@ -24,7 +25,7 @@ from pebbler.referee.kernels.explicit_game import LEGAL, ExplicitGame, MoveArray
 from pebbler.referee.kernels.explicit_play import play
 from pebbler.referee.reasons import explain
 
-__all__ = ["Judgement", "check", "require_legal"]
+__all__ = ["Judgement", "check", "judge", "require_legal"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,7 +80,11 @@ def check(plan: Plan | str | Path, *, ignore_war: bool = False) -> Judgement:
     >>> check(Plan.in_order(step, machine("notes-recency"), broken)).error
     'move 7: upd_W2 overwrites W2 (version 0) before bwd_dh reads it'
     """
-    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    return judge(plan if isinstance(plan, Plan) else Plan.load(plan), play, ignore_war=ignore_war)
+
+
+def judge(plan: Plan, play: Callable[..., Any], *, ignore_war: bool = False) -> Judgement:
+    """Return the judgement of a plan whose moves are played by the code of `explicit_play.play` that is given."""
     graph, flow = plan.graph, plan.graph.dataflow
     machine = plan.machine.in_unit(graph.unit)
     moves = plan.moves
@@ -113,9 +118,12 @@ def check(plan: Plan | str | Path, *, ignore_war: bool = False) -> Judgement:
             books = pricing.price_recency(graph, machine, order)
         else:
             books = pricing.price_lru(graph, machine, order, steady=bool(plan.steady))
+    energy = float(books.by_level.sum())
+    if error is None:
+        EnergyScale.of(graph, machine).require_exact(energy)
     return Judgement(
         legal=error is None,
-        energy=int_if_whole(float(books.by_level.sum())),
+        energy=int_if_whole(energy),
         error=error,
         move=move,
         peak=dict(zip(machine.names, books.peak.tolist(), strict=True)) if explicit else {},

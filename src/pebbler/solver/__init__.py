@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from pebbler.game.graph import Graph
     from pebbler.game.machine import Machine
     from pebbler.game.plan import Plan
-    from pebbler.solver.capacity import LeastMemory
+    from pebbler.solver.least_memory import LeastMemory
     from pebbler.solver.problem import Problem, Search, Start
 
 __all__ = ["Tile", "find_least_capacity", "finish", "new_search", "solve", "solve_search"]
@@ -97,6 +99,7 @@ def new_search(
     resume: Plan | str | Path | None = None,
 ) -> Search:
     """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
+    from pebbler.solver.methods import keeps_graph
     from pebbler.solver.problem import Problem, Search
     from pebbler.solver.warm_up import needed, warm_up
 
@@ -109,6 +112,8 @@ def new_search(
     if time_limit != 0:
         warm_up(needed(problem, tile))
     known = None if resume is None else _resumed(problem, resume)
+    if known is not None and known.source is not None and keeps_graph(problem, tile):
+        raise InputError("resume: is a plan of a tiled or fused graph; here the graph stays as it is")
     search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
     search.quick = quick
     search.offer_plan(known)
@@ -119,10 +124,10 @@ def _resumed(problem: Problem, resume: Plan | str | Path) -> Plan:
     """Return a plan to go on from, if it is a legal one of this very problem."""
     from pebbler.game.plan import Plan
     from pebbler.referee.judgement import check
+    from pebbler.solver.plan_forms import form_in, starts_as_asked
 
     place = "resume" if isinstance(resume, Plan) else f"{resume}"
     plan = resume if isinstance(resume, Plan) else Plan.load(resume)
-    wanted = problem.plan([])
     if (plan.graph if plan.source is None else plan.source) != problem.graph:
         raise InputError(
             f"{place}: is a plan of another graph, {quoted(plan.graph.name)}; expected {quoted(problem.graph.name)}"
@@ -131,26 +136,35 @@ def _resumed(problem: Problem, resume: Plan | str | Path) -> Plan:
         raise InputError(f"{place}: is a plan for another machine than {quoted(problem.machine.name)}")
     if bool(plan.steady) != problem.steady:
         raise InputError(f"{place}: its plan is {'steady' if plan.steady else 'one step'}; the problem is not")
-    free = {problem.graph.tensor_names[tensor] for tensor, where in problem.start_choices().items() if where is None}
-    fixed = {name: where for name, where in plan.start.items() if name not in free}
-    if plan.source is None and problem.plan([], fixed).start_levels() != wanted.start_levels():
-        raise InputError(f"{place}: its plan starts from other levels than the problem")
+    form = form_in(plan.graph, problem.graph)
+    if form is None:
+        raise InputError(
+            f"{place}: its graph {quoted(plan.graph.name)} is no form of {quoted(problem.graph.name)}: tiling and fusing that "
+            "in the same way gives another graph"
+        )
     judgement = check(plan)
     if not judgement.legal:
         raise InputError(f"{place}: an illegal plan: {judgement.error}")
-    return plan
+    if not starts_as_asked(plan, problem.transformed(form)):
+        raise InputError(f"{place}: its plan starts from other levels than the problem")
+    return replace(plan, graph=form, source=None if form is problem.graph else problem.graph)
 
 
 def finish(search: Search) -> Plan:
-    """Return the best plan of a search, with energy, bound, status and proof filled in."""
+    """Return the best plan of a search, with energy, bound, status and proof filled in.
+
+    All four are for what was asked: every tiling and fusion of the graph where these were allowed. A plan that is the best of the
+    graph as it is, and of no more, says so in its proof.
+    """
     from pebbler.files import int_if_whole
+    from pebbler.game.energy_scale import EnergyScale
     from pebbler.solver.assessment import remember_proof
     from pebbler.solver.problem import Impossible
 
     best, energy, bound, proof = search.snapshot()
     if best is None:
         raise Impossible("no legal plan was found in the time given; a longer time limit may find one")
-    done = energy <= bound * (1 + 1e-12)
+    done = EnergyScale.of(best.graph, best.machine).proves(bound, energy)
     bound = energy if done else bound  # one above the energy was refuted when it was stated
     status: Literal["optimal", "bounded", "heuristic"] = "optimal" if done else "bounded" if bound > 0 else "heuristic"
     meta = {"cut_off": True} if (search.cut_off or search.interrupted) and not done else {}
@@ -159,11 +173,26 @@ def finish(search: Search) -> Plan:
         energy=int_if_whole(energy),
         bound=int_if_whole(bound),
         status=status,
-        proof=proof,
+        proof=proof if done else proof + _known_of_graph(search, best, energy, bound),
         meta=meta,
+        covers="graph" if search.as_it_is and best.source is None else "forms",
+        certificate=search.certificate,
     )
     remember_proof(made)
     return made
+
+
+def _known_of_graph(search: Search, best: Plan, energy: float, bound: float) -> str:
+    """Return what is proven of the graph as it is beyond what holds for every form of it, in words to follow the proof."""
+    from pebbler.game.amounts import energy_text
+
+    if search.whole is None:
+        return ""
+    _, _, least, proof = search.whole.snapshot()
+    if best.source is None and energy <= least:
+        return f"; of the graph as it is the plan is optimal: {proof}"
+    words = f"; no plan of the graph as it is costs less than {energy_text(least, best.energy_unit)}: {proof}"
+    return words if bound < least < math.inf else ""
 
 
 def find_least_capacity(
@@ -171,26 +200,34 @@ def find_least_capacity(
     machine: Machine | str | Path | None = None,
     *,
     steady: bool | None = None,
+    tile: Tile = "auto",
     time_limit: float = 10.0,
 ) -> LeastMemory:
-    """Return the least capacity of the fastest level with which some plan is legal, whatever it costs.
+    """Return the least capacity of the fastest level for which a plan was found, whatever it costs, and the plan.
+
+    `bound` is what less than which is proven impossible: for every tiling and fusion of the graph, or with `tile="none"` for the
+    graph as it is. Half of the time goes into making the plan cheaper.
 
     >>> from pebbler import machine, workloads
-    >>> find_least_capacity(workloads.note_mlp(), machine("cortex-m").in_unit("float32")).least
+    >>> find_least_capacity(workloads.note_mlp(), machine("cortex-m"), tile="none", time_limit=1).least
     40000
+    >>> found = find_least_capacity("mlp:n=4,hidden=8", "cortex-m", time_limit=2)
+    >>> found.least, found.bound, found.reason
+    (4, 4, 'fwd_linear1 in the smallest tiles needs 4 units at once')
     """
-    from pebbler.solver.capacity import LeastMemory, op_requirement
+    from pebbler.solver.least_memory import least_memory
+    from pebbler.solver.methods import has_forms
     from pebbler.solver.problem import Problem
-    from pebbler.solver.recompute.least_capacity import least_capacity
+    from pebbler.solver.warm_up import needed, warm_up
 
     problem = Problem.of(graph, machine, steady=steady)
     if problem.machine.management != "explicit":
         raise InputError(f"machine {problem.machine.name} has caches: every schedule runs in any amount of them")
-    if len(problem.machine.level) == 1:
-        found = least_capacity(problem, time_limit)
-        return LeastMemory(found.upper, found.lower, found.reason)
-    need = op_requirement(problem)
-    if need is None:
-        why = "operands may be anywhere, so no op needs room" if problem.graph.ops else "there is no op that needs room"
-        return LeastMemory(1, 1, f"{why} in the fastest level")
-    return LeastMemory(need.units, need.units, f"{need.reason}, and the rest can be elsewhere")
+    warm_up(needed(problem, tile))
+    began = time.monotonic()
+    found = least_memory(problem, forms=problem.plain and has_forms(problem, tile), seconds=0.5 * time_limit)
+    left = max(0.0, time_limit - (time.monotonic() - began))
+    plan = solve(
+        problem.graph, found.plan.machine, steady=problem.steady, tile=tile, time_limit=left, resume=found.plan
+    )
+    return replace(found, plan=plan)

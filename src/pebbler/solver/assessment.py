@@ -1,34 +1,36 @@
 """What can be said of a plan without believing it: the referee's energy, bounds proven again, and what is only claimed.
 
-A plan's energy, bound and status are words in a file, and moves may have been changed since they were written. The referee
-finds the energy anew. Bounds come from methods that are quick enough to run again; a claim that none of them reaches is neither
-confirmed nor refuted, and one that contradicts the referee is void.
+A plan's energy, bound and status are words in a file, and moves may have been changed since they were written. The referee finds
+the energy anew, and the verifier proves the bound from the plan's certificate. A claim without a certificate is neither confirmed
+nor refuted, unless it is asked for: then methods that are quick enough run again. A claim that contradicts the referee is void.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pebbler.errors import PebblerError
 from pebbler.files import int_if_whole
 from pebbler.game.amounts import energy_text
-from pebbler.game.plan import Plan, Status
-from pebbler.game.tile_meta import origin
+from pebbler.game.energy_scale import EnergyScale
+from pebbler.game.plan import Covers, Plan, Status
+from pebbler.game.sums import Sums
 from pebbler.referee.judgement import Judgement, check
-from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling.transform_space import form_of
+from pebbler.referee.rows.task import Task
+from pebbler.referee.verify import NotProven, verify
+from pebbler.solver.methods import has_forms
+from pebbler.solver.plan_forms import form_in, own_problem, source_problem
+from pebbler.solver.problem import Search
 
 __all__ = ["Assessment", "assess", "contradictions", "remember_proof"]
 
-SECONDS = 10.0  # after which no further method is begun
+SECONDS = 60.0  # that a certificate may take to be verified
 _STATES = 400_000  # of a small game, about a second
 _MOST_OPS = 600  # for methods whose work grows with the square of the graph
 _MOST_CHAIN_OPS = 5_000
-_CLOSE = 1e-9  # sums of prices may be added up in another order
-
 
 _proven: dict[int, weakref.ref[Plan]] = {}  # plans whose bound a search of this program has proven, by identity
 
@@ -43,8 +45,11 @@ def remember_proof(plan: Plan) -> None:
 class Assessment:
     """A plan as the referee and the bounds see it, beside what it says of itself.
 
-    `bound`, `proof` and `status` are proven here and now; of an illegal plan there are none. `unverified` names the claims
-    (`bound`, `status`) that nothing here confirms or refutes, `void` says which ones are wrong and why.
+    `bound`, `proof` and `status` are proven here and now; of an illegal plan there are none. `verified` says that the certificate
+    proves this bound. They are for what the plan's claims `covers`: every form of its source, or of its graph where it says so;
+    the graph as it is where it says nothing. `best_as_it_is` is a proof that no plan of its graph as it is costs less, where
+    other forms count as well. `unverified` names the claims (`bound`, `status`, `source`) that nothing here confirms or refutes,
+    `void` says which ones are wrong and why. Where `source` is unverified, everything is about the plan's own graph.
     """
 
     plan: Plan
@@ -54,6 +59,9 @@ class Assessment:
     status: Status | None
     unverified: tuple[str, ...]
     void: tuple[str, ...]
+    covers: Covers = "graph"
+    best_as_it_is: str = ""
+    verified: bool = False
 
     @property
     def gap(self) -> float | None:
@@ -71,15 +79,21 @@ class Assessment:
             "gap": self.gap,
             "status": self.status,
             "proof": self.proof or None,
+            "verified": self.verified,
+            "covers": self.covers,
+            "best_as_it_is": self.best_as_it_is or None,
             "claimed": {name: value for name, value in claimed.items() if value is not None},
             "unverified": list(self.unverified),
             "void": list(self.void),
         }
 
 
-def assess(plan: Plan, judgement: Judgement | None = None) -> Assessment:
+def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0.0) -> Assessment:
     """Return what holds of a plan, whatever it says of itself; `judgement` saves asking the referee again.
 
+    The plan's certificate is verified. Only with `seconds` are bounds searched for beyond that, for about so long.
+
+    >>> from dataclasses import replace
     >>> from pebbler import solve_chain
     >>> plan = solve_chain(20, red=4)
     >>> assess(plan).status
@@ -92,20 +106,33 @@ def assess(plan: Plan, judgement: Judgement | None = None) -> Assessment:
     void = list(contradictions(plan, judgement))
     if not judgement.legal:
         return Assessment(plan, judgement, None, "", None, (), tuple(void))
-    bound, proof, cheaper = 0.0, "", None
+    covers = _covered(plan)
+    unit, scale = plan.energy_unit, EnergyScale.of(plan.graph, plan.machine)
+    bound, proof, cheaper, alone, verified = 0.0, "", None, "", False
     if plan.bound is not None and id(plan) in _proven:
         bound, proof = plan.bound, plan.proof
-    elif plan.bound is not None or plan.status is not None:  # where nothing is claimed, nothing has to be proven
-        bound, proof, cheaper = _prove(plan, judgement.energy)
-    unit = plan.energy_unit
+    else:
+        if plan.certificate is not None and (covers == "graph" or plan.certificate.get("covers") == "forms"):
+            try:
+                bound, proof = _verified(plan, covers)
+                verified = True
+            except NotProven as error:
+                void.append(f"the certificate proves nothing: {error}")
+        claims = plan.bound is not None or plan.status is not None  # where nothing is claimed, nothing has to be proven
+        if seconds and claims and (plan.bound is None or scale.is_less(bound, plan.bound)):
+            found, words, cheaper, alone = _prove(plan, judgement.energy, covers, seconds)
+            if found > bound:
+                bound, proof, verified = found, words, False
     if cheaper is not None and plan.status == "optimal":
-        void.append(f"the status optimal is wrong: a plan of {energy_text(cheaper, unit)} exists")
-    if cheaper is not None and plan.bound is not None and plan.bound > cheaper * (1 + _CLOSE):
-        void.append(f"the bound is wrong: a plan of {energy_text(cheaper, unit)} exists")
-    proven = judgement.energy <= bound * (1 + _CLOSE) or judgement.energy == 0
+        void.append(f"the status optimal is wrong: a plan of {_told_apart(cheaper, judgement.energy, unit)} exists")
+    if cheaper is not None and plan.bound is not None and scale.is_less(cheaper, plan.bound):
+        void.append(f"the bound is wrong: a plan of {_told_apart(cheaper, plan.bound, unit)} exists")
+    proven = scale.proves(bound, judgement.energy) or judgement.energy == 0
     status: Status = "optimal" if proven else "bounded" if bound > 0 else "heuristic"
     unverified = []
-    if not void and plan.bound is not None and plan.bound > bound * (1 + _CLOSE) and not proven:
+    if plan.source is not None and form_in(plan.graph, plan.source) is None:
+        unverified.append("source")
+    if not void and plan.bound is not None and scale.is_less(bound, plan.bound) and not proven:
         unverified.append("bound")
     if not void and plan.status == "optimal" and not proven:
         unverified.append("status")
@@ -118,63 +145,136 @@ def assess(plan: Plan, judgement: Judgement | None = None) -> Assessment:
         status,
         tuple(unverified),
         tuple(void),
+        covers,
+        "" if proven else alone,
+        verified,
     )
+
+
+def _verified(plan: Plan, covers: Covers) -> tuple[float, str]:
+    """Return the bound that the plan's certificate proves for what its claims cover, and in words how."""
+    assert plan.certificate is not None
+    formula = plan.certificate.get("formula")
+    if formula is not None and covers == "forms":  # whatever the certificate says that it covers
+        raise NotProven("a formula is for the graph as it is, and the claims are for every tiling and fusion")
+    if formula == "chain":
+        return _table_bound(plan), "verified by filling the chain's tables again"
+    if formula == "last touches":
+        return _orders_bound(plan), "verified by finding the cheapest last touch before each read again"
+    if plan.source is not None and Sums.of(plan.source) is not None:
+        raise NotProven("it knows nothing of sums whose terms come in another order")
+    source = source_problem(plan) if plan.certificate.get("covers") == "forms" else None
+    problem = source or own_problem(plan)
+    task = Task(problem.graph, problem.machine, problem.steady, problem.start)
+    return verify(task, plan.certificate, SECONDS), "verified from its certificate"
+
+
+def _table_bound(plan: Plan) -> float:
+    """Return what the tables of a chain say when they are filled again."""
+    from pebbler.solver.chain import solve_chain_problem
+
+    search = Search(own_problem(plan), SECONDS)
+    solve_chain_problem(search)
+    if search.certificate is None:
+        raise NotProven("its graph is no chain that tables are known for")
+    return float(search.certificate["bound"])
+
+
+def _orders_bound(plan: Plan) -> float:
+    """Return what every order and recomputation of the plan's graph costs at least."""
+    from pebbler.solver.tiling.cache_bounds import order_bound
+
+    problem = own_problem(plan)
+    if problem.machine.management == "explicit" or len(problem.graph.ops) > _MOST_OPS:
+        raise NotProven("no last touches are known of such plans")
+    return problem.scale.least(order_bound(problem))
 
 
 def contradictions(plan: Plan, judgement: Judgement) -> Iterator[str]:
     """Yield what a plan says of itself that cannot be so."""
-    unit, energy = plan.energy_unit, judgement.energy
-    found = energy_text(energy, unit)
+    unit, energy, scale = plan.energy_unit, judgement.energy, EnergyScale.of(plan.graph, plan.machine)
     if not judgement.legal:
         if plan.energy is not None or plan.status is not None:
             yield "the plan is illegal: it has no energy and no status"
         return
-    if plan.energy is not None and abs(plan.energy - energy) > _CLOSE * abs(energy):
-        yield f"the {plan.cost_word} of {energy_text(plan.energy, unit)} is not what the referee finds, {found}"
-    if plan.bound is not None and plan.bound > energy * (1 + _CLOSE):
-        yield f"the bound of {energy_text(plan.bound, unit)} is above the {plan.cost_word} of this very plan, {found}"
-    elif plan.status == "optimal" and plan.bound is not None and plan.bound < energy * (1 - _CLOSE):
-        yield f"the status optimal needs a bound of {found}; the plan claims {energy_text(plan.bound, unit)}"
+    if plan.energy is not None and scale.differ(plan.energy, energy):
+        said = _told_apart(plan.energy, energy, unit)
+        yield f"the {plan.cost_word} of {said} is not what the referee finds, {_told_apart(energy, plan.energy, unit)}"
+    if plan.bound is not None and scale.is_less(energy, plan.bound):
+        said, found = _told_apart(plan.bound, energy, unit), _told_apart(energy, plan.bound, unit)
+        yield f"the bound of {said} is above the {plan.cost_word} of this very plan, {found}"
+    elif plan.status == "optimal" and plan.bound is not None and scale.is_less(plan.bound, energy):
+        said, found = _told_apart(plan.bound, energy, unit), _told_apart(energy, plan.bound, unit)
+        yield f"the status optimal needs a bound of {found}; the plan claims {said}"
 
 
-def _prove(plan: Plan, energy: float) -> tuple[float, str, float | None]:
-    """Return the best bound that quick methods prove, its proof, and the energy of a cheaper plan if one turned up."""
-    problem = Problem.of(plan.graph, plan.machine, steady=plan.steady, start=plan.start)
-    search = Search(problem, SECONDS)
-    search.offer_plan(plan)
-    for method in (_solve_as_chain, _bound_tilings, _bound_orders, _bound_explicit, _search_states):
+def _told_apart(energy: float, other: float, unit: str) -> str:
+    """Return an energy in words that tell it from another one.
+
+    >>> _told_apart(12_800_000_020, 12_800_000_025, "pJ"), _told_apart(5, 12_800_000_025, "pJ")
+    ('12,800,000,020 pJ', '5 pJ')
+    """
+    text = energy_text(energy, unit)
+    return text if text != energy_text(other, unit) else f"{int_if_whole(energy):,} {unit}"
+
+
+def _covered(plan: Plan) -> Covers:
+    """Return what the plan's claims are for: every form where it has a source or says so, and the graph has other forms."""
+    if source_problem(plan) is not None:
+        return "forms"
+    asked = plan.covers == "forms" and plan.source is None
+    return "forms" if asked and has_forms(own_problem(plan), "auto") else "graph"
+
+
+def _prove(plan: Plan, energy: float, covers: Covers, seconds: float) -> tuple[float, str, float | None, str]:
+    """Return the best bound that quick methods prove, its proof, the energy of a cheaper plan if one turned up, and a proof that
+    the plan is the best of its graph as it is, where the bound is for every form.
+    """
+    whole = Search(own_problem(plan), seconds)  # what is proven for the graph as it is
+    whole.as_it_is = True
+    forms = whole.part(seconds, problem=source_problem(plan) or own_problem(plan))  # what is proven for every form
+    for search in (whole, forms):
+        search.offer_plan(plan)
+    asked = forms if covers == "forms" else whole
+    for method in (_solve_as_chain, _bound_tilings, _search_forms, _bound_orders, _bound_explicit, _search_states):
+        if method is _search_forms and asked is whole:
+            continue
         try:
-            method(search, plan)
+            method(forms if method in (_bound_tilings, _search_forms) else whole, plan)
         except PebblerError:
             continue  # a method that cannot take this graph proves nothing about it
-        if search.refuted:  # a fault of ours, and the search has said so: nothing is proven
-            return 0.0, "", None
-        claimed = search.energy if plan.bound is None or plan.status == "optimal" else plan.bound
-        if search.done or search.bound >= claimed * (1 - _CLOSE) or search.remaining == 0:
+        whole.raise_bound(forms.bound, forms.proof)
+        if whole.refuted or forms.refuted:  # a fault of ours, and the search has said so: nothing is proven
+            return 0.0, "", None, ""
+        claimed = asked.energy if plan.bound is None or plan.status == "optimal" else plan.bound
+        if asked.done or not asked.scale.is_less(asked.bound, claimed) or asked.remaining == 0:
             break
-    cheaper = search.energy if search.energy < energy * (1 - _CLOSE) else None
-    return search.bound, search.proof if search.bound > 0 else "", cheaper
+    least = min(whole.energy, forms.energy)
+    alone = whole.proof if whole.done and whole.energy >= energy else ""
+    return (
+        asked.bound,
+        asked.proof if asked.bound > 0 else "",
+        least if asked.scale.is_less(least, energy) else None,
+        alone if covers == "forms" else "",
+    )
 
 
 def _bound_tilings(search: Search, plan: Plan) -> None:
-    """Bound every tiling of the source, if the plan's graph is one of them, else of the plan's own graph."""
+    """Bound every tiling."""
     from pebbler.solver.tiling.tiling_bound import tiled_bound
 
     problem = search.problem
-    if plan.source is not None and form_of(plan.graph, plan.source):
-        problem = replace(problem, graph=plan.source, start=_start_of_source(plan))
     if len(problem.graph.ops) <= _MOST_OPS and problem.plain:
-        found = tiled_bound(problem, seconds_left=lambda: search.remaining - 0.5 * SECONDS)
+        found = tiled_bound(problem, seconds_left=lambda: search.remaining - 0.5 * (search.time_limit or 0.0))
         search.raise_bound(found.energy, found.proof)
 
 
-def _start_of_source(plan: Plan) -> dict[str, Any]:
-    """Return where the source's tensors start: where all their tiles do; those that are apart start where they would by default."""
-    levels: dict[str, list[Any]] = {}
-    for tensor in plan.graph.tensors:
-        levels.setdefault(origin(tensor), []).append(plan.start.get(tensor.name))
-    alike = {name: found[0] for name, found in levels.items() if all(one == found[0] for one in found)}
-    return {name: where for name, where in alike.items() if where is not None}
+def _search_forms(search: Search, plan: Plan) -> None:
+    """Search all states of all forms of a very small graph again."""
+    from pebbler.solver.tiling.small_forms import solve_small_forms
+
+    if plan.machine.management == "explicit" and search.problem.plain:
+        solve_small_forms(search, 0.5 * search.remaining)
 
 
 def _bound_orders(search: Search, plan: Plan) -> None:

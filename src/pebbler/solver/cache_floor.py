@@ -36,25 +36,20 @@ def cache_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     floor_proof = "every op runs once, and no line lies higher than its storage is long"
     floor = _Floor(problem)
     if floor.ranked:  # what dies leaves the ranking, so a tensor may rise without being touched
-        return [_safe(float(floor.runs().sum()), floor_proof)]
-    best = _safe(floor.total(), floor_proof)
+        return [Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)]
+    best = Bound(problem.scale.lowered(floor.total()), floor_proof)
     for level in range(len(problem.machine.level) - 1):
         extra = floor.extra(level)
         for op in floor.moments(extra):
             if seconds_left() <= 0:
                 break
-            found = floor.total() + floor.gain(op, extra, level)
+            found = problem.scale.lowered(floor.total() + floor.gain(op, extra, level))
             if found > best.value:
                 names = " and ".join(problem.machine.names[: level + 1])
-                best = _safe(
+                best = Bound(
                     found, f"{floor_proof}; what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
                 )
     return [max([best, *product_bounds(problem)], key=lambda bound: bound.value)]
-
-
-def _safe(value: float, proof: str) -> Bound:
-    """Return a bound; sums of rounded prices may be a hair too high, and a bound must not be."""
-    return Bound(value * (1 - 1e-12) if value % 1 else value, proof)
 
 
 class _Floor:

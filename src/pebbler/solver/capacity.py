@@ -13,7 +13,6 @@ from pebbler.solver.kernels.kept_values import kept_units
 from pebbler.solver.problem import Impossible, Problem
 
 __all__ = [
-    "LeastMemory",
     "Requirement",
     "explain_crowding",
     "explain_impossible",
@@ -24,15 +23,6 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class LeastMemory:
-    """`least` units are enough, less than `bound` are not; the two agree where the answer is exact."""
-
-    least: int
-    bound: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,8 @@ def op_requirement(problem: Problem) -> Requirement | None:
     """Return the op that needs most of the fastest level at once; None when no op needs any (operands "any", a cache).
 
     An update in place takes over its old version's room, but old versions that it only reads stay. With a second, endless level
-    that much is also enough. On a machine of one level, values that can neither leave nor be made again count as well.
+    that much is also enough. On a machine of one level, values that can neither leave nor be made again count as well; if results
+    may go over operands there, only what an op reads has to be there at once.
 
     >>> from pebbler import machine, workloads
     >>> op_requirement(Problem.of(workloads.note_mlp(), machine("cortex-m").in_unit("float32"))).reason
@@ -65,7 +56,7 @@ def op_requirement(problem: Problem) -> Requirement | None:
     if flow.ops == 0 or (machine.operands == "any" and not alone) or machine.management != "explicit":
         return None
     kept = _kept_units(flow) if alone else np.zeros(flow.ops, np.int64)
-    units = _op_units(flow) + kept
+    units = (_units_per_op(flow, _pairs(flow.op_reads, flow)) if machine.results == "over" else _op_units(flow)) + kept
     most = int(np.argmax(units))
     return Requirement(int(units[most]), quoted(flow.op_names[most]), bool(kept[most] > 0))
 

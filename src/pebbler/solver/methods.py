@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import msgspec
+
 from pebbler.game.machine import Machine
 from pebbler.game.moves import Copy, Moves
 from pebbler.game.plan import Plan
@@ -15,7 +17,7 @@ from pebbler.referee.judgement import check
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.problem import Impossible, Problem, Search
 
-__all__ = ["ON_DEMAND", "can_tile", "program_order_energy", "run"]
+__all__ = ["ON_DEMAND", "can_tile", "has_forms", "keeps_graph", "program_order_energy", "run"]
 
 # What program order means where somebody has to decide what is where.
 ON_DEMAND = "each tensor loaded on demand, the longest unused thrown out"
@@ -25,14 +27,26 @@ _QUICK_STATES = 400_000
 _ALL_STATES = 3_000_000
 _QUICK_PEBBLES = 300_000  # of a pebble game of two levels, before it is gone through layer by layer
 _ALL_PEBBLES = 4_000_000  # after everything else
+_FEW_VALUES, _ROWS_SHARE = 80, 0.1  # of a graph that is bounded by rows before anything else, and of the time for that
+_BOUND_SECONDS, _BOUND_SHARE = 0.003, 0.2  # per op: what a first bound for every form takes; of the time, at the most
+_WHOLE_SHARE, _FORMS_SHARE = 0.3, 0.3  # of the time, for the graph as it is, and then for each form of a very small one
 
 
 def run(search: Search, tile: str) -> None:
-    """Improve the search's plan and bound until it is proven, the time is over or the user interrupts."""
-    search.as_it_is = not can_tile(search.problem, tile)
+    """Improve the search's plan and bound until it is proven, the time is over or the user interrupts.
+
+    The bound is for what was asked: for every form of the graph where it has others than itself and they are allowed, whether or
+    not they are looked for.
+    """
+    problem = search.problem
+    search.as_it_is = not has_forms(problem, tile)
     with _interruptible(search):
-        if search.problem.machine.management == "explicit":
-            _run_explicit(search, tile)
+        if search.as_it_is:
+            _run_whole(search, tile)
+        elif not can_tile(problem, tile):
+            _run_untiled(search, tile)
+        elif problem.machine.management == "explicit":
+            _run_explicit(search)
         else:
             _run_cache(search, tile)
 
@@ -60,8 +74,30 @@ def _interruptible(search: Search) -> Iterator[None]:
             raise KeyboardInterrupt
 
 
+def keeps_graph(problem: Problem, tile: str) -> bool:
+    """Return whether plans are of the graph as it is because that was asked, or because ranks by recency are of whole tensors."""
+    return tile == "none" or problem.machine.management == "recency"
+
+
+def has_forms(problem: Problem, tile: str) -> bool:
+    """Return whether plans may be of the graph in another form, tiled or with temps fused away, and whether it has any.
+
+    >>> from pebbler import machine, workloads
+    >>> [has_forms(Problem.of(workloads.mlp(), machine("notes")), tile) for tile in ("auto", "none")]
+    [True, False]
+    >>> has_forms(Problem.of(workloads.chain(3), machine("red-blue")), "auto")
+    False
+    """
+    from pebbler.solver.tiling.transform_space import TransformSpace
+
+    if keeps_graph(problem, tile):
+        return False
+    space = TransformSpace(problem.graph)
+    return bool(space.axes or space.temps)
+
+
 def can_tile(problem: Problem, tile: str) -> bool:
-    """Return whether plans may be of the graph in another form: tiled, or with temps fused away. Large graphs stay as they are.
+    """Return whether other forms of the graph are looked for: large graphs, and those with freer rules, are taken as they are.
 
     >>> from pebbler import machine, workloads
     >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
@@ -69,14 +105,10 @@ def can_tile(problem: Problem, tile: str) -> bool:
     """
     from pebbler.solver.large_caches import is_large_cache
     from pebbler.solver.large_games import is_large
-    from pebbler.solver.tiling.transform_space import TransformSpace
 
-    if tile == "none" or problem.machine.management == "recency" or is_large(problem) or is_large_cache(problem):
+    if is_large(problem) or is_large_cache(problem) or not problem.plain:
         return False
-    if not problem.plain:
-        return False
-    space = TransformSpace(problem.graph)
-    return bool(space.axes or space.temps)
+    return has_forms(problem, tile)
 
 
 def program_order_energy(problem: Problem) -> float | None:
@@ -102,7 +134,7 @@ def _run_cache(search: Search, tile: str) -> None:
 
     problem = search.problem
     search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
-    search.program_order = search.energy
+    search.note_program_order(search.energy)
     if search.time_limit == 0:
         search.cut_off = True
     elif is_large_cache(problem):
@@ -114,46 +146,89 @@ def _run_cache(search: Search, tile: str) -> None:
         solve_tiled(search, tile="none" if tile == "none" else "auto")
 
 
-def _run_explicit(search: Search, tile: str) -> None:
+def _run_whole(search: Search, tile: str) -> None:
+    """Solve a problem with the graph as it is."""
     from pebbler.solver.chain import solve_chain_problem
     from pebbler.solver.large_games import is_large
-    from pebbler.solver.tiling import solve_tiled
 
     problem = search.problem
-    if not problem.plain:
+    if problem.machine.management != "explicit":
+        _run_cache(search, "none")
+    elif not problem.plain:
         _run_layouts(search, tile)
-        return
-    if not can_tile(problem, tile):
+    else:
         if not is_large(problem):
             require_capacity(problem)
         if not solve_chain_problem(search):
             _run_as_it_is(search)
-        return
+
+
+def _begin_whole(search: Search, limit: float | None) -> Search:
+    """Return a search of the graph as it is, where other forms are allowed: its plans are passed on, its bound is its own."""
+
+    def pass_on(inner: Search) -> None:
+        if inner.best is not None and inner.energy < search.energy:
+            search.offer_plan(inner.best)
+
+    search.whole = search.part(limit, pass_on)
+    search.whole.as_it_is = True
+    return search.whole
+
+
+def _run_untiled(search: Search, tile: str) -> None:
+    """Solve the graph as it is where other forms are allowed but not looked for; the bound is still for all of them."""
+    from pebbler.solver.tiling.tiling_bound import RangeSearch
+
+    problem, ops = search.problem, len(search.problem.graph.ops)
+    runs = problem.scale.lowered(float(problem.graph.dataflow.op_cost.sum()))
+    search.raise_bound(runs, "every tiling: all ops run at least once")
+    if problem.plain and ops * _BOUND_SECONDS < _BOUND_SHARE * search.remaining:
+        end = search.elapsed + _BOUND_SHARE * search.remaining
+        bound = RangeSearch(problem).run(0, lambda: end - search.elapsed)
+        search.raise_bound(bound.energy, bound.proof, bound.certificate)
+    whole = _begin_whole(search, None if search.time_limit is None else search.remaining)
+    try:
+        _run_whole(whole, tile)
+    except Impossible as reason:
+        if search.best is None:
+            raise Impossible(f"{reason}. That is for the graph as it is: its tilings are not looked for") from None
+    search.cut_off |= whole.cut_off
+
+
+def _run_explicit(search: Search) -> None:
+    """Solve a graph as it is, then in its other forms."""
+    from pebbler.solver.least_memory import require_tiles_that_fit
+    from pebbler.solver.tiling import solve_tiled
+    from pebbler.solver.tiling.small_forms import solve_small_forms
+
     if search.quick:
         _offer_program_order(search)
         solve_tiled(search, tile="auto")
         return
-    # Bounds of the graph as it is do not hold for its tilings, so it gets a search of its own.
-    limit = None if search.time_limit is None else 0.3 * search.time_limit
-    whole = search.part(limit, lambda inner: _pass_on(inner, search))
-    whole.as_it_is = True
+    whole = _begin_whole(search, None if search.time_limit is None else _WHOLE_SHARE * search.time_limit)
     try:
-        if not is_large(problem):
-            require_capacity(problem)
+        require_capacity(search.problem)
         _run_as_it_is(whole)
-    except Impossible:
-        if search.remaining == 0:
-            raise
+    except Impossible as reason:
+        if search.remaining == 0 and search.best is None:
+            raise Impossible(f"{reason}. That is for the graph as it is: there was no time for tilings") from None
+        if search.best is None:
+            require_tiles_that_fit(search.problem)
     if search.remaining > 0:
+        solve_small_forms(search, _FORMS_SHARE * search.remaining)
+    if search.remaining > 0 and not search.done:
         solve_tiled(search, tile="auto")
-    if search.best is not None and search.best.source is None:
-        search.raise_bound(whole.bound, whole.proof)
     search.cut_off |= whole.cut_off
 
 
-def _pass_on(inner: Search, outer: Search) -> None:
-    if inner.best is not None and inner.energy < outer.energy:
-        outer.offer(inner.best.moves, inner.best.start)
+def _bound_by_rows(search: Search) -> None:
+    """Bound a small graph as it is by rows: whatever else is found, that has a certificate."""
+    from pebbler.solver.tiling.tiling_bound import RangeSearch
+
+    if search.problem.graph.dataflow.values <= _FEW_VALUES:
+        end = search.elapsed + _ROWS_SHARE * search.remaining
+        bound = RangeSearch(search.problem, {}).run(0, lambda: end - search.elapsed)
+        search.raise_bound(bound.energy, bound.proof, bound.certificate)
 
 
 def _run_as_it_is(search: Search) -> None:
@@ -174,6 +249,9 @@ def _run_as_it_is(search: Search) -> None:
     _offer_program_order(search)
     if search.time_limit == 0:
         search.cut_off = True
+        return
+    _bound_by_rows(search)
+    if search.done:
         return
     # Compulsory costs first: they are known at once, whatever else the time allows.
     for stage in bounds_in_stages(problem, lambda: search.remaining):
@@ -230,20 +308,52 @@ def _play_pebbles(search: Search) -> None:
 
 def _run_layouts(search: Search, tile: str) -> None:
     """Solve an explicit game whose starts or results are freer than usual."""
+    from pebbler.solver.exact import fits_exact, solve_exact
     from pebbler.solver.layout import can_lay_out, layout_bounds, solve_layout
     from pebbler.solver.paging import solve_paging
+    from pebbler.solver.products.product_search import ProductOrders
 
+    problem = search.problem
+    require_capacity(problem)
     _offer_program_order(search)
     search.as_it_is = True  # other orders of the terms of a sum cost whole numbers as well
-    if search.time_limit == 0:
-        search.cut_off = True
-    elif can_lay_out(search.problem):
-        solve_layout(search, any_sums=tile != "none")
-    else:
-        for bound in layout_bounds(search.problem, any_sums=False):
+    any_sums = tile != "none" and can_lay_out(problem) and ProductOrders.of(problem.graph) is not None
+    if search.time_limit != 0:
+        for bound in layout_bounds(problem, any_sums=any_sums):
             search.raise_bound(bound.value, bound.proof)
-        if not search.done:
-            solve_paging(search)
+    small = fits_exact(problem) and not any_sums  # every state of the graph as it is, not of its sums in other orders
+    if small and not search.done and search.remaining > 0:
+        solve_exact(search, _QUICK_STATES)
+    if search.done or search.remaining <= 0:
+        search.cut_off |= not search.done
+        return
+    if can_lay_out(problem):
+        solve_layout(search, any_sums=any_sums)
+    elif len(problem.machine.level) == 1:
+        _recompute_apart(search)
+    else:
+        solve_paging(search)
+    if small and not search.done and search.remaining > 0:
+        solve_exact(search, _ALL_STATES)
+
+
+def _recompute_apart(search: Search) -> None:
+    """Offer the best plan of one level in which no result goes over an operand; bounds and refusals of that are none here."""
+    from pebbler.solver.recompute import solve_recompute
+
+    machine = msgspec.structs.replace(search.problem.machine, results="apart")
+
+    def pass_on(inner: Search) -> None:
+        if inner.best is not None and inner.energy < search.energy:
+            search.offer(inner.best.moves, inner.best.start)
+
+    inner = search.part(search.remaining, pass_on, replace(search.problem, machine=machine))
+    try:
+        solve_recompute(inner)
+    except Impossible:
+        return
+    finally:
+        search.cut_off |= inner.cut_off
 
 
 def _offer_program_order(search: Search) -> None:

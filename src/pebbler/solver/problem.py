@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pebbler.errors import InputError, PebblerError, RefutedBound
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.machine import machine as find_machine
@@ -25,7 +26,6 @@ from pebbler.workloads import load
 __all__ = ["Impossible", "Problem", "Search", "time_is_over"]
 
 Start = Mapping[str, str | Sequence[str]]
-_CLOSE = 1e-9  # sums of prices may be added up in another order
 _NO_BOUND = "no energy is negative"
 
 
@@ -105,15 +105,14 @@ class Problem:
         return [number for number, tensor in enumerate(self.graph.tensors) if tensor.kind == "param"]
 
     @cached_property
-    def whole_energies(self) -> bool:
-        """Whether every legal plan of the graph as it is costs a whole number: sizes are, so prices and op costs decide.
+    def scale(self) -> EnergyScale:
+        """How exact the energies of plans of the graph as it is are.
 
         >>> from pebbler import machine, workloads
-        >>> Problem.of(workloads.chain(3), machine("red-blue")).whole_energies
-        True
+        >>> Problem.of(workloads.chain(3), machine("red-blue")).scale.quantum
+        1.0
         """
-        prices = [price for level in self.machine.level for price in (level.read, level.write)]
-        return all(float(amount).is_integer() for amount in (*prices, *(op.cost for op in self.graph.ops)))
+        return EnergyScale.of(self.graph, self.machine)
 
     def plan(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
         """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
@@ -159,12 +158,19 @@ class Search:
         self.time_limit = time_limit
         self.best: Plan | None = None
         self.energy = float("inf")
+        self.scale = problem.scale  # of the best plan, which may be of the graph in another form
         self.bound = 0.0
         self.proof = _NO_BOUND
+        self.certificate: Mapping[str, Any] | None = None  # of the best bound that has one
         self.refuted = ""  # the proof of a bound that a legal plan costs less than; no bound is stated after that
         self.cut_off = False  # set when time, not proof, ended some method
         self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
-        self.as_it_is = False  # set when plans of the graph in another form, tiled or fused, are not looked for
+        self.as_it_is = (
+            False  # set when the bound is for plans of the graph as it is, not of every form, tiled or fused
+        )
+        self.whole: Search | None = (
+            None  # of the graph as it is, where other forms are allowed: its bound is for that alone
+        )
         self.program_order: float | None = None  # what program order costs, once a method has tried it and it fits
         self._report = report
         self._outer: Search | None = None
@@ -219,7 +225,7 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether the best plan is proven optimal."""
-        return self.best is not None and self.energy <= self.bound * (1 + 1e-12)
+        return self.best is not None and self.scale.proves(self.bound, self.energy)
 
     def offer(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> bool:
         """Take a plan if the referee accepts it and it is the cheapest so far; return whether it was taken.
@@ -239,6 +245,7 @@ class Search:
             if judgement.energy >= self.energy:
                 return False
             self.best, self.energy = plan, judgement.energy
+            self.scale = EnergyScale.of(plan.graph, plan.machine)
         self._drop_refuted()
         self._tell()
         return True
@@ -249,13 +256,15 @@ class Search:
         if self._outer is not None:
             self._outer.note_program_order(energy)
 
-    def raise_bound(self, bound: float, proof: str) -> None:
-        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far.
+    def raise_bound(self, bound: float, proof: str, certificate: Mapping[str, Any] | None = None) -> None:
+        """Take a lower bound that holds for every legal plan of the problem, if it is the best so far; likewise its certificate.
 
-        Where every plan costs a whole number, it is rounded up: from a little below, because sums of prices may be a little off.
+        Where every plan costs a whole number, it is rounded up.
         """
-        if self.as_it_is and self.problem.whole_energies and math.isfinite(bound):
-            bound = max(bound, math.ceil(bound * (1 - 1e-9) - 1e-9))
+        if certificate is not None and (self.certificate is None or certificate["bound"] > self.certificate["bound"]):
+            self.certificate = certificate
+        if self.as_it_is and bound != self.energy:
+            bound = self.problem.scale.least(bound)
         if bound > self.bound and not self.refuted:
             with self._lock:
                 self.bound, self.proof = bound, proof
@@ -282,10 +291,10 @@ class Search:
     def _drop_refuted(self) -> None:
         """Drop the bound, loudly, if the best plan costs less: one of the two is wrong, and the referee has judged the plan."""
         with self._lock:
-            if not self.bound * (1 - _CLOSE) > self.energy:
+            if not self.scale.is_less(self.energy, self.bound):
                 return
             stated, self.refuted = (self.bound, self.proof)
-            self.bound, self.proof = 0.0, _NO_BOUND
+            self.bound, self.proof, self.certificate = 0.0, _NO_BOUND, None
         warnings.warn(
             f"a fault in pebbler: a legal plan costs {self.energy:,.12g}, less than the lower bound of {stated:,.12g} "
             f"({self.refuted}); the bound is dropped. Please report it, with the graph and the machine",

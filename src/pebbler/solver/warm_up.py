@@ -12,18 +12,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 
-from pebbler.compiled import cache_folder, compare_flags_quickly, source_key
+from pebbler.compiled import compare_flags_quickly, source_key
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile as cut
+from pebbler.kernel_folder import cache_folder, child_variables
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem, Search
 from pebbler.workloads import chain, matmul, mlp
@@ -55,7 +54,10 @@ def needed(problem: Problem, tile: str = "auto") -> list[str]:
         parts |= {f"{kind}-orders"} if not tiled and ops <= MOST_EXACT else set()
         return _known(parts | ({f"{kind}-reruns"} if reruns_pay(problem, as_it_is=not tiled) else set()))
     if not problem.plain:
-        return _known({"play", "layout"} if can_lay_out(problem) else {"play", "pages", "sequences", "prices"})
+        parts = {"play", "exact"} if fits_exact(problem) else {"play"}
+        if alone:
+            return _known(parts | {"recompute"} | ({"large"} if is_large(problem) or greedy_pays(problem) else set()))
+        return _known(parts | ({"layout"} if can_lay_out(problem) else {"pages", "sequences", "prices"}))
     found = None if tiled or problem.steady else as_chain(problem.graph, machine, problem.start)
     if found is not None and found[0].is_uniform:
         return _known({"chain", "play"})
@@ -83,33 +85,19 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
     Processes of their own compile them side by side and leave the machine code on disk.
     """
     parts = list(parts)
-    if all(_stamp(part).exists() for part in parts):
+    if all(_is_ready(part) for part in parts):
         return False
-    with _one_at_a_time():
-        # Another process may have compiled them just now.
-        missing = [part for part in parts if not _stamp(part).exists()]
+    # One process of this machine compiles, however many begin at once: the others wait, and find its kernels.
+    with cache_folder().locked("compiling"):
+        missing = [part for part in parts if not _is_ready(part)]
         if missing:
             _compile_missing(missing, tell or _tell)
         return bool(missing)
 
 
-@contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Let one process of this machine compile, however many begin at once: the others wait, and find its kernels."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with (cache_folder() / "compiling").open("w") as lock:
-        with suppress(OSError):  # a file system without locks: then they compile side by side
-            fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the process ends, however it ends
-        yield
-
-
 def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> None:
     tell("compiling kernels, once")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | child_variables()
     running = [
         # A session of its own, so that Ctrl-C is for this process alone; the pipe ends them when it ends.
         subprocess.Popen(
@@ -132,7 +120,7 @@ def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> Non
         for process in running:
             assert process.stdin is not None
             process.stdin.close()
-    _compile(part for part in missing if not _stamp(part).exists())  # here, where no process can be started
+    _compile(part for part in missing if not _is_ready(part))  # here, where no process can be started
 
 
 def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:
@@ -150,15 +138,19 @@ def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:
 def _compile(parts: Iterable[str]) -> None:
     for part in parts:
         PARTS[part][1]()
-        _stamp(part).touch()
+        cache_folder().mark(_stamp(part))
 
 
 def _tell(text: str) -> None:
     print(f"pebbler: {text}", file=sys.stderr, flush=True)
 
 
-def _stamp(part: str) -> Path:
-    return cache_folder() / f"ready-{part}-{_key()}"
+def _is_ready(part: str) -> bool:
+    return cache_folder().has(_stamp(part))
+
+
+def _stamp(part: str) -> str:
+    return f"ready-{part}-{_key()}"
 
 
 @cache

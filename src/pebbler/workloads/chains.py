@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pebbler.game.graph import Graph
+from pebbler.limits import beyond, limits
 from pebbler.workloads.arguments import require_whole
 
 __all__ = ["chain", "chain_of"]
 
-# As a graph, a layer takes some 4 KB; `pebbler chain` streams longer ones.
-MOST_LAYERS = 1_000_000
+MOST_LAYERS = 10_000_000
 
 
 def chain(length: int = 100) -> Graph:
@@ -23,6 +23,10 @@ def chain(length: int = 100) -> Graph:
     ['c1', 'c2', 'b2', 'b1', 'b0']
     """
     require_whole("chain", MOST_LAYERS, length=length)
+    if length > limits.layers:
+        raise beyond(
+            "layers", f"workload chain: length={length:,} is too long for a graph (`pebbler chain` takes longer ones)"
+        )
     ones = [1] * (length + 1)
     return chain_of(f"chain:length={length}", ones, ones, ones)
 

@@ -6,7 +6,7 @@ from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.workloads.arguments import require_whole
 
-__all__ = ["matmul"]
+__all__ = ["MOST_POINTS", "matmul"]
 
 MOST_POINTS = 100_000  # multiplications; the graph of one takes about a kilobyte
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pebbler.game.graph import Graph
+from pebbler.limits import beyond, limits
 from pebbler.workloads.arguments import require_whole
 
 __all__ = ["deep_mlp", "mlp", "note_mlp"]
@@ -42,6 +43,8 @@ def deep_mlp(n: int = 20, hidden: int = 1000, layers: int = 8, batch: int | None
     1000000
     """
     require_whole("deep-mlp", 100_000, n=n, hidden=hidden, layers=layers, batch=batch)
+    if 4 * layers > limits.layers:  # a layer has four times the ops of one of a chain
+        raise beyond("layers", f"workload deep-mlp: layers={layers:,}, each of which counts four times")
     spec = f"deep-mlp:n={n},hidden={hidden},layers={layers}" + (f",batch={batch}" if batch else "")
     return _StepBuilder(Graph(spec), n=n, hidden=hidden, layers=layers, batch=batch).build()
 

@@ -49,7 +49,7 @@ def test_moving_nodes_about_keeps_plans_legal_and_prices_true(seed: int) -> None
     space = TransformSpace(graph)
     machine = pb.Machine(
         "m", "float32", (pb.Level("a", 1, 1, 8), pb.Level("b", 4, 5, 40), pb.Level("c", 30, 20)), "lru", "any",
-        rng.choice(["own", "reuse"]), rng.choice([1, 2]),
+        allocator=rng.choice(["own", "reuse"]), line=rng.choice([1, 2]),
     )  # fmt: skip
     problem = Problem.of(graph, machine, seed=seed)
     transform = Transform(fused=tuple(temp for temp in space.temps if rng.random() < 0.5))

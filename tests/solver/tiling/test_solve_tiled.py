@@ -11,7 +11,7 @@ from pebbler.run.numbers import verify
 from pebbler.solver import tiling
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.tiling import solve_tiled
-from pebbler.solver.tiling.tiling_bound import CaseSearch
+from pebbler.solver.tiling.tiling_bound import RangeSearch
 
 
 def solved(spec: str, machine: str, seconds: float | None, tile: str = "auto") -> Search:
@@ -66,4 +66,4 @@ def test_time_that_plans_leave_goes_into_the_bound(monkeypatch: pytest.MonkeyPat
     problem = Problem.of(pb.workloads.mlp(n=4, hidden=60, batch=8), pb.machine("notes"))
     search = Search(problem, 1_000.0)
     solve_tiled(search)
-    assert search.bound > 1.1 * CaseSearch(problem).run(0).energy
+    assert search.bound > 1.1 * RangeSearch(problem).run(0).energy

@@ -57,7 +57,7 @@ def test_what_a_sum_adds_once_may_be_read_by_its_smallest_piece():
     graph.op("see1", ["P"], ["z1"]).op("make_b", ["x"], ["b"]).op("make_X", ["x"], ["X"])
     graph.op("sum", ["X", "b"], ["C"], meta={"adds": ["b"]})
     graph.op("see2", ["P"], ["z2"]).op("end", ["C", "z1", "z2"], ["y"])
-    two = Machine("two", "pebble", (Level("near", 1, 1, capacity=20), Level("far", 100, 100)), "lru", "any", "reuse")
+    two = Machine("two", "pebble", (Level("near", 1, 1, capacity=20), Level("far", 100, 100)), "lru", "any")
     form = tile(graph, "k", 10, reverse=["sum"])
     order = ["see1", "make_b", "make_X[1]", "sum[1]", "see2", "make_X[0]", "sum[0]", "end"]
     energy = check(Plan.in_order(form, two, order, source=graph, steady=True)).energy

@@ -49,8 +49,7 @@ def bounds(problem: Problem, cuts: int = CUTS) -> list[Bound]:
         found.append(Bound(base, "every op runs once, and every value is brought to where it is read"))
         found += _wavefronts(problem, prices, base, cuts)
         found += product_bounds(problem)
-    # Sums of rounded prices may be a hair too high; a bound must not be.
-    found = [Bound(bound.value * (1 - 1e-12), bound.proof) if bound.value % 1 else bound for bound in found]
+    found = [Bound(problem.scale.lowered(bound.value), bound.proof) for bound in found]
     return sorted(found, key=lambda bound: -bound.value)
 
 

@@ -21,7 +21,7 @@ class ValuePrices:
     fastest: bool
     read: list[float]
     write: list[float]
-    fits: list[list[int]]  # per value: the levels that are large enough for it
+    fits: list[list[int]]  # per value: the levels that are large enough for what becomes of it
     # Per value: the levels where it starts; None for what is made, and for params of a steady step.
     start: list[list[int] | None]
     reads: npt.NDArray[np.int64]  # per value: how many reads there are when every op runs once
@@ -32,8 +32,12 @@ class ValuePrices:
         """Return the prices of a problem."""
         flow, levels = problem.graph.dataflow, problem.machine.level
         sizes = flow.value_size.tolist()
+        reads = np.bincount(flow.op_reads.items, minlength=flow.values)
+        # A result that may go over what is dropped right after may be dropped itself, if nothing needs it.
+        brief = (reads == 0) & ~flow.value_must_survive & (problem.machine.results == "over")
         fits = [
-            [i for i, level in enumerate(levels) if level.capacity is None or size <= level.capacity] for size in sizes
+            [i for i, level in enumerate(levels) if level.capacity is None or size <= level.capacity or at_once]
+            for size, at_once in zip(sizes, brief.tolist(), strict=True)
         ]
         start: list[list[int] | None] = [None] * flow.values
         for tensor, where in problem.start_choices().items():
@@ -52,7 +56,7 @@ class ValuePrices:
             write=[level.write for level in levels],
             fits=fits,
             start=start,
-            reads=np.bincount(flow.op_reads.items, minlength=flow.values),
+            reads=reads,
             again=again,
         )
 

@@ -6,6 +6,7 @@ do what is an integer program with the room at each moment as a constraint; `doc
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -21,6 +22,7 @@ from pebbler.solver.problem import Problem
 __all__ = ["EFFORT", "all_moments", "bounds_in_stages", "moments"]
 
 EFFORT = 5.0  # of CP-SAT, in its deterministic seconds
+_LONGEST = 1e6  # seconds, where there is no limit
 _MOST_TERMS = 300_000  # values alive, added up over moments: what a model may have
 
 
@@ -47,24 +49,32 @@ def all_moments(problem: Problem, seconds: float, effort: float = EFFORT) -> lis
     capacity = machine.level[0].capacity
     if machine.management != "explicit" or machine.operands != "fastest" or len(machine.level) == 1 or capacity is None:
         return []
+    seconds = min(seconds, _LONGEST)
+    ends = time.monotonic() + seconds
     flow, prices = problem.graph.dataflow, ValuePrices.of(problem)
     found = stays(problem, prices)
     remade = remade_values(flow, prices, found, capacity)
-    ends = time.monotonic() + seconds
-    more = cheapest_stays(found, moments(flow, capacity, found), 0.8 * seconds, effort)
-    left = ends - time.monotonic()
-    if remade.updates and left > 0:  # a larger program, of which less may be proven in the same time
-        further = cheapest_stays(found, moments(flow, capacity, found, remade), left, effort, remade)
-        more = max(more, further)
+    listed = moments(flow, capacity, found, ends=ends - 0.6 * seconds)
+    more = cheapest_stays(found, listed, max(0.0, ends - time.monotonic() - 0.2 * seconds), effort)
+    if remade.updates and time.monotonic() < ends:  # a larger program, of which less may be proven in the same time
+        listed = moments(flow, capacity, found, remade, ends)
+        more = max(more, cheapest_stays(found, listed, max(0.0, ends - time.monotonic()), effort, remade))
     value = compulsory_traffic(problem, prices) + more
     proof = f"compulsory traffic, and what is alive at any moment cannot all be in {machine.names[0]}"
-    return [Bound(value * (1 - 1e-12) if value % 1 else value, proof)]
+    return [Bound(problem.scale.lowered(value), proof)]
 
 
 def moments(
-    flow: Dataflow, capacity: int, found: list[WantedValue], remade: RemadeValues = NOTHING_REMADE
+    flow: Dataflow,
+    capacity: int,
+    found: list[WantedValue],
+    remade: RemadeValues = NOTHING_REMADE,
+    ends: float = math.inf,
 ) -> list[TightMoment]:
-    """Return the moments at which not everything that is alive has room, the end of the plan included."""
+    """Return the moments at which not everything that is alive has room, the end of the plan included.
+
+    Each is a fact by itself: fewer of them, because they are many or the monotonic clock is past `ends`, are a weaker program.
+    """
     listed: dict[TightMoment, None] = {}
     terms = 0
     for moment in _all_moments(_Moments(flow, capacity, found, remade)):
@@ -73,8 +83,8 @@ def moments(
         if alive + sum(remade.parts[part].size for part in parts) > moment.room and moment not in listed:
             listed[moment] = None
             terms += len(moment.alive) + len(parts) + len(moment.remakings)
-            if terms > _MOST_TERMS:
-                break
+        if terms > _MOST_TERMS or time.monotonic() >= ends:
+            break
     return list(listed)
 
 

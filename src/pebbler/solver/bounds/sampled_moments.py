@@ -50,8 +50,7 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     together = terms.gain_together(sorted(gains, key=lambda op: -gains[op]), seconds_left)
     if base + together > best.value:
         best = Bound(base + together, f"compulsory traffic, and what is alive at some moments cannot all be in {fast}")
-    # Sums of rounded prices may be a hair too high; a bound must not be.
-    best = Bound(best.value * (1 - 1e-12), best.proof) if best.value % 1 else best
+    best = Bound(problem.scale.lowered(best.value), best.proof)
     return sorted([best, *product_bounds(problem)], key=lambda bound: -bound.value)
 
 

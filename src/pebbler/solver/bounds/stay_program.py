@@ -8,6 +8,7 @@ from ortools.sat.python import cp_model
 
 from pebbler.solver.bounds.remade_values import NOTHING_REMADE, RemadeValues
 from pebbler.solver.bounds.wanted_values import WantedValue
+from pebbler.solver.cp_sat import new_solver
 
 __all__ = ["TightMoment", "cheapest_stays"]
 
@@ -41,12 +42,8 @@ def cheapest_stays(
     program = _StayProgram(found, remade, scale)
     for moment in when:
         program.add(moment)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
-    solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
+    solver = new_solver(seconds, effort)
     solver.parameters.linearization_level = 2  # all of it: most of the bound comes from the linear relaxation
-    solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.max_deterministic_time = effort
     if solver.solve(program.finished()) == cp_model.MODEL_INVALID:
         return 0.0
     return max(0.0, float(int(solver.best_objective_bound + 1e-6)) / scale)

@@ -16,7 +16,7 @@ from pebbler.files import int_if_whole
 from pebbler.game.plan import Plan, Status
 from pebbler.solver.chain.chain_model import Chain, read_chain
 from pebbler.solver.chain.chain_moves import Recorded, Splits, plan_moves, stream, tally
-from pebbler.solver.chain.chain_solution import ChainSolution
+from pebbler.solver.chain.chain_solution import SEARCHED, ChainSolution
 from pebbler.solver.chain.general import general_bound, general_recurrence, is_exact, search_small, search_tight
 from pebbler.solver.chain.recognise import as_chain
 from pebbler.solver.chain.uniform import uniform_bound, uniform_recurrence
@@ -116,13 +116,15 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
             bound, proof = energy, "recurrence over all schedules (docs/chains.md)"
         else:
             bound, proof = general_bound(chain, energy, remaining)
+    scale = chain.scale
     energy, bound = energy + chain.backward_total, bound + chain.backward_total
-    if not _proves(bound, energy):
+    bound = energy if bound >= energy else scale.least(bound)
+    if not scale.proves(bound, energy):
         found = search_small(chain, energy)
         if found is None and remaining() > 0:
             found = search_tight(chain, energy)
         if found is not None:
-            proof = "search of every position"
+            proof = SEARCHED
             if found[0] < energy:
                 energy, splits = found
                 counted = None
@@ -132,7 +134,8 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
             f"no schedule was found for this chain in {chain.fast} units of fast memory without slow memory; "
             "give it more, or a price for loads and stores"
         )
-    if _proves(bound, energy):
+    scale.require_exact(energy)
+    if scale.proves(bound, energy):
         bound = energy
     status: Status = "optimal" if bound == energy else "bounded" if bound > 0 else "heuristic"
     counted = counted or tally(chain, stream(chain, splits))
@@ -151,11 +154,6 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
     )
 
 
-def _proves(bound: float, energy: float) -> bool:
-    """Return whether a bound proves an energy, up to the rounding of sums of costs."""
-    return energy <= bound + 1e-9 * max(1.0, abs(bound))
-
-
 def solve_chain_problem(search: Search) -> bool:
     """Solve a problem whose graph is a chain; return False, having done nothing, if it is not one."""
     problem = search.problem
@@ -170,5 +168,5 @@ def solve_chain_problem(search: Search) -> bool:
         return False
     moves = plan_moves(parts, solved.moves(), len(problem.machine.level) - 1)
     search.offer(moves.moves(problem.graph, problem.machine))
-    search.raise_bound(solved.bound, solved.proof)
+    search.raise_bound(solved.bound, solved.proof, solved.certificate)
     return search.done

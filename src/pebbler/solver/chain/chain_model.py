@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from pebbler.arrays import Floats
-from pebbler.errors import InputError, near_matches, quoted
+from pebbler.errors import InputError, blamed_on, near_matches, quoted
 from pebbler.files import read_bytes
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.workloads.chains import chain_of
@@ -139,6 +140,11 @@ class Chain:
         return math.fsum(self.backward[: self.last + 1])
 
     @cached_property
+    def scale(self) -> EnergyScale:
+        """How exact the energies of its schedules are."""
+        return EnergyScale.of_amounts([self.forward, self.backward, self.store, self.load])
+
+    @cached_property
     def is_uniform(self) -> bool:
         """Whether every node is like every other, N_0's store aside (it may be in slow memory from the start).
 
@@ -238,6 +244,7 @@ def read_chain(
     """
     if sizes is None and costs is None:
         raise InputError("a general chain needs a file of sizes, a file of costs, or both")
+    files = ", ".join(str(path) for path in (sizes, costs) if path is not None)
     columns: dict[str, list[float]] = {}
     for path, wanted in ((sizes, _COLUMNS[:1]), (costs, _COLUMNS[1:])):
         if path is not None:
@@ -253,19 +260,20 @@ def read_chain(
     size = [_whole_size(value, i, sizes or costs) for i, value in enumerate(columns.get("size", [1.0] * nodes))]
     forward = columns.get("forward", [float(compute)] * nodes)
     moved = [io * units for units in size]
-    return Chain(
-        tuple(size),
-        (0.0, *forward[1:]),
-        tuple(columns.get("backward", [float(compute)] * nodes)),
-        tuple(columns.get("store", moved)),
-        tuple(columns.get("load", moved)),
-        fast,
-        adjoint,
-    )
+    with blamed_on(files):
+        return Chain(
+            tuple(size),
+            (0.0, *forward[1:]),
+            tuple(columns.get("backward", [float(compute)] * nodes)),
+            tuple(columns.get("store", moved)),
+            tuple(columns.get("load", moved)),
+            fast,
+            adjoint,
+        )
 
 
 def _whole_size(value: float, node: int, path: str | Path | None) -> int:
-    if not (value >= 1 and value == int(value)):
+    if not (value >= 1 and value.is_integer()):
         raise InputError(f"{path}: the size of N_{node} must be a whole number >= 1, got {value:g}")
     return int(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pebbler.errors import InputError
 from pebbler.files import int_if_whole
@@ -11,7 +12,9 @@ from pebbler.game.plan import Plan, Status
 from pebbler.solver.chain.chain_model import Chain, chain_graph, chain_machine, chain_parts
 from pebbler.solver.chain.chain_moves import ChainMove, Recorded, Splits, plan_moves, stream
 
-__all__ = ["ChainSolution", "chain_plan"]
+__all__ = ["SEARCHED", "ChainSolution", "chain_plan"]
+
+SEARCHED = "search of every position"
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,22 @@ class ChainSolution:
             status = "optimal" if self.energy <= bound else "bounded"
             proof = "every op runs once"
         plan = chain_plan(chain, self.moves(), capacity)
-        return replace(plan, energy=int_if_whole(self.energy), bound=int_if_whole(bound), status=status, proof=proof)
+        return replace(
+            plan,
+            energy=int_if_whole(self.energy),
+            bound=int_if_whole(bound),
+            status=status,
+            proof=proof,
+            covers="graph",
+            certificate=None if chain.adjoint else self.certificate,
+        )
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """What proves the bound to whoever fills the tables again (`pebbler.solver.assessment`); None where it was searched for."""
+        if self.proof == SEARCHED:
+            return None
+        return {"bound": int_if_whole(self.bound), "covers": "graph", "formula": "chain"}
 
 
 def chain_plan(chain: Chain, moves: Iterable[ChainMove], capacity: int | None = None) -> Plan:

@@ -146,6 +146,6 @@ def _between(length: int, red: int, compute: float, left: Line, right: Line) -> 
     price = _meeting(left, right)
     middle = _line(length, red, compute, price)
     cost = left[0] + (left[1] + left[2]) * price
-    if middle[0] + (middle[1] + middle[2]) * price >= cost - 1e-9 * max(1.0, cost):
+    if middle[0] + (middle[1] + middle[2]) * price >= cost * (1 - 1e-9):  # the price where two lines meet is rounded
         return []
     return [*_between(length, red, compute, left, middle), middle, *_between(length, red, compute, middle, right)]

@@ -144,7 +144,7 @@ def _solve_all(
     """Solve over all nodes, by the narrow search if sizes differ and unless `thorough`; without `splits` only the energy counts."""
     n, prefix = chain.length, chain.prefix()
     equal = bool((sizes == 1).all())
-    tolerance = 1e-11 * max(1.0, float(prefix[-1]) * n)
+    tolerance = chain.scale.rounding * float(prefix[-1]) * n
     leaves = kernel.plain_leaves(sizes, prefix, memory, chain.adjoint)
     drop, keep, drop_split, keep_split = kernel.general_levels(
         sizes, prefix, leaves, memory, chain.adjoint, equal, thorough, tolerance, splits

@@ -6,8 +6,6 @@ the states of the game have to be looked at. Graphs of about a dozen ops are wit
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from pebbler.game.bit_sets import bit_set, members
@@ -36,7 +34,7 @@ def fits_exact(problem: Problem) -> bool:
     flow, levels = problem.graph.dataflow, len(problem.machine.level)
     params = len(problem.looped_params)
     explicit = problem.machine.management == "explicit"
-    return explicit and problem.plain and flow.ops <= 30 and flow.values <= 62 and params * levels <= 62
+    return explicit and not problem.free_starts and flow.ops <= 30 and flow.values <= 62 and params * levels <= 62
 
 
 def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
@@ -74,14 +72,14 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
     spent = float(pool.spent[node])
     moves, start = _retrace(problem, game, pool, node)
     search.offer(moves, start)
-    if not math.isclose(spent, search.energy, rel_tol=1e-9, abs_tol=1e-9):
+    if problem.scale.differ(spent, search.energy):
         raise AssertionError(f"the exact search counted {spent}, the referee {search.energy}")
     search.raise_bound(search.energy, PROOF)
 
 
 def _cutoff(search: Search) -> float:
     """Only plans cheaper than the best so far are wanted."""
-    return search.energy - 1e-12 * (1 + abs(search.energy)) if search.best is not None else math.inf
+    return search.problem.scale.cutoff(search.energy)
 
 
 def _conclude(search: Search) -> None:
@@ -95,7 +93,9 @@ def _conclude(search: Search) -> None:
 def _give_up(search: Search, pool: kernel.Pool) -> None:
     search.cut_off = True
     least = float(pool.heap_f[0]) if pool.counters[1] else search.energy
-    search.raise_bound(min(least * (1 - 1e-12), search.energy), "smallest estimate among the game states still open")
+    search.raise_bound(
+        min(search.problem.scale.lowered(least), search.energy), "smallest estimate among the game states still open"
+    )
 
 
 # The problem as bit masks -------------------------------------------------------------------------------------------------
@@ -117,6 +117,7 @@ def _encode(problem: Problem) -> ExactGame:
     )
     read_price = [level.read for level in machine.level]
     params = problem.looped_params
+    first, final = flow.start_value[params], flow.final_value[params]
     capacity = [_UNBOUNDED if level.capacity is None else level.capacity for level in machine.level]
     return ExactGame(
         size=flow.value_size.astype(np.int64),
@@ -131,9 +132,10 @@ def _encode(problem: Problem) -> ExactGame:
         read_price=np.array(read_price, np.float64),
         write_price=np.array([level.write for level in machine.level], np.float64),
         fastest=machine.operands == "fastest",
-        lazy=read_price == sorted(read_price),
+        over=machine.results == "over",
+        lazy=read_price == sorted(read_price) and bool((flow.value_size[first] == flow.value_size[final]).all()),
         steady=problem.steady,
-        params=np.array([flow.start_value[params], flow.final_value[params]], np.int64),
+        params=np.array([first, final], np.int64),
     )
 
 
@@ -211,8 +213,9 @@ def _retrace(problem: Problem, game: ExactGame, pool: kernel.Pool, goal: int) ->
         if after[0] >> 32 == PLACING:
             continue
         dropped = int(pool.links[node, 2])
-        drop(dropped, target)
-        held[target] &= ~dropped
+        if not (game.over and kind == COMPUTE):
+            drop(dropped, target)
+            held[target] &= ~dropped
         if kind == COMPUTE:
             moves.compute(what, target)
             held = [values & ~int(game.ops[what, DESTROYS]) for values in held]

@@ -173,6 +173,7 @@ def _game(problem: Problem, parts: _Parts, again: Floats, prices: tuple[float, f
         capacity=capacity,
         load=prices[0],
         store=prices[1],
+        rounding=problem.scale.rounding,
         survive=survive,
         given=given,
         born=born,

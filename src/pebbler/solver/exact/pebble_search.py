@@ -77,7 +77,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
         return
     search.cut_off = True
     least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
-    bound = min((rules.base + least) * (1 - 1e-12), search.energy)
+    bound = min(problem.scale.lowered(rules.base + least), search.energy)
     search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
 
 
@@ -119,7 +119,7 @@ def _cutoff(search: Search, rules: PebbleRules) -> float:
     """Only plans cheaper than the best so far are wanted."""
     if search.best is None:
         return math.inf
-    return search.energy - rules.base - 1e-12 * (1 + abs(search.energy))
+    return search.problem.scale.cutoff(search.energy) - rules.base
 
 
 def _first_pool(rules: PebbleRules, nodes: int) -> kernel.PebblePool:

@@ -135,7 +135,7 @@ def solve_sweep(search: Search, max_states: int = 16_000_000, known: float = mat
     rules = with_tightest_moments(rules, lambda: search.remaining)
     cutoffs = [min(search.energy, known)]
     if cutoffs[0] < math.inf:
-        cutoffs.insert(0, search.bound + _FIRST * (cutoffs[0] - search.bound))
+        cutoffs.insert(0, search.problem.scale.least(search.bound + _FIRST * (cutoffs[0] - search.bound)))
     for cutoff in cutoffs:
         if search.done or search.bound >= cutoff or not _sweep(search, rules, cutoff, max_states):
             break
@@ -144,8 +144,8 @@ def solve_sweep(search: Search, max_states: int = 16_000_000, known: float = mat
 
 def _sweep(search: Search, rules: PebbleRules, cutoff: float, max_states: int) -> bool:
     """Look for a plan cheaper than the cutoff until there is one or surely none; return whether there was time and space."""
-    game = rules.game
-    most = cutoff - rules.base - 1e-12 * (1 + abs(cutoff)) if math.isfinite(cutoff) else math.inf
+    game, scale = rules.game, search.problem.scale
+    most = scale.cutoff(cutoff) - rules.base
     layers = _first_layer(rules, min(1 << 16, max_states))
     outlook = _outlook(rules)
     pieces = 64
@@ -171,7 +171,7 @@ def _sweep(search: Search, rules: PebbleRules, cutoff: float, max_states: int) -
         search.offer(_way_to(search.problem, rules, layers, best))
         search.raise_bound(search.energy, PROOF)
     else:
-        search.raise_bound(min(cutoff * (1 - 1e-12), search.energy) if cutoff < search.energy else search.energy, PROOF)
+        search.raise_bound(scale.lowered(cutoff) if cutoff < search.energy else search.energy, PROOF)
     return True
 
 

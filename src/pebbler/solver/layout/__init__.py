@@ -22,7 +22,7 @@ def layout_bounds(problem: Problem, *, any_sums: bool) -> list[Bound]:
     """Return bounds for every plan; with `any_sums` for every order of the terms of sums as well."""
     if not any_sums and len(problem.graph.ops) <= _MOST_OPS:
         return bounds(problem)
-    least = compulsory_traffic(problem, ValuePrices.of(problem))
+    least = problem.scale.lowered(compulsory_traffic(problem, ValuePrices.of(problem)))
     return [
         Bound(least, "every op runs once, and every value is brought to where it is read"),
         *product_bounds(problem),
@@ -35,11 +35,6 @@ def solve_layout(search: Search, *, any_sums: bool) -> None:
 
     problem = search.problem
     orders = ProductOrders.of(problem.graph) if any_sums else None
-    for bound in layout_bounds(problem, any_sums=orders is not None):
-        search.raise_bound(bound.value, bound.proof)
-    if search.done or search.remaining <= 0:
-        search.cut_off |= search.remaining <= 0
-        return
     if orders is not None:
         known = search.best if search.best is not None and search.best.source is not None else None
         ProductSearch(search, orders).run(known)

@@ -88,7 +88,9 @@ def _lives(flow: Dataflow, position: Ints, over: bool) -> tuple[Ints, Ints]:
     """Return per value the slot in which it is first there, and the first in which it is no longer needed."""
     made = flow.value_maker != NONE
     first = np.where(made, 2 * position[flow.value_maker] + 1, 0)
-    end = np.where(made, first + 1, 0)  # what is made is there, needed or not
+    end = np.where(
+        made, first + (0 if over else 1), 0
+    )  # what is made is there, needed or not, unless it is dropped at once
     reader = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
     np.maximum.at(end, flow.op_reads.items, 2 * position[reader] + (1 if over else 2))
     gone = flow.value_destroyer != NONE

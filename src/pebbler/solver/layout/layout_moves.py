@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from pebbler.game.moves import MoveList
 from pebbler.game.plan import Plan
 from pebbler.solver.layout.kernels.value_route import Routes
@@ -26,6 +28,8 @@ class _Writer:
 
     def __init__(self, problem: Problem, game: LayoutGame, routes: Routes) -> None:
         self.flow, self.game = problem.graph.dataflow, game
+        # A result that nobody needs takes no room: it is dropped right after.
+        self.cheapest = int(np.argmin([level.write for level in problem.machine.level]))
         self.moves = MoveList()
         self.levels = game.levels.tolist()
         self.read = game.arrays.read.tolist()
@@ -37,9 +41,17 @@ class _Writer:
         self.start: dict[str, str | list[str]] = {}
         for tensor in problem.free_starts:
             self.start[self.flow.tensor_names[tensor]] = problem.machine.names[-1]
-        for value, level in self.born.pop(0, []):
-            self._put(value, level)
-            self.start[self.flow.tensor_names[self.tensor[value]]] = problem.machine.names[self.levels[level]]
+        begun = {self.tensor[value]: level for value, level in self.born.pop(0, [])}
+        for tensor, where in problem.start_choices().items():
+            wanted = self.levels[begun[tensor]] if tensor in begun else None
+            if tensor in begun:
+                self._put(self.number[int(self.flow.start_value[tensor])], begun[tensor])
+            if where is not None:  # one copy is routed; others, and what nobody needs, leave their room at once
+                for level in where if self.flow.tensor_size[tensor] else ():
+                    if level != wanted:
+                        self.moves.drop(tensor, level)
+            elif wanted is not None:
+                self.start[self.flow.tensor_names[tensor]] = problem.machine.names[wanted]
 
     def _changes(self, routes: Routes) -> tuple[dict[int, dict[int, set[int]]], dict[int, list[tuple[int, int]]]]:
         """Return per slot which values are in which levels from then on, and which values begin where."""
@@ -68,7 +80,11 @@ class _Writer:
         for position, op in enumerate(self.game.order.tolist(), 1):
             self._change(self.changes.get(2 * position, {}))
             results = self.born.get(2 * position + 1, [])
-            self.moves.compute(op, self.levels[results[0][1]] if results else self.levels[-1])
+            brief = [value for value in self.flow.op_writes.row(op).tolist() if value not in self.number]
+            self.moves.compute(op, self.levels[results[0][1]] if results else self.cheapest)
+            for value in brief if not results else ():
+                if self.flow.value_size[value]:
+                    self.moves.drop(int(self.flow.value_tensor[value]), self.cheapest)
             for value in self._destroyed(op):
                 for level in sorted(self.held[value]):
                     self._take(value, level)

@@ -12,7 +12,7 @@ from pebbler.game.plan import Plan
 from pebbler.solver.layout.kernels.rerouting import fill, reroute, take_all
 from pebbler.solver.layout.kernels.room import empty_room
 from pebbler.solver.layout.kernels.room_prices import price_room, sum_prices
-from pebbler.solver.layout.kernels.value_route import Routes, scratch_for
+from pebbler.solver.layout.kernels.value_route import ANYWHERE, Routes, scratch_for
 from pebbler.solver.layout.layout_arrays import LayoutGame
 from pebbler.solver.layout.layout_moves import layout_plan
 from pebbler.solver.layout.plan_routes import routes_of
@@ -68,7 +68,10 @@ class Layout:
             energy = float(fill(arrays, scratch, room, toll, rate, found, np.argsort(lives, kind="stable")))
             if energy >= 0 and (best is None or energy < best[0]):
                 best = energy, found
-        assert best is not None, "the last level is unbounded"
+        if best is None:  # what was routed first is in the way of what waits where it starts
+            layout = cls(problem, game, bound, toll, _far_routes(game), np.inf)
+            layout.improve(1, seed=0)
+            return layout
         return cls(problem, game, bound, toll, best[1], best[0])
 
     @classmethod
@@ -79,6 +82,8 @@ class Layout:
 
     def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD, left: Left = _endless) -> None:
         """Route values anew so many times, as long as seconds are left."""
+        if not len(self.routes.near):  # nothing takes room
+            return
         arrays, scratch = self.game.arrays, scratch_for(self.game.arrays)
         unit = float(max(arrays.read.min(), 1e-9 * max(1.0, arrays.read.max())))
         piece = max(100, _WORK // (50 * len(self.routes.near)))
@@ -131,6 +136,16 @@ def _priced(game: LayoutGame, price: Floats, rounds: int, left: Left) -> tuple[f
             break
     sum_prices(kept, toll)
     return best, toll, routes
+
+
+def _far_routes(game: LayoutGame) -> Routes:
+    """Return routes that always fit: everything is in the last level, or waits for its first use in the level where it starts."""
+    arrays = game.arrays
+    near = np.full(len(arrays.use) * arrays.parts + len(arrays.size), len(game.levels) - 1, np.int8)
+    first = arrays.parts * arrays.use_start[:-1] + np.arange(len(arrays.size))
+    fixed = arrays.begin != ANYWHERE
+    near[first[fixed]] = arrays.begin[fixed]
+    return Routes(near, np.full(len(near), -1, np.int8), np.zeros(len(arrays.size)))
 
 
 def _first_prices(game: LayoutGame) -> Floats:

@@ -2,7 +2,8 @@
 
 Under operands "fastest" the runtime loads on demand, evicts the least recently used (or the value whose next use is farthest)
 and writes back what has no other copy. Under "any" nothing is ever copied: reads happen where the value is, and a result, or
-in a steady plan a param, goes to the fastest level that has room for it.
+in a steady plan a param, goes to the fastest level that has room for it. Where results may go over what is dropped right
+after, the room of what nothing reads any more counts as free.
 """
 
 from __future__ import annotations
@@ -199,27 +200,42 @@ class _Runtime:
         for value in self.destroys[op]:
             for level in self.held.get(value, ()):
                 freed[level] += self.sizes[value]
-        units = sum(self.sizes[value] for value in self.writes[op])
+        written = self.writes[op]
+        if self.problem.machine.results == "over":
+            for value in {value for value in self.reads[op] if value not in self.destroys[op]}:
+                if len(self.uses[value]) == 1 and not self._kept(value):
+                    for level in self.held[value]:
+                        freed[level] += self.sizes[value]
+            written = [value for value in written if self._wanted(value)]
+        units = sum(self.sizes[value] for value in written)
         level = self._first_with_room(units, freed)
         if len(self.writes[op]) == 1:  # an updated param goes back to where it was
-            level = self.homes.get(self.storage[self.writes[op][0]], level)
+            home = self.homes.get(self.storage[self.writes[op][0]])
+            level = level if home is None or not self._has_room(home, units, freed) else home
         if level >= len(self.names):
             return False
         self._compute(op, level)
         return True
 
     def _first_with_room(self, units: int, freed: Sequence[int] | None = None) -> int:
-        for level, limit in enumerate(self.capacity):
+        for level in range(len(self.capacity)):
             if self.all_in_slowest and level < len(self.capacity) - 1:
                 continue
-            if limit is None or self.used[level] - (freed[level] if freed else 0) + units <= limit:
+            if self._has_room(level, units, freed):
                 return level
         return len(self.names)
+
+    def _has_room(self, level: int, units: int, freed: Sequence[int] | None) -> bool:
+        limit = self.capacity[level]
+        return limit is None or self.used[level] - (freed[level] if freed else 0) + units <= limit
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
     def _wanted(self, value: int) -> bool:
-        if self.uses[value] or self.flow.value_must_survive[value]:
+        return bool(self.uses[value]) or self._kept(value)
+
+    def _kept(self, value: int) -> bool:
+        if self.flow.value_must_survive[value]:
             return True
         # Under "any" a steady param never leaves its home, so that its room there is its own.
         return self.problem.machine.operands == "any" and self.storage[value] in self.homes

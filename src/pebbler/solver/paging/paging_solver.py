@@ -138,9 +138,8 @@ class PagingSolver:
             exact, proven = page_exactly(self.paging, self.best, share * self.search.remaining, effort)
         self.keep(exact)
         if proves:
-            self.search.raise_bound(
-                max(bound, proven), "the only order there is, placed with priced room; recomputing never pays"
-            )
+            words = "the only order there is, placed with priced room; recomputing never pays"
+            self.search.raise_bound(self.problem.scale.lowered(max(bound, proven)), words)
 
     def _order_is_everything(self, paged: PagedSequence) -> bool:
         """Whether a bound for this sequence holds for every plan."""

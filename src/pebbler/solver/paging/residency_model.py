@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
+from pebbler.solver.cp_sat import new_solver
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
     AT_START,
@@ -210,12 +211,7 @@ class _ResidencyModel:
         scale, slack = _scale([price for _, price in self.prices])
         self.model.minimize(sum(var * round(price * scale) for var, price in self.prices))
         self._hint()
-        solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = seconds
-        solver.parameters.max_deterministic_time = effort
-        solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads, and on luck
-        solver.parameters.random_seed = seed % 2**31
-        solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
+        solver = new_solver(seconds, effort, seed)
         solver.parameters.interleave_search = False
         status = solver.solve(self.model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -261,7 +257,8 @@ def _scale(prices: list[float]) -> tuple[float, float]:
     """Return a factor that makes all prices integers, and how far their sum may be off where no small one does."""
     array: npt.NDArray[np.float64] = np.array(prices or [0.0])
     for scale in (1.0, 2.0, 4.0, 8.0, 10.0, 100.0, 1000.0):
-        if np.abs(array * scale - np.rint(array * scale)).max() < 1e-9 and array.max() * scale < 2**45:
+        whole = np.abs(array * scale - np.rint(array * scale)) <= 1e-15 * array * scale
+        if whole.all() and array.max() * scale < 2**45:
             return scale, 0.0
     scale = 2.0 ** math.floor(math.log2(2**40 / max(array.max(), 1e-300)))
     return scale, 0.5 * len(prices)

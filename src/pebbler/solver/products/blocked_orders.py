@@ -32,8 +32,8 @@ def offer_blocks(search: Search, share: float) -> None:
     if room is None or problem.machine.operands != "fastest" or flow.ops > _MOST_OPS:
         return
     points = ProductPoints.of(flow)
-    if points is None:
-        return
+    if points is None or points.count <= min(len(points.left), len(points.right), len(points.sums)):
+        return  # nothing is used twice, so that there is nothing to stay
     ends = search.elapsed + share * search.remaining
     for loops in block_loops((points.index.max(axis=0) + 1).tolist(), room // points.unit):
         if search.elapsed >= ends or search.done:
@@ -53,13 +53,14 @@ def block_loops(sizes: list[int], room: int) -> list[Loops]:
     for one, other, passing in permutations(range(3)):
         for rows in _blocks(sizes[one]):
             for columns in _blocks(sizes[other]):
-                if rows * columns <= room:
-                    blocks = (Loop(one, rows, True), Loop(other, columns, True))
-                    loops = (
-                        *(loop for loop in blocks if 1 < loop.block < sizes[loop.axis]),
-                        *(Loop(axis, 1, axis != _SUMMED) for axis in (passing, one, other)),
-                    )
-                    found.setdefault(loops, 1 / rows + 1 / columns)
+                if rows * columns > room:
+                    break
+                blocks = (Loop(one, rows, True), Loop(other, columns, True))
+                loops = (
+                    *(loop for loop in blocks if 1 < loop.block < sizes[loop.axis]),
+                    *(Loop(axis, 1, axis != _SUMMED) for axis in (passing, one, other)),
+                )
+                found.setdefault(loops, 1 / rows + 1 / columns)
     return sorted(found, key=lambda loops: found[loops])[:_MOST_BLOCKS]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.game.bit_sets import bit_set, members
+from pebbler.game.bit_sets import bit_set, members, subsets
 from pebbler.game.dataflow import NONE
 from pebbler.game.moves import COMPUTE
 from pebbler.game.plan import Plan
@@ -27,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 _SMALL = 12  # ops up to which every state of the game is looked at
 _KEEN = (0.5, 1.0, 0.0)
 _STATES = 200_000
+_FEW = 10  # operands and results of an op up to which every choice of those that it leaves is looked at
 _ROUNDS = 4  # of annealing per capacity tried
 _HASTE = 2.0  # seconds spent on what would do when something is impossible
 
@@ -93,8 +94,25 @@ def require_room(problem: RecomputeProblem) -> None:
 
 
 def _peak(problem: RecomputeProblem, sequence: Ints) -> int:
-    held = int(problem.measure(sequence).memory.max()) if len(sequence) else 0
-    return max(held, int(problem.arrays.size[problem.at_start].sum()), 1)
+    size = problem.arrays.size
+    if problem.original.machine.results == "over":
+        held = _peak_between(problem, sequence)
+    else:
+        held = int(problem.measure(sequence).memory.max(initial=0))
+    return max(held, int(size[problem.at_start].sum()), 1)
+
+
+def _peak_between(problem: RecomputeProblem, sequence: Ints) -> int:
+    """Return the most units that are needed between two runs of a legal sequence, or at its end."""
+    size, needed = problem.arrays.size.tolist(), set(np.flatnonzero(problem.arrays.survive).tolist())
+    held = most = int(sum(size[value] for value in needed))
+    writes = problem.flow.op_writes
+    for op in reversed(sequence.tolist()):
+        made, read = needed.intersection(writes.row(op).tolist()), set(problem.reads.row(op).tolist()) - needed
+        needed = needed - made | read
+        held += sum(size[value] for value in read) - sum(size[value] for value in made)
+        most = max(most, held)
+    return most
 
 
 def _least_greedy(problem: Problem, endless: RecomputeProblem, best: Ints, lower: int, ends: float) -> Ints:
@@ -137,6 +155,9 @@ def _least_of_all_states(problem: RecomputeProblem) -> Ints | None:
     )
     destroyers = [bit_set(d for d in flow.value_destroyer[row].tolist() if d != NONE) for row in flow.op_writes]
     goal, survive = (1 << problem.ops) - 1, bit_set(np.flatnonzero(problem.arrays.survive))
+    over = problem.original.machine.results == "over"
+    if over and any((one | other).bit_count() > _FEW for one, other in zip(reads, writes, strict=True)):
+        return None
 
     def units(there: int) -> int:
         return sum(size[v] for v in members(there))
@@ -164,7 +185,9 @@ def _least_of_all_states(problem: RecomputeProblem) -> Ints | None:
                 continue
             if not again and before[op] & ~ran:
                 continue
-            steps.append(((ran | 1 << op, there & ~destroys[op] | writes[op]), op))
+            after = there & ~destroys[op] | writes[op]
+            for dropped in subsets(after & (reads[op] | writes[op])) if over else (0,):
+                steps.append(((ran | 1 << op, after & ~dropped), op))
         for step, op in steps:
             height = max(peak, units(step[1]))
             if step not in done and height < best_peak.get(step, ENDLESS):

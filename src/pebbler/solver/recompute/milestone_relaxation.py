@@ -23,6 +23,7 @@ from ortools.sat.python import cp_model
 
 from pebbler.game.bit_sets import as_matrix
 from pebbler.game.dataflow import NONE
+from pebbler.solver.cp_sat import confirmed_infeasible, new_solver
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["Relaxation", "RelaxationResult", "StageModel"]
@@ -130,16 +131,11 @@ class Relaxation:
                 stages.extra <= (math.ceil(most * (1 - 1e-14) - 1e-6) - 1 if self.exact else math.floor(most))
             )
         stages.model.minimize(stages.extra)
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1  # more would make the answer depend on the number of threads
-        solver.parameters.random_seed = seed
-        solver.parameters.catch_sigint_signal = False  # Ctrl-C is for the whole search, not for this part of it
-        if math.isfinite(seconds):
-            solver.parameters.max_time_in_seconds = seconds
-        if math.isfinite(effort):
-            solver.parameters.max_deterministic_time = effort
+        solver = new_solver(seconds, effort, seed)
         status = solver.solve(stages.model)
         if status == cp_model.INFEASIBLE:
+            if not confirmed_infeasible(stages.model, seconds, effort, seed):  # a plan may exist, or it took too long
+                return RelaxationResult(self.problem.base_cost, None, False)
             return RelaxationResult(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
         extra = max(0, math.ceil(solver.best_objective_bound - 1e-6))
         bound = min(self.problem.base_cost + extra / self.scale, cheaper_than)

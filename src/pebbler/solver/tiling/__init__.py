@@ -6,10 +6,10 @@ rounds from which fewer and fewer go on.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from pebbler.arrays import Ints
+from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
@@ -17,7 +17,7 @@ from pebbler.solver.tiling.cache_order import best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
 from pebbler.solver.tiling.ranked_bound import rerun_bound
 from pebbler.solver.tiling.rerun_search import cheapest_runs
-from pebbler.solver.tiling.tiling_bound import WORK, CaseSearch
+from pebbler.solver.tiling.tiling_bound import WORK, RangeSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 
@@ -29,9 +29,8 @@ _QUICK_FINALISTS, _QUICK_EFFORT = (2,), (2_000,)
 _NEST_SHARE = 0.28  # of the time, for loop nests that ops share; quick schedules have the rest of 0.4
 _BOUND_SHARE, _LARGE_GAP_SHARE = 0.3, 0.6  # of the time that is left then, for telling tilings apart in the bound
 _LARGE_GAP = 0.25  # from where on the bound has more to gain than the plan
-_QUICK_WORK = 5_000
-_MANY_TILINGS, _BOXES = 10**12, 30_000  # from where on very many cases are looked at briefly, and how many
-_PATIENT = 4  # times the work on cases, where there is time for it
+_QUICK_WORK = 3_000
+_PATIENT = 20  # times the work on ranges, where there is time for it
 _CLOSE = 0.01  # a gap that better plans close sooner than better bounds
 MOST_EXACT = 40  # ops; above this there are too many orders even for the smallest graphs
 
@@ -54,10 +53,10 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
     if not whole:
         offer_fitting(search, space)
-    cases = CaseSearch(problem)
+    ranges = RangeSearch(problem, {} if tile == "none" else None)
     half = search.elapsed + 0.5 * search.remaining
-    bound = cases.run(0, lambda: min(search.remaining, half - search.elapsed))
-    search.raise_bound(bound.energy, bound.proof)
+    bound = ranges.run(0, lambda: min(search.remaining, half - search.elapsed))
+    search.raise_bound(bound.energy, bound.proof, bound.certificate)
     search.cut_off |= search.elapsed > half
     if problem.machine.management != "explicit":
         search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
@@ -72,9 +71,8 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     if search.gap is None or search.gap > _CLOSE:
         share = _BOUND_SHARE if search.gap is not None and search.gap < _LARGE_GAP else _LARGE_GAP_SHARE
         until = search.elapsed + share * search.remaining
-        _raise_by_boxes(search, cases, space, 0.4 * share * search.remaining)
-        bound = cases.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
-        search.raise_bound(bound.energy, bound.proof)
+        bound = ranges.run(_QUICK_WORK if search.quick else WORK, lambda: until - search.elapsed)
+        search.raise_bound(bound.energy, bound.proof, bound.certificate)
         search.cut_off |= search.elapsed > until
     candidates = transforms.ranked()
     rounds = (_QUICK_FINALISTS, _QUICK_EFFORT) if search.quick else (_FINALISTS, _EFFORT)
@@ -94,26 +92,18 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
                 return
         candidates = sorted(tried, key=lambda candidate: candidate.energy)
     if not search.quick and (search.gap is None or search.gap > _CLOSE):  # whatever time the plans have left
-        _raise_by_boxes(search, cases, space, 0.5 * search.remaining)
-        bound = cases.run(WORK if search.time_limit is None else _PATIENT * WORK, lambda: search.remaining)
-        search.raise_bound(bound.energy, bound.proof)
+        bound = ranges.run(WORK if search.time_limit is None else _PATIENT * WORK, lambda: search.remaining)
+        search.raise_bound(bound.energy, bound.proof, bound.certificate)
         search.cut_off |= search.remaining == 0
-
-
-def _raise_by_boxes(search: Search, cases: CaseSearch, space: TransformSpace, seconds: float) -> None:
-    """Raise the bound by looking at very many cases briefly, where tilings are too many to be told apart one case at a time."""
-    if search.quick or math.prod(space.axes.values()) < _MANY_TILINGS:
-        return
-    until = search.elapsed + seconds
-    bound = cases.run_boxes(_BOXES, lambda: until - search.elapsed)
-    search.raise_bound(bound.energy, bound.proof)
 
 
 def solve_orders(search: Search) -> None:
     """Search all orders of a small graph, and bound what running ops again could gain."""
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)
-    search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read")
+    stated = int_if_whole(problem.scale.least(bound))
+    certificate = {"bound": stated, "covers": "graph", "formula": "last touches"} if search.as_it_is else None
+    search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read", certificate)
     if len(graph.ops) > MOST_EXACT:
         return
     best = best_order(problem, enough=bound, seconds_left=lambda: 0.5 * search.remaining)

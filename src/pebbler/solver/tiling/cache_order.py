@@ -64,7 +64,16 @@ def best_order(
         room = 1 << min(_MOST_BITS, (4 * share).bit_length())
         tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
         energy, reason, count = all_orders(
-            game, waits, flow.after.start, flow.after.items, floors, best, energy, share, *tables
+            game,
+            waits,
+            flow.after.start,
+            flow.after.items,
+            floors,
+            best,
+            energy,
+            problem.scale.rounding,
+            share,
+            *tables,
         )
         prefixes += count
         share *= 4
@@ -97,7 +106,7 @@ def op_floors(graph: Graph, machine: Machine) -> Floats:
     cheapest = np.minimum.accumulate(read[::-1])[::-1]
     read_price = cheapest[np.searchsorted(reach, depth, "left")]
     single = np.array(
-        [next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes]
+        [next((k for k, room in enumerate(capacity) if size <= room), len(capacity) - 1) for size in sizes], np.int64
     )
     write_price = write[single] if ranked else np.full(len(sizes), write[0])
     floors = flow.op_cost.copy()

@@ -39,7 +39,7 @@ def rerun_bound(
     if not flow.ops:
         return 0.0
     game = rerun_game(problem)
-    walk = _begin(game, np.diff(flow.before.start), below)
+    walk = _begin(game, np.diff(flow.before.start), below, problem.scale.rounding)
     room = 1 << min(_MOST_BITS, flow.ops + 8)
     tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
     for _ in range(0, most, _SHARE):
@@ -47,19 +47,19 @@ def rerun_bound(
             break
         if walk_first_orders(game, walk, flow.after.start, flow.after.items, _SHARE, *tables):
             found = float(walk.sums[1])
-            return found if found % 1 == 0 or found == below else found * (1 - 1e-12)
+            return found if found == below else problem.scale.lowered(found)
     return 0.0
 
 
-def _begin(game: RerunGame, waits: Ints, below: float) -> OrderWalk:
-    """Return a walk at its beginning, in which orders that cost `below` or more do not count."""
+def _begin(game: RerunGame, waits: Ints, below: float, rounding: float) -> OrderWalk:
+    """Return a walk at its beginning, in which orders that cost `below` or more do not count; part of a sum may be rounding."""
     ops, tensors = len(waits), len(game.size)
     kept = np.zeros((ops + 1, 4, tensors), np.int64)
     kept[0, 1] = np.where(game.initial, np.cumsum(game.initial), 0)
     kept[0, 2] = -1
     kept[0, 3] = game.readers
     tried, prefix = np.full(ops + 1, -1, np.int64), np.zeros(ops, np.int64)
-    sums = np.array([game.floor.sum(), below])
+    sums = np.array([game.floor.sum(), below, rounding])
     return OrderWalk(
         waits.copy(), np.zeros(ops, np.bool_), tried, prefix, np.zeros(ops + 1), kept, np.zeros(2, np.int64), sums
     )

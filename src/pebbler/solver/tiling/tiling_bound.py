@@ -1,10 +1,8 @@
-"""Lower bounds that hold for every order, tiling, fusion and recomputation of a graph.
+"""Lower bounds that hold for every order, tiling, fusion and recomputation of a graph, with certificates.
 
-At a barrier (`liveness`) some elements must be alive: each is in some level, and levels have room for so many. What an element
-costs between barriers depends on where it is at each of them, on how often it is read and on the tile that it is part of. The
-least total over all ways of sharing the room out is a small linear program; its dual prices are turned into a bound by exact
-arithmetic, so no solver's tolerance is trusted. Tilings are told apart by cases (`tile_cases`): the weakest case is split again
-and again.
+Tilings are told apart by ranges of tile sizes. For a range the rows that hold in it (`pebbler.referee.rows`) make a linear program,
+whose duals are weights: rows times weights prove a bound for every plan of every tiling in the range. The weakest range is split in
+two, again and again. The tree of splits, with the weights of its leaves, is the certificate.
 """
 
 from __future__ import annotations
@@ -12,38 +10,42 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
 
+from pebbler.files import int_if_whole
+from pebbler.game.plan import Covers
+from pebbler.referee.rows.elements import Axes
+from pebbler.referee.rows.family import Family
+from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.near_twice import paired
+from pebbler.referee.rows.table import Facts, facts_of
+from pebbler.referee.rows.task import Task
+from pebbler.referee.rows.tile_range import TileRange
+from pebbler.referee.verify import LeafSetting, stated
+from pebbler.solver.bounds.row_program import RowProgram
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.box_search import BOX_PROOF, BoxSearch
-from pebbler.solver.tiling.capacity_lp import CapacityLP
-from pebbler.solver.tiling.case_bound import CaseBound, Raising
-from pebbler.solver.tiling.case_family import CaseFamily
-from pebbler.solver.tiling.element_prices import CachePrices, ElementPrices, ExplicitPrices
-from pebbler.solver.tiling.liveness import Axes, Liveness
-from pebbler.solver.tiling.tile_cases import TileCase
 
-__all__ = ["CaseSearch", "TiledBound", "tiled_bound"]
+__all__ = ["RangeSearch", "TiledBound", "tiled_bound"]
 
-_MOST_LEVELS = 5  # an explicit machine has a state for every set of levels
-WORK = 100_000  # values of all cases looked at
-_TRIED = 3  # barriers that are tried again in every case
-_RAISINGS = (
-    Raising(),
-    Raising(products=False),
-    Raising(products=False, groups=False),
-    Raising(lasting=True),
-    Raising(products=False, rows=True),
-)
-_PATIENCE = 6  # cases in a row where a kind of raised prices may bring nothing before it is left out
+WORK = 20_000  # values of all linear programs together
+_SAMPLES, _LOOK_AGAIN = 2, 6  # splits by which an axis is judged, and after how many all are tried again
+_SILENT, _ALL_ROWS = 24, 6  # after so many programs in vain a row is left out, but for every sixth program
+_TRIED = 2  # moments that assumptions are tried for
+_WORTH = 1e-6  # by which part an assumption must raise a bound
+_POWERS = (0.25, 0.5, 0.75)  # of the largest extent: sizes of tiles that are looked at
+_ROUNDING = Fraction(1, 10**6)
+_ENOUGH = 8.0  # times what is proven without any assumption: above this nothing more is asked for
 
 
 @dataclass(frozen=True)
 class TiledBound:
-    """A bound, and where it comes from."""
+    """A bound, where it comes from, and its certificate: what `pebbler.referee.verify` proves it from."""
 
     energy: float
     proof: str
+    certificate: Mapping[str, Any] | None = None
 
 
 def tiled_bound(
@@ -52,185 +54,244 @@ def tiled_bound(
     seconds_left: Callable[[], float] = lambda: 1.0,
     sizes: Mapping[str, int] | None = None,
 ) -> TiledBound:
-    """Return the best bound over all barriers; it holds for the graph and for every tiled or fused form of it.
+    """Return the best bound found; it holds for the graph and for every tiled or fused form of it.
 
-    The search over cases ends when its work is done or no seconds are left; without work there is one case, that of all tilings.
-    With `sizes` it is one for tiles of these sizes only, of axes not named whole.
+    The search over ranges ends when its work is done or no seconds are left. With `sizes` the bound is for tiles of these
+    sizes only, of axes not named whole.
 
     >>> from pebbler import machine, workloads
-    >>> bound = tiled_bound(Problem.of(workloads.mlp(), machine("notes")))
+    >>> bound = tiled_bound(Problem.of(workloads.mlp(), machine("notes")), 1_000)
     >>> bound.energy > 3e6
     True
     """
-    cases = CaseSearch(problem, sizes)
-    bound = cases.run(work, seconds_left)
-    return max(bound, cases.run_boxes(work, seconds_left), key=lambda one: one.energy)
+    return RangeSearch(problem, sizes).run(work, seconds_left)
 
 
-@dataclass(frozen=True)
-class _OpenCase:
-    """A case with the best bound so far; `solved` once linear programs of its own have been solved for it."""
+@dataclass(eq=False)
+class _Node:
+    """A range of tilings with what is assumed of it: the best bound found, by which program, and the nodes that it is split
+    into.
+    """
 
-    bound: TiledBound
+    setting: LeafSetting
     number: int
-    case: TileCase
-    solved: bool
-    raising: Raising  # which raised prices gave it
+    bound: float  # of the node or of one that it is part of
+    own: float = 0.0
+    program: RowProgram | None = None
+    split: dict[str, Any] = field(default_factory=dict)  # how, as certificates say it
+    parts: dict[str, _Node] = field(default_factory=dict)
 
-    def __lt__(self, other: _OpenCase) -> bool:
-        return (self.bound.energy, self.number) < (other.bound.energy, other.number)
+    def __lt__(self, other: _Node) -> bool:
+        return (self.bound, self.number) < (other.bound, other.number)
 
 
-class CaseSearch:
-    """Splits the weakest case until the work is done, and goes on from there when it is asked again."""
+class RangeSearch:
+    """Splits the weakest node until the work is done, and goes on from there when it is asked again."""
 
     def __init__(self, problem: Problem, sizes: Mapping[str, int] | None = None) -> None:
-        machine = problem.machine
-        self.problem, self.work, self.number = problem, 0, 0
-        self.impossible = machine.management == "recency" or not problem.graph.ops or len(machine.level) > _MOST_LEVELS
-        if self.impossible:
-            return
-        self.prices: ElementPrices = (ExplicitPrices if machine.management == "explicit" else CachePrices)(machine)
-        self.program = CapacityLP(machine, steady=problem.steady)
-        self.families: dict[tuple[Axes, Axes], CaseFamily] = {}
-        self.open: list[_OpenCase] = []
-        self.boxes: BoxSearch | None = None
-        self.sizes = sizes
-        self.useful: dict[int, float] = {}  # barriers by the best bound they have given
-        self.patience = dict.fromkeys(_RAISINGS, _PATIENCE)
+        graph, machine = problem.graph, problem.machine
+        self.task = Task(graph, machine, problem.steady, problem.start)
+        self.impossible = bool(self.task.excluded) or not graph.ops
+        self.tiles = TileRange.all_of(graph) if sizes is None else TileRange.of_sizes(graph, sizes)
+        # Nobody asks for a proof about tiles of certain sizes.
+        self.covers: Covers | None = "forms" if sizes is None else None if sizes else "graph"
+        self.work, self.number = 0, 0
+        self.families: dict[tuple[Axes, Axes], Family] = {}
+        self.useful: dict[int, float] = {}  # moments, by the best bound that each has given
+        self.silent: dict[Facts, int] = dict.fromkeys(
+            facts_of(self.task), 0
+        )  # for how many programs each has not helped
+        self.used: dict[tuple[Any, ...], int] = {}  # per row: the last program that gave it a weight
+        self.programs = 0
+        self.gains: dict[
+            str, list[tuple[float, float]]
+        ] = {}  # per axis: by how much splits have raised their two parts
+        self.cuts = 0
+        self.open: list[_Node] = []
+        self.root: _Node | None = None
         self.seconds_left: Callable[[], float] = lambda: math.inf
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
-        """Return the bound of the weakest case once so much work has been done, or no seconds are left."""
-        graph, self.seconds_left = self.problem.graph, seconds_left
+        """Return the bound of the weakest node once so much work has been done, or no seconds are left."""
+        self.seconds_left = seconds_left
         if self.impossible:
             return TiledBound(0.0, "no energy is negative")
-        if not self.open:
-            case = TileCase.all_of(graph) if self.sizes is None else TileCase.of_sizes(graph, self.sizes)
-            self.open = [self._solve(self._look_at(case, None), barriers=None)]
+        if self.root is None:
+            self.root = _Node(LeafSetting(self.tiles), 0, 0.0)
+            self._try_moments(self.root)
+            self.open = [self.root]
         while self.work < work and seconds_left() > 0:
-            weakest = self.open[0]
-            if not weakest.solved:
-                heapq.heapreplace(self.open, self._solve(weakest, barriers=_TRIED))
-                continue
-            halves = self._split(weakest)
-            if not halves:
+            weakest = heapq.heappop(self.open)
+            before = weakest.bound
+            if not (self._assume(weakest) or self._cut(weakest)):
+                heapq.heappush(self.open, weakest)
+                if weakest.bound > before:  # by the rows of another moment
+                    continue
                 break
-            heapq.heappop(self.open)
-            for half in halves:
-                heapq.heappush(self.open, half)
-        return self.open[0].bound
+            for part in weakest.parts.values():
+                heapq.heappush(self.open, part)
+        return self._stated()
 
-    def run_boxes(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
-        """Return the bound of the weakest of very many cases, each looked at more briefly."""
-        if self.impossible:
-            return TiledBound(0.0, "no energy is negative")
-        if self.boxes is None:
-            self.boxes = BoxSearch(self.problem, self.prices, self.program, self.sizes)
-        return TiledBound(self.boxes.run(work, seconds_left), BOX_PROOF)
-
-    def _split(self, weakest: _OpenCase) -> list[_OpenCase]:
-        """Return the two halves of a case along the axis where that helps most, none if it cannot be split."""
-        best: list[_OpenCase] = []
-        merit = (-1.0, -1.0)
-        for halves in weakest.case.splits():
-            found = [self._look_at(half, weakest) for half in halves]
-            energies = sorted(one.bound.energy for one in found)
-            if (energies[0], energies[1]) > merit:
-                best, merit = found, (energies[0], energies[1])
-        return best
-
-    def _family(self, case: TileCase) -> CaseFamily:
-        key = (case.open, case.cut)
+    def _family(self, tiles: TileRange) -> Family:
+        key = (tiles.open, tiles.cut)
         if key not in self.families:
-            family = CaseFamily(self.problem, self.prices, self.program, *key)
-            family.seconds_left = lambda: self.seconds_left()
-            if self.useful:
-                family.tried = sorted(self.useful, key=lambda value: -self.useful[value])[: 2 * _TRIED]
-            self.families[key] = family
+            self.families[key] = Family(self.task, *key)
+            self.families[key].seconds_left = lambda: self.seconds_left()
         return self.families[key]
 
-    def _barriers(self, family: CaseFamily, count: int | None) -> list[Liveness]:
-        """Return the barriers that have been most useful, or all."""
-        found = sorted(family.barriers, key=lambda one: -self.useful.get(one.value, 0.0))
-        return found[:count]
-
-    def _look_at(self, case: TileCase, parent: _OpenCase | None) -> _OpenCase:
-        """Return a case with a bound that is quickly found; what holds for a case that it is part of holds for it."""
-        family = self._family(case)
-        bounded = CaseBound(family, case, parent.raising if parent is not None else Raising())
+    def _new(self, node: _Node, setting: LeafSetting) -> _Node:
+        """Return a part of a node, bounded by the rows that bound the node."""
         self.number += 1
-        self.work += len(bounded.values)
-        best = _floor(bounded)
-        if parent is not None:
-            for barrier in self._barriers(family, 1):
-                best = self._better(best, bounded.at(barrier, solve=False), barrier)
-            best = max(best, parent.bound, key=lambda one: one.energy)
-        return _OpenCase(best, self.number, case, solved=False, raising=bounded.raising)
+        part = _Node(setting, self.number, node.bound)
+        moment = setting.moment if setting.near else self._moment(node)
+        if moment is not None and not self._family(setting.tiles).moment(moment).after:
+            moment = None
+        self._try(part, moment)
+        return part
 
-    def _solve(self, one: _OpenCase, barriers: int | None) -> _OpenCase:
-        """Return a case with the bounds of its own linear programs.
+    def _moment(self, node: _Node) -> int | None:
+        """Return the moment whose rows bound a node."""
+        leaf = node.program.leaf if node.program is not None else None
+        return leaf.moment.value if leaf is not None and leaf.moment is not None else None
 
-        Whether raised prices pay is estimated before room is shared out. So those of products are tried with and without, as are
-        those of groups of ops, and then of each group: which is more depends on the case.
-        """
-        family = self._family(one.case)
-        best, raising, at = one.bound, one.raising, None
-        seen: set[object] = set()
-        last = not any(True for _ in one.case.splits())
-        kinds = [kind for kind in _RAISINGS if (last or self.patience[kind] > 0) and kind.concerns(family)]
-        kinds += [] if one.raising in kinds else [one.raising]
-        tried: list[Raising] = []
-        for kind in kinds:
-            bounded = CaseBound(family, one.case, kind)
-            if bounded.raised in seen:
-                continue
-            seen.add(bounded.raised)
-            tried.append(kind)
-            if not family.barriers:
-                best = max(best, _floor(bounded), key=lambda one: one.energy)
-            for number, barrier in enumerate(self._barriers(family, None if last else barriers)):
-                if number and self.seconds_left() <= 0:
-                    break
-                self.work += 4 * len(bounded.values)
-                energy = bounded.at(barrier, solve=True)
-                self.useful[barrier.value] = max(energy, self.useful.get(barrier.value, 0.0))
-                better = self._better(best, energy, barrier)
-                if better is not best:
-                    best, raising, at = better, kind, barrier
-        if len(seen) > 1:
-            best_kind = replace(raising, dropped=frozenset())
-            for kind in tried:
-                if kind in self.patience:
-                    self.patience[kind] = _PATIENCE if kind == best_kind else self.patience[kind] - 1
-        if at is not None:
-            best, raising = self._drop_groups(one.case, best, raising, at)
-        return _OpenCase(best, one.number, one.case, solved=True, raising=raising)
+    def _try(self, node: _Node, moment: int | None) -> float:
+        """Bound a node by the rows of a moment; keep them if they are the best."""
+        setting, known = node.setting, max(node.bound, node.own)
+        family, enough = self._family(setting.tiles), _ENOUGH * known if known else math.inf
+        leaf = Leaf(family, setting.tiles)
+        if moment is not None:
+            leaf = Leaf(family, setting.tiles, family.moment(moment), setting.near)
+        self.programs += 1
+        if self.programs % _ALL_ROWS and self.programs > _SILENT:
+            facts = [one for one, silent in self.silent.items() if silent < _SILENT]
+            since = self.programs - _SILENT
+            program = RowProgram(leaf, enough, facts, lambda row: self.used.get(row.key, 0) >= since)
+        else:
+            program = RowProgram(leaf, enough)
+        for one in self.silent:
+            self.silent[one] = 0 if one in program.helpful else self.silent[one] + 1
+        self.used.update(dict.fromkeys(program.used(), self.programs))
+        self.work += family.flow.values
+        if program.bound > node.own or node.program is None:
+            node.own, node.program = program.bound, program
+            node.bound = max(node.bound, program.bound)
+        return program.bound
 
-    def _drop_groups(
-        self, case: TileCase, best: TiledBound, raising: Raising, barrier: Liveness
-    ) -> tuple[TiledBound, Raising]:
-        """Return the bound without the raised prices of those groups of ops where they cost more than they bring."""
-        family = self._family(case)
-        for group in sorted(CaseBound(family, case, raising).least_price):
-            if self.seconds_left() <= 0:
+    def _try_moments(self, node: _Node) -> None:
+        """Bound a node by the rows of every moment, as long as there is time."""
+        self._try(node, None)
+        for moment in self._family(node.setting.tiles).moments():
+            if self.seconds_left() <= 0 and self._moment(node) is not None:
                 break
-            fewer = replace(raising, dropped=raising.dropped | {group})
-            bounded = CaseBound(family, case, fewer)
-            self.work += 4 * len(bounded.values)
-            better = self._better(best, bounded.at(barrier, solve=True), barrier)
-            if better is not best:
-                best, raising = better, fewer
-        return best, raising
+            bound = self._try(node, moment.value)
+            self.useful[moment.value] = max(bound, self.useful.get(moment.value, 0.0))
 
-    def _better(self, best: TiledBound, energy: float, barrier: Liveness) -> TiledBound:
-        if energy <= best.energy:
-            return best
-        names = list(dict.fromkeys(barrier.elements.tensor(value).name for value in barrier.last))
-        name = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-        proof = f"every tiling: room for what must be alive when all of {name} has been made"
-        return TiledBound(energy, proof + (", and between steps" if self.problem.steady else ""))
+    def _assume(self, node: _Node) -> bool:
+        """Split a node by where parameters are near both times, in the level where that helps most; return whether it does."""
+        setting = node.setting
+        whole = setting.tiles.one_size
+        if not (self.task.caches and self.task.steady) or (node is not self.root and not whole):
+            return False
+        if whole and not setting.near and node is not self.root:
+            self._try_moments(node)
+        ranked = sorted(self.useful, key=lambda one: -self.useful[one])
+        moments = ranked[:_TRIED] if setting.moment is None else [setting.moment]
+        best: tuple[float, dict[str, _Node], dict[str, Any]] = 0.0, {}, {}
+        for moment in moments:
+            for level in self._pair_levels(node, moment):
+                parts = {few: self._new(node, one) for few, one in setting.assuming(moment, level).items()}
+                least = min(part.own for part in parts.values())
+                if least > node.own * (1 + _WORTH):
+                    probes = [] if whole else self._probes()
+                    least += sum(self._probe(node, sizes, moment, level) for sizes in probes)
+                    if least > best[0]:
+                        best = least, parts, {"moment": moment, "near": level}
+        _, node.parts, node.split = best
+        return bool(node.parts)
+
+    def _probes(self) -> list[TileRange]:
+        """Return single tilings that tell assumptions apart which do not differ for all tilings together."""
+        ranges = self.tiles.ranges
+        axis = max(ranges, key=lambda one: ranges[one].extent, default=None)
+        if axis is None:
+            return []
+        sizes = sorted({max(1, round(ranges[axis].extent ** power)) for power in _POWERS})
+        return [TileRange.of_sizes(self.task.graph, {axis: size}) for size in sizes]
+
+    def _probe(self, node: _Node, tiles: TileRange, moment: int, level: int) -> float:
+        """Return the bound of a tiling under an assumption."""
+        node = _Node(LeafSetting(tiles), 0, node.bound)
+        if not self._family(tiles).moment(moment).after:
+            return 0.0
+        return min(self._new(node, one).own for one in node.setting.assuming(moment, level).values())
+
+    def _pair_levels(self, node: _Node, moment: int) -> list[int]:
+        """Return levels in which not all parameters that are read before a moment and updated after it have room."""
+        tiles = node.setting.tiles
+        family = self._family(tiles)
+        if not family.moment(moment).after:
+            return []
+        total = sum(
+            int(family.flow.value_size[one.first]) for one in paired(Leaf(family, tiles, family.moment(moment)))
+        )
+        known = {near.level for near in node.setting.near}
+        return [level for level, reach in enumerate(self.task.reach) if reach < total and level not in known]
+
+    def _cut(self, node: _Node) -> bool:
+        """Split the tile sizes of a node along the axis where that helps most; return whether they can be split."""
+        merit = (-1.0, -1.0)
+        for axis, most in self._promising(node):
+            parts = dict(zip(("low", "high"), node.setting.cut(axis, most), strict=True))
+            found = {side: self._new(node, setting) for side, setting in parts.items()}
+            first, second = sorted(part.own for part in found.values())
+            self.gains.setdefault(axis, []).append((max(0.0, first - node.own), max(0.0, second - node.own)))
+            if (first, second) > merit:
+                merit, node.parts, node.split = (first, second), found, {"axis": axis, "most": most}
+        return bool(node.parts)
+
+    def _promising(self, node: _Node) -> list[tuple[str, int]]:
+        """Return the axes to try, with where to split: the one that has helped most, once each is known."""
+        ways = [(axis, low.ranges[axis].most) for axis, (low, _) in node.setting.tiles.splits()]
+        self.cuts += 1
+        if self.cuts % _LOOK_AGAIN == 0 or any(len(self.gains.get(axis, ())) < _SAMPLES for axis, _ in ways):
+            return ways
+        recent = {axis: self.gains[axis][-_SAMPLES:] for axis, _ in ways}
+        return sorted(ways, key=lambda way: tuple(-sum(gains) for gains in zip(*recent[way[0]], strict=True)))[:1]
+
+    def _stated(self) -> TiledBound:
+        """Return what is proven exactly, with the certificate."""
+        assert self.root is not None
+        tree, least = _tree(self.root, self.open[0].bound)
+        bound = stated(self.task, least)
+        certificate = {"bound": int_if_whole(bound), "covers": self.covers, "tree": tree} if self.covers else None
+        return TiledBound(bound, self._text(), certificate)
+
+    def _text(self) -> str:
+        """Return in words where the bound comes from."""
+        moment = self._moment(self.open[0])
+        room = ""
+        if moment is not None:
+            elements = self._family(self.open[0].setting.tiles).elements
+            room = f", and room when all of {elements.tensor(moment).name} has been made"
+        between = ", and between steps" if self.task.steady else ""
+        return f"every tiling: what pieces of each size read and write{room}{between}"
 
 
-def _floor(bounded: CaseBound) -> TiledBound:
-    return TiledBound(bounded.floor(), "every tiling: the touches that no element can avoid, at the best price")
+def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:
+    """Return a node as a leaf of a tree, and what it proves."""
+    assert node.program is not None
+    bound, weights = node.program.weights
+    moment = node.program.leaf.moment
+    written = [[*key, str(weight)] for key, weight in weights.items() if weight]
+    return {"moment": moment.value if moment is not None else None, "weights": written}, bound
+
+
+def _tree(node: _Node, target: float) -> tuple[dict[str, Any], Fraction]:
+    """Return the tree of a node, no deeper than it takes for a bound, and what it proves."""
+    if not node.parts or node.own >= target:
+        return _leaf(node)
+    trees = {name: _tree(part, target) for name, part in node.parts.items()}
+    least = min(bound for _, bound in trees.values())
+    if least < Fraction(node.own) * (1 - _ROUNDING) and (own := _leaf(node))[1] > least:
+        return own  # weights of some part were lost in rounding
+    return {**node.split, **{name: tree for name, (tree, _) in trees.items()}}, least

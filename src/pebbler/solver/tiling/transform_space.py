@@ -20,7 +20,7 @@ from pebbler.game.tile_meta import TileMeta, origin, tile_of, without_tiles
 from pebbler.game.transform import fusable, fuse_all, tile
 from pebbler.solver.tiling.node_graph import NodeGraph, op_ranks
 
-__all__ = ["Transform", "TransformSpace", "form_of", "transform_of"]
+__all__ = ["Transform", "TransformSpace", "form_of", "made_again", "transform_of"]
 
 MOST_OPS = 20_000  # beyond this a graph takes longer to build than a minute's search can spare
 
@@ -88,14 +88,8 @@ class TransformSpace:
 
     @cached_property
     def sums(self) -> dict[str, tuple[str, ...]]:
-        """Per op: the axes that it sums over."""
-        axes = {tensor.name: {axis for axis, _ in tensor.axes or ()} for tensor in self.graph.tensors}
-        found = {}
-        for op in self.graph.ops:
-            read = {axis for name in op.reads for axis in axes[name]}
-            written = {axis for name in op.writes for axis in axes[name]}
-            found[op.name] = tuple(sorted(axis for axis in read - written if axis not in op.whole))
-        return found
+        """Per op: the axes that it sums over, because it touches them and some result of it does not have them."""
+        return _sums(self.graph)
 
     def fits(self, transform: Transform) -> bool:
         """Whether the transformed graph stays within the size that a search can handle."""
@@ -144,11 +138,8 @@ class TransformSpace:
             collecting = gc.isenabled()
             gc.disable()  # a large graph is nothing but new objects, and looking for garbage among them a third of the time
             try:
-                for axis, size in transform.sizes:
-                    if graph is not None:
-                        backwards = [op.name for op in graph.ops if origin(op) in transform.reverse]
-                        graph = tile(graph, axis, size, reverse=backwards)
                 if graph is not None:
+                    graph = _cut(graph, transform)
                     _ = graph.dataflow
             except InputError:
                 graph = None
@@ -195,6 +186,45 @@ class TransformSpace:
         return self._fused[temps]
 
 
+def _sums(graph: Graph) -> dict[str, tuple[str, ...]]:
+    axes = {tensor.name: {axis for axis, _ in tensor.axes or ()} for tensor in graph.tensors}
+    found = {}
+    for op in graph.ops:
+        touched = {axis for name in (*op.reads, *op.writes) for axis in axes[name]} - set(op.whole)
+        found[op.name] = tuple(sorted({axis for axis in touched for name in op.writes if axis not in axes[name]}))
+    return found
+
+
+def _cut(graph: Graph, transform: Transform) -> Graph:
+    sizes = dict(transform.sizes)
+    for axis in _cutting_order(graph, list(sizes)):
+        backwards = [op.name for op in graph.ops if origin(op) in transform.reverse]
+        graph = tile(graph, axis, sizes[axis], reverse=backwards)
+    return graph
+
+
+def _cutting_order(graph: Graph, axes: list[str]) -> list[str]:
+    """Return axes in the order in which they are cut: as they are named, unless that cannot be.
+
+    An op that works on all tiles of an axis, which it needs whole, cannot be cut along one that it sums over: so the latter comes
+    first. Axes that one op sums over are cut in the order of their names always, because its terms are added in that order.
+    """
+    first: dict[str, set[str]] = {axis: set() for axis in axes}
+    for op, summed in zip(graph.ops, _sums(graph).values(), strict=True):
+        terms = [axis for axis in axes if axis in summed]
+        for axis in set(op.whole) & first.keys():
+            first[axis] |= set(terms)
+        for earlier, later in pairwise(terms):
+            first[later].add(earlier)
+    order: list[str] = []
+    while len(order) < len(axes):
+        free = [axis for axis in axes if axis not in order and first[axis] <= set(order)]
+        if not free:
+            return axes  # which `tile` refuses
+        order.append(free[0])
+    return order
+
+
 def _in_order(names: Iterable[str], place: Callable[[str], int]) -> tuple[str, ...]:
     return tuple(sorted(names, key=place))
 
@@ -208,8 +238,26 @@ def form_of(graph: Graph, source: Graph) -> bool:
     >>> form_of(tiled, step), form_of(tiled, mlp(n=20, hidden=100))
     (True, False)
     """
-    again = TransformSpace(source).transformed(transform_of(graph, source))
-    return again is not None and _rules(again) == _rules(graph)
+    return made_again(graph, source) is not None
+
+
+def made_again(graph: Graph, source: Graph) -> Graph | None:
+    """Return the source tiled and fused as a graph seems to be, if that gives the very same graph; None otherwise.
+
+    Unlike what `meta` in the graph says, which may be anything, `meta` in the answer is right.
+    """
+    try:
+        space, transform = TransformSpace(source), transform_of(graph, source)
+    except InputError:  # what `meta` says is not even in form
+        return None
+    if any(axis not in space.axes or size < 1 for axis, size in transform.sizes):
+        return None
+    if space.count_ops(transform) > len(graph.ops) * (
+        1 + len(transform.fused)
+    ):  # a fused op stands for so many at the most
+        return None
+    again = space.transformed(transform)
+    return again if again is not None and _rules(again) == _rules(graph) else None
 
 
 def transform_of(graph: Graph, source: Graph) -> Transform:

@@ -88,7 +88,7 @@ def _reach(
                 same = False
                 break
         if same:
-            if spent >= pool.spent[node] - 1e-12 * (1 + pool.spent[node]):
+            if spent >= pool.spent[node]:
                 return
             break
         slot = (slot + 1) & mask
@@ -128,7 +128,7 @@ def _expand(game: ExactGame, pool: Pool, node: int, row: Array, child: Array, cu
             pool.moves[i] = PLACE
             pool.sets[0] = 0
         else:
-            need, able = room(game, row, pool.moves[i])
+            need, able = room(game, row, child, pool.moves[i])
             sets = drop_sets(game, able, need, pool.sets)
             if sets < 0:
                 return False

@@ -41,7 +41,8 @@ class ExactGame(NamedTuple):
     read_price: Array  # float64
     write_price: Array
     fastest: bool
-    lazy: bool  # slower levels are not cheaper to read, so the normal form holds
+    over: bool  # what an op makes may take the room of what is dropped right after
+    lazy: bool  # slower levels are not cheaper to read, and params end as large as they start, so the normal form holds
     steady: bool
     params: Array  # the first and the final value of every param
 
@@ -175,7 +176,7 @@ def _add_accesses(game: ExactGame, row: Array, total: float, unplaced: int, must
         # All reads come from one best level: one that has a copy or will get one for the end, or a further one to be written.
         best = np.inf
         for level in range(levels):
-            if size[v] > cap[level]:
+            if size[v] > cap[level] and not (game.over and count[v] == 0):
                 continue
             if (held >> level & 1 and not (fresh and not ran >> op & 1)) or missing >> level & 1:
                 best = min(best, count[v] * rp[level])

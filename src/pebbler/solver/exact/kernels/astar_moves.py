@@ -1,6 +1,7 @@
 """The moves of the explicit game that are worth a look, in the normal form that `docs/exact.md` proves.
 
-A move is packed into one integer, and made after some smallest set of drops that gives it room where it goes.
+A move is packed into one integer, and made after some smallest set of drops that gives it room where it goes; an op whose
+results may go over what is dropped right after runs before its drops.
 """
 
 from __future__ import annotations
@@ -126,8 +127,10 @@ def _saves(game: ExactGame, row: Array, op: int, moves: Array, count: int) -> in
                     continue
                 moves[count] = MOVE | v << 3 | source << 11 | level << 17 | (op + 1) << 23
                 count += 1
-                # A copy to two levels before the drop; from a level of equal price the second can be made later.
-                if levels > 2 and game.read_price[level] > game.read_price[source]:
+                # A copy to two levels before the drop; from a level of equal price the second can be made later. Or op reads
+                # it where it was, and its result goes over it.
+                below = levels > 2 and game.read_price[level] > game.read_price[source]
+                if below or (game.over and game.ops[op, READS] >> v & 1):
                     moves[count] = COPY | v << 3 | source << 11 | level << 17 | (op + 1) << 23
                     count += 1
     return count
@@ -220,26 +223,11 @@ def drop_sets(game: ExactGame, able: int, need: int, sets: Array) -> int:
 
 
 @inner
-def room(game: ExactGame, row: Array, move: int) -> tuple[int, int]:
-    """How many units must go from the target level before a move, and the values that may."""
-    kind, what, target, op = move & 7, move >> 3 & 255, move >> 17 & 63, (move >> 23) - 1
-    if kind == DROP:
-        return 0, 0
-    here = row[2 + target]
-    gone, new = 0, 1 << what
-    if kind == COMPUTE:
-        gone, new = game.ops[what, DESTROYS] & here, game.ops[what, WRITES]
-    need = total_size((here & ~gone) | new, game.size) - game.capacity[target]
-    if need <= 0:
-        return need, 0
-    return need, _droppable(game, row, target, op) & ~gone & ~new
-
-
-@inner
 def make(game: ExactGame, row: Array, move: int, drops: int) -> float:
-    """Make a move, after its drops, in the row itself; return what it costs."""
+    """Make a move with its drops in the row itself; return what it costs."""
     kind, what, source, target = move & 7, move >> 3 & 255, move >> 11 & 63, move >> 17 & 63
-    row[2 + target] &= ~drops
+    if not (game.over and kind == COMPUTE):
+        row[2 + target] &= ~drops
     if kind == DROP:
         row[2 + target] &= ~(1 << what)
         return 0.0
@@ -256,6 +244,8 @@ def make(game: ExactGame, row: Array, move: int, drops: int) -> float:
         for level in range(len(game.capacity)):
             row[2 + level] &= ~game.ops[what, DESTROYS]
         row[2 + target] |= game.ops[what, WRITES]
+        if game.over:
+            row[2 + target] &= ~drops
         row[0] = (row[0] & 0xFFFFFFFF) | 1 << what
         return float(paid)
     row[2 + target] |= 1 << what
@@ -263,3 +253,25 @@ def make(game: ExactGame, row: Array, move: int, drops: int) -> float:
         row[2 + source] &= ~(1 << what)
     row[0] = (row[0] & 0xFFFFFFFF) | move >> 23 << 32
     return float(game.size[what] * (game.read_price[source] + game.write_price[target]))
+
+
+@inner
+def room(game: ExactGame, row: Array, child: Array, move: int) -> tuple[int, int]:
+    """How many units must go from the target level for a move, and the values that may; `child` is scratch space."""
+    kind, what, target, op = move & 7, move >> 3 & 255, move >> 17 & 63, (move >> 23) - 1
+    if kind == DROP:
+        return 0, 0
+    if game.over and kind == COMPUTE:
+        for word in range(len(row)):
+            child[word] = row[word]
+        make(game, child, move, 0)
+        need = total_size(child[2 + target], game.size) - game.capacity[target]
+        return need, _droppable(game, child, target, np.int64(-1)) if need > 0 else 0
+    here = row[2 + target]
+    gone, new = 0, 1 << what
+    if kind == COMPUTE:
+        gone, new = game.ops[what, DESTROYS] & here, game.ops[what, WRITES]
+    need = total_size((here & ~gone) | new, game.size) - game.capacity[target]
+    if need <= 0:
+        return need, 0
+    return need, _droppable(game, row, target, op) & ~gone & ~new

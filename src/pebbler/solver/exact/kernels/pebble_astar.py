@@ -120,7 +120,7 @@ def _reach(
     for v in range(len(level)):
         if level[v] > 0:
             sets[3] |= np.int64(1) << v
-    slack = 1e-12 * (1 + spent)
+    slack = game.rounding * spent
     node = np.int64(pool.table[slot])
     while node >= 0:
         more = spent + slack - pool.spent[node]

@@ -33,6 +33,7 @@ class PebbleGame(NamedTuple):
     capacity: int
     load: float
     store: float
+    rounding: float  # the part of a sum of prices that may be rounding
     survive: int
     given: int  # values that nothing makes
     # Values that are made where they are first read, from an input of their own, by an op that is not listed. No op may run

@@ -12,7 +12,7 @@ import numpy as np
 from numba.extending import overload
 
 from pebbler.arrays import Array
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
 from pebbler.referee.kernels.allocation import allocate
 from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import price
@@ -20,14 +20,14 @@ from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, lev
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 from pebbler.solver.tiling.kernels.node_anneal import assign
 
-__all__ = ["DONE", "LIMIT", "all_orders"]
+__all__ = ["DONE", "LIMIT", "all_orders", "mix"]
 
 DONE, LIMIT = 0, 1
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
-@kernel
-def _mix(key, word):  # type: ignore[no-untyped-def]
+@inner_kernel
+def mix(key, word):  # type: ignore[no-untyped-def]
     """Add a word to a 128-bit hash."""
     w = np.uint64(word) + np.uint64(1)
     for i in range(2):
@@ -57,7 +57,7 @@ def _lru_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
         block[storage] = -1 if ends[i] and not touches.lasting[storage] else where[i]
     for storage in range(len(block)):
         if touches.home[storage] < 0:
-            _mix(key, block[storage])
+            mix(key, block[storage])
     touch = touch[:used]
     lines, units, write = touches.lines[touch], touches.units[touch], touches.write[touch]
     runs, _, edges = cut_runs(where[:used], lines, units, write, touches.line)
@@ -77,11 +77,11 @@ def _lru_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
     for i in range(len(runs.item) - 1, -1, -1):
         item = runs.item[i]
         if last[item] == i:
-            _mix(key, edges[item])
-            _mix(key, runs.lines[i])
-            _mix(key, current[item])
-            _mix(key, before[item])
-            _mix(key, writer[item] >= 0)
+            mix(key, edges[item])
+            mix(key, runs.lines[i])
+            mix(key, current[item])
+            mix(key, before[item])
+            mix(key, writer[item] >= 0)
     for i in range(count):
         total += game.cost[order[i]]
     return total
@@ -101,8 +101,8 @@ def _begin_loop(game, runs, edges, level, before, key):  # type: ignore[no-untyp
         if first[item]:
             first[item] = False
             level[i] = 0
-            _mix(key, edges[item])
-            _mix(key, runs.write[i])
+            mix(key, edges[item])
+            mix(key, runs.write[i])
             if not runs.write[i]:
                 total += runs.units[i] * cheaper
         if not written[item]:
@@ -121,10 +121,10 @@ def _recency_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
     for i in range(len(live)):
         rank[i] = accessed[live[i]] * len(live) + len(live) - 1 - i
     for i in np.argsort(-rank):
-        _mix(key, live[i])
+        mix(key, live[i])
     # Ties to come are settled by insertion.
     for tensor in live:
-        _mix(key, tensor)
+        mix(key, tensor)
     return total
 
 
@@ -142,11 +142,12 @@ def _prefix_price(game, order, count, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def all_orders(game, waits, after_start, after, floor, best, best_energy, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
+def all_orders(game, waits, after_start, after, floor, best, best_energy, rounding, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all orders, why the search ended, and how many prefixes it priced.
 
-    `best` receives the order. `floor` is a price that each op cannot fall below. The tables (a power of two long, `table_g`
-    negative where empty) hold the states met; when they are full, states are no longer remembered, which costs time only.
+    `best` receives the order; `rounding` is the part of an energy that may be rounding, `floor` a price that each op cannot
+    fall below. The tables (a power of two long, `table_g` negative where empty) hold the states met; when they are full, states
+    are no longer remembered, which costs time only.
     """
     n = len(waits)
     mask = len(table_a) - 1
@@ -196,9 +197,9 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, limit,
         else:
             key[0], key[1] = np.uint64(depth), np.uint64(7)
             for other in range(n):
-                _mix(key, ran[other])
+                mix(key, ran[other])
             paid = prefix_price(game, full, depth + 1, key)
-            if paid + left - floor[op] >= best_energy * (1 - 1e-12):
+            if paid + left - floor[op] >= best_energy * (1 - rounding):
                 keep = False
             else:
                 slot = np.int64(key[0] & np.uint64(mask))

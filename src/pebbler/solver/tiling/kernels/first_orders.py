@@ -11,7 +11,7 @@ import numpy as np
 
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.solver.tiling.kernels.cache_exact import _mix
+from pebbler.solver.tiling.kernels.cache_exact import mix
 from pebbler.solver.tiling.kernels.rerun_prices import FirstRuns, run_first
 
 __all__ = ["OrderWalk", "walk_first_orders"]
@@ -27,7 +27,7 @@ class OrderWalk(NamedTuple):
     paid: Array  # per depth: what the ops before cost
     kept: Array  # per depth: what they have left behind
     counts: Array  # the depth, and how many states the tables hold
-    sums: Array  # the floors of the ops that have not run, and the least cost of an order so far
+    sums: Array  # the floors of the ops that have not run, the least cost of an order so far, and which part may be rounding
 
 
 @kernel
@@ -40,7 +40,7 @@ def walk_first_orders(game, walk, after_start, after, limit, table_a, table_b, t
     state = walk.kept[0].copy()
     runs = _room_for(game, state, walk.ran)
     depth, stored = walk.counts
-    rest, below = walk.sums
+    rest, below, rounding = walk.sums
     key, nodes = np.empty(2, np.uint64), 0
     while depth >= 0 and nodes < limit:
         op = tried[depth] + 1
@@ -61,7 +61,7 @@ def walk_first_orders(game, walk, after_start, after, limit, table_a, table_b, t
         nodes += 1
         state[:] = walk.kept[depth]
         cost = paid[depth] + run_first(game, runs, op, depth + 1)
-        keep = cost + rest - game.floor[op] < below * (1 - 1e-12)
+        keep = cost + rest - game.floor[op] < below * (1 - rounding)
         if keep and depth + 1 == n:
             below, keep = cost, False
         if keep:
@@ -96,7 +96,7 @@ def _mix_state(game, runs, depth, key):  # type: ignore[no-untyped-def]
     """Make a hash of all that the prices to come depend on: who has run, the ranking, who came into it first, who touched last."""
     key[0], key[1] = np.uint64(depth), np.uint64(7)
     for op in range(len(runs.ran)):
-        _mix(key, runs.ran[op])
+        mix(key, runs.ran[op])
     for first in (True, False):
         count = 0
         for tensor in range(len(game.size)):
@@ -113,9 +113,9 @@ def _mix_state(game, runs, depth, key):  # type: ignore[no-untyped-def]
             runs.above[j] = tensor
             count += 1
         for i in range(count):
-            _mix(key, runs.above[i])
+            mix(key, runs.above[i])
             if first:
-                _mix(key, runs.by[runs.above[i]] + 1)
+                mix(key, runs.by[runs.above[i]] + 1)
 
 
 @inner_kernel

@@ -1,0 +1,96 @@
+"""What tiling and fusion write into the `meta` of an op and read again: checked once, when a graph comes from a file.
+
+`adds` names operands that are added once to a sum, `accumulates` results that other tiles have begun. A fused op has the ops
+that it was made from (`parts`) and the axes of what they pass on (`inner`); one that works on all tiles of an axis has what
+stands behind it (`gather`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pebbler.errors import InputError, one_line, quoted
+
+if TYPE_CHECKING:
+    from pebbler.game.graph import Op
+
+__all__ = ["check_form_meta"]
+
+
+class _PartFile(msgspec.Struct):
+    """An op behind another: what of it is relied on."""
+
+    name: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+
+    @property
+    def touches(self) -> set[str]:
+        return {*self.reads, *self.writes}
+
+
+class _Gather(msgspec.Struct):
+    axis: str
+    cuts: list[int]
+    op: _PartFile
+    pieces: dict[str, list[str]]
+    axes: dict[str, list[str]]
+
+
+class _FormMeta(msgspec.Struct):
+    adds: list[str] = []
+    accumulates: list[str] = []
+    inner: dict[str, list[str]] = {}
+    parts: list[_PartFile] = []
+    gather: _Gather | None = None
+
+
+_KEYS = frozenset(_FormMeta.__struct_fields__)
+
+
+def check_form_meta(op: Op) -> None:
+    """Refuse an op whose `meta` says of tiles and fusions what cannot be: other types, or names that the op does not touch.
+
+    >>> from pebbler.game.graph import Op
+    >>> check_form_meta(Op("f", ("x",), ("y",), meta={"adds": ["x"], "mine": 3}))
+    >>> check_form_meta(Op("f", ("x",), ("y",), meta={"adds": ["z"]}))
+    Traceback (most recent call last):
+    pebbler.errors.InputError: op f: meta adds: it does not touch z
+    """
+    _check(op.name, {*op.reads, *op.writes}, op.meta)
+
+
+def _check(name: str, touched: set[str], meta: Mapping[str, Any]) -> None:
+    if not _KEYS & meta.keys():
+        return
+    place = f"op {quoted(name)}: meta"
+    try:
+        found = msgspec.convert({key: meta[key] for key in _KEYS & meta.keys()}, _FormMeta)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{place}: {one_line(str(error))}") from None
+    _require(touched, found.adds, f"{place} adds")
+    _require(touched, found.accumulates, f"{place} accumulates")
+    for part in found.parts:
+        _require(touched | found.inner.keys(), part.touches, f"{place} parts")
+        _check(part.name, part.touches, part.meta)
+    if "parts" in meta and ("inner" not in meta or not found.parts):
+        raise InputError(
+            f"{place} parts: expected the ops that it was made from, and the axes of what they pass on in `inner`"
+        )
+    if "gather" in meta:
+        if found.gather is None:
+            raise InputError(f"{place} gather: expected what stands behind the op")
+        behind = found.gather
+        _require(behind.axes.keys() & behind.pieces.keys(), behind.op.touches, f"{place} gather")
+        _require(touched, (piece for pieces in behind.pieces.values() for piece in pieces), f"{place} gather")
+        _check(behind.op.name, behind.op.touches, behind.op.meta)
+
+
+def _require(known: Iterable[str], names: Iterable[str], place: str) -> None:
+    for name in names:
+        if name not in known:
+            raise InputError(f"{place}: it does not touch {quoted(name)}")

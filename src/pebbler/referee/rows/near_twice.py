@@ -1,0 +1,200 @@
+"""On caches: few parameters are near both times.
+
+LRU cannot choose what stays. Let P be the N elements of parameters that are read before the moment T and updated after it in
+every step, C the reach of a level, and H those that are found within C both by their first touch of the step and by their first
+touch after T. A step has two phases, before and after T. In one phase let X be the elements of P before whose first touch at
+least C other units have been touched in the phase, and Y those after whose last touch at least C other units are touched before
+it ends. What is in X is found beyond C; what is in Y is found beyond C by its first touch of the next phase. So H lies outside of
+X and Y.
+
+- *Outside.* Outside of X there are at most C elements: take the one touched last for the first time, all others were touched
+  before. Likewise outside of Y, from the other end. (`outside` counts them; `pair_company` says what takes room beside them.)
+- *Others.* What does not pair and is found within C by its first touch after T was within C at T, as is what is outside of the
+  first phase's Y: together at most C. And its first touch comes before C others have been touched after T, as that of what is
+  outside of the second phase's X: together at most C.
+- *Few.* If X and Y have nothing in common, every element is outside of X or of Y, so as many are outside of both as these overlap.
+- *Touched again.* Otherwise let e be in both. All of H is touched before the first touch of e and after its last. At most the reach
+  of the fastest level is found there by the first of these touches after e's first; every other element of H has one more read
+  from below the fastest level, besides its first of the phase. The other elements have all their reads anyway: within the
+  fastest level, where every read counts, those beyond the first of each are not among these.
+- *Often.* Let m elements be in X and Y, touched from s to t. At most C - m elements of H are not touched from s to t and still
+  within C at t: F of them. Each other element of H is found beyond C by a read that is not its first of the phase, or has two
+  more reads from below the fastest level. As m >= |H| - (2C - N), |H| + F is at most 3C - N if 2C >= N; otherwise 2F is at most
+  3C - N.
+
+The updates of P read what they overwrite and write nothing else, however fused, so that each of these touches is a read.
+The three assumptions leave nothing out: few in the first phase; else few in the second; else in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from pebbler.game.dataflow import NONE
+from pebbler.referee.rows.cache_moments import alive, found
+from pebbler.referee.rows.leaf import Leaf, Near, Phase, Start, Time
+from pebbler.referee.rows.pair_company import in_company, most_near, touched_beside
+from pebbler.referee.rows.row import Counter, Number, Row, at_least, at_most
+
+__all__ = ["near_twice", "paired"]
+
+Terms = list[tuple[Counter, Number]]
+
+
+def paired(leaf: Leaf) -> list[Start]:
+    """Return the tensors every element of which is read before the moment and updated after it, by ops that do nothing else to
+    it.
+    """
+    elements, moment = leaf.family.elements, leaf.moment
+    if moment is None or not leaf.family.task.steady:
+        return []
+    return [
+        start
+        for start in leaf.starts
+        if start.update != NONE
+        and alive(leaf, start)
+        and not leaf.family.reads[start.last]
+        and moment.readers[start.first][0]
+        and moment.readers[start.first][1]
+        and start.first in elements.op_reads[start.update]
+        and elements.writes_alone(start.update)
+    ]
+
+
+def near_twice(leaf: Leaf) -> Iterator[Row]:
+    """How many parameters are near both times, or are touched again."""
+    pairs = paired(leaf) if leaf.near else []
+    for near in leaf.near if pairs else ():
+        yield from _near_rows(leaf, near, pairs)
+
+
+def _near_rows(leaf: Leaf, near: Near, pairs: list[Start]) -> Iterator[Row]:
+    level, few = near
+    classes = [
+        (start, part, number, found(leaf, start, part))
+        for start in pairs
+        for part, (number, *_) in enumerate(leaf.parts[start.first])
+    ]
+    for start, part, number, at in classes:
+        both = [(counter, -1) for (i, j), counter in at.items() if i <= level and j <= level]
+        for phase in (0, 1):
+            outside = {side: ("outside", level, side, phase, start.tensor, part) for side in "XY"}
+            first = {"X": phase, "Y": 1 - phase}  # which of the two touches tells that an element is outside
+            for side, counter in outside.items():
+                yield at_most("elements", counter[1:], [(counter, 1)], number)
+                found_near = [(one, -1) for touch, one in at.items() if touch[first[side]] <= level]
+                yield at_least("outside", counter[1:], [(counter, 1), *found_near], 0)
+            if few == ("first", "second")[phase]:
+                terms = [(outside["X"], 1), (outside["Y"], 1), *both]
+                yield at_least("few", (level, phase, start.tensor, part), terms, number)
+    yield from _room(leaf, level, pairs)
+    if few != "first":
+        yield from _touched_again(leaf, level, 0, classes)
+    if few == "neither":
+        yield from _touched_again(leaf, level, 1, classes)
+
+
+def _outside(leaf: Leaf, level: int, side: str, phase: int, pairs: list[Start]) -> Terms:
+    return [
+        (("outside", level, side, phase, start.tensor, part), 1)
+        for start in pairs
+        for part in range(len(leaf.parts[start.first]))
+    ]
+
+
+def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
+    """How much is outside of X, and of Y, in each phase."""
+    family, moment = leaf.family, leaf.moment
+    assert moment is not None
+    elements, flow, reach = family.elements, family.flow, family.task.reach[level]
+    firsts = frozenset(start.first for start in pairs)
+    crossing = {value for value in leaf.values if leaf.crossing(value)}
+    company = in_company(elements, leaf.tiles, moment, firsts, crossing)
+    beside = touched_beside(elements, leaf.tiles, moment, firsts, company)
+    others = [*_others(leaf, level, pairs)]
+    for phase in (0, 1):
+        for side in "XY":
+            outside = _outside(leaf, level, side, phase, pairs)
+            yield at_most("near", (level, side, phase), outside, beside[phase].most_near(reach))
+            if (side, phase) in (("Y", 0), ("X", 1)):
+                yield at_most("near with others", (level, side, phase), [*outside, *others], reach)
+    if company:
+        total = sum(int(flow.value_size[first]) for first in firsts)
+        pieces = sum(one.piece for one in company.values())
+        remade: Terms = [
+            (("remade", phase, made, part), -1)
+            for made in company
+            if made in leaf.remade
+            for part in range(len(leaf.parts[made]))
+            for phase in ("before", "after")
+        ]
+        # Pieces that begin a sum may run again before it is complete: what they have made first is then kept by nobody.
+        remade += [
+            (("remade", "before", made, part), -1)
+            for made in company
+            if made in leaf.begun_again
+            for part in range(len(leaf.parts[made]))
+        ]
+        room = max(0, reach - beside[0].apart)
+        most = max(beside[0].unsure, most_near(room, total, list(company.values())))
+        for side in "XY":
+            outside = _outside(leaf, level, side, 0, pairs)
+            yield at_most("near in company", (level, side), [*outside, *remade], most)
+            made_with: Terms = [
+                (("outside", level, side, 0, int(flow.value_tensor[one.first]), part), one.share)
+                for one in company.values()
+                for part in range(len(leaf.parts[one.first]))
+            ]
+            yield at_most("company", (level, side), [*outside, *made_with, *remade], reach + pieces)
+
+
+def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counter, Number]]:
+    """Yield what does not pair, is certainly read after the moment, and is found within a level then."""
+    assert leaf.moment is not None
+    tensors = {start.tensor for start in pairs}
+    for start in leaf.starts:
+        if start.tensor not in tensors and alive(leaf, start) and leaf.moment.readers[start.first][1]:
+            for part in range(len(leaf.parts[start.first])):
+                yield from ((one, 1) for (_, j), one in found(leaf, start, part).items() if j <= level)
+    for value in leaf.values:
+        if leaf.crossing(value):
+            for part in range(len(leaf.parts[value])):
+                yield from ((("alive", value, part, at), 1) for at in range(level + 1))
+
+
+def _touched_again(
+    leaf: Leaf, level: int, phase: int, classes: list[tuple[Start, int, int, dict[tuple[int, int], Counter]]]
+) -> Iterator[Row]:
+    """Where X and Y have elements in common: reads beyond the first of the phase."""
+    task = leaf.family.task
+    # Of what is in the fastest level when the others are touched, nothing is known.
+    fastest = task.reach[0] if level else 0
+    total, reach = sum(number for _, _, number, _ in classes), task.reach[level]
+    below, beyond = task.levels[min(level, 1) :], task.levels[level + 1 :]
+    once: Terms = []
+    far: Terms = []
+    both: list[Counter] = []
+    besides: Terms = []  # further reads that the other elements have anyway
+    others = 0
+    name: Phase = "after" if phase else "before"
+    unknown: Time = "late" if phase else "early"
+    for start, part, number, at in classes:
+        for terms, levels in ((once, below), (far, beyond)):
+            terms += [
+                (one, 1) for one in leaf.reads(start.first, part, levels, "after" if phase else "before", unknown)
+            ]
+            terms += [(one, 1) for one in leaf.later(start.first, part, levels, name)]
+            terms += [(one, -1) for touch, one in at.items() if touch[phase] in levels]
+        near = [one for (i, j), one in at.items() if i <= level and j <= level]
+        both += near
+        further = sum(leaf.visits(run) for run in leaf.runs[start.first] if run.phase == name) - 1
+        if level == 0 and further > 0:
+            besides += [(one, further) for one in near]
+            others += further * number
+    yield at_least("touched again", (level, phase), [*once, *besides, *((one, -1) for one in both)], others - fastest)
+    each = 3 if 2 * reach >= total else 2
+    few: Number = max(0, 3 * reach - total)
+    few = few if 2 * reach >= total else Fraction(few, 2)
+    terms = [*once, *far, *besides, *((one, -each) for one in both)]
+    yield at_least("touched often", (level, phase), terms, others - few - 2 * fastest)

@@ -1,0 +1,46 @@
+"""Reads that products need.
+
+Pieces of a product work off points of a box; few elements of three sides have few points in common (Loomis and Whitney). So the
+pieces of a family of products read at least D elements of their values from outside of a room, however they are ordered
+(`tile_products`, proof in docs/products.md). Reads by all runs count, and copies; of sums those by the ops that add them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pebbler.game.dataflow import NONE
+from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.row import Counter, Row, at_least
+from pebbler.referee.rows.tile_products import ProductFamily, largest_piece
+
+__all__ = ["product_reads"]
+
+
+def product_reads(leaf: Leaf) -> Iterator[Row]:
+    """A family of products reads so much from outside of the levels up to a tier."""
+    family = leaf.family
+    if not family.task.caches and family.task.machine.operands == "fastest":
+        return
+    for number, products in enumerate(family.products):
+        piece = largest_piece(products, family.elements, leaf.tiles)
+        for tier in range(len(leaf.tiers) - 1):
+            least = products.outside_reads(leaf.tier_room(tier), piece)
+            if least > 0:
+                terms = [(counter, 1) for counter in _outside(leaf, products, tier)]
+                yield at_least("products", (number, tier), terms, least)
+
+
+def _outside(leaf: Leaf, products: ProductFamily, tier: int) -> Iterator[Counter]:
+    family, far = leaf.family, leaf.outside(tier)
+    for value in sorted(products.values):
+        if value not in leaf.parts:
+            continue
+        maker = int(family.flow.value_maker[value])
+        for part in range(len(leaf.parts[value])):
+            yield from leaf.later(value, part, far)
+            yield from leaf.adds(value, part, far)
+            yield from leaf.entering(value, part, tier)
+            for counter in leaf.reads(value, part, far):
+                if value in products.operands or (maker != NONE and family.elements.group[maker] == counter[1]):
+                    yield counter

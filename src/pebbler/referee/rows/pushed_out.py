@@ -1,0 +1,166 @@
+"""On caches: what large pieces push out.
+
+*In the step.* A piece leaves all that it has touched on top of the stack. Some piece of an op is of full size; if it touches no
+less than the reach of a level, then right after it nothing else is found in that level or above. In a steady step that goes for
+every tensor that is there all the time, that neither the op nor what may be fused with it touches, and whose next touch is a
+read. So each of its elements is read from below that level at least once in every step and, if it is updated, written back to
+there.
+
+*Between two pieces.* Let op P be the only reader of a value A, each element in one piece of P only; let f make A, with an operand
+B that P does not touch. Neither is ever fused, A and B have storages of their own, and B is made once only, if it is made. Along
+the axes that P needs whole and that are cut, a piece of P reads all tiles of A: f makes each of these columns from a tile of B of
+its own. Take the first runs of pieces of P of full size in their order, p' and then p. After p' at most C = max(0, R - T) units
+of what p' has not touched are within reach R, where T is what such a piece touches at least. Take a column of p. If A's tile was
+begun before p', its next touch is a read, by f or by P, of what p' has pushed down. Otherwise f ran after p', and the first touch
+of B's tiles since then is a read of what p' has pushed down, unless B was completed meanwhile, which is so for one p only. So,
+with a elements of A and b of B per index of the columns, reads of A from below count 1/a each and those of B 1/b: together at
+least the indices of the columns, less C / min(a, b), for every full piece of P but the first; less size(B) / b if B is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+from pebbler.game.dataflow import NONE
+from pebbler.referee.rows.elements import Axes
+from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.row import Row, at_least
+
+__all__ = ["pushed_between", "pushed_out"]
+
+
+def pushed_out(leaf: Leaf) -> Iterator[Row]:
+    """Parameters that a large piece pushes out of a level are read from below it, and written back."""
+    family, task = leaf.family, leaf.family.task
+    if not task.steady or task.machine.line > 1:
+        return
+    touched = _full_touches(leaf)
+    for start in leaf.starts:
+        reads_first = start.update == NONE or start.first in family.elements.op_reads[start.update]
+        if not leaf.runs[start.first] or not reads_first:
+            continue  # what comes next could be a write
+        groups = family.touching[start.tensor]
+        most = max((units for group, units in touched.items() if group not in groups), default=0)
+        for level in task.levels[:-1]:
+            if most < task.reach[level]:
+                break
+            for part, (number, *_) in enumerate(leaf.parts[start.first]):
+                deeper = task.levels[level + 1 :]
+                # The next touch may be one of the new version.
+                reads = [
+                    one
+                    for value in dict.fromkeys((start.first, start.last))
+                    for piece in ([part] if value == start.first else range(len(leaf.parts.get(value, ()))))
+                    for one in (*leaf.reads(value, piece, deeper), *leaf.later(value, piece, deeper))
+                ]
+                yield at_least("pushed out", (start.tensor, part, level), [(one, 1) for one in reads], number)
+            if start.update != NONE:
+                for part, (number, *_) in enumerate(leaf.parts.get(start.last, ())):
+                    sunk = [(("sunk", start.last, part, level), 1)]
+                    yield at_least("pushed back", (start.tensor, part, level), sunk, number)
+
+
+def _full_touches(leaf: Leaf) -> dict[int, int]:
+    """Return, per group of ops, how many elements some piece of full size touches at least, whatever it is fused with."""
+    elements, found = leaf.family.elements, dict.fromkeys(leaf.family.elements.group, 0)
+    for op, group in enumerate(elements.group):
+        found[group] = max(found[group], _touched(leaf, op))
+    return found
+
+
+def _touched(leaf: Leaf, op: int) -> int:
+    """Return how much a piece of full size touches at least; only the piece that begins a sum reads what is added once to it."""
+    elements, units = leaf.family.elements, dict[int, int]()
+    for value in (*elements.op_reads[op], *elements.op_writes[op]):
+        if value not in elements.vanishing and not elements.added_once(op, value):
+            part = leaf.tiles.full_part(elements.tensor(value), elements.whole[op])
+            storage = leaf.family.storage[value]
+            units[storage] = min(part, units.get(storage, part))
+    return sum(units.values())
+
+
+def pushed_between(leaf: Leaf) -> Iterator[Row]:
+    """What comes between a value and its reader is read from below, or an operand of the value is."""
+    family, elements, task = leaf.family, leaf.family.elements, leaf.family.task
+    for op, value, operand, across in _between(leaf):
+        own, other = (
+            elements.axes[int(family.flow.value_tensor[value])],
+            elements.axes[int(family.flow.value_tensor[operand])],
+        )
+        each = _least_part(leaf, value, own - across)
+        beside = _least_part(leaf, operand, (other & own) - across) * _whole_part(leaf, operand, other - own)
+        indices = _whole_part(leaf, value, across)
+        pieces = leaf.tiles.full_tiles(elements.op_axes[op] - elements.whole[op]) - 1
+        for level in task.levels[:-1]:
+            left = max(0, task.reach[level] - _touched(leaf, op))
+            far = indices - Fraction(left, min(each, beside))
+            least = pieces * far
+            if family.flow.value_maker[operand] != NONE:
+                least -= Fraction(int(family.flow.value_size[operand]), beside)
+            if pieces > 0 and least > 0:
+                deeper, terms = task.levels[level + 1 :], []
+                for one, share in ((value, Fraction(1, each)), (operand, Fraction(1, beside))):
+                    for part in range(len(leaf.parts[one])):
+                        reads = [*leaf.reads(one, part, deeper), *leaf.later(one, part, deeper)]
+                        terms += [(counter, share) for counter in [*reads, *leaf.adds(one, part, deeper)]]
+                yield at_least("pushed between", (op, value, operand, level), terms, least)
+
+
+def _between(leaf: Leaf) -> Iterator[tuple[int, int, int, Axes]]:
+    """Yield ops with a value that each alone reads, an operand of the op that makes it, and the axes of the columns."""
+    family, elements, flow = leaf.family, leaf.family.elements, leaf.family.flow
+    if elements.may_cut - leaf.tiles.loose.keys() != elements.cut:
+        return  # an axis of the columns may or may not be cut
+    for value in leaf.values:
+        readers, maker = elements.readers[value], int(flow.value_maker[value])
+        if len(readers) != 1 or maker == NONE or not _plain(leaf, value) or elements.whole[maker]:
+            continue
+        op = readers[0]
+        if not (_alone(leaf, op) and _alone(leaf, maker)) or elements.shared(op, value) & elements.cut:
+            continue
+        values = (*elements.op_reads[op], *elements.op_writes[op])
+        touched = {family.storage[one] for one in values}
+        added = {*elements.graph.ops[maker].meta.get("adds", ()), *elements.graph.ops[op].meta.get("adds", ())}
+        across = elements.whole[op] & elements.axes[int(flow.value_tensor[value])] & elements.cut
+        for operand in dict.fromkeys(elements.op_reads[maker]):
+            if (
+                operand in leaf.parts
+                and _plain(leaf, operand)
+                and operand != value
+                and not {elements.tensor(one).name for one in (operand, value)} & added
+                and all(elements.tensor(one).axes is not None for one in values)
+                and family.storage[operand] not in touched
+                and across <= elements.axes[int(flow.value_tensor[operand])]
+                and not elements.can_remake(operand)
+            ):
+                yield op, value, operand, across
+
+
+def _plain(leaf: Leaf, value: int) -> bool:
+    """Whether a value has axes, of one extent each, and a storage of its own."""
+    tensor = leaf.family.elements.tensor(value)
+    loose = any(axis in leaf.tiles.loose for axis, _ in tensor.axes or ())
+    return bool(tensor.axes) and not loose and len(leaf.family.mates[value]) == 1
+
+
+def _alone(leaf: Leaf, op: int) -> bool:
+    """Whether an op is fused with no other in any form."""
+    groups = leaf.family.elements.loose_group
+    return groups.count(groups[op]) == 1
+
+
+def _least_part(leaf: Leaf, value: int, axes: Axes) -> int:
+    """Return how many indices of some axes a tile of full size of a value has at least."""
+    ranges = leaf.tiles.ranges
+    return math.prod(
+        ranges[axis].least if axis in ranges else extent
+        for axis, extent in leaf.family.elements.tensor(value).axes or ()
+        if axis in axes
+    )
+
+
+def _whole_part(leaf: Leaf, value: int, axes: Axes) -> int:
+    """Return how many indices of some axes a value has."""
+    return math.prod(extent for axis, extent in leaf.family.elements.tensor(value).axes or () if axis in axes)

@@ -1,0 +1,51 @@
+"""The table of rows: every fact that certificates are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pebbler.referee.rows.cache_moments import cache_moments
+from pebbler.referee.rows.last_touch import last_touch
+from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.made_again import made_again
+from pebbler.referee.rows.near_twice import near_twice
+from pebbler.referee.rows.piece_room import piece_room
+from pebbler.referee.rows.placements import lasting, placements
+from pebbler.referee.rows.product_traffic import product_reads
+from pebbler.referee.rows.pushed_out import pushed_between, pushed_out
+from pebbler.referee.rows.row import Row
+from pebbler.referee.rows.row_of_pieces import row_of_pieces
+from pebbler.referee.rows.task import Task
+from pebbler.referee.rows.tile_counts import tile_counts
+from pebbler.referee.rows.visits import runs, visits
+from pebbler.referee.rows.written_back import written_back
+
+__all__ = ["Facts", "facts_of", "rows_of"]
+
+Facts = Callable[[Leaf], Iterator[Row]]
+ON_CACHES: tuple[Facts, ...] = (
+    runs,
+    visits,
+    piece_room,
+    last_touch,
+    written_back,
+    product_reads,
+    cache_moments,
+    made_again,
+    near_twice,
+    pushed_out,
+    pushed_between,
+    row_of_pieces,
+    tile_counts,
+)
+PLACED: tuple[Facts, ...] = (runs, visits, piece_room, product_reads, placements, made_again, lasting, tile_counts)
+
+
+def facts_of(task: Task) -> tuple[Facts, ...]:
+    """Return the facts that are known of plans of a task."""
+    return ON_CACHES if task.caches else PLACED
+
+
+def rows_of(leaf: Leaf) -> list[Row]:
+    """Return all rows of a leaf."""
+    return [row for facts in facts_of(leaf.family.task) for row in facts(leaf)]

@@ -1,0 +1,240 @@
+"""The verifier of certificates: exact, small, and it knows no solver.
+
+A certificate is a tree. Inner nodes split the tile sizes of an axis, or an either-or of plans; leaves have weights for rows. The
+rows of a leaf are rebuilt here from the graph and the machine (`pebbler.referee.rows`). A leaf proves the sum of its rows'
+constants times their weights, if no counter is charged above what the referee charges for it; the tree proves the least of its
+leaves. It `covers` every form of the graph, or the graph as it is, where nothing is cut.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pebbler.errors import PebblerError
+from pebbler.game.dataflow import NONE
+from pebbler.referee.rows.family import Family
+from pebbler.referee.rows.leaf import FEW, Leaf, Near
+from pebbler.referee.rows.row import Counter, Number, Row
+from pebbler.referee.rows.table import rows_of
+from pebbler.referee.rows.task import Task
+from pebbler.referee.rows.tile_range import AxisRange, TileRange
+
+__all__ = ["LeafSetting", "NotProven", "charges", "leaf_bound", "stated", "verify"]
+
+Weights = Mapping[tuple[Any, ...], Fraction]
+MOST_LEAVES = 100_000
+MOST_KEPT = 64  # families of ranges that are kept; trees go through ranges of one family in a row
+MOST_BITS = 1 << 17  # of a number that all weights of a leaf are multiples of one over
+_FRACTION = re.compile(r"\d{1,60}(/\d{1,60})?", re.ASCII)
+
+
+class NotProven(PebblerError):
+    """A certificate does not prove what it says; the message names the place."""
+
+
+def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
+    """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than so many seconds.
+
+    >>> from pebbler.game.machine import machine
+    >>> from pebbler.workloads import mlp
+    >>> task = Task(mlp(), machine("notes"), steady=True)
+    >>> verify(task, {"covers": "graph", "tree": {"moment": None, "weights": []}})  # every element is read and written
+    380240.0
+    """
+    if not isinstance(certificate, Mapping):
+        raise NotProven(f"expected a certificate, got {_short(certificate)}")
+    if task.excluded:
+        raise NotProven(f"no facts are known where {task.excluded}")
+    ranges = {"forms": lambda: TileRange.all_of(task.graph), "graph": lambda: TileRange.of_sizes(task.graph, {})}
+    covers = certificate.get("covers")
+    if not isinstance(covers, str) or covers not in ranges:
+        raise NotProven(f"it covers {_short(covers)}; expected forms or graph")
+    return stated(
+        task, _least(task, certificate.get("tree"), LeafSetting(ranges[covers]()), time.monotonic() + seconds)
+    )
+
+
+def stated(task: Task, least: Fraction) -> float:
+    """Return a bound as a number no larger than it; the next whole number where every plan costs one."""
+    least = max(least, Fraction())
+    whole = all(price.is_integer() for price in (*task.read, *task.write))
+    if whole and not any(op.cost for op in task.graph.ops):  # pieces of an op cost fractions of it
+        return float(math.ceil(least))
+    return math.nextafter(float(least), 0.0) if least else 0.0
+
+
+def _least(task: Task, tree: object, root: LeafSetting, ends: float) -> Fraction:
+    """Return what the weakest leaf of a tree proves."""
+    families: dict[object, Family] = {}
+    least: Fraction | None = None
+    for number, (node, setting) in enumerate(_leaves(tree, root)):
+        if number > MOST_LEAVES or time.monotonic() > ends:
+            raise NotProven(f"it was not verified to its end: {number:,} leaves took all the time there was")
+        key = (setting.tiles.open, setting.tiles.cut)
+        if key not in families:
+            if len(families) >= MOST_KEPT:
+                del families[next(iter(families))]
+            families[key] = Family(task, *key)
+        leaf = setting.leaf(families[key], node.get("moment"))
+        bound = leaf_bound(leaf, _weights(node.get("weights")))
+        least = bound if least is None else min(least, bound)
+    return least if least is not None else Fraction()
+
+
+@dataclass(frozen=True)
+class LeafSetting:
+    """What the splits above a leaf say of it."""
+
+    tiles: TileRange
+    moment: int | None = None  # that the assumptions are about
+    near: tuple[Near, ...] = ()
+
+    def leaf(self, family: Family, value: object) -> Leaf:
+        """Return the leaf with the moment that it names."""
+        if self.near and value != self.moment:
+            raise NotProven(
+                f"a leaf is about the moment of value {_short(value)}, what is assumed about that of {self.moment}"
+            )
+        if value is None:
+            return Leaf(family, self.tiles)
+        if type(value) is not int or not 0 <= value < family.flow.values:
+            raise NotProven(f"{_short(value)} is not the number of a value")
+        if family.flow.value_maker[value] == NONE or not family.moment(value).after:
+            raise NotProven(f"value {value} has no moment: no op waits for all of it")
+        if any(near.level >= len(family.task.reach) for near in self.near):
+            raise NotProven("something is assumed about a level that has no end")
+        return Leaf(family, self.tiles, family.moment(value), self.near)
+
+    def cut(self, axis: object, most: object) -> tuple[LeafSetting, LeafSetting]:
+        """Return the settings of tiles up to a size and of larger ones."""
+        one = self.tiles.ranges.get(axis) if isinstance(axis, str) else None
+        if one is None or not isinstance(axis, str) or type(most) is not int or not one.least <= most < one.most:
+            raise NotProven(f"axis {_short(axis)} cannot be split at {_short(most)}")
+        low, high = AxisRange(one.extent, one.least, most), AxisRange(one.extent, most + 1, one.most)
+        first, second = (replace(self.tiles, ranges={**self.tiles.ranges, axis: half}) for half in (low, high))
+        return replace(self, tiles=first), replace(self, tiles=second)
+
+    def assuming(self, moment: object, level: object) -> dict[str, LeafSetting]:
+        """Return the settings of the three ways in which elements can be near both times, which leave nothing out."""
+        place = f"level {_short(level)} at the moment of value {_short(moment)}"
+        if (
+            not isinstance(moment, int)
+            or not isinstance(level, int)
+            or bool in (type(moment), type(level))
+            or level < 0
+        ):
+            raise NotProven(f"nothing can be assumed about {place}")
+        if self.near and (moment != self.moment or level in [near.level for near in self.near]):
+            raise NotProven(f"nothing can be assumed about {place} besides what is")
+        return {few: replace(self, moment=moment, near=(*self.near, Near(level, few))) for few in FEW}
+
+
+def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, Any], LeafSetting]]:
+    """Yield the leaves of a tree with what the splits above each say; no split leaves anything out."""
+    pending: list[tuple[object, LeafSetting]] = [(tree, setting)]
+    while pending:
+        node, setting = pending.pop()
+        if not isinstance(node, Mapping):
+            raise NotProven(f"expected a split or a leaf, got {_short(node)}")
+        if "axis" in node:
+            low, high = setting.cut(node["axis"], node.get("most"))
+            pending += [(node.get("low"), low), (node.get("high"), high)]
+        elif "near" in node:
+            ways = setting.assuming(node.get("moment"), node["near"])
+            pending += [(node.get(few), way) for few, way in ways.items()]
+        else:
+            yield node, setting
+
+
+def _weights(rows: object) -> dict[tuple[Any, ...], Fraction]:
+    """Return the weights of rows: each is the row's name, what it is of, and a weight as text."""
+    if not isinstance(rows, Sequence):
+        raise NotProven("a leaf has no list of weights")
+    found: dict[tuple[Any, ...], Fraction] = {}
+    for row in rows:
+        try:
+            *key, weight = row
+            if not isinstance(weight, str) or not _FRACTION.fullmatch(weight):  # powers of ten could fill the memory
+                raise ValueError
+            found[tuple(key)] = Fraction(weight)
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise NotProven(f"{_short(row)} is not a row with its weight") from error
+    return found
+
+
+def _short(found: object) -> str:
+    """Return a piece of a file in few words."""
+    words = repr(found)
+    return words if len(words) <= 60 else f"{words[:57]}..."
+
+
+def leaf_bound(leaf: Leaf, weights: Weights, rows: Sequence[Row] | None = None) -> Fraction:
+    """Return what rows with weights prove for a leaf; raise where a counter is charged above its price."""
+    total, charged = charges(leaf, weights, rows_of(leaf) if rows is None else rows)
+    for counter, amount in charged.items():
+        if amount > leaf.price(counter):
+            raise NotProven(f"{counter} is charged {float(amount)}, and costs {leaf.price(counter)}")
+    return total
+
+
+def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction, dict[Counter, Fraction]]:
+    """Return the sum of the rows' constants times their weights, and what each counter is charged.
+
+    Rows that say how many elements there are (`Row.whole`) have no weights of their own: each gets what the cheapest way that its
+    elements have is worth, once everything else is charged.
+    """
+    known = {row.key for row in rows if not row.whole}
+    for key, weight in weights.items():
+        if key not in known:
+            raise NotProven(f"there is no row {_short(key)}")
+        if weight < 0:
+            raise NotProven(f"{key}: the weight {weight} is negative")
+    over = _over(weights)
+    charged: dict[Counter, Number] = defaultdict(int)
+    total: Number = 0
+    for row in rows:
+        if row.whole or row.key not in weights:
+            continue
+        weight = weights[row.key]
+        times = weight.numerator * (over // weight.denominator)
+        total += times * row.least
+        for counter, factor in row.terms.items():
+            charged[counter] += times * factor
+    prices = _Prices(leaf, over)
+    for row in rows:
+        if row.whole:
+            worth = min(prices[counter] - charged[counter] for counter, factor in row.terms.items() if factor > 0)
+            if worth > 0:
+                total += worth * row.least
+                for counter, factor in row.terms.items():
+                    charged[counter] += worth * factor
+    return Fraction(total) / over, {counter: Fraction(amount) / over for counter, amount in charged.items()}
+
+
+def _over(weights: Weights) -> int:
+    """Return a number that all weights are multiples of one over: whole numbers add up faster than fractions."""
+    over = 1
+    for weight in weights.values():
+        over = math.lcm(over, weight.denominator)
+        if over.bit_length() > MOST_BITS:
+            raise NotProven("its weights have too many different denominators")
+    return over
+
+
+class _Prices(dict[Counter, Number]):
+    """What counters cost, times a number."""
+
+    def __init__(self, leaf: Leaf, times: int) -> None:
+        self.leaf, self.times = leaf, times
+
+    def __missing__(self, counter: Counter) -> Number:
+        price = self.leaf.price(counter)
+        found = self[counter] = int(price) * self.times if price.is_integer() else Fraction(price) * self.times
+        return found

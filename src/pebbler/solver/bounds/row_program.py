@@ -1,0 +1,170 @@
+"""The linear program over the rows of a leaf: its duals are the weights of a certificate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
+
+from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.row import Counter, Number, Row
+from pebbler.referee.rows.table import Facts, facts_of
+from pebbler.referee.verify import NotProven, charges, leaf_bound
+
+__all__ = ["RowProgram", "Weights", "pays"]
+
+Weights = dict[tuple[Any, ...], Fraction]
+_DENOMINATORS = (720, 10**5, 10**8)  # that weights are rounded to, until one of them proves as much as the program says
+_FINEST = 10**9  # what weights that make up for rounding are multiples of one over
+_SMALL = 1e-9
+_STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
+_CLOSE = 1e-9
+
+
+class RowProgram:
+    """What weights the rows of a leaf should have: of some facts, by default of all, and of these rows those that are `wanted`.
+
+    No bound is taken to be above `enough`.
+    """
+
+    def __init__(
+        self,
+        leaf: Leaf,
+        enough: float = math.inf,
+        facts: Sequence[Facts] | None = None,
+        wanted: Callable[[Row], bool] = lambda row: True,
+    ) -> None:
+        self.leaf, self.enough = leaf, enough
+        self.rows: list[Row] = []
+        ends: list[tuple[Facts, int]] = []
+        for one in facts_of(leaf.family.task) if facts is None else facts:
+            self.rows += [row for row in one(leaf) if row.whole or row.name == "tiles" or wanted(row) or pays(row)]
+            ends.append((one, len(self.rows)))
+        self.bound = 0.0
+        self.duals = [0.0] * len(self.rows)
+        self._solve()
+        begins = [0, *(end for _, end in ends)]
+        self.helpful = {
+            one
+            for begin, (one, end) in zip(begins, ends, strict=False)
+            if any(d > _SMALL for d in self.duals[begin:end])
+        }
+
+    def _solve(self) -> None:
+        helper = ModelBuilderHelper()
+        numbers = {counter: 0 for row in self.rows for counter in row.terms}
+        # The first variable is no plan at all, for a price: where the rows contradict one another there is no other solution.
+        finite = math.isfinite(self.enough)
+        helper.add_var_array([len(numbers) + 1], 0.0, math.inf, False, "")
+        helper.set_var_upper_bound(0, 1.0 if finite else 0.0)
+        helper.set_var_objective_coefficient(0, self.enough if finite else 0.0)
+        for number, counter in enumerate(numbers, 1):
+            numbers[counter] = number
+            helper.set_var_objective_coefficient(number, self.leaf.price(counter))
+        add_term = helper.add_term_to_constraint
+        for row in self.rows:
+            constraint, least = helper.add_linear_constraint(), float(row.least)
+            helper.set_constraint_lower_bound(constraint, least)
+            for counter, factor in row.terms.items():
+                if factor:
+                    add_term(constraint, numbers[counter], float(factor))
+            if finite and least > 0:
+                add_term(constraint, 0, least)
+        for parameters in ("", " use_preprocessing: false"):
+            solver = ModelSolverHelper("glop")
+            solver.set_solver_specific_parameters(
+                f"max_number_of_iterations: {_STEPS * (len(self.rows) + len(numbers))}{parameters}"
+            )
+            solver.solve(helper)
+            if solver.has_solution() and solver.status() == SolveStatus.OPTIMAL:
+                self.bound = max(0.0, float(solver.objective_value()))
+                self.duals = solver.dual_values().tolist()
+                break
+
+    def used(self) -> list[tuple[Any, ...]]:
+        """Return the keys of the rows that have weights."""
+        return [row.key for row, dual in zip(self.rows, self.duals, strict=True) if dual > _SMALL]
+
+    @cached_property
+    def weights(self) -> tuple[Fraction, Weights]:
+        """Weights as fractions, and what they prove exactly."""
+        best: tuple[Fraction, Weights] = Fraction(), {}
+        for denominator in _DENOMINATORS:
+            found = {
+                row.key: Fraction(dual).limit_denominator(denominator)
+                for row, dual in zip(self.rows, self.duals, strict=True)
+                if dual > _SMALL and not row.whole
+            }
+            found = {key: weight for key, weight in found.items() if weight}
+            proven = self._proven(found, last=denominator == _DENOMINATORS[-1])
+            if proven[0] > best[0]:
+                best = proven
+            if best[0] >= self.bound * (1 - _CLOSE):
+                break
+        return best
+
+    def _proven(self, weights: Weights, *, last: bool) -> tuple[Fraction, Weights]:
+        """Return what weights prove; the last time rounding errors are made up for."""
+        _pay_for_excess(self.leaf, self.rows, weights)
+        for less in (Fraction(), *(Fraction(1, 10**digits) for digits in ((9, 6, 3) if last else ()))):
+            try:
+                fewer = {key: weight * (1 - less) for key, weight in weights.items()} if less else weights
+                return leaf_bound(self.leaf, fewer, self.rows), fewer
+            except NotProven:
+                continue
+        return Fraction(), {}
+
+
+def _pay_for_excess(leaf: Leaf, rows: Sequence[Row], weights: Weights) -> None:
+    """Change weights where rounding has charged counters above their price.
+
+    Rows that say how much there is at most pay for it.
+    """
+    _, charged = charges(leaf, weights, rows)
+    excess = {
+        counter: over for counter, amount in charged.items() if (over := amount - Fraction(leaf.price(counter))) > 0
+    }
+    for row in rows if excess else ():
+        if pays(row):
+            for counter in excess.keys() & row.terms.keys():
+                more = _rounded_up(excess.pop(counter) / -row.terms[counter])
+                weights[row.key] = weights.get(row.key, Fraction()) + more
+    if any(counter[0] == "tiles" for counter in excess):
+        _pay_for_tiles(rows, weights, charged)
+
+
+def pays(row: Row) -> bool:
+    """Whether a larger weight of a row charges no counter more: those that say how much there is at most."""
+    return not row.whole and all(factor < 0 for factor in row.terms.values())
+
+
+def _rounded_up(weight: Fraction) -> Fraction:
+    """Return a weight that takes few digits to write, and is no smaller."""
+    return Fraction(math.ceil(weight * _FINEST), _FINEST)
+
+
+def _pay_for_tiles(rows: Sequence[Row], weights: Weights, charged: dict[Counter, Fraction]) -> None:
+    """Charge products of numbers of tiles nothing: by smaller weights of rows that charge them, then by larger ones of others.
+
+    A row about a product has products of fewer axes, too, so those of most axes come first.
+    """
+    about: dict[Counter, list[tuple[Row, Number]]] = {}
+    for row in rows:
+        if row.name == "tiles":
+            product = max(row.terms, key=len)
+            about.setdefault(product, []).append((row, row.terms[product]))
+    for product in sorted(about, key=lambda one: -len(one)):
+        for row, factor in sorted(about[product], key=lambda one: -one[1]):
+            over = charged.get(product, Fraction())
+            if over <= 0:
+                break
+            known = weights.get(row.key, Fraction())
+            more = -min(known, _rounded_up(over / factor)) if factor > 0 else _rounded_up(over / -factor)
+            if more:
+                weights[row.key] = known + more
+                for counter, by in row.terms.items():
+                    charged[counter] = charged.get(counter, Fraction()) + more * by

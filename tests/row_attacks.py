@@ -1,0 +1,409 @@
+"""Attacks on rows: played plans of random forms that come as near as they can to breaking an inequality.
+
+An attack plays a plan, counts what it does in the setting of a random leaf, and holds every row of the leaf against the counters.
+Then it picks a row and changes the plan step by step so that less and less is left of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+import msgspec
+import numpy as np
+
+from attacks import (
+    random_large_pieces,
+    random_levels,
+    random_pairs,
+    random_products,
+    random_samples,
+    random_step,
+    random_tilable,
+    three_caches,
+    transforms,
+)
+from odd_graphs import odd_graph, odd_machine, phased_graph, phased_machine
+from ordered_plans import nested_orders
+from pebbler.game.graph import Graph
+from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Compute, Copy, Drop, Move, Moves
+from pebbler.game.plan import Plan
+from pebbler.referee.counters import Played
+from pebbler.referee.judgement import check
+from pebbler.referee.parts import Parts, parts_of
+from pebbler.referee.rows.family import Family
+from pebbler.referee.rows.leaf import Leaf, Near
+from pebbler.referee.rows.row import Counter, Number, Row
+from pebbler.referee.rows.table import rows_of
+from pebbler.referee.rows.task import Task
+from pebbler.referee.rows.tile_range import AxisRange, TileRange
+from rerun_plans import Attacked, Runtime, changed, random_orders, with_reruns
+
+__all__ = ["Held", "attack", "faults", "held", "random_form", "random_leaves", "random_plan", "random_task"]
+
+MOST_PIECES = 80
+
+
+@dataclass(frozen=True)
+class Held:
+    """A row, held against the counters of a played plan: how much is left of it, negative where it is broken."""
+
+    plan: Plan
+    leaf: Leaf
+    row: Row
+    counts: dict[Counter, Number]
+    slack: Number
+
+    def __str__(self) -> str:
+        terms = {
+            counter: (factor, self.counts[counter])
+            for counter, factor in self.row.terms.items()
+            if counter in self.counts
+        }
+        return f"{self.row.key}: {self.slack + self.row.least} is below {self.row.least}; {terms}"
+
+
+def rows_of_scores(rng: random.Random) -> Graph:
+    """Return scores of queries and keys, an op on whole rows of them, and what it needs besides."""
+    extents = {"t": rng.randint(3, 6), "j": rng.randint(2, 6), "k": rng.randint(1, 4), "h": rng.choice([1, 1, 2])}
+    batch = "h" if extents["h"] > 1 else ""
+    graph = Graph("rows of scores", unit="pebble")
+
+    def tensor(name: str, axes: str, kind: str) -> None:
+        shape = [(axis, extents[axis]) for axis in axes if extents[axis] > 1]
+        graph.tensor(name, prod(extent for _, extent in shape), kind, axes=shape)  # type: ignore[arg-type]
+
+    tensor("q", batch + "tk", "input")
+    if rng.random() < 0.4:
+        tensor("x", batch + "jk", "input")
+        tensor("keys", batch + "jk", "temp")
+        graph.op("make_keys", ["x"], ["keys"], once=True)
+    else:
+        tensor("keys", batch + "jk", rng.choice(["param", "input"]))
+    tensor("scores", batch + "tj", "temp")
+    graph.op("make_scores", ["q", "keys"], ["scores"])
+    tensor("weight", batch + "tj" if rng.random() < 0.5 else batch + "t", "output")
+    graph.op("rows", ["scores"], ["weight"], whole=["j"] if extents["j"] > 1 else [])
+    if rng.random() < 0.4:
+        tensor("more", batch + "tk", "output")
+        graph.op("again", ["keys", "weight"], ["more"], whole=["j"])
+    if graph.tensor_named("keys").kind == "param" and rng.random() < 0.5:
+        graph.op("update", ["keys"], ["keys"], pointwise=True)
+    return graph
+
+
+def few_touches(rng: random.Random) -> Graph:
+    """Return ops that read the same few tensors in different orders."""
+    extents = [("i", rng.randint(2, 5)), ("j", rng.randint(1, 3))]
+    graph = Graph("touches", unit="pebble")
+
+    def tensor(name: str, kind: str) -> None:
+        axes = rng.choice([extents, extents, extents[:1], extents[1:]])
+        graph.tensor(name, prod(extent for _, extent in axes), kind, axes=axes)  # type: ignore[arg-type]
+
+    given = [f"p{number}" for number in range(rng.randint(1, 3))]
+    for name in given:
+        tensor(name, rng.choice(["param", "input"]))
+    made: list[str] = []
+    for number in range(rng.randint(2, 5)):
+        reads = rng.sample([*given, *made[-2:]], min(len(given) + len(made[-2:]), rng.randint(1, 3)))
+        tensor(f"t{number}", "temp")
+        axes = {name: graph.tensor_named(name).axes for name in [*reads, f"t{number}"]}
+        pointwise = any(axes[name] == axes[f"t{number}"] for name in reads) and rng.random() < 0.4
+        graph.op(f"o{number}", reads, [f"t{number}"], once=rng.random() < 0.2, pointwise=pointwise)
+        made.append(f"t{number}")
+    graph.tensor("y", 1, "output", axes=[])
+    graph.op("end", rng.sample(made, min(len(made), 2)), ["y"])
+    for name in given:
+        if graph.tensor_named(name).kind == "param" and rng.random() < 0.6:
+            graph.op(f"u{name}", [name, "y"], [name])
+    return graph
+
+
+def one_product(rng: random.Random) -> Graph:
+    """Return a product of two matrices, perhaps one that is made once, and another that reads what the first has made."""
+    extents = {axis: rng.randint(2, 6) for axis in "ijk"}
+    graph = Graph("one product", unit="pebble")
+
+    def tensor(name: str, axes: str, kind: str) -> None:
+        graph.tensor(name, prod(extents[axis] for axis in axes), kind, axes=[(axis, extents[axis]) for axis in axes])  # type: ignore[arg-type]
+
+    second, made = rng.random() < 0.4, rng.random() < 0.4
+    tensor("a", "ik", "input")
+    tensor("b", "jk", "temp" if made else "param")
+    tensor("c", "ij", "temp" if second else "output")
+    if made:
+        tensor("p", "", "param")
+        graph.op("make", ["p"], ["b"], once=rng.random() < 0.8)
+    graph.op("mul", ["b", "a"], ["c"])
+    if second:
+        tensor("d", "jk", "output" if made else "temp")
+        graph.op("back", ["c", "a"], ["d"])
+        if not made:
+            graph.op("step", ["b", "d"], ["b"])
+    return graph
+
+
+def shared_operand(rng: random.Random) -> Graph:
+    """Return two products that read the same matrix, as those of a layer and of its gradient do."""
+    extents = {axis: rng.randint(2, 4) for axis in "ijkm"}
+    graph = Graph("shared operand", unit="pebble")
+
+    def tensor(name: str, axes: str, kind: str) -> None:
+        graph.tensor(name, prod(extents[axis] for axis in axes), kind, axes=[(axis, extents[axis]) for axis in axes])  # type: ignore[arg-type]
+
+    tensor("a", "ik", rng.choice(["input", "param"]))
+    for name, (other, result) in (
+        ("first", ("jk", "ij")),
+        ("second", rng.choice([("im", "km"), ("km", "im"), ("jk", "ij")])),
+    ):
+        tensor(f"{name}_side", other, rng.choice(["input", "param"]))
+        tensor(f"{name}_made", result, "output")
+        reads = rng.choice([[f"{name}_side", "a"], ["a", f"{name}_side"]])
+        graph.op(name, reads, [f"{name}_made"], once=rng.random() < 0.2)
+    return graph
+
+
+def whole_rows(rng: random.Random) -> Graph:
+    """Return an op whose result may be fused into one that needs an axis whole, and operands that lack that axis."""
+    i, k = ("i", rng.randint(2, 5)), ("k", rng.randint(2, 4))
+    graph = Graph("whole rows", unit="pebble")
+
+    def tensor(name: str, axes: list[tuple[str, int]], kind: str) -> None:
+        graph.tensor(name, prod(extent for _, extent in axes), kind, axes=axes)  # type: ignore[arg-type]
+
+    tensor("x", [i, k], "input")
+    tensor("w", [rng.choice([i, k])], "param")
+    tensor("t", [i, k], "temp")
+    tensor("u", [i, k], "temp")
+    tensor("y", [rng.choice([i, k])], "output")
+    graph.op("make", ["x", "w"], ["t"], once=rng.random() < 0.3)
+    graph.op("point", rng.choice([["t"], ["t", "x"], ["t", "w"]]), ["u"], whole=[rng.choice("ik")], pointwise=True)
+    graph.op("sum", ["u"], ["y"])
+    if rng.random() < 0.5:
+        graph.op("update", ["w", *(["y"] if rng.random() < 0.5 else [])], ["w"])
+    return graph
+
+
+def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
+    """Return a machine whose near levels hold about what a piece or two touch."""
+    touched = [sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops]
+    room = max(
+        1, int(rng.choice(touched) / rng.choice([1, 1, 2, 3, 5, 10]) * rng.uniform(0.4, 1.3)) + rng.randint(-1, 2)
+    )
+    levels = [Level("near", rng.choice([0, 1]), rng.choice([0, 1]), capacity=room)]
+    if rng.random() < 0.4:
+        levels.append(
+            Level(
+                "middle", rng.choice([2, 8]), rng.choice([0, 2]), capacity=max(1, int(room * rng.choice([0.5, 2, 4])))
+            )
+        )
+    levels.append(Level("far", rng.choice([10, 100]), rng.choice([0, 10, 100])))
+    line = rng.choice([1, 1, 1, 2]) if management == "lru" else 1
+    return Machine(
+        "tight", graph.unit, tuple(levels), management, "any", allocator=rng.choice(["own", "reuse"]), line=line
+    )  # type: ignore[arg-type]
+
+
+KINDS = (
+    odd_graph, odd_graph, phased_graph, random_tilable, random_products, random_pairs, lambda rng: random_pairs(rng, given=True),
+    random_samples, rows_of_scores, few_touches, one_product, shared_operand, whole_rows, random_step,
+)  # fmt: skip
+
+
+def random_task(rng: random.Random, management: str) -> Task:
+    """Return a small graph on a machine that is tight for it."""
+    if management == "explicit" and rng.random() < 0.15:
+        graph, machine = random_large_pieces(rng)
+    else:
+        graph = rng.choice(KINDS)(rng)
+        machine = _machine(rng, graph, management)
+    if management == "explicit" and machine.operands == "any" and rng.random() < 0.15:
+        machine = msgspec.structs.replace(machine, results="over")
+    return Task(graph, machine.in_unit(graph.unit), rng.random() < 0.6)
+
+
+def _machine(rng: random.Random, graph: Graph, management: str) -> Machine:
+    has_rows = any(axis == "i" for tensor in graph.tensors for axis, _ in tensor.axes or ())
+    while True:
+        pick = rng.random()
+        if pick < 0.3:
+            machine = random_levels(rng, graph, management)
+        elif pick < 0.5 and graph.name == "pairs" and management == "lru":
+            machine = three_caches(rng, graph)
+        elif pick < 0.6 and has_rows:
+            machine = phased_machine(rng, graph)
+        elif pick < 0.8:
+            machine = odd_machine(rng, graph)
+        else:
+            machine = tight_machine(rng, graph, management)
+        if machine.management == management:
+            return msgspec.structs.replace(machine, unit=graph.unit)
+
+
+def random_form(rng: random.Random, graph: Graph) -> Graph:
+    """Return a random form of a graph, or the graph itself."""
+    forms = [form for form, _ in transforms(rng, graph, 2) if len(form.ops) <= MOST_PIECES]
+    return forms[-1] if forms else graph
+
+
+def random_plan(rng: random.Random, task: Task, form: Graph) -> Plan | None:
+    """Return a legal plan of a form, often with ops that run again."""
+    order = rng.choice([*random_orders(rng, form, 2), rng.choice(nested_orders(form, rng))])
+    if rng.random() < 0.5:
+        order = with_reruns(rng, form, order)
+    if task.caches:
+        plan = Plan(
+            form, task.machine, Moves.computes(form, task.machine, order), steady=task.steady, source=task.graph
+        )
+    else:
+        near = rng.choice([0.0, 0.5, 1.0])
+        params = [tensor.name for tensor in form.tensors if tensor.kind == "param" and rng.random() < near]
+        start = {name: rng.randrange(len(task.machine.level)) for name in params}
+        found = Runtime(rng, Attacked(form, task.machine, task.steady, task.graph), order, start).played()
+        if found is None:
+            return None
+        plan = found
+    return plan if check(plan).legal else None
+
+
+def changed_plan(rng: random.Random, plan: Plan) -> Plan | None:
+    """Return a legal plan that differs in a move or a few from one; None where the change is not legal."""
+    if plan.machine.management != "explicit":
+        order = changed(rng, plan.graph, plan.moves.order.tolist())
+        moves, start = Moves.computes(plan.graph, plan.machine, order), dict(plan.start)
+    else:
+        listed, start = _changed_moves(rng, plan)
+        moves = Moves.of(plan.graph, plan.machine, listed)
+    found = Plan(plan.graph, plan.machine, moves, start, plan.steady, source=plan.source)
+    return found if len(moves) and check(found).legal else None
+
+
+def _changed_moves(rng: random.Random, plan: Plan) -> tuple[list[Move], dict[str, object]]:
+    moves, start, names = list(plan.moves), dict(plan.start), plan.machine.names
+    pick, at, tensor = rng.random(), rng.randrange(len(moves)), rng.choice(plan.graph.tensors).name
+    one = moves[at]
+    if pick < 0.2:
+        del moves[at]
+    elif pick < 0.4:
+        del moves[at]
+        moves.insert(min(len(moves), max(0, at + rng.choice([-3, -2, -1, 1, 2, 3]))), one)
+    elif pick < 0.55 and isinstance(one, Compute):
+        moves[at] = Compute(one.op, rng.choice(names))
+    elif pick < 0.7 and len(names) > 1:
+        source, target = rng.sample(names, 2)
+        moves[at:at] = [Copy(tensor, source, target), *([Drop(tensor, source)] if rng.random() < 0.5 else [])]
+    elif pick < 0.8:
+        moves.insert(at, Drop(tensor, rng.choice(names)))
+    elif pick < 0.9:
+        runs = [move for move in moves if isinstance(move, Compute)]
+        moves.insert(at, Compute(rng.choice(runs).op, rng.choice(names)))
+    else:
+        params = [tensor.name for tensor in plan.graph.tensors if tensor.kind == "param"]
+        if params and plan.steady:
+            start[rng.choice(params)] = rng.sample(names, rng.randint(1, len(names)))
+    return moves, start
+
+
+def random_leaves(rng: random.Random, task: Task, played: Played, most: int = 3) -> Iterator[Leaf]:
+    """Yield leaves that a plan is in: of its own tile sizes and wider ranges, without a moment and with some."""
+    exact = TileRange.of_sizes(task.graph, played.pieces.sizes)
+    for tiles in (exact, _wider(rng, exact)):
+        family = Family(task, tiles.open, tiles.cut)
+        yield Leaf(family, tiles)
+        made = [value for value in range(family.flow.values) if family.flow.value_maker[value] >= 0]
+        for value in rng.sample(made, min(len(made), most)):
+            moment = family.moment(value)
+            if moment.after:
+                leaf = Leaf(family, tiles, moment)
+                yield leaf
+                if task.caches and task.steady:
+                    near = (Near(level, played.few(leaf, level)) for level in range(len(task.reach)))
+                    yield Leaf(family, tiles, moment, tuple(near))
+
+
+def _wider(rng: random.Random, tiles: TileRange) -> TileRange:
+    found = {}
+    for axis, one in tiles.ranges.items():
+        least = rng.choice([1, one.least, one.least, rng.randint(1, one.least)])
+        most = rng.choice([one.extent, one.most, one.most, rng.randint(one.most, one.extent)])
+        found[axis] = AxisRange(one.extent, least, most)
+    return TileRange(found, tiles.loose)
+
+
+def held(played: Played, leaf: Leaf, rows: list[Row], parts: Parts) -> list[Held]:
+    """Return every row of a leaf, held against the counters of a plan."""
+    counts = played.count(leaf, parts)
+    _hold_price(played.plan, leaf, counts)
+    assert all(number >= 0 for number in counts.values()), "a counter is below 0"
+    found = []
+    for row in rows:
+        total: Number = sum(counts[counter] * factor for counter, factor in row.terms.items() if counter in counts)
+        found.append(Held(played.plan, leaf, row, counts, total - row.least))
+    return found
+
+
+def _hold_price(plan: Plan, leaf: Leaf, counts: dict[Counter, Number]) -> None:
+    """The counters together cost no more than the plan does."""
+    energy, total = (
+        check(plan).energy,
+        sum(float(leaf.price(counter)) * float(number) for counter, number in counts.items()),
+    )
+    assert total <= energy * (1 + 1e-9) + 1e-9, f"counters cost {total}, the plan {energy}"
+
+
+def faults(one: Held) -> Iterator[str]:
+    """Yield the faults that this plan finds in a row: its constant stronger by one or by a tenth, terms forgotten or overstated."""
+    terms: dict[tuple[str, str], Number] = {}
+    for counter, factor in one.row.terms.items():
+        if counter in one.counts:
+            kind = (counter[0], "forgotten" if factor > 0 else "overstated")
+            terms[kind] = terms.get(kind, 0) + abs(factor) * one.counts[counter]
+    if one.slack < 1:
+        yield "one more"
+    if 10 * one.slack < abs(one.row.least):
+        yield "a tenth more"
+    for (name, fault), amount in terms.items():
+        if one.slack < (amount if fault == "forgotten" else Fraction(amount) / 10):
+            yield f"{name} {fault}"
+
+
+def attack(seed: int, management: str, climbs: int = 20) -> Iterator[Held]:
+    """Yield rows as they are held against plans that come nearer and nearer to breaking one of them."""
+    rng = random.Random(seed)
+    task = random_task(rng, management)
+    form = random_form(rng, task.graph)
+    plan = random_plan(rng, task, form)
+    if plan is None:
+        return
+    played = Played(plan)
+    for leaf in random_leaves(rng, task, played):
+        rows, parts = rows_of(leaf), parts_of(played.pieces, leaf, np.random.default_rng(rng.randrange(2**32)))
+        found = held(played, leaf, rows, parts)
+        yield from found
+        if found:
+            yield from _climb(rng, played, found, rows, parts, climbs)
+
+
+def _climb(
+    rng: random.Random, played: Played, found: list[Held], rows: list[Row], parts: Parts, climbs: int
+) -> Iterator[Held]:
+    leaf = found[0].leaf
+    target = rng.choice(sorted({row.name for row in rows}))
+    place = rng.choice([number for number, row in enumerate(rows) if row.name == target])
+    best, plan = found[place].slack, played.plan
+    for _ in range(climbs):
+        other = changed_plan(rng, plan)
+        if other is None:
+            continue
+        again = Played(other)
+        if any(again.few(leaf, near.level) != near.few for near in leaf.near):
+            continue
+        found = held(again, leaf, rows, parts)
+        yield from found
+        if found[place].slack <= best:
+            best, plan = found[place].slack, other
