@@ -29,6 +29,8 @@ from pebbler.show.report.page_data import GraphData, gather, program_order
 from pebbler.show.report.report_page import page
 from pebbler.show.report.step_reuse import measure_reuse
 from pebbler.trace.cache_analysis import analyse
+from pebbler.trace.caches import opt_misses
+from pebbler.trace.distances import reuse_distances
 from pebbler.trace.plan_trace import trace_plan
 from strategies import generators, random_cache_machine, random_graph, random_order
 
@@ -61,6 +63,36 @@ def test_distances_and_misses_from_runs_are_those_of_the_trace(rng) -> None:
     held = dict(zip(found.distance, found.weight, strict=True))
     for size in found.opt_size:
         assert found.accesses - sum(n for d, n in held.items() if d <= size) == expected.lru[size]
+
+
+@settings(max_examples=80)
+@given(generators)
+def test_distances_and_misses_of_a_loop_are_those_of_its_second_step(rng) -> None:
+    """Cold figures beside a steady energy: the miss curve of a loop used to start with empty caches."""
+    graph = random_graph(rng)
+    cached = msgspec.structs.replace(random_cache_machine(rng, "lru"), line=1)
+    order = np.array(random_order(rng, graph), np.int64)
+    plan = Plan.in_order(graph, cached, [graph.ops[op].name for op in order])
+    found = measure_reuse(graph, order, cached, steady=True)
+    if found is None:
+        return
+    once = np.concatenate([piece.address for piece in trace_plan(plan)])
+    both = reuse_distances(np.concatenate([once, once]))[len(once) :]
+    assert found.cold == 0
+    assert found.accesses == len(once)
+    held = dict(zip(found.distance, found.weight, strict=True))
+    assert held == dict(zip(*(part.tolist() for part in np.unique(both, return_counts=True)), strict=True))
+    for size, misses in zip(found.opt_size, found.opt_misses, strict=True):
+        assert misses <= int((both > size).sum())
+        assert misses == int(opt_misses(np.concatenate([once, once]), [size])[0] - opt_misses(once, [size])[0])
+
+
+def test_the_reuse_of_a_steady_plan_is_steady() -> None:
+    step = workloads.mlp(n=3, hidden=5)
+    steady, once = (gather([Plan.in_order(step, machine("notes"), steady=loop)]).plans[0] for loop in (True, False))
+    assert steady.reuse is not None and once.reuse is not None
+    assert (steady.reuse.cold, steady.reuse.steady, once.reuse.steady) == (0, True, False)
+    assert once.reuse.cold > 0
 
 
 def test_knees_name_the_reuse_that_a_larger_cache_would_hold() -> None:

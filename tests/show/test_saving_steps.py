@@ -45,7 +45,9 @@ def test_a_step_is_what_doing_it_by_hand_costs() -> None:
 def test_explicit_plans_name_placement_and_what_does_not_fit() -> None:
     plan = program_order(Plan.in_order(workloads.chain(12), machine("red-blue"), start={"N0": "fast"}))
     assert plan is not None
-    assert [one.name for one in saving_steps(plan, plan)] == ["program order", "order", "placement"]
+    steps = saving_steps(plan, plan)
+    assert [one.name for one in steps] == ["program order", "placement"]  # its order is program order: no step
+    assert "least recently used evicted" in steps[0].words
     assert saving_steps(plan, None) == []
     assert saving_steps(replace(plan, moves=list(plan.moves)[::-1]), plan) == []
 

@@ -16,8 +16,9 @@ import pytest
 import pebbler as pb
 from naive_game import NaiveGame, TooBig, random_game
 from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import Moves
 from pebbler.solver import find_least_capacity, finish, new_search, solve_search
-from pebbler.solver.methods import program_order_energy
+from pebbler.solver.methods import _offer_single_runs, program_order_energy
 from pebbler.solver.problem import Impossible, Problem, Search
 
 
@@ -230,3 +231,17 @@ def test_a_cache_machine_of_one_level_is_solved():
     )
     assert pb.check(plan).energy == plan.energy
     assert 0 < plan.bound <= plan.energy
+
+
+def test_recomputation_that_does_not_pay_is_taken_out_on_caches() -> None:
+    """A plan used to be dearer than its own last rung: the same order, every op once."""
+    step, caches = pb.workloads.mlp(n=4, hidden=12), pb.machine("notes")
+    best = pb.solve(step, caches, time_limit=3, tile="none", quick=True)
+    order = best.moves.order.tolist()
+    again = next(op for op in order if step.ops[op].name == "fwd_relu")
+    at = order.index(again) + 1
+    search = new_search(step, caches, tile="none", time_limit=3)
+    search.offer(Moves.computes(step, search.problem.machine, [*order[:at], again, *order[at:]]))
+    assert search.energy > best.energy
+    _offer_single_runs(search)
+    assert search.energy == best.energy

@@ -264,15 +264,15 @@ class _Answer:
     def _print_tables(self, on_stderr: bool) -> None:
         from pebbler.cli.output import energy, number, table
         from pebbler.game.plan import SCOPES
-        from pebbler.solver.methods import ON_DEMAND
+        from pebbler.solver.methods import program_order_words
 
         plan, base, unit = self.plan, self.base, self.plan.energy_unit
         if self.rows:
             cells = [[row.name, energy(row.energy, unit), _share(row.energy, base), row.note] for row in self.rows]
             table("What each step brings", ["schedule", "energy", "of program order", "note"], cells, stderr=on_stderr)
         program_order = energy(base, unit) if base is not None else "does not fit"
-        if plan.machine.management == "explicit":
-            program_order += f" ({ON_DEMAND})"
+        words = program_order_words(plan.machine)
+        program_order += f" ({words})" if words else ""
         table(
             f"{(plan.source or plan.graph).name} on {plan.machine.name}: {plan.status}",
             ["figure", "value"],

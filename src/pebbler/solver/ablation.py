@@ -12,7 +12,7 @@ from pebbler.arrays import Ints
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.solver.methods import ON_DEMAND, can_tile, program_order_energy
+from pebbler.solver.methods import can_tile, program_order_energy, program_order_words
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
 from pebbler.solver.problem import Search
@@ -75,7 +75,9 @@ def compare(
     else:
         base = program_order_energy(problem)
         rows = [
-            AblationRow("program order", base, ON_DEMAND if base is not None else "does not fit"),
+            AblationRow(
+                "program order", base, program_order_words(problem.machine) if base is not None else "does not fit"
+            ),
             AblationRow("+ recomputation", search.energy),
         ]
     if search.energy < (rows[-1].energy or math.inf):
@@ -103,7 +105,7 @@ def _ablate_paging(search: Search, time_limit: float) -> list[AblationRow]:
 
     limited = _part(search, time_limit * 0.3)
     limited.offer_plan(program_order_plan(problem))
-    add("program order", limited, ON_DEMAND)
+    add("program order", limited, program_order_words(problem.machine))
     solver = PagingSolver(limited)
     solver.prepare()
     greedy = Search(problem)
@@ -144,8 +146,8 @@ class _TransformAblation:
         """Return the rows; unless `tiled`, those for plans of the graph as it is."""
         problem = self.problem
         base = program_order_energy(problem)
-        note = ON_DEMAND if problem.machine.management == "explicit" else ""
-        self._add("program order", lambda: math.inf if base is None else base, note)
+        words = program_order_words(problem.machine)
+        self._add("program order", lambda: math.inf if base is None else base, words)
         self._add_references()
         self._add("best whole-tensor order", lambda: self._best(0.15, fused=False))
         if problem.machine.management == "recency":

@@ -17,10 +17,7 @@ from pebbler.referee.judgement import check
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.problem import Impossible, Problem, Search
 
-__all__ = ["ON_DEMAND", "can_tile", "has_forms", "keeps_graph", "program_order_energy", "run"]
-
-# What program order means where somebody has to decide what is where.
-ON_DEMAND = "each tensor loaded on demand, the longest unused thrown out"
+__all__ = ["can_tile", "has_forms", "keeps_graph", "program_order_energy", "program_order_words", "run"]
 
 # States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
 _QUICK_STATES = 400_000
@@ -114,7 +111,7 @@ def can_tile(problem: Problem, tile: str) -> bool:
 def program_order_energy(problem: Problem) -> float | None:
     """Return what program order costs with the plainest memory management there is, or None where it does not fit.
 
-    On an explicit machine that is: load on demand, throw out what was used longest ago, write it back if it must be kept.
+    What that is on an explicit machine, `program_order_words` says.
 
     >>> from pebbler import machine, workloads
     >>> program_order_energy(Problem.of(workloads.note_mlp(), machine("notes-recency")))
@@ -126,6 +123,20 @@ def program_order_energy(problem: Problem) -> float | None:
 
     plan = program_order_plan(problem)
     return None if plan is None else check(plan).energy
+
+
+def program_order_words(machine: Machine) -> str:
+    """Return how program order is run on a machine; empty for caches, which leave nothing to decide.
+
+    >>> from pebbler import machine
+    >>> program_order_words(machine("notes-explicit")), program_order_words(machine("notes"))
+    ('every tensor stays in the fastest level with room for it', '')
+    """
+    from pebbler.solver.paging.demand_paging import RUNTIME
+
+    if machine.management != "explicit":
+        return ""
+    return "every value kept until its last use" if len(machine.level) == 1 else RUNTIME[machine.operands]
 
 
 def _run_cache(search: Search, tile: str) -> None:
@@ -144,6 +155,20 @@ def _run_cache(search: Search, tile: str) -> None:
             end = search.elapsed + 0.3 * search.remaining
             raise_and_rerun(search, lambda: min(search.remaining, end - search.elapsed))
         solve_tiled(search, tile="none" if tile == "none" else "auto")
+        _offer_single_runs(search)
+
+
+def _offer_single_runs(search: Search) -> None:
+    """Offer the best plan of a cache machine without its recomputation, which searches may have added where it does not pay."""
+    best = search.best
+    if best is None:
+        return
+    runs = best.moves.order.tolist()
+    single = list(dict.fromkeys(runs))
+    if len(single) < len(runs):
+        plan = replace(best, moves=Moves.computes(best.graph, best.machine, single))
+        if check(plan).legal:  # what an update destroyed may have to be made again
+            search.offer_plan(plan)
 
 
 def _run_whole(search: Search, tile: str) -> None:

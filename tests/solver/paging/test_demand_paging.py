@@ -14,7 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.moves import Copy
 from pebbler.referee.judgement import check
 from pebbler.solver.paging import program_order_plan
-from pebbler.solver.paging.demand_paging import demand_plan
+from pebbler.solver.paging.demand_paging import _Runtime, demand_plan
 from pebbler.solver.problem import Problem
 
 seeds = st.integers(0, 10**9)
@@ -62,3 +62,25 @@ def test_farthest_next_use_beats_least_recent() -> None:
         assert plan is not None
         energy[rule] = check(plan).energy
     assert energy["farthest"] < energy["least recent"]
+
+
+def test_program_order_of_a_loop_keeps_the_params_that_fit() -> None:
+    """A runtime that writes every param back after each step made any plan look hundreds of times better than it was."""
+    everything_fits = program_order_plan(Problem.of(workloads.mlp(n=20, hidden=1000), machine("cortex-m")))
+    assert everything_fits is not None
+    copied = {move.tensor for move in everything_fits.moves if isinstance(move, Copy)}
+    assert copied == {"x", "y"}  # the inputs, which arrive outside
+    assert check(everything_fits).legal
+
+
+@settings(max_examples=150)
+@given(seeds)
+def test_params_that_stay_are_legal_and_never_dearer(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = problem_of(random_game(rng, max_ops=5, max_start=3, operands="fastest", steady=True))
+    order = range(len(problem.graph.ops))
+    plan, written_back = demand_plan(problem, order, "least recent"), _Runtime(problem, order, "least recent").run()
+    assert (plan is None) == (written_back is None)
+    if plan is not None and written_back is not None:
+        assert check(plan).legal
+        assert check(plan).energy <= check(written_back).energy

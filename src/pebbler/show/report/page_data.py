@@ -216,7 +216,7 @@ class PlanData:
                 kinds=list(judgement.moves.values()),
                 steps=judgement.step_energy.tolist(),
             ),
-            reuse=measure_reuse(plan.graph, moves.order, machine),
+            reuse=measure_reuse(plan.graph, moves.order, machine, steady=bool(plan.steady)),
         )
 
 

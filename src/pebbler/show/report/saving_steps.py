@@ -9,7 +9,7 @@ step makes good.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -22,16 +22,13 @@ from pebbler.game.plan import Plan
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import TileMeta, origin, tile_numbers, tile_of
 from pebbler.referee.judgement import Judgement, check
+from pebbler.solver.methods import program_order_words
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace, form_of, transform_of
 
 __all__ = ["SavingStep", "saving_steps", "sources_by_origin"]
 
-_RUNTIME = {
-    "fastest": "Run as program order is: loaded on demand, the least recently used evicted.",
-    "any": "Run as program order is: every result goes to the fastest level that has room, and stays there.",
-}
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,10 @@ def saving_steps(plan: Plan, baseline: Plan | None, judgement: Judgement | None 
     judgement = judgement or check(plan)
     if baseline is None or not judgement.legal:
         return []
-    first = _priced("program order", "The ops as the program lists them.", baseline)
+    runtime = program_order_words(plan.machine)
+    first_words = "The ops as the program lists them"
+    first_words += f": {runtime}. The same holds for every step but the last." if runtime else "."
+    first = _priced("program order", first_words, baseline)
     if first.energy is None:
         return []
     source = baseline.graph
@@ -70,7 +70,14 @@ def saving_steps(plan: Plan, baseline: Plan | None, judgement: Judgement | None 
         return [first, _step("the plan", whole, judgement)]
     steps = list(_Undone(plan, source).schedules())
     between = [_priced(name, words, schedule()) for name, words, schedule in steps[:-1]]
-    return [first, *between, _step(*steps[-1][:2], judgement)]
+    return _telling([first, *between, _step(*steps[-1][:2], judgement)])
+
+
+def _telling(steps: list[SavingStep]) -> list[SavingStep]:
+    """Return the steps without those, between the first and the last, that change nothing."""
+    kept = [steps[0]]
+    kept += [step for before, step in pairwise(steps[:-1]) if step.levels != before.levels or step.energy is None]
+    return [*kept, *steps[1:][-1:]]
 
 
 def sources_by_origin(graph: Graph) -> dict[str, list[str]]:
@@ -143,23 +150,21 @@ class _Undone:
 
     def schedules(self) -> Iterator[tuple[str, str, Callable[[], Plan | None]]]:
         """Yield each freedom, in words, and the schedule that has it and those before; the last one is the plan's own."""
-        runtime = f" {_RUNTIME[self.plan.machine.operands]}" if self.explicit else ""
         transform, placed = self.transform, self.explicit and len(self.plan.moves) > 0
         yield (
             "order",
-            f"Whole ops, in the order in which the plan first runs a piece of each.{runtime}",
+            "Whole ops, in the order in which the plan first runs a piece of each.",
             partial(self._whole, ()),
         )
         if transform.fused:
             words = f"{_listed(transform.fused)} are never stored: maker and reader run as one."
-            yield "fusion", words + runtime, partial(self._whole, transform.fused)
+            yield "fusion", words, partial(self._whole, transform.fused)
         if transform.sizes:
-            cut = ", ".join(f"{axis} in tiles of {size}" for axis, size in transform.sizes)
-            yield "tiling", f"Axis {cut}; every sweep from the first tile to the last.{runtime}", self._forward
-            words = (
-                "Tiles visited in the plan's own order: what one sweep leaves in fast memory, the next one begins with."
-            )
-            yield "reversed sweeps" if self._goes_back() else "order of the tiles", words + runtime, self._first_runs
+            lengths = {axis: length for tensor in self.source.tensors for axis, length in tensor.axes}
+            cut = cut_words(transform.sizes, lengths)
+            yield "tiling", f"{cut}; every sweep runs from the first tile to the last.", self._forward
+            words = "Tiles in the plan's own order: a sweep begins with what the one before it left in fast memory."
+            yield "reversed sweeps" if self._goes_back() else "order of the tiles", words, self._first_runs
         if placed:
             again = f", and {self.reruns:,} runs of ops once more" if self.reruns else ""
             yield (
@@ -218,6 +223,21 @@ class _Undone:
             return demand_plan(problem, order, "least recent")
         except PebblerError:
             return None
+
+
+def cut_words(sizes: Sequence[tuple[str, int]], lengths: Mapping[str, int]) -> str:
+    """Return tile sizes in words: axes that are cut alike together, and the last tile where it is a smaller one.
+
+    >>> cut_words([("a", 125), ("b", 125), ("out", 63)], {"a": 1000, "b": 1000, "out": 64})
+    'a and b in tiles of 125; out in tiles of 63, the last of 1'
+    """
+    alike: dict[tuple[int, int], list[str]] = {}
+    for axis, size in sizes:
+        alike.setdefault((size, lengths.get(axis, size) % size), []).append(axis)
+    return "; ".join(
+        f"{_listed(axes)} in tiles of {size:,}" + (f", the last of {rest:,}" if rest else "")
+        for (size, rest), axes in alike.items()
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

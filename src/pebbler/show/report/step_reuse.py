@@ -40,8 +40,13 @@ class Knee:
 
 @dataclass(frozen=True)
 class StepReuse:
-    """Distances of a step that starts with a cold cache, in lines of `line` units, with how many lines are at each."""
+    """Distances of a step, in lines of `line` units, with how many lines are at each.
 
+    `steady`: of a step that follows another one like it, so that only what no step touches twice is cold. OPT's misses are then what
+    a second step adds to the first. Otherwise the caches start empty.
+    """
+
+    steady: bool
     line: int
     accesses: int
     cold: int
@@ -54,20 +59,26 @@ class StepReuse:
     opt_misses: list[int]
 
 
-def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> StepReuse | None:
+def measure_reuse(graph: Graph, order: Ints, machine: Machine, *, steady: bool = False) -> StepReuse | None:
     """Return the distances of the ops in `order`; None when they touch nothing. The machine is in the graph's unit.
+
+    `steady` measures a step of an endless loop.
 
     >>> from pebbler import machine, workloads
     >>> found = measure_reuse(workloads.note_mlp(), np.arange(15), machine("notes"))
     >>> found.accesses, found.cold, found.knees[0].tensor
     (122056, 46025, 'W1')
+    >>> measure_reuse(workloads.note_mlp(), np.arange(15), machine("notes"), steady=True).cold
+    0
     """
     touches = touch(graph, order, machine.allocator, machine.line)
     runs, run, first = touches.in_lines(machine.line)
     if len(first) == 0:
         return None
-    lines, depth = runs.lines, np.empty(len(first), np.int64)
-    depths(runs.item, lines, depth, np.empty(runs.items, np.int64))
+    lines, rounds = runs.lines, 2 if steady else 1
+    every_depth = np.empty(rounds * len(first), np.int64)
+    depths(np.tile(runs.item, rounds), np.tile(lines, rounds), every_depth, np.empty(runs.items, np.int64))
+    depth = every_depth[-len(first) :]
     reused = depth > 0
     distance, which = np.unique(depth[reused], return_inverse=True)
     weight = np.bincount(which, weights=lines[reused]).astype(np.int64)
@@ -75,9 +86,16 @@ def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> StepReuse | No
     mean = float((distance * weight).sum() / weight.sum()) if len(weight) else 0.0
     reach = np.cumsum([level.capacity for level in machine.level if level.capacity is not None], dtype=np.int64)
     knees = _knees(graph, order, touches, run[reused], distance, which, lines[reused])
-    sizes = _opt_sizes(total, cold, (reach // machine.line).tolist(), [knee.size for knee in knees])
+    distinct = int(lines[np.unique(runs.item, return_index=True)[1]].sum())
+    sizes = _opt_sizes(rounds * total, distinct, (reach // machine.line).tolist(), [knee.size for knee in knees])
     distance, weight = _merge(distance, weight)
+    misses: Ints | list[int] = []
+    if sizes:
+        single = _single_lines(first, lines)
+        misses = opt_misses(np.tile(single, rounds), sizes)
+        misses = misses - opt_misses(single, sizes) if steady else misses
     return StepReuse(
+        steady=steady,
         line=machine.line,
         accesses=total,
         cold=cold,
@@ -87,7 +105,7 @@ def measure_reuse(graph: Graph, order: Ints, machine: Machine) -> StepReuse | No
         reach=(reach // machine.line).tolist(),
         knees=knees,
         opt_size=sizes,
-        opt_misses=opt_misses(_single_lines(first, lines), sizes).tolist() if sizes else [],
+        opt_misses=np.asarray(misses).tolist(),
     )
 
 

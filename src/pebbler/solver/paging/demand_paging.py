@@ -1,22 +1,31 @@
 """Plans in a given order by simple rules: what a straightforward runtime would do, and the classic farthest-next-use.
 
 Under operands "fastest" the runtime loads on demand, evicts the least recently used (or the value whose next use is farthest)
-and writes back what has no other copy. Under "any" nothing is ever copied: reads happen where the value is, and a result, or
-in a steady plan a param, goes to the fastest level that has room for it. Where results may go over what is dropped right
-after, the room of what nothing reads any more counts as free.
+and writes back what has no other copy. In a loop, the params that one step leaves in the fastest level are there when the next
+one begins. Under "any" nothing is ever copied: reads happen where the value is, and a result, or in a steady plan a param, goes
+to the fastest level that has room for it. Where results may go over what is dropped right after, the room of what nothing reads
+any more counts as free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 from typing import Literal
 
 from pebbler.game.moves import MoveList
 from pebbler.game.plan import Plan
+from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem
 
-__all__ = ["demand_plan", "program_order_plan"]
+__all__ = ["RUNTIME", "demand_plan", "program_order_plan"]
+
+# What program order means where somebody has to decide what is where, by the machine's `operands`.
+RUNTIME = {
+    "fastest": "tensors loaded on demand, the least recently used evicted; params that fit stay from step to step",
+    "any": "every tensor stays in the fastest level with room for it",
+}
+_ROUNDS = 8  # steps that are run to find which params stay in fast memory
 
 
 def program_order_plan(problem: Problem) -> Plan | None:
@@ -42,18 +51,47 @@ def demand_plan(problem: Problem, order: Sequence[int], evict: Literal["least re
     >>> int((plan.moves.kind == COPY).sum())  # N0 twice; one store and its load
     4
     """
-    plan = _Runtime(problem, order, evict).run()
+    runtime = _Runtime(problem, order, evict)
+    plan = runtime.run()
+    if plan is not None and problem.machine.operands == "fastest" and len(problem.machine.level) > 1:
+        plan = _with_kept_params(problem, order, evict, plan, runtime.left_in_fastest)
     if plan is None and problem.machine.operands == "any" and len(problem.machine.level) > 1:
         plan = _Runtime(problem, order, evict, all_in_slowest=True).run()
     return plan
 
 
-class _Runtime:
-    """The memory as it is while the order runs."""
+def _with_kept_params(problem: Problem, order: Sequence[int], evict: str, plan: Plan, kept: set[int]) -> Plan:
+    """Return a plan of a steady step that begins with the params in fast memory that it ends with, `kept` at the most.
 
-    def __init__(self, problem: Problem, order: Sequence[int], evict: str, all_in_slowest: bool = False) -> None:
+    Params that are evicted after all go back to the slowest level, and the step runs again without them; `plan`, which keeps
+    none, is returned where nothing is left or it is cheaper.
+    """
+    for _ in range(_ROUNDS):
+        if not kept:
+            break
+        runtime = _Runtime(problem, order, evict, kept=kept)
+        found = runtime.run()
+        if found is not None and runtime.left_in_fastest >= kept:
+            return min(plan, found, key=lambda one: check(one).energy)
+        kept = kept & runtime.left_in_fastest if found is not None else set()
+    return plan
+
+
+class _Runtime:
+    """The memory as it is while the order runs; `kept` are steady params that start and end in the fastest level."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        order: Sequence[int],
+        evict: str,
+        all_in_slowest: bool = False,
+        kept: Collection[int] = (),
+    ) -> None:
         self.flow = flow = problem.graph.dataflow
         self.all_in_slowest = all_in_slowest
+        self.kept = kept
+        self.left_in_fastest: set[int] = set()  # steady params, by tensor, that are there when the last op has run
         self.problem, self.order, self.evict = problem, list(order), evict
         self.names = problem.machine.names
         self.capacity = [level.capacity for level in problem.machine.level]
@@ -103,7 +141,7 @@ class _Runtime:
         for tensor, levels in problem.start_choices().items():
             value = int(self.flow.start_value[tensor])
             if tensor in looped:
-                home = slowest
+                home = 0 if tensor in self.kept else slowest
                 if problem.machine.operands == "any":
                     home = min(slowest, self._first_with_room(self.room[self.storage[value]]))
                 levels, self.homes[self.storage[value]] = [home], home
@@ -125,6 +163,8 @@ class _Runtime:
 
     def _finish(self) -> Plan | None:
         """Bring steady params back to where they started."""
+        final = {tensor: int(self.flow.final_value[tensor]) for tensor in self.problem.looped_params}
+        self.left_in_fastest = {tensor for tensor, value in final.items() if 0 in self.held[value]}
         for tensor in self.problem.looped_params:
             value = int(self.flow.final_value[tensor])
             home = self.homes[self.storage[value]]

@@ -105,15 +105,18 @@ function showReuse(root, data) {
     names = plan.machine.level.map((level) => level.name);
   const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit,
     units = found.line > 1 ? what : `units (${unit})`;
-  const colds = items.map(
-    (one) => `${grouped(one.found.cold)} of ${grouped(one.found.accesses)} (${shown(one.plan.name, 40)})`,
-  );
+  const colds = items
+    .filter((one) => one.found.cold)
+    .map((one) => `${grouped(one.found.cold)} of ${grouped(one.found.accesses)} (${shown(one.plan.name, 40)})`);
+  const inLoop = items.every((one) => one.found.steady);
   root.append(
     el(
       "p",
       {},
       `How many different ${units} are touched between two touches of the same one. ` +
-        `A cache that holds at least that many has it still. First touches have no distance: ${colds.join(", ")}.`,
+        "A cache that holds at least that many has it still. " +
+        (inLoop ? "The step is one of a loop: the touch before may be in the step before. " : "") +
+        (colds.length ? `First touches have no distance: ${colds.join(", ")}.` : ""),
     ),
   );
   root.append(
@@ -215,8 +218,9 @@ function showReuse(root, data) {
             ...curveReadout(shares),
           ],
         }),
-      "Cumulative: the share of touches that an LRU cache of this size would hit. " +
-        "What is missing to 100 % are first touches.",
+      `Cumulative: the share of touches that an LRU cache of this size would hit.${
+        colds.length ? " What is missing to 100 % are first touches." : ""
+      }`,
       asTable(["plan", `distance (${what})`, "touches at this distance or nearer (%)"], () =>
         curves.flatMap(({ i, points }) =>
           points.slice(1, -1).map(([d, share]) => [shown(data.plans[i].name), grouped(d), share.toFixed(3)]),
@@ -263,9 +267,13 @@ function showMisses(root, data, index) {
     el(
       "p",
       {},
-      "What a cache of each size lets through in one step that starts cold: with LRU, and with Belady's OPT, " +
-        `which no replacement can beat${opt.length ? "" : " (left out: it takes too long for a step like this)"}. ` +
-        `No cache avoids the ${grouped(found.cold)} first touches.`,
+      `What a cache of each size lets through in one step ${
+        found.steady ? "of an endless loop" : "that starts with an empty cache"
+      }: with LRU, and with Belady's OPT, which no replacement can beat${
+        opt.length ? "" : " (left out: it takes too long for a step like this)"
+      }.${found.steady && opt.length ? " OPT: what a second step adds to the first." : ""}${
+        found.cold ? ` No cache avoids the ${grouped(found.cold)} first touches.` : ""
+      }`,
     ),
   );
   const key = () =>
@@ -277,7 +285,7 @@ function showMisses(root, data, index) {
         ["OPT (Belady)", planColour(1), "7 4"],
         ["first touches: the lower bound", "var(--muted)", "2 3"],
       ]
-        .filter(([name]) => name[0] !== "O" || opt.length)
+        .filter(([name]) => (name[0] !== "O" || opt.length) && (name[0] !== "f" || found.cold))
         .map(([name, colour, dash]) => {
           const svg = d3.create("svg").attr("width", 26).attr("height", 8);
           svg
@@ -323,7 +331,11 @@ function showMisses(root, data, index) {
           y: { label: `↑ traffic per step (${what})`, grid: true, zero: true, tickFormat: brief },
           marks: [
             ...curves((_, m) => m),
-            Plot.ruleY([found.cold], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
+            Plot.ruleY(found.cold ? [found.cold] : [], {
+              stroke: "var(--muted)",
+              strokeDasharray: "2 3",
+              strokeWidth: 2,
+            }),
             ...boundaryMarks(found.reach, names, domain, width),
             Plot.ruleY([0]),
             ...curveReadout([
@@ -420,10 +432,11 @@ function showMisses(root, data, index) {
             ),
           ],
         }),
-      `One cache in front of ${last}: a hit costs the read price of the level that a cache of this size would be, ` +
-        `a miss that of ${last}. ` +
-        "The dotted line is the least there could be: first touches from the slowest " +
-        "level, everything else from the fastest.",
+      `A single cache in front of ${last}: a hit costs the read price of the level that a cache of this size would be, ` +
+        `a miss that of ${last}. The plan's own ${costWord(unit)} is another figure: it has all levels at once, and write-backs. ` +
+        `The dotted line is the least there could be: ${
+          found.cold ? "first touches from the slowest level, everything else" : "everything"
+        } from the fastest.`,
       asTable(["rule", `cache size (${what})`, `${costWord(unit)} (${unit})`], () =>
         priced.map(([rule, size, energy]) => [rule, grouped(Math.round(size)), grouped(energy)]),
       ),

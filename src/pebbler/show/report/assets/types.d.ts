@@ -126,6 +126,7 @@ interface Knee {
 }
 
 interface StepReuse {
+  steady: boolean;
   line: number;
   accesses: number;
   cold: number;
