@@ -1,10 +1,11 @@
-"""Make the pictures of the README and the docs: `python docs/images/make.py`. Needs Chromium and playwright, and two minutes."""
+"""Make the pictures of the README and the docs: `python docs/images/make.py`. Needs Chromium and playwright, and a minute.
+
+`docs/figures.py` draws steps.png, from the run that the figures of the README come from.
+"""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -41,16 +42,9 @@ VIEWS = {  # picture: page, picture of the player, section, move
 
 def main() -> None:
     """Write the pictures."""
-    draw_steps()
     take_report()
     take_game()
     take_step()
-
-
-def draw_steps() -> None:
-    """Write steps.png: what each kind of optimisation brings for the notes' step."""
-    command = "pebbler solve mlp:n=20,hidden=1000 --compare --time-limit 120 --plot"
-    subprocess.run([sys.executable, "-m", *command.split(), str(HERE / "steps.png")], check=True)
 
 
 def take_report() -> None:

@@ -117,3 +117,9 @@ def test_wrong_files_are_refused(tmp_path, text, message):
 def test_wrong_numbers_are_refused(words, message):
     with pytest.raises(InputError, match=message):
         run(*words)
+
+
+def test_forward_computes_are_not_taken_for_all_of_them():
+    """235 in the table stood beside 336 on the page, which counts backward steps too."""
+    text = run("--length", "100", "--red", "11")
+    assert "forward computes" in text

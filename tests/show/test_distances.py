@@ -203,3 +203,26 @@ def test_few_levels_caches_and_plans_that_never_begin_have_no_such_picture(
         page = show(plan).page
         assert page.locator("section[aria-labelledby=places]").is_hidden()
         assert page.locator("nav.contents a[href='#places']").is_hidden()
+
+
+def test_no_level_is_shown_to_hold_more_than_it_can(show: Callable[..., Opened], laid_out: Plan) -> None:
+    """Memory over time showed two values in a level of one: a result, and the operand whose room it takes."""
+    page = show(laid_out).page
+    most = page.evaluate(
+        """({ graph, plan }) => {
+          const timeline = new pebbler.Timeline(graph, plan, plan), most = timeline.arena.names.map(() => 0),
+            steps = [...Array(timeline.length + 1).keys()];
+          pebbler.sweepHeld(timeline, most.map(() => steps), (step, level, held) => {
+            most[level] = Math.max(most[level], held.reduce((sum, [, units]) => sum + units, 0));
+          });
+          return most;
+        }""",
+        as_data(laid_out),
+    )
+    for level, held in zip(laid_out.machine.level, most, strict=True):
+        assert level.capacity is None or held <= level.capacity, level.name
+    assert most[0] == 1
+    named = page.locator("#player-view .legend").inner_text()
+    assert "d1" in named
+    assert "d32" not in named
+    assert page.locator("#player-view .meter").count() < 10

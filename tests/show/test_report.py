@@ -90,7 +90,8 @@ def test_distances_and_misses_of_a_loop_are_those_of_its_second_step(rng) -> Non
 def test_the_reuse_of_a_steady_plan_is_steady() -> None:
     step = workloads.mlp(n=3, hidden=5)
     steady, once = (gather([Plan.in_order(step, machine("notes"), steady=loop)]).plans[0] for loop in (True, False))
-    assert steady.reuse is not None and once.reuse is not None
+    assert steady.reuse is not None
+    assert once.reuse is not None
     assert (steady.reuse.cold, steady.reuse.steady, once.reuse.steady) == (0, True, False)
     assert once.reuse.cold > 0
 

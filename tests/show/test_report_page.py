@@ -420,7 +420,7 @@ def test_plans_under_different_rules_get_no_ratio(show: Callable[..., Opened]) -
     assert "hardware LRU caches" in text
     assert " than caches" not in text
     assert "Energy by op" not in text
-    assert "says nothing about the plans" in page.locator("#energy-view").inner_text()
+    assert "says nothing about the plans" in page.locator("#summary-view").inner_text()
 
 
 def test_a_time_is_called_a_time(show: Callable[..., Opened]) -> None:

@@ -141,10 +141,11 @@ def saved_csv(page: Any, view: str, folder: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-def test_a_plan_of_tiles_opens_in_order_and_its_sweeps_go_there_and_back(pages: Pages, flagship: Plan) -> None:
+def test_a_plan_of_tiles_opens_on_them_and_in_order_its_sweeps_go_there_and_back(pages: Pages, flagship: Plan) -> None:
     page = pages("flagship", flagship)
     assert page.locator("[data-mode=graph]").is_hidden()
-    assert page.locator("[data-mode=order]").get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-mode=tiles]").get_attribute("aria-pressed") == "true"
+    page.locator("[data-mode=order]").click()
     spots = page.evaluate(
         """() => { const view = pebbler.player().stage.view, t = view.state.timeline, found = {};
           t.moves.subject.forEach((o, i) => {
@@ -203,6 +204,7 @@ def test_keys_play_search_undo_and_links_lead_to_a_move(pages: Pages, flagship: 
         assert now.get_attribute("data-step") == str(step), key
     page.locator("select[aria-label=Speed]").select_option("20")
     page.locator("body").click(position={"x": 3, "y": 3})
+    page.evaluate("document.getElementById('player').scrollIntoView()")
     page.keyboard.press(" ")
     page.wait_for_selector("[data-test=now]:not([data-step='0'])")
     page.keyboard.press(" ")
@@ -464,3 +466,23 @@ def test_zooming_into_memory_keeps_the_scale_and_the_move_shown(pages: Pages) ->
     assert page.evaluate(heights) == before
     assert page.locator(".cursors div").count() == len(before)
     page.locator("#memory-view").get_by_role("button", name="Show all of it").click()
+
+
+def test_the_reason_comes_first_then_memory_then_the_player(pages: Pages, flagship: Plan) -> None:
+    page = pages("flagship", flagship)
+    shown = page.evaluate("[...document.querySelectorAll('main section:not([hidden]) h2')].map((one) => one.id)")
+    assert shown[:4] == ["energy", "memory", "player", "diff"]
+    assert page.locator("#energy").inner_text() == "Why it is cheaper"
+    ladder = page.locator("#energy-view svg.waterfall").evaluate(
+        "(one) => one.getBoundingClientRect().bottom + scrollY"
+    )
+    assert ladder <= 900  # before and after, on the first screen
+    above = page.evaluate("document.querySelector('.transport').getBoundingClientRect().bottom")
+    assert above <= page.evaluate("document.querySelector('.stage').getBoundingClientRect().top")
+    assert page.locator("select[aria-label=Speed] option:checked").inner_text() == "all in 20 s"
+
+
+def test_levels_without_use_are_not_named(pages: Pages, flagship: Plan) -> None:
+    page = pages("flagship", flagship)
+    assert "HBM" not in page.locator("#energy-view .legend").first.inner_text()  # nothing is paid there in a loop
+    assert "HBM" not in page.locator("#player-view .legend").inner_text()

@@ -178,7 +178,10 @@ def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any], 
 
     table = partial(print_table, stderr=on_stderr)
     chain = solved.chain
-    names = {"peak_red": "peak checkpoints" if chain.adjoint else "peak red"}
+    names = {
+        "peak_red": "peak checkpoints" if chain.adjoint else "peak red",
+        "computes": "forward computes",
+    }
     rows = [
         [names.get(name, name), value if isinstance(value, str) else number(value)] for name, value in figures.items()
     ]

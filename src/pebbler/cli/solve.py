@@ -148,6 +148,7 @@ def _solve_least_capacity(
         put(f"found: a plan with {memory_text(least, asked.unit)} of {plan.machine.names[0]}, of {plan.graph.name}")
         put(
             f"proven for {SCOPES[found.covers]}: none works with less than {memory_text(bound, asked.unit)}; {found.reason}"
+            + ("" if asked.unit == loaded.unit else f" (a unit is a {loaded.unit})")
         )
         put(f"the plan costs {energy(plan.energy, plan.energy_unit)} in {len(plan.moves):,} moves ({plan.status})")
     files.name()

@@ -30,7 +30,6 @@ from pebbler.solver.tiling.transform_space import Transform, TransformSpace, for
 __all__ = ["SavingStep", "saving_steps", "sources_by_origin"]
 
 
-
 @dataclass(frozen=True)
 class SavingStep:
     """A schedule on the way from program order to a plan: what it has more than the one before, and what it costs."""
@@ -160,13 +159,13 @@ class _Undone:
             words = f"{_listed(transform.fused)} are never stored: maker and reader run as one."
             yield "fusion", words, partial(self._whole, transform.fused)
         if transform.sizes:
-            lengths = {axis: length for tensor in self.source.tensors for axis, length in tensor.axes}
+            lengths = {axis: length for tensor in self.source.tensors for axis, length in tensor.axes or ()}
             cut = cut_words(transform.sizes, lengths)
             yield "tiling", f"{cut}; every sweep runs from the first tile to the last.", self._forward
             words = "Tiles in the plan's own order: a sweep begins with what the one before it left in fast memory."
             yield "reversed sweeps" if self._goes_back() else "order of the tiles", words, self._first_runs
         if placed:
-            again = f", and {self.reruns:,} runs of ops once more" if self.reruns else ""
+            again = f", and {self.reruns:,} ops recomputed" if self.reruns else ""
             yield (
                 "placement" + (" and recomputation" if again else ""),
                 f"What is kept, copied and dropped{again}.",
@@ -175,7 +174,7 @@ class _Undone:
         elif self.reruns:
             yield (
                 "recomputation",
-                f"{self.reruns:,} runs of ops once more instead of keeping their results.",
+                f"{self.reruns:,} ops recomputed, whose results are not kept.",
                 lambda: self.plan,
             )
 

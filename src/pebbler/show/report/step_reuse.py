@@ -42,8 +42,8 @@ class Knee:
 class StepReuse:
     """Distances of a step, in lines of `line` units, with how many lines are at each.
 
-    `steady`: of a step that follows another one like it, so that only what no step touches twice is cold. OPT's misses are then what
-    a second step adds to the first. Otherwise the caches start empty.
+    `steady`: of a step that follows another one like it, so that nothing is cold; OPT's misses are then what a second step adds
+    to the first. Otherwise the caches start empty.
     """
 
     steady: bool

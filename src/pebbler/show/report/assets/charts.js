@@ -31,26 +31,28 @@ const curveReadout = (points) => [
 ];
 
 /**
- * Level boundaries as labelled vertical lines; labels that would collide go to another row.
- * @param {string[]} names
+ * Level boundaries as labelled vertical lines; labels that would collide go to a second row, or are left out.
+ * @param {PlanData} plan
  * @param {number} width
  */
-function boundaryMarks(reach, names, domain, width) {
-  const rules = reach
-    .map((at, i) => ({ at, name: shown(names[i], 14) }))
-    .filter(({ at }) => at >= domain[0] && at <= domain[1]);
-  const place = d3.scaleLog(domain, [58, width - 24]);
-  let row = 0;
-  rules.forEach((rule, i) => {
-    row = i && place(rule.at) - place(rules[i - 1].at) < 70 ? row + 1 : 0;
-    rule.row = row % 2;
-  });
-  return [0, 1].flatMap((level) => {
+function boundaryMarks(plan, domain, width) {
+  const { level } = plan.machine,
+    used = new Set(level.length < MANY_LEVELS ? level.keys() : usedLevels(plan));
+  const rules = plan.reuse.reach
+    .map((at, i) => ({ at, i, name: shown(level[i].name, 14), row: -1 }))
+    .filter(({ at, i }) => used.has(i) && at >= domain[0] && at <= domain[1]);
+  const place = d3.scaleLog(domain, [58, width - 24]),
+    ends = [-Infinity, -Infinity];
+  for (const rule of rules) {
+    rule.row = ends.findIndex((end) => place(rule.at) - end >= 66);
+    if (rule.row >= 0) ends[rule.row] = place(rule.at);
+  }
+  return [0, 1, -1].flatMap((level) => {
     const part = rules.filter((rule) => rule.row === level);
     return part.length
       ? [
           Plot.ruleX(part, { x: "at", stroke: "var(--muted)", strokeDasharray: "4 3" }),
-          Plot.text(part, {
+          Plot.text(level < 0 ? [] : part, {
             x: "at",
             text: (d) => `${d.name} ends`,
             frameAnchor: "top",
@@ -97,12 +99,12 @@ function themed(make) {
 function showReuse(root, data) {
   const items = withLocality(data);
   if (!items.length) {
-    root.append(el("p", {}, "These plans touch nothing."));
+    leaveOut("reuse");
+    leaveOut("misses");
     return;
   }
   const { plan, found } = items[0],
-    unit = data.graphs[plan.graph].unit,
-    names = plan.machine.level.map((level) => level.name);
+    unit = data.graphs[plan.graph].unit;
   const what = found.line > 1 ? `lines of ${found.line} ${unit}` : unit,
     units = found.line > 1 ? what : `units (${unit})`;
   const colds = items
@@ -167,7 +169,7 @@ function showReuse(root, data) {
                 },
               ),
             ),
-            ...boundaryMarks(found.reach, names, domain, width),
+            ...boundaryMarks(plan, domain, width),
             Plot.ruleY([0]),
           ],
         }),
@@ -213,7 +215,7 @@ function showReuse(root, data) {
                 strokeDasharray: PLAN_DASHES[i % 6],
               }),
             ),
-            ...boundaryMarks(found.reach, names, domain, width),
+            ...boundaryMarks(plan, domain, width),
             Plot.ruleY([0]),
             ...curveReadout(shares),
           ],
@@ -228,6 +230,30 @@ function showReuse(root, data) {
       ),
     ),
   );
+}
+
+/**
+ * Numbered circles on the knees of a curve; one that would lie on another goes above it.
+ * @param {number} width
+ */
+function kneeMarks(knees, domain, width) {
+  const place = d3.scaleLog(domain, [58, width - 24]),
+    ends = [],
+    rows = new Map(); // of each knee
+  for (const knee of d3.sort(knees, (one) => one.size)) {
+    const free = ends.findIndex((end) => place(knee.size) - end >= 20),
+      row = free < 0 ? ends.length : free;
+    ends[row] = place(knee.size);
+    rows.set(knee, row);
+  }
+  return ends.flatMap((_, row) => {
+    const part = knees.filter((knee) => rows.get(knee) === row),
+      at = { x: "size", y: "y", dy: -20 * row };
+    return [
+      Plot.dot(part, { ...at, r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
+      Plot.text(part, { ...at, text: (d) => String(d.k), fill: "var(--ink)", fontWeight: 600, fontSize: 11 }),
+    ];
+  });
 }
 
 /** LRU misses of every size, from the distances. */
@@ -336,21 +362,13 @@ function showMisses(root, data, index) {
               strokeDasharray: "2 3",
               strokeWidth: 2,
             }),
-            ...boundaryMarks(found.reach, names, domain, width),
+            ...boundaryMarks(plan, domain, width),
             Plot.ruleY([0]),
             ...curveReadout([
               ...lru.map(([x, y]) => ({ x, y, words: `LRU of ${grouped(Math.round(x))}\n${grouped(y)} pass` })),
               ...opt.map(([x, y]) => ({ x, y, words: `OPT of ${grouped(x)}\n${grouped(y)} pass` })),
             ]),
-            Plot.dot(knees, { x: "size", y: "y", r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
-            Plot.text(knees, {
-              x: "size",
-              y: "y",
-              text: (d) => String(d.k),
-              fill: "var(--ink)",
-              fontWeight: 600,
-              fontSize: 11,
-            }),
+            ...kneeMarks(knees, domain, width),
           ],
         }),
       null,
@@ -421,7 +439,7 @@ function showMisses(root, data, index) {
                 ]
               : []),
             Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
-            ...boundaryMarks(found.reach, names, domain, width),
+            ...boundaryMarks(plan, domain, width),
             Plot.ruleY([0]),
             ...curveReadout(
               priced.map(([rule, x, y]) => ({

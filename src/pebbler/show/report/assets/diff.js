@@ -31,14 +31,7 @@ function longestRising(places) {
  */
 function showDiff(root, data) {
   if (data.plans.length < 2) {
-    root.append(
-      el(
-        "p",
-        {},
-        "There is only one plan here: it already is program order, or program order " +
-          "does not fit. Give the command two plans to compare them.",
-      ),
-    );
+    leaveOut("diff");
     return;
   }
   const holder = el("div", {});
@@ -191,9 +184,10 @@ function energyDiffs(root, data, a, b, names, unit) {
     parts: [0, 1].map((k) => levels.map((_, at) => d3.sum(rows, (row) => row.parts[k][at]))),
   };
   all.change = d3.sum(all.parts[1]) - d3.sum(all.parts[0]);
+  const used = levels.map((_, at) => at).filter((at) => all.parts.some((part) => part[at] > 0));
   root.append(
     el("h3", {}, `${word} by ${a.graph === b.graph ? "op" : "source op"} and level`),
-    el("div", { class: "legend" }, ...levels.map((name, k) => swatch(levelColour(k), shown(name, 24)))),
+    el("div", { class: "legend" }, ...used.map((at) => swatch(levelColour(at), shown(levels[at], 24)))),
   );
   if (!changed.length) {
     root.append(el("p", {}, "Every op costs the same in both."));

@@ -121,8 +121,8 @@ function changeText(value, reference) {
   if (!reference) return value === reference ? "the same" : "more than nothing";
   const part = value / reference - 1;
   if (Math.abs(part) < 5e-7) return "the same";
-  if (value > 0 && reference / value >= 1.5) return `${(reference / value).toFixed(2)} times less`;
-  if (part > 0.5) return `${(value / reference).toFixed(2)} times more`;
+  if (value > 0 && reference / value >= 1.5) return `${(reference / value).toFixed(2)}x cheaper`;
+  if (part > 0.5) return `${(value / reference).toFixed(2)}x more`;
   const percent = Math.abs(part * 100);
   return `${percent < 0.1 ? percent.toPrecision(2) : percent.toFixed(1)} % ${part < 0 ? "less" : "more"}`;
 }
@@ -138,7 +138,31 @@ function comparedTo(value, reference) {
 
 const plural = (n, word) => `${grouped(n)} ${word}${n === 1 ? "" : "s"}`;
 
-const levelColour = (level) => `var(--level-${Math.min(level, 5)})`;
+/** Levels from near to far in one scale that gets darker, so that any number of them has an order to the eye. */
+const LEVEL_STOPS = ["#f6d57c", "#f2a154", "#ea6f5a", "#c9558f"];
+const levelColour = (level) => `var(--level-${level})`;
+
+/** Give every level its colour; `count` is how many of them the page shows. */
+function useLevelColours(count) {
+  const scale = d3.piecewise(d3.interpolateRgb, LEVEL_STOPS);
+  for (let level = 0; level < Math.max(count, 32); level++)
+    document.documentElement.style.setProperty(
+      `--level-${level}`,
+      d3.color(scale(Math.min(1, level / Math.max(1, count - 1)))).formatHex(),
+    );
+}
+
+/**
+ * The levels that a plan pays for or holds something in.
+ * @param {PlanData} plan
+ */
+const usedLevels = (plan) =>
+  once(plan, "levels", () => {
+    const { levels, peak } = plan.judgement,
+      all = plan.machine.level.map((_, i) => i),
+      used = all.filter((i) => levels[i] > 0 || peak[i] > 0);
+    return used.length ? used : all;
+  });
 /** A line of a legend: a square in some colour, and words. */
 const swatch = (colour, words) => el("span", {}, el("span", { class: "swatch", style: { background: colour } }), words);
 const PLAN_COLOURS = ["#0072b2", "#d55e00", "#8a6fb0", "#7a7f86", "#4b8a3f", "#b0517c"];
@@ -151,6 +175,12 @@ function isDark() {
 }
 const planColour = (i) => (isDark() ? PLAN_DARK : PLAN_COLOURS)[i % 6];
 const cssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Take a section that would say nothing off the page, and its link among the views. */
+function leaveOut(id) {
+  document.querySelector(`section[aria-labelledby=${id}]`).hidden = true;
+  document.querySelector(`nav.contents a[href='#${id}']`).hidden = true;
+}
 
 /** A table of text; columns that are numbers align right. */
 function tableOf(caption, columns, rows) {

@@ -26,6 +26,11 @@ function explicitSweep(timeline, steps, visit) {
   const { graph, arena, moves } = timeline,
     size = graph.value_size,
     held = arena.names.map(() => new Set());
+  // Where results may go over operands, a result has the room of what is dropped right after: only then is what is held settled.
+  const settled = (step) => {
+    while (arena.over && step > 0 && step < moves.kind.length && moves.kind[step] === DROP) step++;
+    return step;
+  };
   let next = 0;
   const { writes, destroys } = effects(graph),
     versions = versionsOf(graph),
@@ -47,8 +52,8 @@ function explicitSweep(timeline, steps, visit) {
           else held[k].delete(v);
         }
     }
-    while (next < steps.length && steps[next] === i + 1) {
-      visit(i + 1, (level) => Array.from(held[level], (v) => [v, size[v]]));
+    while (next < steps.length && settled(steps[next]) === i + 1) {
+      visit(steps[next], (level) => Array.from(held[level], (v) => [v, size[v]]));
       next++;
     }
   });

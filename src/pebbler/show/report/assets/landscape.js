@@ -10,7 +10,7 @@ function showLandscape(root, data) {
     graph = data.graphs[plan.graph],
     unit = graph.energy_unit;
   if (!found) {
-    root.append(el("p", {}, "This graph has no ops."));
+    leaveOut("landscape");
     return;
   }
   const total = found.orders === null ? "too many to count" : found.orders;

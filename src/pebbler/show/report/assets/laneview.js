@@ -78,7 +78,7 @@ class LaneView {
   drawOn(pen, width, height) {
     const { timeline, move } = this.state,
       frame = this.frame(width, height, move, timeline),
-      colours = timeline.arena.names.map((_, i) => cssValue(`--level-${Math.min(i, 5)}`));
+      colours = timeline.arena.names.map((_, i) => cssValue(`--level-${i}`));
     const theme = {
       colours,
       paper: cssValue("--paper"),

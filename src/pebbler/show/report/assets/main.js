@@ -20,7 +20,6 @@ async function start() {
   data.graphs.forEach(effects);
   const cost = costWord(data.graphs[data.plans[0].graph].energy_unit); // a plan's costs may be times
   document.querySelector("[data-cost=nav]").textContent = capital(cost);
-  document.querySelector("[data-cost=heading]").textContent = `Where the ${cost} goes`;
   const summary = section("summary-view");
   showGlance(summary, data, data.plans[0]);
   let player = null,
@@ -28,7 +27,9 @@ async function start() {
     memory = null,
     distances = null,
     pending = null;
+  useLevelColours(1 + d3.max(data.plans, (plan) => Math.max(...usedLevels(plan))));
   const tasks = [
+    () => showEnergy(section("energy-view"), data, data.plans[0]),
     () => {
       player = new Player(section("player-view"), data, {
         changed: () => {
@@ -63,7 +64,6 @@ async function start() {
       distances = addDistances((step) => player.goTo(step));
       distances.show(player.timeline);
     },
-    () => showEnergy(section("energy-view"), data, player.plan),
     () => showReuse(section("reuse-view"), data),
     () => showMisses(section("misses-view"), data, 0),
     () => showDiff(section("diff-view"), data),
@@ -75,7 +75,7 @@ async function start() {
     },
   ];
   let done = 0;
-  const VIEWS = ["player", "step", "memory", "distances", "energy", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
+  const VIEWS = ["energy", "player", "step", "memory", "distances", "reuse", "misses", "diff", "landscape", "play", "ready"]; // names for the browser's own profiler
   const next = () => {
     const task = tasks.shift();
     if (!task) return;

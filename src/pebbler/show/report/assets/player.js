@@ -1,5 +1,7 @@
 // The player: step, play and scrub through the moves; reorder them and see legality and energy at once.
 
+const WHOLE_SECONDS = 20; // for a plan from its first move to its last, unless a speed is chosen
+
 class Player {
   /**
    * `handlers`: changed() hears of other moves, moved(step) of every step.
@@ -40,11 +42,12 @@ class Player {
       "select",
       { "aria-label": "Speed" },
       ...[
+        [0, `all in ${WHOLE_SECONDS} s`],
         [1, "1 move/s"],
         [4, "4 moves/s"],
         [20, "20 moves/s"],
         [200, "200 moves/s"],
-      ].map(([rate, text]) => el("option", { value: rate, selected: rate === 4 }, text)),
+      ].map(([rate, text]) => el("option", { value: rate, selected: rate === 0 }, text)),
     );
     this.now = el("div", { class: "now", "aria-live": "polite", "data-test": "now" });
     this.meters = el("div", { class: "meters" });
@@ -64,8 +67,6 @@ class Player {
         el(
           "div",
           {},
-          this.stage.element,
-          (this.legend = el("div", { class: "legend" })),
           el(
             "div",
             { class: "transport" },
@@ -77,6 +78,8 @@ class Player {
             this.slider,
             this.speed,
           ),
+          this.stage.element,
+          (this.legend = el("div", { class: "legend" })),
           this.now,
           this.meters,
           this.running.element,
@@ -237,8 +240,9 @@ class Player {
       needed = arena.names.map((_, i) => d3.sum(this.timeline.places(this.step), (place) => (place ? place[i] : 0))),
       most = d3.max(used) || 1;
     this.meters.replaceChildren(
-      ...arena.names.map((name, i) => {
-        const bounded = arena.capacity[i] < 2 ** 61,
+      ...this.shownLevels().map((i) => {
+        const name = arena.names[i],
+          bounded = arena.capacity[i] < 2 ** 61,
           share = used[i] / (bounded ? arena.capacity[i] : most);
         const dead = used[i] - needed[i];
         return el(
@@ -276,16 +280,23 @@ class Player {
     );
   }
 
+  /** The levels that have a meter: all of them where there are few, otherwise those that the plan uses. */
+  shownLevels() {
+    const { names } = this.given.arena;
+    return names.length < MANY_LEVELS ? names.map((_, i) => i) : usedLevels(this.plan);
+  }
+
   drawLegend() {
     const { graph } = this,
-      level = (words) => (name, i) => swatch(levelColour(i), `${words} ${shown(name, 24)}`),
-      { names } = this.given.arena;
+      { names } = this.given.arena,
+      level = (words) => (i) => swatch(levelColour(i), `${words} ${shown(names[i], 24)}`),
+      used = usedLevels(this.plan);
     if (this.stage.mode !== "graph") {
       const computes = this.given.moves.kind.filter((kind) => kind === COMPUTE).length,
         again =
           computes > new Set(this.given.moves.subject.filter((_, i) => this.given.moves.kind[i] === COMPUTE)).size;
       this.legend.replaceChildren(
-        ...names.map(level("reads mostly from")),
+        ...used.map(level("reads mostly from")),
         ...(again && this.stage.mode === "order"
           ? [el("span", {}, el("span", { class: "swatch again" }), "run again")]
           : []),
@@ -305,7 +316,7 @@ class Player {
       if (graph.value_maker[v] >= 0) hazards.add("waw");
     });
     this.legend.replaceChildren(
-      ...names.map(level("in")),
+      ...used.map(level("in")),
       line("raw", "reads (RAW)"),
       ...(hazards.has("war") ? [line("war", "must wait for a reader (WAR)")] : []),
       ...(hazards.has("waw") ? [line("waw", "must wait for a writer (WAW)")] : []),
@@ -325,7 +336,8 @@ class Player {
     let before = performance.now();
     const tick = (time) => {
       if (this.timer === null) return;
-      const count = Math.floor(((time - before) * Number(this.speed.value)) / 1000);
+      const rate = Number(this.speed.value) || this.timeline.length / WHOLE_SECONDS,
+        count = Math.floor(((time - before) * rate) / 1000);
       if (count > 0) {
         before = time;
         this.goTo(this.step + count);

@@ -10,6 +10,10 @@ function showEnergy(root, data, plan) {
     unit = graph.energy_unit,
     { judgement } = plan;
   root.replaceChildren();
+  document.getElementById("energy").textContent =
+    plan.savings.length > 1 && judgement.energy < plan.savings[0].energy
+      ? "Why it is cheaper"
+      : `Where the ${costWord(unit)} goes`;
   if (plan.savings.length > 1) root.append(...waterfall(plan, unit));
   if (judgement.legal || judgement.energy > 0) {
     const bars = energyBars(plan, graph, unit);
@@ -29,9 +33,6 @@ function showEnergy(root, data, plan) {
         ),
       ),
     );
-  const given = data.plans.filter((one) => !one.baseline).length;
-  if (data.plans.length > 1)
-    root.append(el("details", { open: given > 1 }, el("summary", {}, "All plans on this page"), ...allPlans(data)));
 }
 
 /**
@@ -63,6 +64,7 @@ function waterfall(plan, unit) {
   const steps = plan.savings,
     names = plan.machine.level.map((level) => level.name),
     known = steps.filter((step) => step.energy !== null),
+    paid = new Set(known.flatMap((step) => step.levels.flatMap((part, k) => (part > 0 ? [k] : [])))),
     most = d3.max(known, (step) => step.energy) || 1,
     { factor, name } = energyScale(most, unit),
     text = (energy) =>
@@ -150,13 +152,16 @@ function waterfall(plan, unit) {
     });
     const end = steps.length * pitch + (narrow ? 8 : 4);
     if (plan.bound !== null) {
-      svg
-        .append("line")
-        .attr("class", "floor")
-        .attr("x1", x(plan.bound))
-        .attr("x2", x(plan.bound))
-        .attr("y1", 2)
-        .attr("y2", end + 8);
+      // Where labels stand above the bars, the line crosses bars only.
+      const spans = narrow ? steps.map((_, i) => [i * pitch + 17, i * pitch + 47]) : [[2, end + 8]];
+      for (const [y1, y2] of spans)
+        svg
+          .append("line")
+          .attr("class", "floor")
+          .attr("x1", x(plan.bound))
+          .attr("x2", x(plan.bound))
+          .attr("y1", y1)
+          .attr("y2", y2);
       const near = x(plan.bound) > width * 0.6;
       svg
         .append("text")
@@ -176,15 +181,9 @@ function waterfall(plan, unit) {
   };
   return [
     el(
-      "p",
-      {},
-      "Every bar is a schedule that the referee has priced, with one freedom more than the one above it. All of them " +
-        "follow from the plan: a step says what this plan gains from a freedom, not what the best plan with it would gain.",
-    ),
-    el(
       "div",
       { class: "legend" },
-      ...names.map((level, k) => swatch(levelColour(k), shown(level, 24))),
+      ...names.flatMap((level, k) => (paid.has(k) ? [swatch(levelColour(k), shown(level, 24))] : [])),
       el("span", {}, el("span", { class: "swatch saved" }), "saved by the step"),
     ),
     figure(
@@ -206,7 +205,13 @@ function waterfall(plan, unit) {
     el(
       "ol",
       { class: "steps" },
-      ...steps.slice(1).map((step) => el("li", {}, el("strong", {}, step.name), `: ${step.words}`)),
+      ...steps.map((step) => el("li", {}, el("strong", {}, step.name), `: ${step.words}`)),
+    ),
+    el(
+      "p",
+      { class: "muted" },
+      "Every bar is a schedule that the referee has priced, with one freedom more than the bar above it. All of them are " +
+        "this plan with freedoms taken away; the best plan with fewer freedoms may be cheaper (pebbler solve --compare searches for it).",
     ),
   ];
 }

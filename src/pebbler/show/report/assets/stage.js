@@ -59,7 +59,7 @@ class Stage {
     for (const view of Object.values(this.views)) view.load(graph);
     for (const [mode, button] of Object.entries(this.buttons)) button.hidden = !this.offered[mode];
     this.state = null;
-    if (!this.chosen || !this.offered[this.chosen]) this.mode = ops <= MOST_READABLE ? "graph" : "order";
+    if (!this.chosen || !this.offered[this.chosen]) this.mode = tiled ? "tiles" : ops <= MOST_READABLE ? "graph" : "order";
     else this.mode = this.chosen;
     this.reveal();
   }

@@ -46,9 +46,20 @@ function showSummary(root, data, plan) {
           `${plan.claims.void.map((words) => shown(words, 300)).join("; ")}.`,
         )
       : "",
+    ...plansTable(data),
     el("dl", { class: "tiles" }, ...tilesOf(data, plan, graph, unit)),
   );
 }
+
+/**
+ * The table of all plans, where more than one was given.
+ * @param {ReportData} data
+ */
+const plansTable = (data) => (data.plans.filter((plan) => !plan.baseline).length > 1 ? allPlans(data) : []);
+
+
+const LARGE_GAP = 0.5,
+  MOST_PEAKS = 7; // levels whose peaks stand on a card
 
 /**
  * What is proven of a plan, in a sentence, and what is only claimed.
@@ -60,7 +71,11 @@ function howSure(plan, unit) {
   const proven =
     {
       optimal: "It is proven optimal: no legal plan costs less.",
-      bounded: `It is at most ${percent(plan.gap)} above the proven lower bound.`,
+      bounded: `It is at most ${percent(plan.gap)} above the proven lower bound.${
+        plan.gap > LARGE_GAP
+          ? " So large a gap is mostly what cannot be proven yet; it does not mean that a cheaper plan exists."
+          : ""
+      }`,
       heuristic: "Nothing is proven about how good it is.",
     }[plan.status] || "No bound came with it.";
   const words = [];
@@ -170,7 +185,7 @@ function tilesOf(data, plan, graph, unit) {
         "Program order",
         energyText(plan.program_order, unit),
         judgement.legal && judgement.energy > 0
-          ? `${(plan.program_order / judgement.energy).toFixed(2)} times this plan`
+          ? `${(plan.program_order / judgement.energy).toFixed(2)}x this plan`
           : null,
       ),
     );
@@ -188,19 +203,21 @@ function tilesOf(data, plan, graph, unit) {
         .join(", "),
     ),
   );
-  const peaks = judgement.peak.map((units, i) => [
-    shown(plan.machine.level[i].name, 16),
-    `${brief(units)}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
-  ]);
+  const peaks = usedLevels(plan)
+    .filter((i) => i < judgement.peak.length)
+    .map((i) => [
+      shown(plan.machine.level[i].name, 16),
+      `${brief(judgement.peak[i])}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
+    ]);
   if (peaks.length)
     tiles.push(
       tile(
         `Peak in ${peaks[0][0]} (${graph.unit})`,
         peaks[0][1],
         peaks
-          .slice(1)
+          .slice(1, MOST_PEAKS)
           .map((peak) => peak.join(" "))
-          .join(", ") || null,
+          .join(", ") + (peaks.length > MOST_PEAKS ? ", ..." : "") || null,
       ),
     );
   return tiles;
@@ -283,9 +300,9 @@ function energyBars(plan, graph, unit) {
       { class: "bars" },
       block(
         "by level",
-        judgement.levels.map((energy, i) => ({
+        usedLevels(plan).map((i) => ({
           name: shown(machine.level[i].name, 30),
-          energy,
+          energy: judgement.levels[i],
           colour: levelColour(i),
         })),
       ),
