@@ -234,7 +234,7 @@ def test_a_cache_machine_of_one_level_is_solved():
 
 
 def test_recomputation_that_does_not_pay_is_taken_out_on_caches() -> None:
-    """A plan was dearer than the same order with every op once."""
+    """Plans were above the energy of the same order with every op once."""
     step, caches = pb.workloads.mlp(n=4, hidden=12), pb.machine("notes")
     best = pb.solve(step, caches, time_limit=3, tile="none", quick=True)
     order = best.moves.order.tolist()
