@@ -23,8 +23,8 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy, Drop
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.run.torch.cost.costs import roofline
-from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, predicted_cost
+from pebbler.run.torch.cost.costs import Link, roofline
+from pebbler.run.torch.plan.host_link import machine_with_host, predicted_cost
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import TorchPlan
 from pebbler.show.report import report
@@ -71,7 +71,7 @@ def plans() -> list[TorchPlan]:
 def sent_away(free: TorchPlan) -> TorchPlan:
     """Return the plan with one value sent to the host between the passes, and another computed again."""
     graph, moves = free.plan.graph, list(free.plan.moves)
-    link = PricedLink(0.02, 0.02, overlap=free.objective == "time")
+    link = Link(0.02, 0.02, overlap=free.objective == "time")
 
     def gap(module: str, call: str) -> tuple[str, str, int, int]:
         """Return an op of the forward pass, its result, and the moves between which only the backward pass wants that."""

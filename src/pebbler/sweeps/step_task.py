@@ -11,7 +11,8 @@ import msgspec
 from pebbler.files import decode_json
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.host_link import PricedLink, predicted_cost, repriced, waiting_time
+from pebbler.run.torch.cost.costs import Link
+from pebbler.run.torch.plan.host_link import predicted_cost, repriced, waiting_time
 from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, TorchPlan
 from pebbler.solver.problem import Impossible
@@ -26,7 +27,7 @@ class StepData(msgspec.Struct, frozen=True):
     graphs: list[bytes]
     headroom: int
     objective: Literal["time", "energy"]
-    link: tuple[float, float, bool, int] | None
+    link: Link | None
     fingerprint: str
     device: str
     measured: bool
@@ -35,11 +36,9 @@ class StepData(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, problem: StepProblem) -> StepData:
         """Return a problem as data."""
-        link = problem.link
-        prices = None if link is None else (link.out, link.into, link.overlap, link.least)
         graphs = [graph.to_json() for graph in problem.graphs]
         return cls(
-            graphs, problem.headroom, problem.objective, prices, problem.fingerprint, problem.device, problem.measured,
+            graphs, problem.headroom, problem.objective, problem.link, problem.fingerprint, problem.device, problem.measured,
             problem.static_watts,
         )  # fmt: skip
 
@@ -50,9 +49,8 @@ class StepData(msgspec.Struct, frozen=True):
     def problem(self, budget: int | None) -> StepProblem:
         """Return the problem with a budget."""
         graphs = [Graph.from_file(decode_json(graph, GraphFile, "graph")) for graph in self.graphs]
-        link = None if self.link is None else PricedLink(*self.link)
         return StepProblem(
-            graphs, budget, self.headroom, self.objective, link, self.fingerprint, self.device, self.measured,
+            graphs, budget, self.headroom, self.objective, self.link, self.fingerprint, self.device, self.measured,
             static_watts=self.static_watts,
         )  # fmt: skip
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 from torch import fx, nn
 
-from pebbler.run.torch.backend.node_costs import scratch_bytes, unit_costs
+from pebbler.run.torch.backend.node_costs import call_cost, scratch_bytes
 from pebbler.run.torch.backend.step_memory import StepMemory
-from pebbler.run.torch.cost.costs import DEVICES
+from pebbler.run.torch.capture.captured import capture
+from pebbler.run.torch.cost.costs import DEVICES, roofline
 
 from .test_saved_frontier import traced
 
@@ -59,7 +64,7 @@ def long_and_thin():
 def test_a_pointwise_step_costs_the_bytes_that_its_kernels_move(rows):
     w = torch.randn(rows, 8, requires_grad=True)
     step, _ = step_of(lambda x: (x * w).exp().sum(), torch.randn(rows, 8))
-    byte, launch = unit_costs(DEVICES["cpu"], "time")
+    byte, launch = DEVICES["cpu"].unit_costs("time")
     # Forward reads x and w, backward reads them again and writes the gradient; two kernels, and a few bytes for the loss.
     least = (2 + 3) * rows * 8 * 4 * byte + 2 * launch
     cost = StepMemory(step).simulate([i for i, given in enumerate(step.given) if given]).cost
@@ -74,3 +79,47 @@ def test_saving_costs_its_bytes_where_it_need_not_be_written():
     (total,) = named(step, "add")
     more = memory.simulate([*inputs, total]).cost - memory.simulate(inputs).cost
     assert more == pytest.approx(0.0, abs=1e-12)  # written once, read once; instead of x and w, which are read no more
+
+
+@pytest.mark.parametrize("objective", ["time", "energy"])
+@pytest.mark.parametrize("name", ["cpu", "a100", "h200"])
+def test_the_backend_and_the_planner_price_an_operator_alike(name, objective):
+    device = DEVICES[name]
+    for dtype, rows in product((torch.float32, torch.bfloat16), (1, 40, 1000)):
+        x, w = torch.randn(rows, 64, dtype=dtype), torch.randn(64, 512, dtype=dtype)
+        (cost,) = roofline(capture(lambda x: x @ w, x), device)[0]  # noqa: B023 - captured at once
+        graph = fx.Graph()
+        operands = [graph.placeholder("x"), graph.placeholder("w")]
+        node = graph.call_function(torch.ops.aten.mm.default, tuple(operands))
+        for one, value in zip((*operands, node), (x, w, x @ w), strict=True):
+            one.meta["val"] = value
+        assert call_cost(node, device, objective) == (cost.seconds if objective == "time" else cost.joules)
+
+
+def test_units_of_the_roofline_are_its_slopes():
+    for device in DEVICES.values():
+        much, more = 2.0**40, 2.0**41
+        for i, objective in enumerate(("time", "energy")):
+            byte, launch = device.unit_costs(objective)
+            assert byte == pytest.approx((device.kernel(more)[i] - device.kernel(much)[i]) / (more - much))
+            assert launch == device.kernel(0)[i]
+
+
+def test_the_roofline_is_the_larger_of_bytes_and_flops_and_never_less_than_a_launch():
+    draw = random.Random(5)
+    for _ in range(200):
+        rates = {"a": (draw.uniform(1, 9), draw.random()), "b": (draw.uniform(1, 9), draw.random())}
+        drawn = {name: draw.random() for name in ("launch", "static_watts", "joules_per_launch", "joules_per_byte")}
+        device = replace(DEVICES["cpu"], bandwidth=draw.uniform(1, 9), dtypes=rates, **drawn)
+        moved, flops = (
+            draw.choice([0.0, draw.uniform(0, 20)]),
+            [(d, draw.uniform(0, 9)) for d in "ab" if draw.random() < 0.7],
+        )
+        seconds = moved / device.bandwidth
+        if (computing := sum(count / rates[d][0] for d, count in flops)) > seconds:
+            seconds = computing
+        if device.launch > seconds:
+            seconds = device.launch
+        joules = moved * device.joules_per_byte + device.joules_per_launch + seconds * device.static_watts
+        joules += sum(count * rates[d][1] for d, count in flops)
+        assert device.kernel(moved, flops) == pytest.approx((seconds, joules))

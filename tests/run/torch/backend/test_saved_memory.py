@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from naive_saved_memory import NaiveStep
-from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays
 from pebbler.run.torch.backend.kernels.saved_memory import simulate_saved
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, STORED, VIEW, StepArrays
 
@@ -51,6 +51,17 @@ def random_step(draw, count):
     )  # fmt: skip
 
 
+class Copies(NamedTuple):
+    """Which values go to the host, what nodes and bytes take, and how many copies are under way at most."""
+
+    sent: np.ndarray
+    seconds: np.ndarray
+    out: float
+    into: float
+    overlap: bool
+    ahead: int
+
+
 def random_copies(draw, arrays, chosen):
     """Return copies of saved values whose memory nobody else holds; whole seconds, so that the twin adds up to the same."""
     held = arrays.storage[chosen].tolist() + arrays.storage[arrays.forward_end | arrays.backward_end].tolist()
@@ -59,7 +70,7 @@ def random_copies(draw, arrays, chosen):
     )
     sent = alone & np.array([draw.random() < 0.7 for _ in chosen])
     seconds = np.array([float(draw.randint(0, 9)) for _ in chosen])
-    return CopyArrays(
+    return Copies(
         sent, seconds, draw.choice([0.25, 1.0]), draw.choice([0.5, 1.0]), draw.random() < 0.8, draw.randint(1, 4)
     )
 
@@ -72,7 +83,7 @@ def check(seed, count):
         (True, False), (random_copies(draw, arrays, chosen), random_copies(draw, arrays, chosen))
     ):
         saved = chosen.copy()
-        peak, cost, legal, waiting, left, fetched = simulate_saved(arrays, saved, copies, 1000, fusing)
+        peak, cost, legal, waiting, left, fetched = simulate_saved(arrays, saved, *copies, 1000, fusing)
         naive = NaiveStep(arrays).simulate({int(i) for i in np.flatnonzero(chosen)}, 1000, fusing, copies)
         moves = {int(i): (int(left[i]), int(fetched[i])) for i in np.flatnonzero(saved & copies.sent)}
         assert (set(np.flatnonzero(saved).tolist()), peak, legal, moves) == (naive[0], naive[1], naive[3], naive[5])

@@ -17,9 +17,9 @@ from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import HostShare, SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
-from pebbler.run.torch.backend.sent_values import HostRoom, send_frontier
-from pebbler.run.torch.backend.step_memory import END, HostLink, Sending, StepMemory
-from pebbler.run.torch.cost.costs import DEVICES, find_device
+from pebbler.run.torch.backend.sent_values import host_room, send_frontier
+from pebbler.run.torch.backend.step_memory import END, HostRoom, Sending, StepMemory
+from pebbler.run.torch.cost.costs import DEVICES, Link, find_device
 
 VALUE = 4096 * 64 * 4
 
@@ -119,8 +119,9 @@ def send_any(name, times):
             values = memory.sendable(base)
             some = frozenset(draw.sample(values, draw.randint(1, len(values)) if values else 0))
             seconds = tuple(draw.random() for _ in seen.step.nodes)
-            link = HostLink(seconds, draw.random() / 100, draw.random() / 100, turn % 2 == 0)
-            return memory.simulate(base.saved, sending=Sending(some, draw.randint(1, 5), link))
+            link = Link(draw.random() / 100, draw.random() / 100, turn % 2 == 0)
+            there = HostRoom(None, False, link, seconds)
+            return memory.simulate(base.saved, sending=Sending(some, draw.randint(1, 5), there))
 
         run, seen = traced(loss, choose)
         assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(gradients(run), eager, strict=True))
@@ -133,11 +134,11 @@ def send_any(name, times):
     assert count > times // 2
 
 
-def room(memory, limit=None, **more):
+def room(memory, limit=None, watts=None, **more):
     seconds = tuple(memory.step.cost)
     work = sum(seconds)
     byte = work / 6 / VALUE / 12  # a value takes a 72nd part of the step, one way
-    return HostRoom(limit, False, replace(HostLink(seconds, byte, byte, True), **more))
+    return HostRoom(limit, False, replace(Link(byte, byte, True), **more), seconds, watts)
 
 
 def test_less_is_held_for_the_same_cost_and_the_least_is_lower(memory):
@@ -180,7 +181,7 @@ def test_a_slow_link_and_dear_bytes_are_used_only_where_nothing_else_helps(memor
     memory, front = memory
     fast = send_frontier(memory, front, room(memory), 60.0)
     slow = send_frontier(memory, front, room(memory, out=1.0, into=1.0), 60.0)
-    dear = send_frontier(memory, front, room(memory, byte_cost=1.0), 60.0)
+    dear = send_frontier(memory, front, room(memory, watts=1.0, joules_per_byte=0.5), 60.0)
 
     def cheapest(found, peak):
         return min((choice for choice in found if choice.peak <= peak), key=lambda choice: choice.cost)
@@ -196,10 +197,10 @@ def test_a_slow_link_and_dear_bytes_are_used_only_where_nothing_else_helps(memor
 def test_the_link_is_the_described_devices(memory):
     memory, _ = memory
     device = find_device("h200")
-    time = HostRoom.on(device, "time", None, memory.step).link
-    energy = HostRoom.on(device, "energy", None, memory.step).link
-    assert (time.out, time.byte_cost, time.wait_cost) == (1 / device.link, 0.0, 1.0)
-    assert energy.byte_cost == pytest.approx(2 * device.joules_per_link_byte)
-    assert energy.wait_cost == device.static_watts
-    assert HostRoom.on(device, "time", None, memory.step).rounded
-    assert not HostRoom.on(find_device("cpu"), "time", None, memory.step).link.overlap
+    time, energy = (host_room(device, objective, None, memory.step) for objective in ("time", "energy"))
+    assert time.link == energy.link == device.host_link
+    assert (time.link.out, time.cost(3.0, 1000)) == (1 / device.link, 3.0)
+    assert energy.cost(0.0, 1000) == pytest.approx(2000 * device.joules_per_link_byte)
+    assert energy.cost(3.0, 0) == 3 * device.static_watts
+    assert time.rounded
+    assert not host_room(find_device("cpu"), "time", None, memory.step).link.overlap

@@ -17,7 +17,8 @@ from naive_recompute import memory_of  # noqa: E402
 from pebbler.game.machine import Level, Machine  # noqa: E402
 from pebbler.game.plan import Plan  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
-from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host, predicted_cost  # noqa: E402
+from pebbler.run.torch.cost.costs import Link  # noqa: E402
+from pebbler.run.torch.plan.host_link import machine_with_host, predicted_cost  # noqa: E402
 from pebbler.run.torch.plan.offload_search import OffloadSearch  # noqa: E402
 from pebbler.solver.problem import Problem  # noqa: E402
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem  # noqa: E402
@@ -32,7 +33,7 @@ def pebbles(machine):
 @given(generators)
 def test_any_plan_is_timed_as_the_slow_twin_does(rng):
     graph = random_graph(rng, most_ops=6)
-    prices = PricedLink(rng.choice([0, 0.5, 1, 3]), rng.choice([0, 0.5, 1, 3]), True)
+    prices = Link(rng.choice([0, 0.5, 1, 3]), rng.choice([0, 0.5, 1, 3]), True)
     plan = random_plan(rng, graph, pebbles(machine_with_host(rng.randint(8, 30), prices)), extra=20)
     if plan is not None:
         for overlap in (True, False):
@@ -44,7 +45,7 @@ def test_any_plan_is_timed_as_the_slow_twin_does(rng):
 def searching(rng, most_ops, **options):
     """A random graph on one level, and a search for it with a random capacity and link."""
     graph = random_graph(rng, most_ops, **options)
-    prices = PricedLink(rng.choice([0, 0.1, 1, 3]), rng.choice([0, 0.1, 1, 3]), rng.random() < 0.7)
+    prices = Link(rng.choice([0, 0.1, 1, 3]), rng.choice([0, 0.1, 1, 3]), rng.random() < 0.7)
     game = RecomputeProblem.of(Problem.of(graph, Machine("one", "pebble", (Level("memory", 0, 0, capacity=2**40),))))
     movable = {tensor.name for tensor in graph.tensors if tensor.kind in ("temp", "output")}
     search = OffloadSearch(game, 1, prices, movable, seed=rng.randrange(1000))

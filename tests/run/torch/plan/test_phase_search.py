@@ -12,9 +12,10 @@ from torch import nn
 import pebbler.torch as pt
 from pebbler.game.graph import Graph
 from pebbler.referee.judgement import check
+from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan import phase_search
 from pebbler.run.torch.plan.byte_sizes import bytes_of
-from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
+from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.phase_search import least_units, solve_phases
 from pebbler.solver.problem import Impossible
 
@@ -72,7 +73,7 @@ def refused_budgets(rng, graphs, headroom, limits, link):
 def ask_for_what_is_named(rng, ops, limits):
     graphs = [random_phase(rng, ops) for _ in range(rng.integers(1, 4))]
     headroom = int(rng.integers(0, 500))
-    for link in (None, PricedLink(1.0, 1.0, overlap=True)):
+    for link in (None, Link(1.0, 1.0, overlap=True)):
         for least in refused_budgets(rng, graphs, headroom, limits, link):
             assert all(kept(graphs, least, headroom, limit, 3, link) for limit in limits)
             other = [phase_search._of_equal_costs(graph) for graph in graphs]  # as if costs were measured again
@@ -107,8 +108,8 @@ def test_a_budget_below_the_headroom_is_refused_with_what_works():
     graph = random_phase(np.random.default_rng(0), 8)
     (least,) = named(refusal([graph], 100, 400, 0.1))
     assert kept([graph], least, 400, 0.0)
-    (least,) = named(refusal([graph], 100, 400, 0.1, PricedLink(1.0, 1.0, overlap=True)))
-    assert kept([graph], least, 400, 0.0, link=PricedLink(1.0, 1.0, overlap=True))
+    (least,) = named(refusal([graph], 100, 400, 0.1, Link(1.0, 1.0, overlap=True)))
+    assert kept([graph], least, 400, 0.0, link=Link(1.0, 1.0, overlap=True))
 
 
 def test_the_least_budget_of_a_step_works_before_and_after_there_is_optimizer_state():

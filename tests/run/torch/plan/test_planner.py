@@ -47,7 +47,7 @@ def test_copies_that_nothing_waits_for_cost_no_time_and_all_their_energy(deep):
     # A link that takes no energy is used, one that takes a lot is not.
     used = []
     for joules in (0.0, 1e-3):
-        costs.link = pt.Link(50e9, 50e9, joules, overlap=True)
+        costs.link = pt.Link(1 / 50e9, 1 / 50e9, overlap=True, joules_per_byte=joules)
         used.append(pt.plan_captured(captured, costs, budget=budget, objective="energy", time_limit=1))
     assert used[0].offloaded > 0 == used[0].recomputed
     assert used[1].offloaded == 0 < used[1].recomputed

@@ -17,7 +17,8 @@ from pebbler.errors import InputError  # noqa: E402
 from pebbler.game.moves import Copy  # noqa: E402
 from pebbler.game.plan import Plan  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
-from pebbler.run.torch.plan.host_link import PricedLink, machine_with_host  # noqa: E402
+from pebbler.run.torch.cost.costs import Link  # noqa: E402
+from pebbler.run.torch.plan.host_link import machine_with_host  # noqa: E402
 from pebbler.run.torch.run.host_copies import Transfers, arrive, begin_load, begin_store, end_store  # noqa: E402
 from pebbler.solver.problem import Impossible  # noqa: E402
 
@@ -143,7 +144,7 @@ def test_an_update_in_place_does_not_reach_the_copy_nor_the_copy_a_later_version
             moves += [away, ("drop", value, "memory"), back, away]
         moves.append(("compute", op.name))
     start = {tensor.name: "memory" for tensor in graph.tensors if tensor.kind == "param"}
-    by_hand = Plan(graph, machine_with_host(10**6, PricedLink(1.0, 1.0, True)), moves, start)
+    by_hand = Plan(graph, machine_with_host(10**6, Link(1.0, 1.0, True)), moves, start)
     assert check(by_hand).legal, check(by_hand).error
     assert any(value in op.writes for op in graph.ops[1:])
     run = pt.compile(replace(plan, phases=[by_hand]), step)
@@ -155,7 +156,7 @@ def test_plans_that_leave_a_result_on_the_host_or_start_there_are_refused():
     weight = torch.ones(8)
     captured = pt.capture(lambda x: x + weight, torch.ones(8))
     plan = pt.plan_captured(captured, pt.roofline(captured, "cpu"))
-    graph, machine = plan.plan.graph, machine_with_host(10**6, PricedLink(1.0, 1.0, True))
+    graph, machine = plan.plan.graph, machine_with_host(10**6, Link(1.0, 1.0, True))
     params = [tensor.name for tensor in graph.tensors if tensor.kind == "param"]
     (op,) = graph.ops
     (value,) = op.writes

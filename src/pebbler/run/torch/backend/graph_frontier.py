@@ -12,8 +12,8 @@ from torch import fx
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
-from pebbler.run.torch.backend.sent_values import HostRoom, send_frontier
-from pebbler.run.torch.backend.step_memory import SavedChoice, StepMemory, eager_peak
+from pebbler.run.torch.backend.sent_values import send_frontier
+from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.plan.byte_sizes import shown_bytes
 
 __all__ = ["GraphFrontier", "PlannedCall", "give_bytes", "joint_key", "shrink"]

@@ -21,7 +21,6 @@ from pebbler.run.torch.backend.node_costs import (
     is_symbol,
     reach_bytes,
     scratch_bytes,
-    unit_costs,
 )
 from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
 from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
@@ -81,7 +80,7 @@ class JointStep:
         kind = [node_kind(node) for node in nodes]
         view = [k == VIEW for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
-        byte_cost, launch_cost = unit_costs(device, objective)
+        byte_cost, launch_cost = device.unit_costs(objective)
         return cls(
             nodes=nodes,
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],

@@ -21,7 +21,6 @@ __all__ = [
     "is_symbol",
     "reach_bytes",
     "scratch_bytes",
-    "unit_costs",
 ]
 
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
@@ -73,15 +72,6 @@ def _numbers(value: torch.Tensor) -> int:
     return count
 
 
-def unit_costs(device: Device, objective: str) -> tuple[float, float]:
-    """Return what a byte costs that is read or written, and a kernel: seconds, or joules."""
-    byte, launch = 1 / device.bandwidth, device.launch
-    if objective == "time":
-        return byte, launch
-    watts = device.static_watts
-    return device.joules_per_byte + byte * watts, device.joules_per_launch + launch * watts
-
-
 def call_cost(node: fx.Node, device: Device, objective: str) -> float:
     """Return what a node costs that is a call of its own, by a roofline of bytes and flops."""
     if node.op != "call_function" or node.target is operator.getitem or is_symbol(node):
@@ -90,10 +80,8 @@ def call_cost(node: fx.Node, device: Device, objective: str) -> float:
     args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
     flops = operator_flops(node.target, args, kwargs, out)
     dtypes = [source.meta["val"].dtype for source in node.all_input_nodes if hasattr(source.meta.get("val"), "dtype")]
-    rate, price = device.rate(str(dtypes[0]).removeprefix("torch.") if dtypes else "")
-    seconds = max(device.launch, moved / device.bandwidth, flops / rate)
-    joules = moved * device.joules_per_byte + device.joules_per_launch + flops * price
-    return seconds if objective == "time" else joules + seconds * device.static_watts
+    seconds, joules = device.kernel(moved, [(str(dtypes[0]).removeprefix("torch.") if dtypes else "", flops)])
+    return seconds if objective == "time" else joules
 
 
 def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:

@@ -16,7 +16,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.sent_graphs import send_values
-from pebbler.run.torch.backend.sent_values import HostRoom
+from pebbler.run.torch.backend.sent_values import host_room
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
 from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.backend.weight_watch import inputs_read_again
@@ -120,7 +120,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             room = None
             if self.host is not None:
                 timed = JointStep.read(graph, info, outputs, self.device) if self.objective != "time" else step
-                room = HostRoom.on(self.device, self.objective, self.host().limit, timed)
+                room = host_room(self.device, self.objective, self.host().limit, timed)
             number = {node: i for i, node in enumerate(step.nodes)}
             with cuts_remembered():
                 theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import pareto
-from pebbler.run.torch.backend.step_memory import HostLink, SavedChoice, Sending, StepMemory
-from pebbler.run.torch.cost.costs import Device, find_link
+from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, Sending, StepMemory
+from pebbler.run.torch.cost.costs import Device
 
-__all__ = ["HostRoom", "send_frontier"]
+__all__ = ["host_room", "send_frontier"]
 
 _AHEAD = (1, 2, 4, 16)  # copies under way
 _PARTS = 12  # numbers of values that are tried
@@ -24,40 +23,10 @@ _SMALL = 0.003  # of all bytes that may be sent: what is smaller stays
 _TRIES = 3_000_000  # nodes simulated when values are sent or kept one by one
 
 
-@dataclass(frozen=True)
-class HostRoom:
-    """The host's memory for one graph: bytes that it may take, if limited, whether buffers are rounded up, and the way there."""
-
-    limit: int | None
-    rounded: bool
-    link: HostLink
-
-    @classmethod
-    def on(cls, device: Device, objective: str, limit: int | None, timed: JointStep) -> HostRoom:
-        """Return the host's memory as a described device sees it; `timed` is the step with costs in seconds."""
-        link = find_link(device)
-        energy = objective == "energy"
-        way = HostLink(
-            seconds=tuple(timed.cost),
-            out=1 / link.out,
-            into=1 / link.into,
-            overlap=link.overlap,
-            byte_cost=2 * link.joules_per_byte if energy else 0.0,
-            wait_cost=device.static_watts if energy else 1.0,
-        )
-        return cls(limit, device.name != "cpu", way)
-
-    def fits(self, sizes: Iterable[int]) -> bool:
-        """Return whether buffers of these sizes find room."""
-        return self.limit is None or sum(map(self.taken, sizes)) <= self.limit
-
-    def taken(self, size: int) -> int:
-        """Return the bytes that a buffer takes: pinned memory is rounded up to powers of two.
-
-        >>> HostRoom(None, True, HostLink((), 1.0, 1.0, True)).taken(100)
-        128
-        """
-        return 1 << (size - 1).bit_length() if self.rounded else size
+def host_room(device: Device, objective: str, limit: int | None, timed: JointStep) -> HostRoom:
+    """Return the host's memory as a described device sees it; `timed` is the step with costs in seconds."""
+    watts = device.static_watts if objective == "energy" else None
+    return HostRoom(limit, device.name != "cpu", device.host_link, tuple(timed.cost), watts)
 
 
 def send_frontier(
@@ -71,7 +40,7 @@ def send_frontier(
             for ahead in _AHEAD if room.link.overlap else _AHEAD[:1]:
                 if time.monotonic() > deadline:
                     return pareto(found)
-                found.append(memory.simulate(base.saved, sending=Sending(values, ahead, room.link)))
+                found.append(memory.simulate(base.saved, sending=Sending(values, ahead, room)))
     return _improved(memory, pareto(found), room, deadline)
 
 
@@ -118,5 +87,5 @@ def _improved(memory: StepMemory, front: list[SavedChoice], room: HostRoom, dead
                 tries -= 1
                 if tries < 0 or time.monotonic() > deadline:
                     return pareto([*front, *found])
-                found.append(memory.simulate(here.saved, sending=Sending(group, ahead, room.link)))
+                found.append(memory.simulate(here.saved, sending=Sending(group, ahead, room)))
     return pareto([*front, *found])

@@ -13,24 +13,39 @@ import torch
 
 from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays
 from pebbler.run.torch.backend.kernels.saved_memory import END, simulate_saved
 from pebbler.run.torch.backend.kernels.step_arrays import VIEW, StepArrays
 from pebbler.run.torch.backend.node_costs import hinted
+from pebbler.run.torch.cost.costs import Link
 
-__all__ = ["END", "HostLink", "SavedChoice", "Sending", "SentValue", "StepMemory", "eager_peak"]
+__all__ = ["END", "HostRoom", "SavedChoice", "Sending", "SentValue", "StepMemory", "eager_peak"]
 
 
 @dataclass(frozen=True)
-class HostLink:
-    """The way to the host as a step sees it: how long nodes take, seconds of a byte, and what waiting and copying cost."""
+class HostRoom:
+    """The host's memory for one graph: bytes that it may take, if limited, whether buffers are rounded up, and the way there."""
 
+    limit: int | None
+    rounded: bool
+    link: Link  # in seconds
     seconds: tuple[float, ...]  # of every node
-    out: float  # seconds of a byte
-    into: float
-    overlap: bool  # whether copies run beside kernels
-    byte_cost: float = 0.0  # joules, there and back, where the cost is energy
-    wait_cost: float = 1.0  # of a second
+    watts: float | None = None  # drawn while the step waits, where the cost is energy
+
+    def cost(self, waiting: float, sent: int) -> float:
+        """Return what so many seconds of waiting and so many bytes, there and back, add to a step's seconds or joules."""
+        return waiting if self.watts is None else waiting * self.watts + 2 * sent * self.link.joules_per_byte
+
+    def fits(self, sizes: Iterable[int]) -> bool:
+        """Return whether buffers of these sizes find room."""
+        return self.limit is None or sum(map(self.taken, sizes)) <= self.limit
+
+    def taken(self, size: int) -> int:
+        """Return the bytes that a buffer takes: pinned memory is rounded up to powers of two.
+
+        >>> HostRoom(None, True, Link(1.0, 1.0, True), ()).taken(100)
+        128
+        """
+        return 1 << (size - 1).bit_length() if self.rounded else size
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,7 @@ class Sending:
 
     values: frozenset[int]
     ahead: int
-    link: HostLink
+    room: HostRoom
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,7 @@ class StepMemory:
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self._known: dict[bytes, SavedChoice] = {}
-        self._still = _copies(Sending(frozenset(), 1, HostLink((0.0,) * count, 0.0, 0.0, True)))
+        self._still = Sending(frozenset(), 1, HostRoom(None, False, Link(0.0, 0.0, True), (0.0,) * count))
 
     def simulate(self, chosen: Iterable[int], fusing: bool = True, sending: Sending | None = None) -> SavedChoice:
         """Return what comes of saving values; those that backward does not need are left out, inputs that it needs are added.
@@ -101,14 +116,20 @@ class StepMemory:
         key = saved.tobytes()
         if sending is None and fusing and key in self._known:
             return self._known[key]
-        copies = self._still if sending is None else _copies(sending)
-        peak, cost, legal, waiting, left, fetched = simulate_saved(self.arrays, saved, copies, self.resident, fusing)
+        copies = self._still if sending is None else sending
+        away = np.zeros(len(saved), np.bool_)
+        away[list(copies.values)] = True
+        link = copies.room.link
+        peak, cost, legal, waiting, left, fetched = simulate_saved(
+            self.arrays, saved, away, np.array(copies.room.seconds), float(link.out), float(link.into), link.overlap,
+            copies.ahead, self.resident, fusing,
+        )  # fmt: skip
         kept = np.flatnonzero(saved)
-        sent = kept[copies.sent[kept]].tolist()
+        sent = kept[away[kept]].tolist()
         own = {int(place) for place in self.arrays.storage[kept] if not self.step.given[place]}
         host = sum(self.step.size[i] for i in sent)
         if sending is not None:
-            cost += waiting * sending.link.wait_cost + host * sending.link.byte_cost
+            cost += sending.room.cost(waiting, host)
         choice = SavedChoice(
             saved=tuple(kept.tolist()),
             bytes=sum(self.step.size[i] for i in own) - host,
@@ -133,13 +154,6 @@ class StepMemory:
             if not step.given[i] and not step.view[i] and i not in ends and holders[int(storage[i])] == 1
             and step.size[i] and _is_dense(step.nodes[i].meta.get("val"))
         ]  # fmt: skip
-
-
-def _copies(sending: Sending) -> CopyArrays:
-    link = sending.link
-    sent = np.zeros(len(link.seconds), np.bool_)
-    sent[list(sending.values)] = True
-    return CopyArrays(sent, np.array(link.seconds), link.out, link.into, link.overlap, sending.ahead)
 
 
 def _is_dense(value: Any) -> bool:

@@ -32,12 +32,13 @@ __all__ = [
     "calibrated_device",
     "estimate",
     "find_device",
-    "find_link",
     "has_flops",
     "nearest_device",
     "operator_flops",
     "roofline",
 ]
+
+_LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,33 @@ class Device:
     def rate(self, dtype: str) -> tuple[float, float]:
         """Return flops per second and joules per flop of a dtype such as `float32`."""
         return self.dtypes.get(dtype, (self.flops, self.joules_per_flop))
+
+    def kernel(self, moved: float, flops: Iterable[tuple[str, float]] = ()) -> tuple[float, float]:
+        """Return seconds and joules of one kernel that moves so many bytes, with its flops by dtype: the roofline.
+
+        >>> plain = Device("plain", 100.0, 10.0, 1.0, 5.0, 0.5, 0.25, 0.0, static_watts=2.0)
+        >>> plain.kernel(40, [("float32", 200.0)]), plain.kernel(0)  # bytes take 4 s, flops 2 s; a launch alone 1 s
+        ((4.0, 118.0), (1.0, 2.0))
+        """
+        computing, spent = 0.0, moved * self.joules_per_byte + self.joules_per_launch
+        for dtype, count in flops:
+            rate, price = self.rate(dtype)
+            computing += count / rate
+            spent += count * price
+        seconds = max(self.launch, moved / self.bandwidth, computing)
+        return seconds, spent + seconds * self.static_watts
+
+    def unit_costs(self, objective: str) -> tuple[float, float]:
+        """Return what one byte more costs in a kernel that memory bounds, and what a launch costs: seconds, or joules."""
+        if objective == "time":
+            return 1 / self.bandwidth, self.launch
+        return self.joules_per_byte + self.static_watts / self.bandwidth, self.kernel(0.0)[1]
+
+    @property
+    def host_link(self) -> Link:
+        """The link to the host's memory; on a CPU the host is a file, and nothing runs beside a copy to it."""
+        each = 1 / self.link
+        return Link(each, each, self.overlap, self.joules_per_link_byte, _LEAST_COPY if self.overlap else 0)
 
 
 def calibrated_device(measured: MeasuredDevice) -> Device:
@@ -128,12 +156,31 @@ class Cost:
 
 @dataclass(frozen=True)
 class Link:
-    """The way to the host's memory: bytes per second out and in, joules per byte, and whether copies run beside kernels."""
+    """The way to the host's memory: what a byte costs out and in, and whether copies run beside kernels.
+
+    Costs are seconds, or those of a graph's ops (`in_unit`). Values of fewer than `least` bytes stay, unless nothing else keeps
+    the capacity: only the bytes of a copy are priced, and small copies cost more than that.
+    """
 
     out: float
     into: float
-    joules_per_byte: float
     overlap: bool
+    joules_per_byte: float = 0.0
+    least: int = 0
+
+    def in_unit(self, scale: float, objective: str) -> Link:
+        """Return the link of a device with a byte's seconds, or its joules, times `scale`; joules add up, whatever overlaps.
+
+        >>> link = Link(0.5, 0.25, overlap=True, joules_per_byte=3.0, least=8)
+        >>> link.in_unit(10.0, "time")
+        Link(out=5.0, into=2.5, overlap=True, joules_per_byte=3.0, least=8)
+        >>> link.in_unit(10.0, "energy")
+        Link(out=30.0, into=30.0, overlap=False, joules_per_byte=3.0, least=0)
+        """
+        if objective == "energy":
+            each = scale * self.joules_per_byte
+            return Link(each, each, False, self.joules_per_byte)
+        return replace(self, out=scale * self.out, into=scale * self.into)
 
 
 class Costs(list[list[Cost]]):
@@ -159,16 +206,6 @@ class Costs(list[list[Cost]]):
         self.static_watts = 0.0 if energy is None else energy.static_watts
 
 
-def find_link(device: str | Device) -> Link:
-    """Return the link of a described device; on a CPU the host is a file, and nothing runs beside a copy to it.
-
-    >>> find_link("h200").overlap, find_link("cpu").overlap
-    (True, False)
-    """
-    known = find_device(device)
-    return Link(known.link, known.link, known.joules_per_link_byte, known.overlap)
-
-
 def roofline(captured: Captured, device: str | Device) -> Costs:
     """Return every op's cost from its bytes and flops alone. Scratch memory counts as none: state headroom instead.
 
@@ -184,7 +221,7 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
         return estimate(phase.record, group, known)
 
     rows = ([price(phase, group) for group in phase.groups] for phase in captured.phases)
-    costs = Costs(rows, find_link(known), price)
+    costs = Costs(rows, known.host_link, price)
     costs.static_watts = known.static_watts
     return costs
 
@@ -197,16 +234,9 @@ def estimate(record: Record, group: CallGroup, device: Device) -> Cost:
         launched = [(sum(record.storages[s].bytes for s in (*group.reads, *group.makes, *group.mutates)), calls)]
     seconds = joules = 0.0
     for moved, together in launched:
-        busy, spent = moved / device.bandwidth, moved * device.joules_per_byte + device.joules_per_launch
-        computing = 0.0
-        for call in together:
-            if flops := _flops(record, call):
-                rate, price = device.rate(_dtype(record, call))
-                computing += flops / rate
-                spent += flops * price
-        taken = max(device.launch, busy, computing)
+        taken, spent = device.kernel(moved, ((_dtype(record, call), _flops(record, call)) for call in together))
         seconds += taken
-        joules += spent + taken * device.static_watts
+        joules += spent
     return Cost(seconds, joules, 0, compiled=group.fused and len(group.calls) > 1)
 
 

@@ -13,7 +13,7 @@ from pebbler.errors import InputError, quoted
 from pebbler.joules.energy_counters import NoCounter
 from pebbler.joules.meter import EnergyMeter
 from pebbler.run.torch.capture.captured import Captured
-from pebbler.run.torch.cost.costs import Costs, Device, Link, find_device, find_link, nearest_device
+from pebbler.run.torch.cost.costs import Costs, Device, Link, find_device, nearest_device
 from pebbler.run.torch.cost.op_energy import OpMeter, meter_of
 from pebbler.run.torch.cost.op_prices import OpPrices
 from pebbler.run.torch.cost.op_time import time_run
@@ -93,22 +93,22 @@ def profile_for(captured: Captured, objective: str) -> Costs:
 def measure_link(device: str) -> Link:
     """Return the link of the device where a step runs, measured with pinned memory on CUDA, described on a CPU.
 
-    >>> measure_link("cpu").out
-    10000000000.0
+    >>> measure_link("cpu").out  # seconds of a byte
+    1e-10
     """
     if not device.startswith("cuda"):
-        return find_link(nearest_device(device))
+        return nearest_device(device).host_link
     there = torch.empty(_LINK_BYTES, dtype=torch.uint8, device=device)
     host = torch.empty(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
-    return replace(find_link(nearest_device(device)), out=_rate(host, there, device), into=_rate(there, host, device))
+    out, into = _byte_seconds(host, there, device), _byte_seconds(there, host, device)
+    return replace(nearest_device(device).host_link, out=out, into=into)
 
 
-def _rate(target: torch.Tensor, source: torch.Tensor, device: str) -> float:
-    """Return the bytes per second of a copy."""
+def _byte_seconds(target: torch.Tensor, source: torch.Tensor, device: str) -> float:
+    """Return the seconds of a copy per byte."""
 
     def copy() -> None:
         target.copy_(source, non_blocking=True)
 
     copy()
-    seconds = statistics.median(time_run(copy, device) for _ in range(5))
-    return float(target.nbytes) / seconds
+    return statistics.median(time_run(copy, device) for _ in range(5)) / float(target.nbytes)

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.kernels.move_timing import CopyPrices, OpArrays, time_moves
+from pebbler.run.torch.cost.costs import Link
+from pebbler.run.torch.plan.kernels.move_timing import OpArrays, time_moves
 
-__all__ = ["HOST", "MEMORY", "PricedLink", "machine_with_host", "predicted_cost", "repriced", "waiting_time"]
+__all__ = ["HOST", "MEMORY", "machine_with_host", "predicted_cost", "repriced", "waiting_time"]
 
 MEMORY, HOST = "memory", "host"  # the level that the budget bounds, and the one beyond the link
 
 
-@dataclass(frozen=True)
-class PricedLink:
-    """What a byte to the host and back costs, in the unit of the ops' costs, and whether copies run beside the computation.
-
-    Values of fewer than `least` bytes stay, unless nothing else keeps the capacity: only the bytes of a copy are priced, and small
-    ones cost more than that.
-    """
-
-    out: float
-    into: float
-    overlap: bool
-    least: int = 0
-
-    @property
-    def prices(self) -> CopyPrices:
-        """The same for kernels."""
-        return CopyPrices(float(self.out), float(self.into), self.overlap)
-
-
-def machine_with_host(capacity: int, link: PricedLink) -> Machine:
+def machine_with_host(capacity: int, link: Link) -> Machine:
     """Return the machine of a device whose values may go to the host.
 
-    >>> [level.capacity for level in machine_with_host(100, PricedLink(2.0, 1.0, True)).level]
+    >>> [level.capacity for level in machine_with_host(100, Link(2.0, 1.0, True)).level]
     [100, None]
     """
     host = Level(HOST, link.into, link.out)
@@ -52,7 +32,7 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
     >>> g = Graph("two", unit="byte")
     >>> _ = g.tensor("a", 10), g.tensor("b", 1), g.op("f", [], ["a"], cost=5), g.op("g", [], ["b"], cost=7)
     >>> moves = [("compute", "f"), ("copy", "a", "memory", "host"), ("compute", "g"), ("drop", "a", "memory")]
-    >>> plan = Plan(g, machine_with_host(100, PricedLink(2.0, 1.0, True)), moves)
+    >>> plan = Plan(g, machine_with_host(100, Link(2.0, 1.0, True)), moves)
     >>> predicted_cost(plan, True), predicted_cost(plan, False)  # the copy takes 20, of which g hides 7
     (25.0, 32.0)
     """
@@ -62,11 +42,11 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
     ops = OpArrays(
         flow.op_cost, flow.op_reads.start, reads, flow.op_writes.start, writes, flow.tensor_size, flow.storage
     )  # fmt: skip
-    prices = PricedLink(host.write, host.read, overlap).prices
-    return float(time_moves(moves.kind, moves.subject, moves.level, ops, prices))
+    prices = float(host.write), float(host.read), overlap
+    return float(time_moves(moves.kind, moves.subject, moves.level, ops, *prices))
 
 
-def repriced(plan: Plan, graph: Graph, link: PricedLink | None) -> Plan:
+def repriced(plan: Plan, graph: Graph, link: Link | None) -> Plan:
     """Return the same moves on a graph and a link with other prices; what was claimed of the plan is left out."""
     machine = plan.machine
     if len(machine.level) > 1 and link is not None:
@@ -75,14 +55,14 @@ def repriced(plan: Plan, graph: Graph, link: PricedLink | None) -> Plan:
     return Plan(graph, machine, Moves.of(graph, machine, plan.moves.words()), plan.start, plan.steady, meta=plan.meta)
 
 
-def waiting_time(plan: Plan, timed: Graph, link: PricedLink | None) -> float:
+def waiting_time(plan: Plan, timed: Graph, link: Link | None) -> float:
     """Return how long a step waits for copies, in the unit of `timed`, whose costs are times as those of the link are.
 
     >>> g = Graph("two", unit="byte")
     >>> _ = g.tensor("a", 10), g.tensor("b", 1), g.op("f", [], ["a"], cost=5), g.op("g", [], ["b"], cost=7)
     >>> moves = [("compute", "f"), ("copy", "a", "memory", "host"), ("compute", "g"), ("drop", "a", "memory")]
-    >>> joules = Plan(g, machine_with_host(100, PricedLink(1.0, 1.0, False)), moves)
-    >>> waiting_time(joules, g, PricedLink(2.0, 1.0, True))  # the copy takes 20, of which g hides 7
+    >>> joules = Plan(g, machine_with_host(100, Link(1.0, 1.0, False)), moves)
+    >>> waiting_time(joules, g, Link(2.0, 1.0, True))  # the copy takes 20, of which g hides 7
     13.0
     """
     if len(plan.machine.level) == 1 or link is None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pebbler.arrays import Bools, Ints
 from pebbler.errors import quoted
 from pebbler.game.moves import MoveList
-from pebbler.run.torch.plan.host_link import PricedLink
+from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan.kernels import copy_schedule as kernel
 from pebbler.run.torch.plan.kernels import idle_spans
 from pebbler.solver.problem import time_is_over
@@ -60,7 +60,7 @@ class OffloadSearch:
     >>> _ = [g.tensor(name, 10) for name in ("a", "b", "c", "d")], g.tensor("e", 0, kind="output")
     >>> _ = g.op("fa", [], ["a"], cost=50, once=True), g.op("fb", [], ["b"], cost=50), g.op("fc", ["b"], ["c"], cost=50)
     >>> _ = g.op("fd", ["c"], ["d"], cost=50), g.op("fe", ["a", "d"], ["e"], cost=50)
-    >>> link = PricedLink(1.0, 1.0, True)
+    >>> link = Link(1.0, 1.0, True)
     >>> game = RecomputeProblem.of(Problem.of(g, Machine("one", "byte", (Level("memory", 0, 0, capacity=20),))))
     >>> search = OffloadSearch(game, 20, link, {"a", "b", "c", "d"})
     >>> best = search.best_of([game.program])
@@ -70,7 +70,7 @@ class OffloadSearch:
     """
 
     def __init__(
-        self, game: RecomputeProblem, capacity: int, link: PricedLink, movable: Iterable[str], seed: int = 0
+        self, game: RecomputeProblem, capacity: int, link: Link, movable: Iterable[str], seed: int = 0
     ) -> None:
         self.game, self.capacity, self.link = game, capacity, link
         names = set(movable)
@@ -128,8 +128,9 @@ class OffloadSearch:
     def _events(
         self, sequence: Ints, timeline: idle_spans.Timeline, chosen: Bools, lead: float
     ) -> tuple[float, npt.NDArray[np.int8], Ints]:
+        prices = float(self.link.out), float(self.link.into), self.link.overlap
         cost, events = kernel.schedule_copies(
-            timeline, self.game.arrays, sequence, chosen, self.capacity, self.link.prices, float(lead)
+            timeline, self.game.arrays, sequence, chosen, self.capacity, *prices, float(lead)
         )
         return float(cost), events["kind"], events["subject"]
 

@@ -17,8 +17,9 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
+from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan.byte_sizes import named_bytes, shown_bytes
-from pebbler.run.torch.plan.host_link import MEMORY, PricedLink, machine_with_host
+from pebbler.run.torch.plan.host_link import MEMORY, machine_with_host
 from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
 from pebbler.solver import finish
 from pebbler.solver.capacity import single_level_requirement
@@ -38,7 +39,7 @@ _LEAST_SECONDS = 5.0  # spent on the least budget when the given one is too smal
 _BEFORE, _RELIEVED, _AFTER = 0.1, 0.5, 0.05  # of the time, for plans with copies: besides all of it for one without
 _SHARES = (0.75, 0.5, 0.3, 0.15, 0.05, 0.0)  # of the memory above the capacity that values are not made again for
 _HIDDEN = 0.85  # of what the link could move until the peak and after it
-_FREE = PricedLink(0.0, 0.0, overlap=True)
+_FREE = Link(0.0, 0.0, overlap=True)
 
 
 def least_units(graphs: Sequence[Graph], seconds: float, *, offload: bool = False) -> tuple[int, int]:
@@ -128,7 +129,7 @@ def solve_phases(
     headroom: int,
     seconds: float,
     seed: int,
-    link: PricedLink | None = None,
+    link: Link | None = None,
     report: Report | None = None,
 ) -> list[Plan]:
     """Return the cheapest plan found of every phase; messages add `headroom` to a capacity (None: no limit).
@@ -196,9 +197,7 @@ def _offer_least(search: Search, capacity: int) -> None:
         search.offer(game.moves(sequence))
 
 
-def _solve_with_host(
-    graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None, link: PricedLink
-) -> Plan:
+def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None, link: Link) -> Plan:
     first_found = report is _stop
     offload = _offload(graph, capacity, link, seed)
     game = offload.game
@@ -265,7 +264,7 @@ def _sequences(graph: Graph, game: RecomputeProblem, capacity: int, ends: float)
         yield fit(sized, game.program, ends=ends)
 
 
-def _offload(graph: Graph, capacity: int, link: PricedLink, seed: int) -> OffloadSearch:
+def _offload(graph: Graph, capacity: int, link: Link, seed: int) -> OffloadSearch:
     game = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)))
     movable = [tensor for tensor in graph.tensors if tensor.kind in ("temp", "output")]
     large = {tensor.name for tensor in movable if tensor.size >= link.least}

@@ -15,11 +15,11 @@ from pebbler.game.graph import Graph
 from pebbler.referee.judgement import check
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
-from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, find_link, nearest_device, roofline
+from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import CapturedWithKernels, fuse
 from pebbler.run.torch.plan.byte_sizes import bytes_of
-from pebbler.run.torch.plan.host_link import MEMORY, PricedLink
+from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import plan_launches
 from pebbler.run.torch.plan.phase_search import least_units
 from pebbler.run.torch.plan.step_problem import StepProblem
@@ -30,7 +30,6 @@ __all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "step_proble
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _MOST_WHOLE = 2**48  # pJ: a step of 281 J; sums of whole costs of a longer one would not be exact for all plans
-_LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
 _GENERATOR = 5056  # bytes of a CPU generator's state, kept for every draw that may be repeated
 
 
@@ -131,14 +130,15 @@ def step_problem(
     limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
-    link = _priced_link(captured, costs, objective) if _may_offload(captured, costs, offload) else None
+    own = _link(captured, costs)
+    link = own.in_unit(SCALE[objective], objective) if _may_offload(captured, costs, offload) else None
     made = StepProblem(
         graphs, limit, headroom_bytes, objective, link, captured.fingerprint, captured.device, costs.energy is not None
     )
     if objective == "time":
         return made
     last = [priced_graph(captured.phases[-1], costs[-1], "time")]
-    timed = replace(made, graphs=last, objective="time", link=link and _priced_link(captured, costs, "time"))
+    timed = replace(made, graphs=last, objective="time", link=link and own.in_unit(SCALE["time"], "time"))
     return replace(made, timed=timed, static_watts=costs.static_watts)
 
 
@@ -171,19 +171,12 @@ def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> G
 
 
 def _link(captured: Captured, costs: Costs) -> Link:
-    return costs.link or find_link(nearest_device(captured.device))
+    return costs.link or nearest_device(captured.device).host_link
 
 
 def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
     """Whether values may go to the host: as asked, by default where a link leads to another memory."""
     return (captured.device.startswith("cuda") or _link(captured, costs).overlap) if asked is None else asked
-
-
-def _priced_link(captured: Captured, costs: Costs, objective: Objective) -> PricedLink:
-    link, scale = _link(captured, costs), SCALE[objective]
-    if objective == "energy":
-        return PricedLink(scale * link.joules_per_byte, scale * link.joules_per_byte, overlap=False)  # joules add up
-    return PricedLink(scale / link.out, scale / link.into, link.overlap, _LEAST_COPY if link.overlap else 0)
 
 
 def _default_headroom(captured: Captured, costs: Costs) -> int:

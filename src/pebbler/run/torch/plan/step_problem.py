@@ -9,7 +9,8 @@ from pebbler.files import int_if_whole
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan, Status
 from pebbler.referee.judgement import check
-from pebbler.run.torch.plan.host_link import PricedLink, repriced, waiting_time
+from pebbler.run.torch.cost.costs import Link
+from pebbler.run.torch.plan.host_link import repriced, waiting_time
 from pebbler.run.torch.plan.phase_search import solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, Objective, TorchPlan
 from pebbler.solver.problem import Search
@@ -27,7 +28,7 @@ class StepProblem:
     budget: int | None  # bytes, headroom included
     headroom: int
     objective: Objective
-    link: PricedLink | None
+    link: Link | None
     fingerprint: str
     device: str
     measured: bool = False  # whether its joules come from an energy counter
@@ -88,17 +89,17 @@ class StepProblem:
             best = replace(best, meta={**best.meta, "cut_off": True})
         return [*phases[:-1], best]
 
-    def _possible_links(self, timed: StepProblem) -> list[PricedLink | None]:
+    def _possible_links(self, timed: StepProblem) -> list[Link | None]:
         """Return prices of a copy in joules: as if nothing hid it; behind ops, with waiting at the price of computing or less."""
         if self.link is None or timed.link is None:
             return [self.link]
         out, into, watts = timed.link.out, timed.link.into, 1e3 * self.static_watts  # W ns in pJ
-        links: list[PricedLink | None] = [
-            PricedLink(self.link.out + watts * out, self.link.into + watts * into, self.link.overlap, self.link.least)
+        links: list[Link | None] = [
+            replace(self.link, out=self.link.out + watts * out, into=self.link.into + watts * into)
         ]
         power = sum(op.cost for op in self.graphs[-1].ops) / max(1, sum(op.cost for op in timed.graphs[-1].ops))
         for part in _WAITING if timed.link.overlap else ():
-            links.append(PricedLink(part * power * out, part * power * into, True, timed.link.least))
+            links.append(replace(timed.link, out=part * power * out, into=part * power * into))
         return links
 
     def _priced(self, plan: Plan, timed: StepProblem, bound: float | None, proof: str) -> Plan:

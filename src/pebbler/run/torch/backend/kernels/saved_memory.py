@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pebbler.arrays import Bools, Ints
+from pebbler.arrays import Array, Bools, Ints
 from pebbler.compiled import kernel
-from pebbler.run.torch.backend.kernels.copy_timing import CopyArrays, time_loads, time_stores
+from pebbler.run.torch.backend.kernels.copy_timing import time_loads, time_stores
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays, depths
 from pebbler.run.torch.backend.kernels.step_traffic import step_traffic
 
@@ -212,9 +212,13 @@ def _highest(
 
 @kernel
 def simulate_saved(
-    step: StepArrays, saved: Bools, copies: CopyArrays, resident: int, fusing: bool
-) -> tuple[int, float, bool, float, Ints, Ints]:
+    step: StepArrays, saved: Bools, sent: Bools, seconds: Array, out: float, into: float, overlap: bool, ahead: int,
+    resident: int, fusing: bool,
+) -> tuple[int, float, bool, float, Ints, Ints]:  # fmt: skip
     """Return the peak, what the step costs, whether backward may run what it would, and what copies to the host do.
+
+    Values that are `sent` go there, of those that are saved; nodes take `seconds`, bytes `out` and `into`, and at most `ahead`
+    copies are under way.
 
     That is the time spent waiting for them, and for every value that is sent the nodes before which it has left and is fetched.
     `saved` becomes what is needed.
@@ -250,11 +254,10 @@ def simulate_saved(
     for t in range(len(backward)):
         for k in range(step.first_input[backward[t]], step.first_input[backward[t] + 1]):
             source = step.inputs[k]
-            if copies.sent[source] and saved[source] and use[source] < 0:
+            if sent[source] and saved[source] and use[source] < 0:
                 use[source] = t
-    moved = CopyArrays(copies.sent & saved, copies.seconds, copies.out, copies.into, copies.overlap, copies.ahead)
-    left, out = time_stores(forward, step.size, moved)
-    fetched, into = time_loads(backward, use, step.size, copies)
+    left, storing = time_stores(forward, step.size, sent & saved, seconds, out, overlap, ahead)
+    fetched, loading = time_loads(backward, use, step.size, seconds, into, overlap, ahead)
     here = kept & (left < 0)
     first, cost = _peak(step, forward, here, nothing, nothing, left, np.full(nodes, -1, np.int64), fusing)
     second, more = _peak(step, backward, results, held, donated, np.full(nodes, -1, np.int64), fetched, fusing)
@@ -263,4 +266,4 @@ def simulate_saved(
             left[i] = forward[left[i] + 1] if left[i] + 1 < len(forward) else END
         if fetched[i] >= 0:
             fetched[i] = backward[fetched[i]]
-    return resident + max(first, second), cost + more, legal, out + into, left, fetched
+    return resident + max(first, second), cost + more, legal, storing + loading, left, fetched

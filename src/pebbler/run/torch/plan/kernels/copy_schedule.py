@@ -12,7 +12,6 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 from pebbler.run.torch.plan.kernels.idle_spans import DEAD, Timeline, span_end
-from pebbler.run.torch.plan.kernels.move_timing import CopyPrices
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays
 
 __all__ = ["DROP", "FORGET", "LOAD", "RUN", "STORE", "schedule_copies"]
@@ -86,19 +85,21 @@ def schedule_copies(
     sequence: Array,
     chosen: Array,
     capacity: int,
-    prices: CopyPrices,
+    out: float,
+    into: float,
+    overlap: bool,
     lead: float,
 ) -> tuple[float, Array]:
     """Return when a sequence ends with values away over the chosen spans, and its events.
 
     A store begins as soon as its value is not needed for a while, its memory is given up only when something else needs it, and
-    a load begins as soon as there is room from then to its use, but not when that is more than `lead` copies away. Ends at
-    infinity when it does not fit.
+    a load begins as soon as there is room from then to its use, but not when that is more than `lead` copies away. A unit takes
+    `out` and `into` to copy. Ends at infinity when it does not fit.
     """
     s = _begin(touches, game, sequence, chosen)
     now = s.state[0]
     now.capacity, now.lead = capacity, lead
-    now.out, now.into, now.overlap = prices.out, prices.into, prices.overlap
+    now.out, now.into, now.overlap = out, into, overlap
     return _ending(s), s.events[: now.events]
 
 

@@ -9,15 +9,7 @@ import numpy as np
 from pebbler.arrays import Array, Floats, Ints
 from pebbler.compiled import kernel
 
-__all__ = ["CopyPrices", "OpArrays", "time_moves"]
-
-
-class CopyPrices(NamedTuple):
-    """Time per unit copied out and in, and whether copies run beside the computation."""
-
-    out: float
-    into: float
-    overlap: bool
+__all__ = ["OpArrays", "time_moves"]
 
 
 class OpArrays(NamedTuple):
@@ -33,11 +25,13 @@ class OpArrays(NamedTuple):
 
 
 @kernel
-def time_moves(kind: Array, subject: Array, level: Array, ops: OpArrays, prices: CopyPrices) -> float:
+def time_moves(
+    kind: Array, subject: Array, level: Array, ops: OpArrays, out: float, into: float, overlap: bool
+) -> float:
     """Return when the last move of a plan on two levels has ended.
 
-    Moves are encoded as in a plan. Memory is free again only when what was copied out of it is out, and an op waits for what it
-    reads to be in. Without overlap everything takes its turn.
+    Moves are encoded as in a plan; a unit that is copied takes `out` or `into`. Memory is free again only when what was copied
+    out of it is out, and an op waits for what it reads to be in. Without overlap everything takes its turn.
     """
     now = 0.0
     out_free, in_free = 0.0, 0.0
@@ -54,10 +48,10 @@ def time_moves(kind: Array, subject: Array, level: Array, ops: OpArrays, prices:
         elif kind[i] == 1:
             home = ops.storage[s]
             if level[i] == 0:
-                out_free = saved[home] = max(now, out_free, loaded[home]) + ops.size[s] * prices.out
+                out_free = saved[home] = max(now, out_free, loaded[home]) + ops.size[s] * out
             else:
-                in_free = loaded[home] = max(now, in_free, saved[home]) + ops.size[s] * prices.into
-            if not prices.overlap:
+                in_free = loaded[home] = max(now, in_free, saved[home]) + ops.size[s] * into
+            if not overlap:
                 now = out_free if level[i] == 0 else in_free
         elif level[i] == 0:
             now = max(now, saved[ops.storage[s]], loaded[ops.storage[s]])
