@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import pebbler.torch as pt
-from pebbler.run.torch.plan.byte_sizes import bytes_of
+from pebbler.game.byte_sizes import bytes_of
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config
 
 from benchmarks.torch_model_steps import MODELS
+from pebbler.game.byte_sizes import bytes_of
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.sent_values import HostRoom
 from pebbler.run.torch.backend.step_memory import SavedChoice
 from pebbler.run.torch.cost.costs import DEVICES
-from pebbler.run.torch.plan.byte_sizes import bytes_of
 
 ROWS = 16
 

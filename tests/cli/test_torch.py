@@ -72,3 +72,35 @@ def test_the_command_offloads_when_asked(tmp_path, monkeypatch):
     assert figures[0]["offloaded"] > 0 == figures[1]["offloaded"]
     assert figures[0]["cost"] <= figures[1]["cost"]
     assert (figures[0]["status"], figures[0]["gap"]) == ("optimal", 0)
+
+
+def step_file(folder, monkeypatch):
+    (folder / "one.py").write_text(
+        "import torch_models as models\n"
+        "def small():\n    made = models.mlp(depth=4)\n    return made.step, made.batches[0]\n"
+    )
+    monkeypatch.chdir(folder)
+
+
+def test_a_share_is_of_what_the_step_holds_without_a_limit(tmp_path, monkeypatch):
+    step_file(tmp_path, monkeypatch)
+    common = ["one.py:small", "--device", "cpu", "--time-limit", "1"]
+    free, half = (
+        json.loads(CliRunner().invoke(APP, [*common, *more, "--json"]).stdout) for more in ([], ["--budget", "85%"])
+    )
+    assert free["unplanned_peak"] == free["peak"] == half["unplanned_peak"]
+    assert half["budget"] == int(0.85 * free["peak"])
+    assert half["peak"] <= half["budget"]
+    assert half["headline"].startswith(f"{free['peak']:,} -> {half['peak']:,} bytes, +")
+    table = CliRunner().invoke(APP, [*common, "--budget", "85%", "--report", "step.html"]).stdout
+    for words in (half["headline"].partition(" bytes")[0], "without a limit", "recomputed", f"{free['peak']:,} bytes"):
+        assert words in table
+    assert "85%" not in table
+    assert "<!doctype html>" in (tmp_path / "step.html").read_text()
+
+
+def test_what_is_no_budget_is_refused_before_the_step_is_looked_at():
+    for budget in ("12XB", "0%", "101%", "many"):
+        result = CliRunner().invoke(APP, ["no_such_file.py:step", "--budget", budget])
+        assert result.exit_code != 0
+        assert str(result.exception).startswith("budget: expected")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from pebbler.cli.options import Json, PlanOutput
 
 if TYPE_CHECKING:
+    from pebbler.solver.problem import Search
     from pebbler.torch import TorchPlan
 
 __all__ = ["torch"]
@@ -24,7 +26,8 @@ def torch(
         ),
     ],
     budget: Annotated[
-        str | None, typer.Option(help="Bytes, such as 2GiB; none: only free early.", show_default=False)
+        str | None,
+        typer.Option(help="Bytes, such as 2GiB, or a share, such as 50%; none: only free early.", show_default=False),
     ] = None,
     device: Annotated[
         str | None,
@@ -45,6 +48,7 @@ def torch(
     headroom: Annotated[str | None, typer.Option(help="Bytes kept free for the allocator.", show_default=False)] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for the search.")] = 30.0,
     output: PlanOutput = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page about the plan (HTML).", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Plan a PyTorch training step so that it never holds more than a budget, and say what that costs.
@@ -53,19 +57,28 @@ def torch(
     PyTorch, the extra "torch". Exit status 1: no plan keeps the budget, and the message says which would do;
     130: Ctrl-C, and the best plan so far, where there is one, is printed and saved.
 
-    Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json
+    Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json --report step.html
     """
+    import threading
+
     from pebbler.cli.interruption import hold
     from pebbler.cli.output import progress
-    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_json
-    from pebbler.solver.problem import Search
+    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_apart, require_json, require_page
+    from pebbler.game.byte_sizes import budget_of
 
     require_json(output, json)
+    require_page(report)
+    require_apart(None, output, report)
+    if budget is not None:
+        budget_of(budget)  # before PyTorch is loaded and the step captured, which takes long
+    from pebbler.run.torch.plan.planner import require_options
     from pebbler.run.torch.plan.torch_plan import SCALE
     from pebbler.torch import load_step, plan
 
+    require_options(budget, headroom, device, objective)
     files = WrittenFiles()
     found: list[TorchPlan] = []
+    stopped = threading.Event()
 
     def show() -> None:
         files.write(output, found[0].save)
@@ -74,13 +87,10 @@ def torch(
     def keep() -> bool:
         if found:
             show()
-            files.name_kept("the best plan so far")
+            files.name_kept("the best plan so far", report)
         return bool(found)
 
-    def stop() -> None:
-        Search.all_interrupted = True
-
-    with hold(keep, stop, grace=_GRACE), progress(f"planning {step}") as update:
+    with hold(keep, stopped.set, grace=_GRACE), progress(f"planning {step}") as update:
 
         def tell(search: Search) -> None:
             best = (
@@ -91,17 +101,26 @@ def torch(
         function, args = load_step(step)
         found.append(plan(
             function, args, budget=budget, device=device, objective=objective, kernels=kernels, offload=offload,  # type: ignore[arg-type]
-            headroom=headroom, time_limit=time_limit, report=tell,
+            headroom=headroom, time_limit=time_limit, report=tell, stop=stopped.is_set,
         ))  # fmt: skip
+        if report is not None and not stopped.is_set():
+            files.write(report, lambda path: _write_page(step, found[0], path))
     show()
     files.name()
+
+
+def _write_page(step: str, made: TorchPlan, path: Path) -> None:
+    from pebbler.show.report import report as write
+
+    write(made, path, names=["plan"], title=step)
 
 
 def _print_json(step: str, made: TorchPlan, on_stderr: bool) -> None:
     from pebbler.cli.output import emit_json
 
     figures = {
-        "budget": made.budget, "peak": made.peak, "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
+        "headline": made.headline, "budget": made.budget, "peak": made.peak, "unplanned_peak": made.unplanned_peak,
+        "headroom": made.headroom, "cost": made.cost, "unplanned": made.unplanned,
         "objective": made.objective, "joules": made.joules_from, "kernels": made.kernels,
         "recomputed": made.recomputed, "offloaded": made.offloaded,
         "ops": len(made.plan.graph.ops),
@@ -112,21 +131,29 @@ def _print_json(step: str, made: TorchPlan, on_stderr: bool) -> None:
 
 def _print_table(step: str, made: TorchPlan, on_stderr: bool) -> None:
     from pebbler.cli.output import table
-    from pebbler.run.torch.plan.byte_sizes import shown_bytes
+    from pebbler.game.byte_sizes import shown_bytes
 
     table(
-        f"{step}: {made.status}{', cut off' if made.plan.meta.get('cut_off') else ''}",
+        f"{step}: {made.headline}",
         ["figure", "value"],
         [
             ["budget", "none" if made.budget is None else shown_bytes(made.budget)],
             ["peak, headroom included", shown_bytes(made.peak)],
+            ["the same without a limit", shown_bytes(made.unplanned_peak)],
             [f"predicted {made.objective} of one step{_source(made)}", _cost(made.cost, made.objective)],
             ["the same without a limit", _cost(made.unplanned, made.objective)],
-            ["ops, and runs again", f"{len(made.plan.graph.ops):,}, {made.recomputed:,}"],
+            ["proven", _proven(made)],
+            ["ops", f"{len(made.plan.graph.ops):,} ops, {made.recomputed:,} recomputed"],
             ["to the host's memory", shown_bytes(made.offloaded)],
         ],
         stderr=on_stderr,
     )
+
+
+def _proven(made: TorchPlan) -> str:
+    """Return what is known of the cost: that nothing is cheaper, or by how much it could be."""
+    known = made.status if made.gap is None or made.status == "optimal" else f"at most {made.gap:.1%} above the optimum"
+    return f"{known}{', cut off' if made.plan.meta.get('cut_off') else ''}"
 
 
 def _source(made: TorchPlan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,13 @@ class Requirement:
     units: int
     what: str  # the op, or what else takes the room
     kept: bool = False  # values beside the op's own, which can neither leave nor be made again, are part of it
+    unit: str = "units"  # what it is counted in, in words
 
     @property
     def reason(self) -> str:
         """The requirement as a sentence."""
         kept = ", with what must be kept for later," if self.kept else ""
-        return f"{self.what}{kept} needs {self.units:,} units at once"
+        return f"{self.what}{kept} needs {self.units:,} {self.unit} at once"
 
 
 def op_requirement(problem: Problem) -> Requirement | None:
@@ -72,7 +73,8 @@ def single_level_requirement(problem: Problem) -> Requirement:
     flow, op = problem.graph.dataflow, op_requirement(problem)
     start = int(flow.value_size[flow.value_maker == NONE].sum())
     found = [*([] if op is None else [op]), Requirement(start, "what is there at the start"), _end_requirement(flow)]
-    return max(found, key=lambda requirement: requirement.units)
+    most = max(found, key=lambda requirement: requirement.units)
+    return replace(most, unit="bytes") if problem.graph.unit == "byte" else most
 
 
 def _end_requirement(flow: Dataflow) -> Requirement:

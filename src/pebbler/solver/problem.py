@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pebbler.errors import InputError, PebblerError, RefutedBound
 from pebbler.game.energy_scale import EnergyScale
@@ -23,7 +23,7 @@ from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 from pebbler.workloads import load
 
-__all__ = ["Impossible", "Problem", "Search", "time_is_over"]
+__all__ = ["Impossible", "Problem", "Search"]
 
 Start = Mapping[str, str | Sequence[str]]
 _NO_BOUND = "no energy is negative"
@@ -130,26 +130,19 @@ class Problem:
         return replace(self, graph=graph, start=start)
 
 
-def time_is_over(ends: float) -> bool:
-    """Whether a method has to come to its end: it is later than `ends` (monotonic time), or all searches were interrupted.
-
-    >>> time_is_over(0.0), time_is_over(float("inf"))
-    (True, False)
-    """
-    return Search.all_interrupted or time.monotonic() >= ends
-
-
 class Search:
     """A running search: the best plan so far, the best bound so far, and the clock.
 
     Methods offer plans and bounds; only what the referee accepts is kept. `report` is called after every change. Other threads
-    may interrupt a search and take a `snapshot` of it.
+    may interrupt a search, or have its `stop` return True, and take a `snapshot` of it.
     """
 
-    all_interrupted: ClassVar[bool] = False  # set to end every search of the program as if its time were over
-
     def __init__(
-        self, problem: Problem, time_limit: float | None = None, report: Callable[[Search], None] | None = None
+        self,
+        problem: Problem,
+        time_limit: float | None = None,
+        report: Callable[[Search], None] | None = None,
+        stop: Callable[[], bool] | None = None,
     ) -> None:
         if time_limit is not None and not time_limit >= 0:
             raise InputError(f"the time limit must be a number of seconds >= 0, got {time_limit}")
@@ -172,7 +165,8 @@ class Search:
             None  # of the graph as it is, where other forms are allowed: its bound is for that alone
         )
         self.program_order: float | None = None  # what program order costs, once a method has tried it and it fits
-        self._report = report
+        self.enough: Callable[[Search], bool] | None = None  # set to end the search sooner than with a proof
+        self._report, self._stop = report, stop
         self._outer: Search | None = None
         self._interrupted = False
         self._lock = threading.Lock()
@@ -195,7 +189,9 @@ class Search:
     @property
     def interrupted(self) -> bool:
         """Whether the search, or one that it is part of, was interrupted."""
-        return Search.all_interrupted or self._interrupted or (self._outer is not None and self._outer.interrupted)
+        if self._interrupted or (self._stop is not None and self._stop()):
+            return True
+        return self._outer is not None and self._outer.interrupted
 
     @property
     def elapsed(self) -> float:
@@ -224,7 +220,9 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether the best plan is proven optimal."""
+        """Whether the best plan is proven optimal, or what was found is enough."""
+        if self.enough is not None and self.enough(self):
+            return True
         return self.best is not None and self.scale.proves(self.bound, self.energy)
 
     def offer(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> bool:

@@ -137,7 +137,7 @@ def _least_greedy(problem: Problem, endless: RecomputeProblem, best: Ints, lower
 def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
     """Return a sequence that fits, if the greedy pass and some annealing find one."""
     for start in (best, problem.program):
-        here = fit(problem, start, ends=ends)
+        here = fit(problem, start, is_over=lambda: time.monotonic() >= ends)
         for number in range(_ROUNDS):
             if not problem.measure(here).over or time.monotonic() >= ends:
                 break

@@ -6,7 +6,6 @@ off.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,7 +69,7 @@ def solve_recompute(search: Search) -> None:
             solver.offer(order)
             for sequence in checkpointings(problem, order):
                 solver.offer(sequence)  # soon there, seldom the best
-            solver.offer(fit(problem, order, ends=solver.ends))
+            solver.offer(fit(problem, order, is_over=solver.is_over))
     if not search.done:
         with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
             solver.run(pool)
@@ -85,7 +84,10 @@ class _RecomputeSolver:
         self.merit = (float("inf"), float("inf"))  # units above capacity, cost
         self.rounds = 0  # of annealing so far
         self.branches: list[Ints] = []  # sequences that are annealed on beside the best one
-        self.ends = search.began + (math.inf if search.time_limit is None else search.time_limit)
+
+    def is_over(self) -> bool:
+        """Whether time is up, or the search was interrupted."""
+        return self.search.remaining <= 0
 
     def orders(self) -> Iterator[Ints]:
         """Yield orders without recomputation, from which some annealings keep starting anew."""
@@ -169,6 +171,6 @@ class _RecomputeSolver:
         spread = np.array(result.sequence, np.int64)
         if not self.problem.measure(spread).legal:
             return []
-        fitted = fit(self.problem, spread, ends=self.ends)
+        fitted = fit(self.problem, spread, is_over=self.is_over)
         self.offer(fitted)
         return [spread, fitted]

@@ -6,15 +6,13 @@ than it saves on a graph of any size.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.ready_list import ReadyList, schedule_by_key
-from pebbler.solver.problem import time_is_over
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["early_ends_order", "fit", "low_memory_order"]
@@ -29,8 +27,10 @@ _SCANNED = 64  # ready ops compared per step
 _FEW = 64  # ops after one that is near an end
 
 
-def fit(problem: RecomputeProblem, sequence: Sequence[int] | Ints, *, ends: float = math.inf) -> Ints:
-    """Return the sequence with runs added until it fits, or as near to that as they brought it by `ends` (monotonic time).
+def fit(
+    problem: RecomputeProblem, sequence: Sequence[int] | Ints, *, is_over: Callable[[], bool] | None = None
+) -> Ints:
+    """Return the sequence with runs added until it fits, or as near to that as they brought it when time `is_over`.
 
     Every round takes the highest peak, tries to make the values that only lie there again right before their next use, and
     takes what frees most room for its cost.
@@ -46,7 +46,7 @@ def fit(problem: RecomputeProblem, sequence: Sequence[int] | Ints, *, ends: floa
     here = _Fitting(problem, np.ascontiguousarray(sequence, np.int64))
     rng = np.random.default_rng(0)
     failures = 0
-    while here.over > 0 and failures < _FAILURES and not time_is_over(ends):
+    while here.over > 0 and failures < _FAILURES and not (is_over is not None and is_over()):
         above = np.flatnonzero(here.memory > problem.capacity)
         peak = int(np.argmax(here.memory)) if failures == 0 else int(rng.choice(above))
         failures = 0 if here.lower(peak) else failures + 1

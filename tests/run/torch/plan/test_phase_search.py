@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 import pebbler.torch as pt
+from pebbler.game.byte_sizes import bytes_of
 from pebbler.game.graph import Graph
 from pebbler.referee.judgement import check
 from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan import phase_search
-from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.phase_search import least_units, solve_phases
 from pebbler.solver.problem import Impossible
@@ -23,11 +23,10 @@ _LIMITS = (0.0, 0.1, 0.5)
 
 
 def named(error):
-    """Return every budget that a refusal says works, in bytes."""
-    said = re.search(r"(?:known to work|that works) is ([\d,]+) bytes(?: \(([\d.,]+ [GM]iB)\))?", str(error))
+    """Return the budget that a refusal says works, in bytes."""
+    said = re.search(r"\. ([\d.,]+ (?:GiB|MiB|bytes)) works", str(error))
     assert said is not None, error
-    rounded = [bytes_of(said[2].replace(",", ""))] if said[2] else []
-    return [int(said[1].replace(",", "")), *rounded]
+    return [bytes_of(said[1].replace(",", "").removesuffix("bytes"))]
 
 
 def random_phase(rng, ops):
@@ -92,6 +91,40 @@ def test_what_a_hundred_refusals_name_works(seed):
     rng = np.random.default_rng(seed)
     for _ in range(10):
         ask_for_what_is_named(rng, int(rng.integers(3, 40)), _LIMITS)
+
+
+def test_planning_ends_when_it_is_told_to():
+    """Both would take the time limit: no bound reaches the cost of such plans."""
+    graph = random_phase(np.random.default_rng(2), 60)
+    _, least = least_units([graph], 0.2)
+    for link in (None, Link(50.0, 50.0, overlap=True)):
+        asked = []
+
+        def stop(asked=asked):
+            asked.append(None)
+            return len(asked) > 20
+
+        (plan,) = solve_phases([graph], least, 0, 1000.0, 0, link, stop=stop)
+        judged = check(plan)
+        assert judged.legal
+        assert judged.peak[MEMORY] <= least
+        assert plan.meta["cut_off"]
+
+
+def test_for_phases_that_run_once_any_plan_will_do():
+    graph = random_phase(np.random.default_rng(2), 60)
+    _, least = least_units([graph], 0.2)
+    for link in (None, Link(50.0, 50.0, overlap=True)):
+        stop = iter([False] * 100_000)
+        first, _ = solve_phases([graph, small_phase()], least, 0, 1000.0, 0, link, stop=lambda stop=stop: next(stop))
+        assert check(first).peak[MEMORY] <= least
+        assert "cut_off" not in first.meta or link is not None
+
+
+def small_phase():
+    graph = Graph("small", unit="byte")
+    _ = graph.tensor("a", 4), graph.tensor("b", 4, kind="output")
+    return graph.op("make", [], ["a"], cost=1).op("use", ["a"], ["b"], cost=1)
 
 
 def test_what_is_named_is_enough_for_every_phase():

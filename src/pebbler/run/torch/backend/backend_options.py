@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.run.torch.plan.byte_sizes import bytes_of
+from pebbler.game.byte_sizes import bytes_of
 
 __all__ = ["BackendOptions"]
 

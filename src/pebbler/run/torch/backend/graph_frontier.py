@@ -10,11 +10,11 @@ from typing import Protocol
 
 from torch import fx
 
+from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import send_frontier
 from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMemory, eager_peak
-from pebbler.run.torch.plan.byte_sizes import shown_bytes
 
 __all__ = ["GraphFrontier", "PlannedCall", "give_bytes", "joint_key", "shrink"]
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from pebbler.game.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.backward_watch import watch_backward
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, give_bytes, shrink
@@ -33,7 +34,6 @@ from pebbler.run.torch.backend.step_meter import (
     optimizer_meter,
     step_meter,
 )
-from pebbler.run.torch.plan.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.run.verification import OverBudget
 
 __all__ = ["StepBudget", "shared_budget"]

@@ -108,7 +108,7 @@ class CallSites:
         self._roots.append(root)
         first = len(self._roots) == 1
         for name, module in root.named_modules():
-            path = ".".join(filter(None, (name if first else f"{type(root).__name__}.{name}",)))
+            path = _with_kind(root, name) if first else f"{type(root).__name__}.{name}"
             self._names.setdefault(id(module), path.rstrip(".") or type(root).__name__)
 
     def labels(
@@ -130,6 +130,17 @@ class CallSites:
             if id(owner) in names:
                 found[place] = names[id(owner)] + ending
         return found
+
+
+def _with_kind(root: torch.nn.Module, path: str) -> str:
+    """Return the path of a module, its first step with a kind where it is a number and says nothing by itself.
+
+    >>> model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ModuleDict({"act": torch.nn.GELU()}))
+    >>> _with_kind(model, "0"), _with_kind(model, "1.act"), _with_kind(model[1], "act")
+    ('Linear 0', 'ModuleDict 1.act', 'act')
+    """
+    number = path.partition(".")[0]
+    return f"{type(root.get_submodule(number)).__name__} {path}" if number.isdigit() else path
 
 
 def _kind(file: str) -> int:

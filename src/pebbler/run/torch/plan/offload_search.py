@@ -8,7 +8,7 @@ the graph, its costs, the link and the capacity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,6 @@ from pebbler.game.moves import MoveList
 from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan.kernels import copy_schedule as kernel
 from pebbler.run.torch.plan.kernels import idle_spans
-from pebbler.solver.problem import time_is_over
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = ["OffloadCandidate", "OffloadSearch"]
@@ -173,7 +172,9 @@ class OffloadSearch:
 
     # The search -------------------------------------------------------------------------------------------------------
 
-    def best_of(self, sequences: Iterable[Ints], ends: float = np.inf) -> OffloadCandidate | None:
+    def best_of(
+        self, sequences: Iterable[Ints], is_over: Callable[[], bool] = lambda: False
+    ) -> OffloadCandidate | None:
         """Return the best candidate on any of some sequences, made better by local search; None if none fits."""
         best: OffloadCandidate | None = None
         if self.capacity < self.least[0]:
@@ -182,24 +183,24 @@ class OffloadSearch:
             for lateness in _LATENESS:
                 found = self.choose(sequence, lateness, 0.0, _LEADS)
                 best = found if found is not None and (best is None or found.merit < best.merit) else best
-            if self._late(ends):
+            if self._late(is_over):
                 break
-        return None if best is None else self.improve(best, ends)
+        return None if best is None else self.improve(best, is_over)
 
-    def _late(self, ends: float) -> bool:
-        late = time_is_over(ends)
+    def _late(self, is_over: Callable[[], bool]) -> bool:
+        late = is_over()
         self.cut_off |= late
         return late
 
-    def improve(self, best: OffloadCandidate, ends: float = np.inf) -> OffloadCandidate:
-        """Return a candidate that is no worse, after a fixed amount of local search or at `ends` (monotonic time)."""
+    def improve(self, best: OffloadCandidate, is_over: Callable[[], bool] = lambda: False) -> OffloadCandidate:
+        """Return a candidate that is no worse, after a fixed amount of local search or when time `is_over`."""
         for _ in range(_ROUNDS):
-            if self.done(best) or self._late(ends):
+            if self.done(best) or self._late(is_over):
                 break
             trial = self._neighbour(best)
             if trial is not None and trial.merit <= best.merit:
                 best = trial
-        return self._pruned(best, ends)
+        return self._pruned(best, is_over)
 
     def done(self, candidate: OffloadCandidate) -> bool:
         """Whether nothing can be cheaper: every op runs once and nothing waits."""
@@ -252,11 +253,11 @@ class OffloadSearch:
         uses = timeline.t_run[timeline.t_next[picked]]
         return np.insert(here.sequence, uses, makers[picked])
 
-    def _pruned(self, here: OffloadCandidate, ends: float) -> OffloadCandidate:
+    def _pruned(self, here: OffloadCandidate, is_over: Callable[[], bool]) -> OffloadCandidate:
         """Return the candidate without spans that it can do without."""
         timeline = self.timeline(here.sequence)
         for i in np.flatnonzero(here.chosen).tolist():
-            if self._late(ends):
+            if self._late(is_over):
                 break
             chosen = here.chosen.copy()
             chosen[i] = False

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.files import int_if_whole
+from pebbler.game.byte_sizes import bytes_down, bytes_up, shown_bytes
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.cost.costs import Link
-from pebbler.run.torch.plan.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY, machine_with_host
 from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
 from pebbler.solver import finish
 from pebbler.solver.capacity import single_level_requirement
-from pebbler.solver.problem import Impossible, Problem, Search, time_is_over
+from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.checkpointing import checkpointings
@@ -42,6 +41,20 @@ _HIDDEN = 0.85  # of what the link could move until the peak and after it
 _FREE = Link(0.0, 0.0, overlap=True)
 
 
+Report = Callable[[Search], None]
+Stop = Callable[[], bool]
+
+
+def _never() -> bool:
+    return False
+
+
+def _after(seconds: float, stop: Stop) -> Stop:
+    """Return whether so many seconds are over, or whoever planned has asked to stop; to be asked again and again."""
+    ends = time.monotonic() + seconds
+    return lambda: stop() or time.monotonic() >= ends
+
+
 def least_units(graphs: Sequence[Graph], seconds: float, *, offload: bool = False) -> tuple[int, int]:
     """Return a capacity below which some phase has no plan, and the least one for which all of them have one that was found."""
     host = max(_offload(graph, 1, _FREE, 0).least[0] for graph in graphs)
@@ -53,13 +66,13 @@ def least_units(graphs: Sequence[Graph], seconds: float, *, offload: bool = Fals
 
 def _least_of_all(graphs: Sequence[Graph], seconds: float) -> LeastCapacity:
     """Return the least capacity found for all phases of a step: that of the phase that needs most."""
-    found = [_least(graph, time.monotonic() + seconds / len(graphs)) for graph in graphs]
+    found = [_least(graph, _after(seconds / len(graphs), _never)) for graph in graphs]
     lowest = max(found, key=lambda least: least.lower)
     return replace(max(found, key=lambda least: least.upper), lower=lowest.lower, reason=lowest.reason)
 
 
-def _least(graph: Graph, ends: float, enough: int = 0) -> LeastCapacity:
-    """Return the least capacity found, with its plan: the first that is `enough`, or the best by `ends` (monotonic time).
+def _least(graph: Graph, is_over: Stop, enough: int = 0) -> LeastCapacity:
+    """Return the least capacity found, with its plan: the first that is `enough`, or the best when time `is_over`.
 
     The search makes the same steps for the same ops and sizes, whatever ops cost, and time ends it between two of them. So whoever
     gives it the time finds what was found before. On graphs of hundreds of ops halving gets further than trying the bound first.
@@ -77,12 +90,12 @@ def _least(graph: Graph, ends: float, enough: int = 0) -> LeastCapacity:
     best = min((sequence for sequence in starts if endless.measure(sequence).legal), key=peak)
     upper, failed = peak(best), least.lower - 1
     share = 0.25  # of what is left to gain; more as long as that works
-    while failed + max(1, upper // 200) < upper and upper > enough and not time_is_over(ends):
+    while failed + max(1, upper // 200) < upper and upper > enough and not is_over():
         aim = upper - max(1, int(share * (upper - failed)))
         game = RecomputeProblem.of(problem, aim)
         for start in (best, *orders):
-            found = _brought_down(game, start, ends)
-            if time_is_over(ends):
+            found = _brought_down(game, start, is_over)
+            if is_over():
                 break  # it may have been cut off
             if peak(found) < upper:
                 best, upper = found, peak(found)
@@ -101,26 +114,14 @@ def _of_equal_costs(graph: Graph) -> Graph:
     return Graph(graph.name, graph.unit, graph.tensors, (msgspec.structs.replace(op, cost=1) for op in graph.ops))
 
 
-def _brought_down(game: RecomputeProblem, start: Ints, ends: float) -> Ints:
+def _brought_down(game: RecomputeProblem, start: Ints, is_over: Stop) -> Ints:
     """Return a sequence with values made again until it fits, or as near to that as a short search brings it."""
-    found = fit(game, start, ends=ends)
+    found = fit(game, start, is_over=is_over)
     for number in range(3):
-        if game.measure(found).fits or time_is_over(ends):
+        if game.measure(found).fits or is_over():
             break
         found = improve(game, found, AnnealingSettings.of(number, 0))
     return found
-
-
-Report = Callable[[Search], None]
-
-
-class _Enough(Exception):
-    """Ends a search as soon as it has a plan."""
-
-
-def _stop(search: Search) -> None:
-    if search.best is not None:
-        raise _Enough
 
 
 def solve_phases(
@@ -131,12 +132,14 @@ def solve_phases(
     seed: int,
     link: Link | None = None,
     report: Report | None = None,
+    stop: Stop = _never,
 ) -> list[Plan]:
     """Return the cheapest plan found of every phase; messages add `headroom` to a capacity (None: no limit).
 
     The last phase, which repeats, gets the time; the others run once each, and for them any plan that fits will do. Without a
     link values stay in memory. With one they may go to the host; that plan never costs more than the one without, which gets
-    all of `seconds` for itself before copies replace some of what it makes again. `report` hears of every change in that search.
+    all of `seconds` for itself before copies replace some of what it makes again. `report` hears of every change in that search;
+    `stop` is asked again and again whether to end with what there is.
 
     >>> graph = Graph("one", unit="byte")
     >>> _ = graph.tensor("a", 4), graph.tensor("b", 4, kind="output")
@@ -144,81 +147,119 @@ def solve_phases(
     >>> [plan.energy for plan in solve_phases([graph], 8, 0, 1.0, 0)]
     [2]
     """
+    repeats = _PhaseSearch(seconds, seed, report, stop)
+    first = _PhaseSearch(seconds, seed, None, stop, any_plan=True)
+    searches = [*[first] * (len(graphs) - 1), repeats]
     if capacity is None:
-        return [_solve(graph, program_order_peak(graph), seconds, seed, report) for graph in graphs]
+        return [repeats.solve(graph, program_order_peak(graph)) for graph in graphs]
     needs = [_offload(graph, capacity, _FREE, seed).least for graph in graphs]
     least, reason = max(needs, key=lambda need: need[0])
-    no_plan = f"no plan within {shown_bytes(capacity + headroom)}"
     beside = f", beside {shown_bytes(headroom)} of headroom" if headroom else ""
     if link is not None and capacity < least:
-        works = named_bytes(least + headroom)
-        raise Impossible(f"{no_plan}: {reason}{beside}; the least budget that works is {works}")
+        raise Impossible(f"{_refusal(capacity + headroom, least + headroom)}, and less cannot: {reason}{beside}")
     if link is not None:
-        return [
-            _solve_with_host(g, capacity, seconds, seed, report if g is graphs[-1] else _stop, link) for g in graphs
-        ]
+        return [one.solve_with_host(graph, capacity, link) for one, graph in zip(searches, graphs, strict=True)]
     try:
-        return [_solve(graph, capacity, seconds, seed, report if graph is graphs[-1] else _stop) for graph in graphs]
-    except Impossible as error:
-        hint = f"; with offload to the host's memory {least + headroom:,} would do" if least <= capacity else ""
+        return [one.solve(graph, capacity) for one, graph in zip(searches, graphs, strict=True)]
+    except Impossible:
         # What the phase that has no plan needs is not enough where a later one needs more.
         known = _least_of_all(graphs, max(_LEAST_SECONDS, seconds))
-        why = "" if known.reason == str(error) else f": {known.reason}"
+        hint = f". With offload to the host's memory {bytes_up(least + headroom)} works" if least <= capacity else ""
         raise Impossible(
-            f"{no_plan}: {error}{beside}; the least budget that is known to work is {named_bytes(known.upper + headroom)}, "
-            f"and less than {known.lower + headroom:,} cannot{why}{hint}"
+            f"{_refusal(capacity + headroom, known.upper + headroom)}; below {bytes_down(known.lower + headroom)} nothing can: "
+            f"{known.reason}{beside}{hint}"
         ) from None
 
 
-def _solve(graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None) -> Plan:
-    """Return the cheapest plan found without copies; with `_stop` for a report, the first; raises `Impossible` with a reason."""
-    need = single_level_requirement(Problem.of(graph, _machine(_MOST)))
-    if max(need.units, 1) > capacity:
-        raise Impossible(need.reason)
-    search = Search(Problem.of(graph, _machine(capacity), seed=seed), seconds, report)
-    search.as_it_is = True
-    with suppress(_Enough):
+def _refusal(asked: int, works: int) -> str:
+    """Return which budget does not work and which one does, exactly where they read the same.
+
+    >>> _refusal(2**20, 4_276_000), _refusal(4_275_999, 4_276_000)
+    ('no plan fits 1.00 MiB. 4.08 MiB works', 'no plan fits 4,275,999 bytes. 4,276,000 bytes works')
+    """
+    if bytes_up(asked) == bytes_up(works):
+        return f"no plan fits {asked:,} bytes. {works:,} bytes works"
+    return f"no plan fits {shown_bytes(asked)}. {bytes_up(works)} works"
+
+
+def _has_plan(search: Search) -> bool:
+    return search.best is not None
+
+
+@dataclass(frozen=True)
+class _PhaseSearch:
+    """How a phase is searched: for how long, with whom to tell, or just until there is any plan."""
+
+    seconds: float
+    seed: int
+    report: Report | None
+    stop: Stop
+    any_plan: bool = False
+
+    def solve(self, graph: Graph, capacity: int) -> Plan:
+        """Return the cheapest plan found without copies; raises `Impossible` with a reason."""
+        need = single_level_requirement(Problem.of(graph, _machine(_MOST)))
+        if max(need.units, 1) > capacity:
+            raise Impossible(need.reason)
+        search = self._search(graph, capacity, self.seconds, self.report)
+        search.as_it_is = True
+        search.enough = _has_plan if self.any_plan else None
         solve_recompute(search)
-    if search.best is None:
-        _offer_least(search, capacity)
-    return finish(search)
+        if search.best is None:
+            self._offer_least(search, capacity)
+        return finish(search)
 
+    def _search(self, graph: Graph, room: int, seconds: float, report: Report | None = None) -> Search:
+        return Search(Problem.of(graph, _machine(room), seed=self.seed), seconds, report, self.stop)
 
-def _offer_least(search: Search, capacity: int) -> None:
-    """Offer a plan of little memory, whatever the time: what was named as enough once is enough whenever it is asked for."""
-    least = _least(search.problem.graph, math.inf, capacity)
-    if least.upper > capacity:
-        raise Impossible("none was found")
-    game = RecomputeProblem.of(search.problem)
-    sequence = least.plan.moves.order
-    for number in range(_CHEAPER):
-        sequence = improve(game, sequence, AnnealingSettings.of(number, search.problem.seed))
-    with suppress(_Enough):
+    def _offer_least(self, search: Search, capacity: int) -> None:
+        """Offer a plan of little memory, whatever the time: what was named as enough once is enough whenever it is asked for."""
+        least = _least(search.problem.graph, self.stop, capacity)
+        if least.upper > capacity:
+            raise Impossible("none was found")
+        game = RecomputeProblem.of(search.problem)
+        sequence = least.plan.moves.order
+        for number in range(_CHEAPER):
+            sequence = improve(game, sequence, AnnealingSettings.of(number, search.problem.seed))
         search.offer(game.moves(sequence))
 
+    def solve_with_host(self, graph: Graph, capacity: int, link: Link) -> Plan:
+        """Return the cheapest plan found in which values may go to the host."""
+        offload = _offload(graph, capacity, link, self.seed)
+        game = offload.game
+        is_over = _after(0.0 if self.any_plan else _BEFORE * self.seconds, self.stop)
+        sequences = [game.program] if self.any_plan else _sequences(graph, game, capacity, is_over)
+        best = offload.best_of(sequences, is_over)
+        assert best is not None, "with everything away program order needs no more than the least"
+        if not self.any_plan and not offload.done(best):
+            # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does
+            # not.
+            relieved = capacity + _relief(offload, best)
+            for room, share in ((relieved, _RELIEVED), (capacity, 1.0)):
+                if not offload.done(best):
+                    best = self._from_recomputation(offload, graph, room, share, best)
+        machine = machine_with_host(capacity, link) if best.copied or not offload.done(best) else _machine(capacity)
+        start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
+        made = Plan(graph, machine, offload.moves(best).moves(graph, machine), start if len(machine.level) > 1 else {})
+        energy, bound = check(made).energy, min(game.base_cost, best.cost)
+        return replace(
+            made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
+            proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
+        )  # fmt: skip
 
-def _solve_with_host(graph: Graph, capacity: int, seconds: float, seed: int, report: Report | None, link: Link) -> Plan:
-    first_found = report is _stop
-    offload = _offload(graph, capacity, link, seed)
-    game = offload.game
-    ends = time.monotonic() + _BEFORE * seconds
-    sequences = [game.program] if first_found else _sequences(graph, game, capacity, ends)
-    best = offload.best_of(sequences, 0.0 if first_found else ends)
-    assert best is not None, "with everything away program order needs no more than the least"
-    if not first_found and not offload.done(best):
-        # Copies relieve a plan of what it holds too much, so one that holds that much more is looked for, and one that does not.
-        relieved = capacity + _relief(offload, best)
-        for room, share in ((relieved, _RELIEVED), (capacity, 1.0)):
-            if not offload.done(best):
-                best = _from_recomputation(offload, graph, room, share * seconds, _AFTER * seconds, seed, best)
-    machine = machine_with_host(capacity, link) if best.copied or not offload.done(best) else _machine(capacity)
-    start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
-    made = Plan(graph, machine, offload.moves(best).moves(graph, machine), start if len(machine.level) > 1 else {})
-    energy, bound = check(made).energy, min(game.base_cost, best.cost)
-    return replace(
-        made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
-        proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
-    )  # fmt: skip
+    def _from_recomputation(
+        self, offload: OffloadSearch, graph: Graph, room: int, share: float, best: OffloadCandidate
+    ) -> OffloadCandidate:
+        """Return the best candidate after a search without copies for `room`, and one from there with them."""
+        search = self._search(graph, room, share * self.seconds)
+        search.enough = lambda search: search.bound >= best.cost  # nothing that fits into this room is any cheaper
+        with suppress(Impossible):
+            solve_recompute(search)
+        offload.cut_off |= search.cut_off
+        if search.best is None:
+            return best
+        found = offload.best_of([search.best.moves.order], _after(_AFTER * self.seconds, self.stop))
+        return best if found is None or best.merit <= found.merit else found
 
 
 def _relief(offload: OffloadSearch, best: OffloadCandidate) -> int:
@@ -235,33 +276,14 @@ def _relief(offload: OffloadSearch, best: OffloadCandidate) -> int:
     return min(int(_HIDDEN * moved), max(0, int(timeline.memory.max()) - offload.capacity))
 
 
-def _from_recomputation(
-    offload: OffloadSearch, graph: Graph, room: int, seconds: float, after: float, seed: int, best: OffloadCandidate
-) -> OffloadCandidate:
-    """Return the best candidate after a search without copies for `room`, and one from there with them."""
-
-    def stop(search: Search) -> None:
-        if search.bound >= best.cost:
-            raise _Enough  # nothing that fits into this room without copies is any cheaper
-
-    search = Search(Problem.of(graph, _machine(room), seed=seed), seconds, stop)
-    with suppress(_Enough, Impossible):
-        solve_recompute(search)
-    offload.cut_off |= search.cut_off
-    if search.best is None:
-        return best
-    found = offload.best_of([search.best.moves.order], time.monotonic() + after)
-    return best if found is None or best.merit <= found.merit else found
-
-
-def _sequences(graph: Graph, game: RecomputeProblem, capacity: int, ends: float) -> Iterator[Ints]:
+def _sequences(graph: Graph, game: RecomputeProblem, capacity: int, is_over: Stop) -> Iterator[Ints]:
     """Yield sequences that need less and less memory: orders as they are, and with more and more of their values made again."""
     yield game.program
     yield low_memory_order(game)
     peak = int(game.measure(game.program).memory.max(initial=capacity))
     for share in _SHARES:
         sized = RecomputeProblem.of(Problem.of(graph, _machine(_MOST)), capacity + int(share * (peak - capacity)))
-        yield fit(sized, game.program, ends=ends)
+        yield fit(sized, game.program, is_over=is_over)
 
 
 def _offload(graph: Graph, capacity: int, link: Link, seed: int) -> OffloadSearch:

@@ -11,22 +11,23 @@ import msgspec
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
+from pebbler.game.byte_sizes import budget_of, bytes_of, bytes_within
 from pebbler.game.graph import Graph
 from pebbler.referee.judgement import check
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
-from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, nearest_device, roofline
+from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, find_device, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import CapturedWithKernels, fuse
-from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import plan_launches
 from pebbler.run.torch.plan.phase_search import least_units
 from pebbler.run.torch.plan.step_problem import StepProblem
 from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, TorchPlan
 from pebbler.solver.problem import Search
+from pebbler.solver.recompute.recompute_problem import program_order_peak
 
-__all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "step_problem"]
+__all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "require_options", "step_problem"]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _MOST_WHOLE = 2**48  # pJ: a step of 281 J; sums of whole costs of a longer one would not be exact for all plans
@@ -47,8 +48,11 @@ def plan(
     time_limit: float = 30.0,
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> TorchPlan:
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
+
+    A budget is bytes (`"2GiB"`), or a share of what the step holds without a limit (`"50%"`).
 
     Costs are measured on the device where the step's tensors are, or, for `device="h200"`, a file of `pebbler calibrate` and the
     like, and for fake tensors, come from a roofline. For `objective="energy"` joules are those of the device's energy counter where
@@ -56,7 +60,7 @@ def plan(
     made for those kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described
     GPUs, not on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
     with the least budget that works when this one does not. `keywords` are keyword arguments of the step; `report` is called with
-    the running search after every change.
+    the running search after every change, and `stop` is asked again and again whether to end with the best plan so far.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -73,6 +77,7 @@ def plan(
     """
     if kernels not in ("exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
+    require_options(budget, headroom, device, objective)
     captured = capture(step, *args, keywords=keywords)
     if kernels == "compiled":
         captured = fuse(captured)
@@ -82,7 +87,7 @@ def plan(
     costs = profile_for(captured, objective) if measured else roofline(captured, described)
     return plan_captured(
         captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed,
-        report=report,
+        report=report, stop=stop,
     )  # fmt: skip
 
 
@@ -97,10 +102,11 @@ def plan_captured(
     time_limit: float = 30.0,
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> TorchPlan:
     """Return the cheapest plan found for a captured step with known costs; see `plan`."""
     problem = step_problem(captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom)
-    made = replace(problem.solve(time_limit, seed, report), captured=captured)
+    made = replace(problem.solve(time_limit, seed, report, stop), captured=captured)
     if not isinstance(captured, CapturedWithKernels):
         return made
     if costs.price is None:
@@ -123,14 +129,14 @@ def step_problem(
     headroom: str | int | None = None,
 ) -> StepProblem:
     """Return a captured step with known costs as a problem of plain data."""
-    if objective not in ("time", "energy"):
-        raise InputError(f"objective must be time or energy, got {quoted(objective)}")
+    require_options(budget, headroom, None, objective)
     if objective == "energy" and any(math.isnan(cost.joules) for row in costs for cost in row):
         raise InputError("these costs have no joules: the device was calibrated without an energy counter")
-    limit = None if budget is None else bytes_of(budget)
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
     headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
     own = _link(captured, costs)
+    whole = max(map(program_order_peak, graphs)) + headroom_bytes
+    limit = None if budget is None else bytes_within(budget_of(budget), whole)
     link = own.in_unit(SCALE[objective], objective) if _may_offload(captured, costs, offload) else None
     made = StepProblem(
         graphs, limit, headroom_bytes, objective, link, captured.fingerprint, captured.device, costs.energy is not None
@@ -140,6 +146,20 @@ def step_problem(
     last = [priced_graph(captured.phases[-1], costs[-1], "time")]
     timed = replace(made, graphs=last, objective="time", link=link and own.in_unit(SCALE["time"], "time"))
     return replace(made, timed=timed, static_watts=costs.static_watts)
+
+
+def require_options(
+    budget: str | int | None, headroom: str | int | None, device: str | Device | None, objective: str
+) -> None:
+    """Refuse what no step can be planned with, before anything is captured or measured."""
+    if budget is not None:
+        budget_of(budget)
+    if headroom:
+        bytes_of(headroom)
+    if device is not None:
+        find_device(device)
+    if objective not in ("time", "energy"):
+        raise InputError(f"objective must be time or energy, got {quoted(objective)}")
 
 
 def priced_graph(phase: Phase, costs: Sequence[Cost], objective: Objective) -> Graph:

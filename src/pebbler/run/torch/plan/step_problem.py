@@ -40,12 +40,21 @@ class StepProblem:
         """Bytes that the plan itself may hold."""
         return None if self.budget is None else self.budget - self.headroom
 
-    def solve(self, time_limit: float, seed: int, report: Callable[[Search], None] | None = None) -> TorchPlan:
-        """Return the cheapest plan found; raise `Impossible`, with the least budget that works, when there is none."""
+    def solve(
+        self,
+        time_limit: float,
+        seed: int,
+        report: Callable[[Search], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> TorchPlan:
+        """Return the cheapest plan found; raise `Impossible`, with the least budget that works, when there is none.
+
+        `report` hears of every change in the search, and `stop` is asked whether to end with the best plan so far.
+        """
         if self.timed is None or self.capacity is None:
-            phases = solve_phases(self.graphs, self.capacity, self.headroom, time_limit, seed, self.link, report)
+            phases = self._phases(self.graphs, time_limit, seed, self.link, report, stop)
         else:
-            phases = self._solve_for_energy(self.timed, time_limit, seed, report)
+            phases = self._solve_for_energy(self.timed, time_limit, seed, report, stop)
         joules = "measured" if self.measured else "described"
         about = {"cost_unit": "ns"} if self.objective == "time" else {"joules": joules}
         phases = [replace(phase, meta={**phase.meta, **about}) for phase in phases]
@@ -62,8 +71,24 @@ class StepProblem:
             overlap=overlap,
         )
 
+    def _phases(
+        self,
+        graphs: Sequence[Graph],
+        seconds: float,
+        seed: int,
+        link: Link | None,
+        report: Callable[[Search], None] | None,
+        stop: Callable[[], bool],
+    ) -> list[Plan]:
+        return solve_phases(graphs, self.capacity, self.headroom, seconds, seed, link, report, stop)
+
     def _solve_for_energy(
-        self, timed: StepProblem, time_limit: float, seed: int, report: Callable[[Search], None] | None
+        self,
+        timed: StepProblem,
+        time_limit: float,
+        seed: int,
+        report: Callable[[Search], None] | None,
+        stop: Callable[[], bool],
     ) -> list[Plan]:
         """Return the plans with the fewest joules, static power while a step waits for copies included.
 
@@ -73,16 +98,10 @@ class StepProblem:
         """
         links = self._possible_links(timed)
         share = time_limit / 2 / len(links)
-        phases = solve_phases(self.graphs, self.capacity, self.headroom, share, seed, links[0], report)
-        found = [
-            phases[-1],
-            *solve_phases(timed.graphs, self.capacity, self.headroom, time_limit / 2, seed, timed.link),
-            *(
-                plan
-                for link in links[1:]
-                for plan in solve_phases(self.graphs[-1:], self.capacity, self.headroom, share, seed, link)
-            ),
-        ]
+        phases = self._phases(self.graphs, share, seed, links[0], report, stop)
+        found = [phases[-1], *self._phases(timed.graphs, time_limit / 2, seed, timed.link, None, stop)]
+        for link in links[1:]:
+            found += self._phases(self.graphs[-1:], share, seed, link, None, stop)
         priced = [self._priced(plan, timed, phases[-1].bound, phases[-1].proof) for plan in found]
         best = min(priced, key=_joules)
         if best.status != "optimal" and any(plan.meta.get("cut_off") for plan in found):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from pebbler.errors import InputError, one_line
+from pebbler.game.byte_sizes import LARGE_UNITS, shown_bytes
 from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.moves import COMPUTE, DROP, Copy, Moves
@@ -17,6 +18,7 @@ from pebbler.game.plan import Plan, PlanFile, Status
 from pebbler.referee.judgement import Judgement, check
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.plan.host_link import HOST, MEMORY, predicted_cost
+from pebbler.solver.recompute.recompute_problem import program_order_peak
 
 __all__ = ["SCALE", "KernelChoice", "Objective", "TorchPlan"]
 
@@ -25,7 +27,7 @@ KernelChoice = Literal["exact", "compiled"]  # the step's own kernels, one by on
 SCALE = {"time": 1e9, "energy": 1e12}  # costs in a graph are whole nanoseconds or picojoules
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TorchPlan:
     """A plan for a training step: one pebbler plan per phase, the last of which repeats.
 
@@ -54,6 +56,29 @@ class TorchPlan:
     def peak(self) -> int:
         """The most bytes held at once, in any phase, headroom included."""
         return max(self.launch_peak, *(check(phase).peak[MEMORY] for phase in self.phases)) + self.headroom
+
+    @property
+    def unplanned_peak(self) -> int:
+        """The most bytes that the step holds without a limit: in its own order, every value freed after its last use."""
+        return max(program_order_peak(phase.graph) for phase in self.phases) + self.headroom
+
+    @property
+    def headline(self) -> str:
+        """What the plan does to memory and to the cost of a step, such as `10.2 -> 4.0 MiB, +23 % time`."""
+        before, after = self.unplanned_peak, self.peak
+        unit, name = next(((u, n) for n, u in LARGE_UNITS if before >= u), (1, "bytes"))
+        digits = 1 if unit > 1 else 0
+        held = f"{before / unit:,.{digits}f} -> {after / unit:,.{digits}f} {name}"
+        return f"{held if after < before else held.partition(' -> ')[2]}, {self.more_cost}"
+
+    @property
+    def more_cost(self) -> str:
+        """How much more a step costs than without a limit, such as `+23 % time`."""
+        return f"{_more(self.cost / self.unplanned - 1 if self.unplanned > 0 else 0.0)} {self.objective}"
+
+    def __repr__(self) -> str:
+        budget = "no budget" if self.budget is None else f"budget {shown_bytes(self.budget)}"
+        return f"TorchPlan({self.headline}, {budget}, {self.status})"
 
     @property
     def cost(self) -> float:
@@ -153,6 +178,17 @@ class TorchPlan:
             known.launch_peak,
             known.overlap,
         )
+
+
+def _more(share: float) -> str:
+    """Return how much more something is, in as many digits as matter.
+
+    >>> [_more(share) for share in (0.228, 0.0312, 0.0002, -0.05)]
+    ['+23 %', '+3.1 %', 'no more', '-5.0 %']
+    """
+    if abs(share) < 0.0005:
+        return "no more"
+    return f"{100 * share:+.0f} %" if abs(share) >= 0.0995 else f"{100 * share:+.1f} %"
 
 
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**56)]

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from pebbler.errors import InputError, quoted
+from pebbler.game.byte_sizes import shown_bytes
 from pebbler.game.moves import Compute, Move
 from pebbler.referee.judgement import require_legal
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.one_at_a_time import is_under_way, one_at_a_time
 from pebbler.run.torch.cost.profiling import profile
 from pebbler.run.torch.fuse.fusion import fuse, inner_bytes, kernels_of, mark_fusable
-from pebbler.run.torch.plan.byte_sizes import shown_bytes
 from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
 from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan

@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from pebbler.errors import InputError, PebblerError, quoted
+from pebbler.game.byte_sizes import budget_of, bytes_of, shown_bytes
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.forgotten_gradients import GradientsForgotten
 from pebbler.run.torch.capture.holders import PLAIN
@@ -22,7 +23,6 @@ from pebbler.run.torch.capture.step_state import NotSettled
 from pebbler.run.torch.cost.costs import Device, find_device, nearest_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
-from pebbler.run.torch.plan.byte_sizes import bytes_of
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, compile
@@ -39,7 +39,7 @@ _MOST_PLANS = 16  # of one step; more means that something changes in every call
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a step is planned; what each means is said by `step`."""
 
-    budget: int | None = None
+    budget: int | str | None = None
     device: str | Device | None = None
     objective: Objective = "time"
     kernels: KernelChoice = "exact"
@@ -62,6 +62,8 @@ def step(
 ) -> PlannedStep:
     """Return a drop-in for a training step that plans itself within `budget` bytes, for every shape of batch at its first call.
 
+    A budget may be a share of what the step holds without a limit, such as `50%`.
+
     A step that branches on what is known before it runs (a draw, a step counter, a mask) gets a plan for every branch it takes.
     Plans are kept in the folder `cache` and found there again. Where a step cannot be planned, it runs as it is and a warning says
     why; with `strict` that is an error. A step that does something only once, such as making a cache, is planned after that. A
@@ -79,8 +81,10 @@ def step(
     ...     return loss
     >>> fast = step(train, budget="1MB", device="cpu")
     >>> losses = [fast(torch.ones(n, 4), weight=2.0).item() for n in (8, 8, 3)]  # the last batch is smaller
-    >>> losses[0] > losses[1] > losses[2], fast
-    (True, PlannedStep(train, 2 plans))
+    >>> losses[0] > losses[1] > losses[2]
+    True
+    >>> fast
+    PlannedStep(train, budget 1,000,000 bytes, peak 4,460 bytes, 3e-05 s per step (no more time), 2 plans)
     """
     known = StepOptions.__struct_fields__
     for name in options:
@@ -90,8 +94,8 @@ def step(
         raise InputError(f"step: expected a function that trains one step, got {quoted(function)}")
     if not isinstance(cache, str | Path | None):
         raise InputError(f"cache must be a folder, got {quoted(cache)}")
-    limit, spare = (None if size is None else bytes_of(size) for size in (budget, headroom))
-    chosen = StepOptions(budget=limit, headroom=spare, **options)
+    limit = None if budget is None else budget_of(budget)
+    chosen = StepOptions(budget=limit, headroom=None if headroom is None else bytes_of(headroom), **options)
     _require_options(chosen)
     return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
 
@@ -140,9 +144,16 @@ class PlannedStep:
         self.__init__(*state)  # type: ignore[misc]
 
     def __repr__(self) -> str:
-        name = getattr(self.function, "__name__", type(self.function).__name__)
-        count = len(self.plans)
-        return f"PlannedStep({name}, {count} plan{'' if count == 1 else 's'})"
+        name, budget = getattr(self.function, "__name__", type(self.function).__name__), self.options.budget
+        told = [
+            "no budget" if budget is None else f"budget {budget if isinstance(budget, str) else shown_bytes(budget)}"
+        ]
+        if plans := self.plans:
+            most = max(plans, key=lambda plan: plan.peak)
+            unit = "s" if most.objective == "time" else "J"
+            told += [f"peak {shown_bytes(most.peak)}", f"{most.cost:.3g} {unit} per step ({most.more_cost})"]
+        told.append(f"{len(plans)} plan{'' if len(plans) == 1 else 's'}" if plans else "not planned yet")
+        return f"PlannedStep({name}, {', '.join(told)})"
 
     @property
     def plans(self) -> list[TorchPlan]:
@@ -249,7 +260,9 @@ class PlannedStep:
         except InputError as error:
             warnings.warn(f"planning again: {error}", stacklevel=4)
             return None
-        same = found.kernels == self.options.kernels and found.budget == self.options.budget
+        same = found.kernels == self.options.kernels and (
+            isinstance(self.options.budget, str) or found.budget == self.options.budget
+        )
         return replace(found, captured=captured) if same and found.covers(captured.fingerprint) else None
 
     def _file(self, captured: Captured) -> Path:
