@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def sent_away(free: TorchPlan) -> TorchPlan:
         later = next(i for i in reads if graph.op_named(moves[i].op).meta["part"] == "backward")
         return op.name, name, max(i for i in reads if i < later), later
 
-    _, away, last, back = gap("0.wide", "addmm")
-    op, again, dropped, made = gap("1", "gelu")
+    _, away, last, back = gap("Block 0.wide", "addmm")
+    op, again, dropped, made = gap("Block 1", "gelu")
     edits: list[tuple[int, list[Any]]] = [
         (last + 1, [Copy(away, "memory", "host"), Drop(away, "memory")]),
         (back, [Copy(away, "host", "memory"), Drop(away, "host")]),
@@ -216,13 +217,13 @@ def test_what_comes_back_and_what_is_computed_again_have_colours_of_their_own(
 
 def test_names_are_the_models(opened: Opened, plans: list[TorchPlan], tmp_path: Path) -> None:
     names = opened.page.evaluate("pebbler.player().graph.op_name")
-    assert any(name.startswith("0.wide · addmm") for name in names)
-    assert any(name.startswith("1.narrow · mm") for name in names)  # of the backward pass
+    assert any(name.startswith("Block 0.wide · addmm") for name in names)
+    assert any(name.startswith("Block 1.narrow · mm") for name in names)  # of the backward pass
     assert "0.wide.weight" in opened.page.evaluate("pebbler.player().graph.tensor_name")
     moves = opened.page.locator(".moves").inner_text()
-    assert "0.norm · native_layer_norm" in moves
+    assert "Block 0.norm · native_layer_norm" in moves
     shares = opened.page.locator("#step-view .bars td.name").all_inner_texts()
-    assert {"addmm", "0", "1", "forward", "backward", "optimizer", "computed again"} <= set(shares)
+    assert {"addmm", "Block 0", "Block 1", "forward", "backward", "optimizer", "computed again"} <= set(shares)
     # Saved again, they are those of the file.
     with opened.page.expect_download() as download:
         opened.page.locator("#player-view").get_by_role("button", name="Save as a plan").click()
@@ -260,12 +261,12 @@ def test_pointing_says_who_and_a_click_goes_there(opened: Opened) -> None:
     box = chart.bounding_box()
     x, move = page.evaluate(
         "() => { const v = pebbler.step(), names = v.graph.op_name;"
-        "const i = v.moves.kind.findIndex((kind, i) => kind === 0 && names[v.moves.subject[i]].startsWith('0.wide'));"
+        "const i = v.moves.kind.findIndex((kind, i) => kind === 0 && names[v.moves.subject[i]].startsWith('Block 0.wide'));"
         "return [v.x((v.time.began[i] + v.time.ended[i]) / 2), i + 1]; }"
     )
     page.mouse.move(box["x"] + x, box["y"] + 35)
     told = page.locator(".tooltip").inner_text()
-    for words in ("0.wide · addmm", "test_step_page.py:", "forward", f"move {move}"):
+    for words in ("Block 0.wide · addmm", "test_step_page.py:", "forward", f"move {move}"):
         assert words in told
     page.mouse.click(box["x"] + x, box["y"] + 35)
     assert page.locator("[data-test=now]").get_attribute("data-step") == str(move)
@@ -275,8 +276,69 @@ def test_pointing_says_who_and_a_click_goes_there(opened: Opened) -> None:
 
 def test_time_and_joules_have_a_frontier_each(opened: Opened) -> None:
     headings = opened.page.locator("#step-view h3").all_inner_texts()
-    assert headings == ["What a smaller budget costs in time", "What a smaller budget costs in energy"]
-    assert opened.page.locator("#step-view figure svg [aria-label=dot] circle").count() == 4
+    assert headings[:2] == ["What a smaller budget costs in time", "What a smaller budget costs in energy"]
+    large = opened.page.locator("#step-view figure svg [aria-label=dot] circle[r='5']")
+    assert large.count() == 4
+
+
+def test_the_headline_is_the_planners(opened: Opened, plans: list[TorchPlan]) -> None:
+    for number, planned in enumerate(plans):
+        choose(opened, number)
+        said = opened.page.locator("[data-test=headline]").inner_text()
+        assert said.replace("→", "->").replace("−", "-") == planned.headline
+        assert " instead of " in opened.page.locator("#summary-view .sentence").inner_text()
+    assert " -> " not in plans[1].headline  # without a limit
+
+
+def test_the_step_without_a_limit_is_drawn_behind(opened: Opened, plans: list[TorchPlan]) -> None:
+    free = plans[1]
+    held = opened.page.evaluate("pebbler.step().plan.unlimited")
+    assert max(held) + free.headroom == free.unplanned_peak == free.peak
+    assert len(held) == len(free.plan.graph.ops)
+    # What a plan without a limit holds while each of its ops runs.
+    replay, size = free.plan.replay(), free.plan.graph.dataflow.value_size
+    now, most = sum(int(size[value]) for value, _ in replay.start), []
+    for move, step in zip(free.plan.moves, replay, strict=True):
+        now += sum(int(size[value]) for value, _ in step.added) - sum(int(size[value]) for value, _ in step.removed)
+        most += [now] if isinstance(move, Compute) else []
+    assert most == held
+    assert "without a limit" in opened.page.locator("#step-view .legend").inner_text()
+    choose(opened, 1)
+    assert "without a limit" not in opened.page.locator("#step-view .legend").inner_text()
+
+
+def test_modules_keep_what_is_there_when_the_backward_pass_begins(opened: Opened, plans: list[TorchPlan]) -> None:
+    for number, planned in enumerate(plans[:2]):
+        choose(opened, number)
+        found = opened.page.evaluate("pebbler.moduleRows(pebbler.step().graph, pebbler.step().moves)")
+        graph, flow = planned.plan.graph, planned.plan.graph.dataflow
+        held: set[int] = set()
+        for move, step in zip(planned.plan.moves, planned.plan.replay(), strict=True):
+            if isinstance(move, Compute) and graph.op_named(move.op).meta["part"] == "backward":
+                break
+            held = held | {v for v, level in step.added if level == 0} - {v for v, level in step.removed if level == 0}
+            held -= {v for v, level in step.removed if level == 0}
+        part = [op.meta["part"] for op in graph.ops]
+        kept = [
+            v for v in held
+            if flow.value_maker[v] >= 0 and part[flow.value_maker[v]] == "forward"
+            and any(part[reader] != "forward" for reader in flow.value_readers.row(v).tolist())
+            and not graph.tensors[flow.value_tensor[v]].name.endswith(".scratch")
+        ]  # fmt: skip
+        assert sum(row["kept"] for row in found) == sum(int(flow.value_size[v]) for v in kept)
+        assert sum(row["sent"] for row in found) == planned.offloaded
+        order = [graph.op_named(m.op) for m in planned.plan.moves if isinstance(m, Compute)]
+        assert sum(row["again"] for row in found) == sum(op.cost for op in order) - sum(op.cost for op in graph.ops)
+        assert opened.page.locator("[data-test=modules] tbody tr").count() == 1 + len(found)
+
+
+def test_other_budgets_are_a_curve_that_falls(opened: Opened, plans: list[TorchPlan]) -> None:
+    points = opened.page.evaluate("pebbler.data.curve.points")
+    assert len(points) > 2
+    assert points[-1] == {"peak": plans[1].unplanned_peak, "cost": sum(op.cost for op in plans[1].plan.graph.ops)}
+    assert all(a["peak"] < b["peak"] and a["cost"] >= b["cost"] for a, b in pairwise(points))
+    assert opened.page.locator("#landscape").is_hidden()
+    assert opened.page.locator("a[href='#landscape']").count() == 0
 
 
 def test_what_a_file_says_wrongly_is_left_out(show: Show) -> None:

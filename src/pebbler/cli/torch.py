@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -59,10 +60,7 @@ def torch(
 
     Example: pebbler torch examples.train_in_budget:training --budget 4MiB -o plan.json --report step.html
     """
-    import threading
-
     from pebbler.cli.interruption import hold
-    from pebbler.cli.output import progress
     from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_apart, require_json, require_page
     from pebbler.game.byte_sizes import budget_of
 
@@ -71,42 +69,63 @@ def torch(
     require_apart(None, output, report)
     if budget is not None:
         budget_of(budget)  # before PyTorch is loaded and the step captured, which takes long
-    from pebbler.run.torch.plan.planner import require_options
-    from pebbler.run.torch.plan.torch_plan import SCALE
-    from pebbler.torch import load_step, plan
+    files, work = WrittenFiles(), _Planning(step, time_limit)
 
-    require_options(budget, headroom, device, objective)
-    files = WrittenFiles()
-    found: list[TorchPlan] = []
-    stopped = threading.Event()
-
-    def show() -> None:
-        files.write(output, found[0].save)
-        (_print_json if json else _print_table)(step, found[0], goes_to_stdout(output))
+    def show(made: TorchPlan) -> None:
+        files.write(output, made.save)
+        (_print_json if json else _print_table)(step, made, goes_to_stdout(output))
 
     def keep() -> bool:
-        if found:
-            show()
-            files.name_kept("the best plan so far", report)
-        return bool(found)
+        if work.found is None:
+            return False
+        show(work.found)
+        return files.name_kept("the best plan so far", report)
 
-    with hold(keep, stopped.set, grace=_GRACE), progress(f"planning {step}") as update:
-
-        def tell(search: Search) -> None:
-            best = (
-                "no plan yet" if search.best is None else f"best {_cost(search.energy / SCALE[objective], objective)}"
-            )
-            update(f"planning {step}: {best}", search.fraction)
-
-        function, args = load_step(step)
-        found.append(plan(
-            function, args, budget=budget, device=device, objective=objective, kernels=kernels, offload=offload,  # type: ignore[arg-type]
-            headroom=headroom, time_limit=time_limit, report=tell, stop=stopped.is_set,
-        ))  # fmt: skip
-        if report is not None and not stopped.is_set():
-            files.write(report, lambda path: _write_page(step, found[0], path))
-    show()
+    with hold(keep, work.stopped.set, grace=_GRACE):
+        made = work.run(budget, headroom, device, objective, kernels, offload)
+        if report is not None and not work.stopped.is_set():
+            files.write(report, lambda path: _write_page(step, made, path))
+    show(made)
     files.name()
+
+
+class _Planning:
+    """A step being planned, which Ctrl-C may stop."""
+
+    def __init__(self, step: str, time_limit: float) -> None:
+        self.step, self.time_limit = step, time_limit
+        self.found: TorchPlan | None = None
+        self.stopped = threading.Event()
+
+    def run(
+        self,
+        budget: str | None,
+        headroom: str | None,
+        device: str | None,
+        objective: Any,
+        kernels: Any,
+        offload: bool | None,
+    ) -> TorchPlan:
+        """Capture, price and plan the step, and show how it goes."""
+        from pebbler.cli.output import progress
+        from pebbler.run.torch.plan.planner import capture_with_costs, plan_captured, require_options
+        from pebbler.run.torch.plan.torch_plan import SCALE
+        from pebbler.torch import load_step
+
+        require_options(budget, headroom, device, objective)
+        with progress(f"planning {self.step}") as update:
+
+            def tell(search: Search) -> None:
+                best = f"best {_cost(search.energy / SCALE[objective], objective)}"
+                update(f"planning {self.step}: {'no plan yet' if search.best is None else best}", search.fraction)
+
+            function, args = load_step(self.step)
+            captured, costs = capture_with_costs(function, args, device=device, objective=objective, kernels=kernels)
+            self.found = plan_captured(
+                captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom,
+                time_limit=self.time_limit, report=tell, stop=self.stopped.is_set,
+            )  # fmt: skip
+        return self.found
 
 
 def _write_page(step: str, made: TorchPlan, path: Path) -> None:

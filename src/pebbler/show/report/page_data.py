@@ -16,6 +16,7 @@ from pebbler.game.rich_repr import RichRepr
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
+from pebbler.show.report.budget_curve import BudgetCurve, budget_curve, held_unlimited
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.proof_note import ProofNote, proof_note
 from pebbler.show.report.saving_steps import SavingStep, saving_steps, sources_by_origin
@@ -159,6 +160,7 @@ class PlanData:
     source: str | None
     program_order: float | None
     budget: BudgetData | None  # of a PyTorch plan
+    unlimited: list[int]  # of a PyTorch plan: bytes held while each op runs in program order, without a budget
     savings: list[SavingStep]  # schedules between program order and the plan
     kind: list[int]
     subject: list[int]
@@ -198,6 +200,7 @@ class PlanData:
             source=None if plan.source is None or "source" in found.unverified else plan.source.name,
             program_order=None if base is None else check(base).energy,
             budget=budget_of(plan),
+            unlimited=[] if budget_of(plan) is None else held_unlimited(plan.graph),
             savings=saving_steps(plan, base, judgement),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),
@@ -229,6 +232,7 @@ class ReportData(RichRepr):
     graphs: list[GraphData]
     plans: list[PlanData]
     landscape: Landscape | None
+    curve: BudgetCurve | None  # of a PyTorch step: what budgets cost
 
     def __repr__(self) -> str:
         names = ", ".join(repr(plan.name) for plan in self.plans[:6]) + (", ..." if len(self.plans) > 6 else "")
@@ -279,7 +283,11 @@ def gather(
     step = plans[0].graph if plans[0].source is None else plans[0].source
     heading = title or f"{step.name} on {plans[0].machine.name}"
     listed = [GraphData.of(graph, unit) for graph, unit in zip(graphs, units, strict=True)]
-    return ReportData(heading, VERSION, listed, data, survey(shown, labels, references=references))
+    budget = budget_of(plans[0])
+    if budget is not None and listed[0].step is not None:
+        # Random orders say little of a step; what other budgets cost is the question there.
+        return ReportData(heading, VERSION, listed, data, None, budget_curve(plans[0], budget, data[0].graph))
+    return ReportData(heading, VERSION, listed, data, survey(shown, labels, references=references), None)
 
 
 def program_order(plan: Plan) -> Plan | None:

@@ -58,12 +58,12 @@ def sites(model: nn.Module, *, optimizer: bool = True) -> list[tuple[str, str, s
 
 def test_calls_of_both_passes_belong_to_their_modules() -> None:
     found = sites(nn.Sequential(Block(4), Block(4)))
-    assert ("addmm", "0.fc", "forward") in found
-    assert ("native_layer_norm", "1.norm", "forward") in found
-    assert ("relu", "1", "forward") in found
-    assert ("mm", "0.fc", "backward") in found
-    assert ("native_layer_norm_backward", "1.norm", "backward") in found
-    assert ("threshold_backward", "0", "backward") in found
+    assert ("addmm", "Block 0.fc", "forward") in found
+    assert ("native_layer_norm", "Block 1.norm", "forward") in found
+    assert ("relu", "Block 1", "forward") in found
+    assert ("mm", "Block 0.fc", "backward") in found
+    assert ("native_layer_norm_backward", "Block 1.norm", "backward") in found
+    assert ("threshold_backward", "Block 0", "backward") in found
     parts = [part for name, _, part in found if name not in ("call_item",)]
     assert set(parts) == {"forward", "backward", "optimizer"}
     assert parts == sorted(parts, key=["forward", "backward", "optimizer"].index)
@@ -72,15 +72,15 @@ def test_calls_of_both_passes_belong_to_their_modules() -> None:
 
 def test_a_checkpointed_forward_pass_in_the_backward_pass_keeps_its_modules() -> None:
     found = sites(nn.Sequential(Block(4, again=True), Block(4)), optimizer=False)
-    assert found.count(("addmm", "0.fc", "forward")) == 1
-    assert found.count(("addmm", "0.fc", "backward")) == 1
-    assert ("mm", "0.fc", "backward") in found
+    assert found.count(("addmm", "Block 0.fc", "forward")) == 1
+    assert found.count(("addmm", "Block 0.fc", "backward")) == 1
+    assert ("mm", "Block 0.fc", "backward") in found
 
 
 def test_functions_with_their_own_backward_belong_to_the_module_that_applies_them() -> None:
     found = sites(nn.Sequential(nn.Linear(4, 4), Twice()), optimizer=False)
-    assert ("mul", "1", "forward") in found
-    assert ("exp", "1", "backward") in found
+    assert ("mul", "Twice 1", "forward") in found
+    assert ("exp", "Twice 1", "backward") in found
 
 
 def test_a_backward_call_names_the_line_of_its_forward_call() -> None:
@@ -111,7 +111,7 @@ def test_two_models_have_names_of_their_own() -> None:
     labels = {tensor.meta.get("label") for tensor in graph.tensors}
     assert {"0.weight", "0.bias", "Block.fc.weight", "Block.norm.bias"} <= labels
     modules = {op.meta.get("module") for op in graph.ops}
-    assert {"0", "Block.fc", "Block.norm", "Block"} <= modules
+    assert {"Linear 0", "Block.fc", "Block.norm", "Block"} <= modules
 
 
 def test_optimizer_state_is_called_after_its_parameter() -> None:
@@ -139,4 +139,4 @@ def test_fused_ops_belong_to_the_module_that_holds_them() -> None:
     planned = pt.plan(step, [torch.ones(3, 4)], device="cpu", kernels="compiled")
     metas = [op.meta for op in planned.plan.graph.ops]
     assert all(meta["part"] == "forward" for meta in metas if "part" in meta)
-    assert {meta.get("module", "").split(".")[0] for meta in metas} <= {"0", "1", ""}
+    assert {meta.get("module", "").split(".")[0] for meta in metas} <= {"Block 0", "Block 1", ""}

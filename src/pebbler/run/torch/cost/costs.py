@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEVICES",
+    "LEAST_COPY",
     "Cost",
     "Costs",
     "Device",
@@ -38,7 +39,7 @@ __all__ = [
     "roofline",
 ]
 
-_LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
+LEAST_COPY = 2**20  # bytes: to begin a copy on a stream of its own and to wait for it takes as long as to move these
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Device:
     def host_link(self) -> Link:
         """The link to the host's memory; on a CPU the host is a file, and nothing runs beside a copy to it."""
         each = 1 / self.link
-        return Link(each, each, self.overlap, self.joules_per_link_byte, _LEAST_COPY if self.overlap else 0)
+        return Link(each, each, self.overlap, self.joules_per_link_byte, LEAST_COPY if self.overlap else 0)
 
 
 def calibrated_device(measured: MeasuredDevice) -> Device:

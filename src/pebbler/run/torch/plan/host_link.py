@@ -7,10 +7,10 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.run.torch.cost.costs import Link
+from pebbler.run.torch.cost.costs import LEAST_COPY, Link
 from pebbler.run.torch.plan.kernels.move_timing import OpArrays, time_moves
 
-__all__ = ["HOST", "MEMORY", "machine_with_host", "predicted_cost", "repriced", "waiting_time"]
+__all__ = ["HOST", "MEMORY", "link_of", "machine_with_host", "predicted_cost", "repriced", "waiting_time"]
 
 MEMORY, HOST = "memory", "host"  # the level that the budget bounds, and the one beyond the link
 
@@ -23,6 +23,18 @@ def machine_with_host(capacity: int, link: Link) -> Machine:
     """
     host = Level(HOST, link.into, link.out)
     return Machine("device", "byte", (Level(MEMORY, 0, 0, capacity=capacity), host), operands="fastest")
+
+
+def link_of(machine: Machine, *, overlap: bool) -> Link | None:
+    """Return the link that a plan's machine was made with, None where it has no host.
+
+    >>> link_of(machine_with_host(100, Link(2.0, 1.0, True)), overlap=False)
+    Link(out=2, into=1, overlap=False, joules_per_byte=0.0, least=0)
+    """
+    if len(machine.level) == 1:
+        return None
+    host = machine.level[-1]
+    return Link(host.write, host.read, overlap, least=LEAST_COPY if overlap else 0)
 
 
 def predicted_cost(plan: Plan, overlap: bool) -> float:

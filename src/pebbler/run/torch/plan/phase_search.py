@@ -18,7 +18,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.cost.costs import Link
-from pebbler.run.torch.plan.host_link import MEMORY, machine_with_host
+from pebbler.run.torch.plan.host_link import MEMORY, machine_with_host, predicted_cost
 from pebbler.run.torch.plan.offload_search import OffloadCandidate, OffloadSearch
 from pebbler.solver import finish
 from pebbler.solver.capacity import single_level_requirement
@@ -30,7 +30,7 @@ from pebbler.solver.recompute.least_capacity import LeastCapacity, least_capacit
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem, program_order_peak
 from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_memory_order
 
-__all__ = ["least_units", "solve_phases"]
+__all__ = ["least_units", "quick_cost", "solve_phases"]
 
 _MOST = 2**50  # bytes: more than any device has
 _CHEAPER = 4  # rounds of annealing for a plan of little memory
@@ -180,6 +180,18 @@ def _refusal(asked: int, works: int) -> str:
     if bytes_up(asked) == bytes_up(works):
         return f"no plan fits {asked:,} bytes. {works:,} bytes works"
     return f"no plan fits {shown_bytes(asked)}. {bytes_up(works)} works"
+
+
+def quick_cost(graph: Graph, capacity: int, seconds: float, link: Link | None) -> tuple[int, float] | None:
+    """Return the peak and the cost of a plan of one phase that fits, as far as some seconds find it; None if there is none."""
+    search = _PhaseSearch(seconds, 0, None, _after(3 * seconds, _never))
+    try:
+        plan = search.solve(graph, capacity) if link is None else search.solve_with_host(graph, capacity, link)
+    except Impossible:
+        return None
+    judged = check(plan)
+    cost = predicted_cost(plan, True) if link is not None and link.overlap else judged.energy
+    return judged.peak[MEMORY], float(cost)
 
 
 def _has_plan(search: Search) -> bool:

@@ -27,7 +27,15 @@ from pebbler.run.torch.plan.torch_plan import SCALE, KernelChoice, Objective, To
 from pebbler.solver.problem import Search
 from pebbler.solver.recompute.recompute_problem import program_order_peak
 
-__all__ = ["least_budget", "plan", "plan_captured", "priced_graph", "require_options", "step_problem"]
+__all__ = [
+    "capture_with_costs",
+    "least_budget",
+    "plan",
+    "plan_captured",
+    "priced_graph",
+    "require_options",
+    "step_problem",
+]
 
 _SMALL = 4096  # bytes for numbers that kernels wrap in tensors
 _MOST_WHOLE = 2**48  # pJ: a step of 281 J; sums of whole costs of a longer one would not be exact for all plans
@@ -48,7 +56,6 @@ def plan(
     time_limit: float = 30.0,
     seed: int = 0,
     report: Callable[[Search], None] | None = None,
-    stop: Callable[[], bool] = lambda: False,
 ) -> TorchPlan:
     """Return the cheapest plan found for a training step that holds at most `budget` bytes at any time.
 
@@ -60,7 +67,7 @@ def plan(
     made for those kernels. With `offload` values may go to the host's memory and come back: by default on CUDA and for described
     GPUs, not on a CPU. Without a budget the plan is program order with every value freed after its last use. Raises `Impossible`
     with the least budget that works when this one does not. `keywords` are keyword arguments of the step; `report` is called with
-    the running search after every change, and `stop` is asked again and again whether to end with the best plan so far.
+    the running search after every change.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -75,20 +82,36 @@ def plan(
     >>> planned.peak < planned.budget, planned.plan.status
     (True, 'optimal')
     """
+    require_options(budget, headroom)
+    captured, costs = capture_with_costs(
+        step, args, keywords=keywords, device=device, objective=objective, kernels=kernels
+    )
+    return plan_captured(
+        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed,
+        report=report,
+    )  # fmt: skip
+
+
+def capture_with_costs(
+    step: Callable[..., Any],
+    args: Sequence[Any],
+    *,
+    keywords: Mapping[str, Any] | None = None,
+    device: str | Device | None = None,
+    objective: Objective = "time",
+    kernels: KernelChoice = "exact",
+) -> tuple[Captured, Costs]:
+    """Return a captured step, fused for compiled kernels, and what its ops cost, measured or described; see `plan`."""
     if kernels not in ("exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
-    require_options(budget, headroom, device, objective)
+    require_options(device=device, objective=objective)
     captured = capture(step, *args, keywords=keywords)
     if kernels == "compiled":
         captured = fuse(captured)
     fake = any(isinstance(x, FakeTensor) for x in (*captured.state.leaves, *captured.state.tensors))
-    measured = device is None and not fake
-    described = device or nearest_device(captured.device)
-    costs = profile_for(captured, objective) if measured else roofline(captured, described)
-    return plan_captured(
-        captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom, time_limit=time_limit, seed=seed,
-        report=report, stop=stop,
-    )  # fmt: skip
+    if device is None and not fake:
+        return captured, profile_for(captured, objective)
+    return captured, roofline(captured, device or nearest_device(captured.device))
 
 
 def plan_captured(
@@ -104,7 +127,10 @@ def plan_captured(
     report: Callable[[Search], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TorchPlan:
-    """Return the cheapest plan found for a captured step with known costs; see `plan`."""
+    """Return the cheapest plan found for a captured step with known costs; see `plan`.
+
+    `stop` is asked again and again whether to end with the best plan so far.
+    """
     problem = step_problem(captured, costs, budget=budget, objective=objective, offload=offload, headroom=headroom)
     made = replace(problem.solve(time_limit, seed, report, stop), captured=captured)
     if not isinstance(captured, CapturedWithKernels):
@@ -129,7 +155,7 @@ def step_problem(
     headroom: str | int | None = None,
 ) -> StepProblem:
     """Return a captured step with known costs as a problem of plain data."""
-    require_options(budget, headroom, None, objective)
+    require_options(budget, headroom, objective=objective)
     if objective == "energy" and any(math.isnan(cost.joules) for row in costs for cost in row):
         raise InputError("these costs have no joules: the device was calibrated without an energy counter")
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
@@ -149,7 +175,10 @@ def step_problem(
 
 
 def require_options(
-    budget: str | int | None, headroom: str | int | None, device: str | Device | None, objective: str
+    budget: str | int | None = None,
+    headroom: str | int | None = None,
+    device: str | Device | None = None,
+    objective: str = "time",
 ) -> None:
     """Refuse what no step can be planned with, before anything is captured or measured."""
     if budget is not None:

@@ -109,6 +109,7 @@ async function start() {
     shelvesOf,
     timeMoves,
     heldFor,
+    moduleRows,
     step: () => step && step.view,
     memory: () => memory,
     distances: () => distances,

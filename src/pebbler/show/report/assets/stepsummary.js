@@ -42,28 +42,52 @@ function showStepSummary(root, data, plan) {
     cost = stepCost(data, plan),
     text = (amount) => energyText(amount, unit),
     free = budget.unplanned * (UNITS_OF[unit] || 1);
-  const gap = plan.bound > 0 ? Math.max(0, cost / plan.bound - 1) : null,
-    proven = gap === null ? "" : gap < 1e-9 ? " It is proven optimal." : ` It is at most ${percent(gap)} above the proven lower bound.`; // prettier-ignore
+  const bound = plan.bound > 0 ? plan.bound : plan.claims.bound,
+    gap = bound > 0 ? Math.max(0, cost / bound - 1) : null,
+    whose = plan.bound > 0 ? "" : ", by the search that made it";
+  const proven = gap === null ? "" : gap < 1e-9 ? ` It is proven optimal${whose}.` : ` It is at most ${percent(gap)} above the lower bound${whose}.`; // prettier-ignore
   const verb = unit === "ns" ? "takes" : "costs",
     within = budget.budget === null ? "without a budget" : `within ${bytesText(budget.budget)}`;
   root.replaceChildren(
+    el("p", { class: "headline", "data-test": "headline" }, headlineOf(data, plan, cost, free)),
     el(
       "p",
       { class: "sentence" },
       el("b", {}, shown(plan.name, 60)),
-      ` runs a training step (${plural(graph.op_name.length, "op")}) ${within} on ${shown(budget.device, 30)}. It ${verb} `,
+      ` runs a training step (${plural(graph.op_name.length, "op")}) ${within} on ${shown(budget.device, 30)}, with ${budget.kernels === "compiled" ? "fused kernels" : "its own kernels and the same bits"}. It holds at most `,
+      el("b", {}, bytesText(stepPeak(plan))),
+      ` instead of ${bytesText(unlimitedPeak(plan))}, and ${verb} `,
       el("b", {}, text(cost)),
       free > 0 ? `, ${comparedTo(cost, free)} without a limit (${text(free)}).` : ".",
       proven,
     ),
-    el("dl", { class: "tiles" }, ...stepTiles(data, plan, { cost, free, gap, text })),
+    el("dl", { class: "tiles" }, ...stepTiles(data, plan, { cost, free, bound, gap, text })),
   );
   root.dataset.cost = String(cost);
   root.dataset.peak = String(stepPeak(plan));
   return judgement;
 }
 
-function stepTiles(data, plan, { cost, free, gap, text }) {
+/**
+ * The most bytes that the step holds without a limit, headroom included.
+ * @param {PlanData} plan
+ */
+const unlimitedPeak = (plan) => (d3.max(plan.unlimited) || 0) + (plan.budget ? plan.budget.headroom : 0);
+
+/** What the plan does to memory and to the cost of a step, as `pebbler torch` says it. */
+function headlineOf(data, plan, cost, free) {
+  const before = unlimitedPeak(plan),
+    after = stepPeak(plan),
+    [factor, name] = byteScale(before),
+    size = (bytes) => (factor === 1 ? grouped(bytes) : (bytes / factor).toFixed(1));
+  const more = free > 0 ? cost / free - 1 : 0,
+    digits = Math.abs(more) >= 0.0995 ? 0 : 1,
+    said = Math.abs(more) < 0.0005 ? "no more" : `${more > 0 ? "+" : "−"}${Math.abs(100 * more).toFixed(digits)} %`;
+  const word = costWord(data.graphs[plan.graph].energy_unit);
+  return `${after < before ? `${size(before)} → ` : ""}${size(after)} ${name}, ${said} ${word}`;
+}
+
+function stepTiles(data, plan, { cost, free, bound, gap, text }) {
   const graph = data.graphs[plan.graph],
     { budget, judgement } = plan,
     unit = graph.energy_unit;
@@ -83,14 +107,13 @@ function stepTiles(data, plan, { cost, free, gap, text }) {
         : "predicted, of the step that repeats",
     ),
     ...(free > 0 ? [tile("Without a limit", text(free), comparedTo(cost, free).replace(/ (than|as)$/, " here"))] : []),
-    ...(plan.bound === null ? [] : [tile("Lower bound", text(plan.bound), gap === null ? null : gap < 1e-9 ? "reached" : `gap at most ${percent(gap)}`)]), // prettier-ignore
+    ...(gap === null ? [] : [tile("Lower bound", text(bound), gap < 1e-9 ? "reached" : `gap at most ${percent(gap)}`)]),
     tile(
       "Peak memory",
       bytesText(stepPeak(plan)),
-      budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}, headroom included`,
+      `${budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}`}; ${bytesText(unlimitedPeak(plan))} without a limit`,
     ),
     tile("Computed again", again.length ? text(d3.sum(again, (o) => graph.op_cost[o])) : "nothing", again.length ? plural(again.length, "run") : null), // prettier-ignore
-    tile("To the host", away ? bytesText(away) : "nothing", away ? "and back, in every step" : null),
-    tile("Kernels", budget.kernels, budget.kernels === "compiled" ? "fused ones" : "the step's own, same bits"),
+    ...(away ? [tile("To the host", bytesText(away), "and back, in every step")] : []),
   ];
 }

@@ -12,6 +12,7 @@ const HELD_TOP = 124,
 const PART_COLOURS = { forward: "#56b4e9", backward: "#cc79a7", optimizer: "#e69f00" };
 const AGAIN_COLOUR = "#d55e00",
   COPY_COLOURS = [null, "#009e73", "#7fbf3f"];
+const MOST_MODULES = 12; // rows of the table
 const HELD_COLOURS = ["#8c96a1", "#b4b9bf", "#d8c58a", "#56b4e9", "#009e73", "#d55e00", "#cc79a7", "#f0e442"];
 
 class StepView {
@@ -32,6 +33,7 @@ class StepView {
     this.holder = el("div", { class: "chart steptime", role: "img", tabindex: "0" });
     this.legend = el("div", { class: "legend" });
     this.files = el("div", {});
+    this.modules = el("div", {});
     this.shares = el("div", { class: "bars" });
     this.frontier = el("div", {});
     root.append(
@@ -45,8 +47,9 @@ class StepView {
       ),
       this.legend,
       el("figure", {}, this.holder, (this.caption = el("figcaption", {})), this.files),
-      this.shares,
       this.frontier,
+      this.modules,
+      this.shares,
     ); // prettier-ignore
     this.listen();
     redrawn(this);
@@ -95,8 +98,14 @@ class StepView {
     this.domain = null;
     this.tell();
     this.draw();
+    this.showModules();
     this.showShares();
     this.showFrontier();
+  }
+
+  /** Whether the step holds more without a limit than here: then that is drawn behind. */
+  get limited() {
+    return unlimitedPeak(this.plan) > stepPeak(this.plan);
   }
 
   get unit() {
@@ -146,6 +155,7 @@ class StepView {
       ...(this.again.includes(true) ? [swatch(AGAIN_COLOUR, "computed again")] : []),
       ...copies.map((engine) => swatch(COPY_COLOURS[engine], ENGINES[engine])),
       el("span", {}, "Held:"),
+      ...(this.limited ? [swatch(cssValue("--muted"), "all, without a limit")] : []),
       ...[...used].sort((a, b) => a - b).map((k) => swatch(HELD_COLOURS[k], HELD_FOR[k][1])),
     );
     this.holder.setAttribute(
@@ -299,8 +309,10 @@ class StepView {
       steps = time.clock.length;
     let most = this.plan.judgement.peak[0] || 1;
     if (this.plan.budget && this.plan.budget.budget !== null && this.limit !== null) most = Math.max(most, this.limit);
+    if (this.limited) most = Math.max(most, d3.max(this.plan.unlimited));
     const y = d3.scaleLinear([0, 1.06 * most], [HELD_TOP + HELD_HEIGHT, HELD_TOP]);
     this.y = y;
+    if (this.limited) this.drawUnlimited(pen, left, right);
     // One column per pixel: the fullest moment in it, or what was held last before it.
     let step = 0;
     this.columns = [];
@@ -350,6 +362,26 @@ class StepView {
     const { budget } = this.plan;
     const words = budget && budget.budget !== null ? `budget ${bytesText(budget.budget)}${budget.headroom ? " less headroom" : ""}` : `capacity ${bytesText(this.limit)}`; // prettier-ignore
     pen.fillText(words, right, y(this.limit) - 5);
+  }
+
+  /** What the step holds without a limit, in its own time: the fullest moment of every pixel, as an area behind the rest. */
+  drawUnlimited(pen, left, right) {
+    const { x, y, graph, plan } = this,
+      bottom = HELD_TOP + HELD_HEIGHT;
+    let began = 0;
+    const most = new Map();
+    plan.unlimited.forEach((bytes, o) => {
+      const ended = began + graph.op_cost[o];
+      for (let px = Math.max(left, Math.floor(x(began))); px <= Math.min(right - 1, x(ended)); px++)
+        most.set(px, Math.max(most.get(px) || 0, bytes));
+      began = ended;
+    });
+    for (const [px, bytes] of most) {
+      pen.fillStyle = cssValue("--line");
+      pen.fillRect(px, y(bytes), 1, bottom - y(bytes));
+      pen.fillStyle = cssValue("--muted");
+      pen.fillRect(px, y(bytes), 1, 1.5);
+    }
   }
 
   drawTime(pen, left, right, muted) {
@@ -451,7 +483,36 @@ class StepView {
     );
   }
 
-  /** Peak against time, and against joules, of all plans that were given, where there are several. */
+  /** What each block of the model keeps for the backward pass, computes again and sends to the host. */
+  showModules() {
+    const found = moduleRows(this.graph, this.moves),
+      rows = found.slice(0, found.length > MOST_MODULES ? MOST_MODULES - 1 : MOST_MODULES);
+    const summed = (name, some) => ({ name, kept: d3.sum(some, (r) => r.kept), again: d3.sum(some, (r) => r.again), sent: d3.sum(some, (r) => r.sent) }); // prettier-ignore
+    if (found.length > rows.length)
+      rows.push(summed(plural(found.length - rows.length, "other module"), found.slice(rows.length)));
+    const cells = ({ name, kept, again, sent }) =>
+      el(
+        "tr",
+        {},
+        el("td", { class: "name" }, shown(name, 60)),
+        el("td", { class: "n" }, kept ? bytesText(kept) : "–"),
+        el("td", { class: "n" }, again ? energyText(again, this.unit) : "–"),
+        el("td", { class: "n" }, sent ? bytesText(sent) : "–"),
+      );
+    const heads = ["module", "kept", "computed again", "sent"];
+    const list = el(
+      "table",
+      { class: "modules" },
+      el("thead", {}, el("tr", {}, ...heads.map((words, i) => el("th", { scope: "col", class: i ? "n" : "" }, words)))),
+      el("tbody", {}, ...[summed("the whole step", found), ...rows].map(cells)),
+    );
+    this.modules.replaceChildren(
+      el("h3", {}, "What each module keeps for the backward pass, computes again and sends to the host"),
+      el("div", { class: "scroll", "data-test": "modules" }, list),
+    );
+  }
+
+  /** Peak against time, and against joules: what quick plans for other budgets cost, and the plans of the page. */
   showFrontier() {
     const { data } = this,
       units = new Map();
@@ -460,29 +521,78 @@ class StepView {
       if (!graph.step || !plan.judgement.legal || plan.baseline) continue;
       units.set(graph.energy_unit, [...(units.get(graph.energy_unit) || []), { plan, peak: stepPeak(plan), cost: stepCost(data, plan) }]);
     }
-    const charts = [...units].filter(([, points]) => points.length > 1);
-    this.frontier.replaceChildren(...charts.map(([unit, points]) => frontierChart(data, unit, points)));
+    const known = data.curve ? data.graphs[data.curve.graph].energy_unit : "";
+    const charts = [...units].filter(([unit, points]) => points.length > 1 || unit === known);
+    this.frontier.replaceChildren(
+      ...charts.map(([unit, points]) => frontierChart(data, unit, points, unit === known ? data.curve.points : [])),
+    );
   }
 }
 
 /** The block of a model that a module is in: the path to its first number, h.3 of h.3.mlp.fc; without one, its first two names. */
 function blockOf(path) {
   const names = path.split("."),
-    at = names.findIndex((name) => /^\d+$/.test(name));
+    at = names.findIndex((name) => /(^|\s)\d+$/.test(name));
   return names.slice(0, at < 0 ? 2 : at + 1).join(".");
 }
 
-/** The chart of some plans by peak and cost. */
-function frontierChart(data, unit, points) {
+/**
+ * Per block of the model: bytes that its forward pass makes and leaves in memory for the backward pass, what it computes again,
+ * and bytes that it sends to the host.
+ * @param {Graph} graph
+ * @param {Moves} moves
+ */
+function moduleRows(graph, moves) {
+  const { op_module: module, op_part: part, tensor_role: role } = graph.step,
+    { writes, readers } = effects(graph),
+    ran = new Uint8Array(graph.op_name.length),
+    rows = new Map();
+  const row = (o) => {
+    const name = blockOf(module[o]) || (part[o] === "optimizer" ? "optimizer" : "outside of modules");
+    if (!rows.has(name)) rows.set(name, { name, kept: 0, again: 0, sent: 0 });
+    return rows.get(name);
+  };
+  // A value is kept if it is there when the backward pass begins: its last move before that is no drop.
+  const made = new Map();
+  let forward = true;
+  moves.kind.forEach((kind, i) => {
+    const subject = moves.subject[i];
+    if (kind === COMPUTE) {
+      if (forward && part[subject] === "backward") {
+        forward = false;
+        for (const [v, o] of made) if (readers[v].some((reader) => part[reader] !== "forward")) row(o).kept += graph.value_size[v];
+      }
+      if (ran[subject]) row(subject).again += graph.op_cost[subject];
+      ran[subject] = 1;
+      if (forward) for (const v of writes[subject]) if (!role[graph.value_tensor[v]]) made.set(v, subject);
+    } else if (kind === DROP && moves.level[i] === 0) {
+      for (const v of versionsOf(graph)[subject]) made.delete(v);
+    } else if (kind === COPY && moves.level[i] === 0) {
+      const maker = versionsOf(graph)[subject].map((v) => graph.value_maker[v]).find((o) => o >= 0);
+      if (maker !== undefined) row(maker).sent += graph.tensor_size[subject];
+    }
+  }); // prettier-ignore
+  const share = ({ kept, again, sent }) => [kept, again, sent].map((amount, i) => amount / (most[i] || 1)),
+    told = [...rows.values()].filter(({ kept, again, sent }) => kept || again || sent),
+    most = [d3.sum(told, (r) => r.kept), d3.sum(told, (r) => r.again), d3.sum(told, (r) => r.sent)];
+  return told.sort((a, b) => d3.max(share(b)) - d3.max(share(a)));
+}
+
+/** The chart of some plans by peak and cost, over the curve of quick ones. */
+function frontierChart(data, unit, points, curve) {
   const word = costWord(unit),
     scale = energyScale(
-      d3.max(points, (point) => point.cost),
+      d3.max([...points, ...curve], (point) => point.cost),
       unit,
     );
+  const quick = curve.map(({ peak, cost }) => ({ mib: peak / 2 ** 20, scaled: cost / scale.factor }));
   const rows = d3.sort(
     points.map((point) => ({ ...point, mib: point.peak / 2 ** 20, scaled: point.cost / scale.factor })),
     (row) => row.mib,
   );
+  // The line goes through what nothing beats in both.
+  const known = d3.sort([...rows, ...quick], (row) => row.mib),
+    best = known.filter((row) => !known.some((other) => other !== row && other.mib <= row.mib && other.scaled <= row.scaled));
   const at = { x: "mib", y: "scaled" };
   const draw = (width) =>
     Plot.plot({
@@ -491,12 +601,14 @@ function frontierChart(data, unit, points) {
       marginLeft: 64,
       marginRight: 90,
       marginTop: 30,
+      marginBottom: 42,
       grid: true,
       style: { fontSize: "12px", background: "none" },
       x: { label: "peak memory, headroom included (MiB) →", nice: true },
       y: { label: `↑ ${word} of one step (${scale.name})`, nice: true },
       marks: [
-        Plot.line(rows, { ...at, stroke: cssValue("--strong-line"), strokeDasharray: "3 3" }),
+        Plot.line(best, { ...at, stroke: cssValue("--strong-line"), strokeDasharray: "3 3" }),
+        Plot.dot(quick, { ...at, r: 3, fill: cssValue("--strong-line") }),
         Plot.dot(rows, { ...at, r: 5, fill: (row) => planColour(data.plans.indexOf(row.plan)) }),
         Plot.text(rows, {
           ...at,
@@ -515,10 +627,12 @@ function frontierChart(data, unit, points) {
     figure(
       `Peak memory against ${word} of ${plural(rows.length, "plan")}`,
       draw,
-      "Each point is a plan of the page, by the referee's peak and the predicted cost.",
-      asTable(["plan", "peak (MiB)", `${word} (${scale.name})`], () =>
-        rows.map((row) => [row.plan.name, row.mib.toFixed(2), row.scaled.toPrecision(5)]),
-      ),
+      "Each large point is a plan of the page, by the referee's peak and the predicted cost." +
+        (quick.length ? " Small ones are plans made quickly for other budgets; the rightmost is the step without a limit." : ""),
+      asTable(["plan", "peak (MiB)", `${word} (${scale.name})`], () => [
+        ...rows.map((row) => [row.plan.name, row.mib.toFixed(2), row.scaled.toPrecision(5)]),
+        ...quick.map((row) => ["quickly made", row.mib.toFixed(2), row.scaled.toPrecision(5)]),
+      ]),
     ),
   );
 }
@@ -554,6 +668,12 @@ function shareTable(title, sums, total, unit) {
   ); // prettier-ignore
 }
 
+/** Hide a section that has nothing to say here, and its entry in the list of contents. */
+function leaveOut(id) {
+  document.getElementById(id).closest("section").hidden = true;
+  document.querySelector(`nav.contents a[href="#${id}"]`).remove();
+}
+
 /** Add the section for plans of captured steps, before the player; returns null where there is none. */
 function showStep(data, open) {
   if (!data.plans.some((plan) => data.graphs[plan.graph].step)) return null;
@@ -562,6 +682,8 @@ function showStep(data, open) {
   const nav = document.querySelector("nav.contents");
   nav.prepend(el("a", { href: "#step" }, "Step"));
   nav.after(section);
+  if (!data.landscape) leaveOut("landscape");
+  if (data.plans.length < 2) leaveOut("diff");
   const view = new StepView(root, data, open);
   return {
     view,

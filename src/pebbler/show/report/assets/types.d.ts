@@ -60,6 +60,16 @@ interface BudgetData {
   launch_peak: number;
 }
 
+interface BudgetPoint {
+  peak: number;
+  cost: number;
+}
+
+interface BudgetCurve {
+  graph: number;
+  points: BudgetPoint[];
+}
+
 /** A graph as the scripts use it: `effects` has put these in, and `useStepNames` what the file calls a captured step's ops. */
 interface Graph extends GraphData {
   file_names?: { op: string[]; tensor: string[] };
@@ -179,6 +189,7 @@ interface PlanData extends Moves {
   source: string | null;
   program_order: number | null;
   budget: BudgetData | null;
+  unlimited: number[];
   savings: SavingStep[];
   start: number[];
   judgement: JudgementData;
@@ -219,6 +230,7 @@ interface ReportData {
   graphs: Graph[];
   plans: PlanData[];
   landscape: Landscape | null;
+  curve: BudgetCurve | null;
 }
 
 /** The levels and prices that moves are played with. */
