@@ -668,12 +668,6 @@ function shareTable(title, sums, total, unit) {
   ); // prettier-ignore
 }
 
-/** Hide a section that has nothing to say here, and its entry in the list of contents. */
-function leaveOut(id) {
-  document.getElementById(id).closest("section").hidden = true;
-  document.querySelector(`nav.contents a[href="#${id}"]`).remove();
-}
-
 /** Add the section for plans of captured steps, before the player; returns null where there is none. */
 function showStep(data, open) {
   if (!data.plans.some((plan) => data.graphs[plan.graph].step)) return null;
@@ -682,8 +676,6 @@ function showStep(data, open) {
   const nav = document.querySelector("nav.contents");
   nav.prepend(el("a", { href: "#step" }, "Step"));
   nav.after(section);
-  if (!data.landscape) leaveOut("landscape");
-  if (data.plans.length < 2) leaveOut("diff");
   const view = new StepView(root, data, open);
   return {
     view,
