@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pebbler.show.report import report as report
     from pebbler.solver import solve as solve
     from pebbler.solver.chain import solve_chain as solve_chain
+    from pebbler.solver.chain.actions import schedule as schedule
     from pebbler.sweeps.sweep import sweep as sweep
 
 # Modules load when first used, so that `import pebbler` and `pebbler --help` stay quick.
@@ -58,6 +59,7 @@ _HOME = {
     "machine": "game.machine",
     "meter": "joules.meter",
     "report": "show.report",
+    "schedule": "solver.chain.actions",
     "solve": "solver",
     "solve_chain": "solver.chain",
     "sweep": "sweeps.sweep",

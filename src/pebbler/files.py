@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import IO, Any, TypeVar, overload
 
 import msgspec
+import msgspec.inspect
 
 from pebbler.errors import InputError, one_line, quoted
 from pebbler.limits import beyond, limits
 
 __all__ = [
     "STANDARD_STREAM",
+    "convert_fields",
     "csv_text",
     "decode_json",
     "int_if_whole",
@@ -34,6 +36,7 @@ __all__ = [
     "remove_unfinished",
     "require_no_pipe",
     "require_writable",
+    "validation_words",
     "whole_file",
     "write_bytes",
     "write_json",
@@ -123,9 +126,49 @@ def decode_json(data: bytes, type_: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(data, type=type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {one_line(str(error))}") from None
+        raise InputError(f"{where}: {validation_words(error, type_)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if "truncated" in str(error) and data.strip():
+            raise InputError(f"{where}: truncated: the JSON ends in the middle") from None
         raise InputError(f"{where}: not valid JSON: {error}") from None
+
+
+def convert_fields(fields: dict[str, Any], type_: type[T], where: str) -> T:
+    """Return what a file says, as keys and values, as a value of `type_`; `where` names the file in the error."""
+    try:
+        return msgspec.convert(fields, type=type_)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {validation_words(error, type_)}") from None
+
+
+def validation_words(error: msgspec.ValidationError, type_: Any) -> str:
+    """Return why data was refused, in one line; where one of a few words was expected, with these words.
+
+    >>> try:
+    ...     msgspec.convert({"a": "z"}, type=dict[str, Literal["x", "y"]])
+    ... except msgspec.ValidationError as error:
+    ...     print(validation_words(error, dict[str, Literal["x", "y"]]))
+    Invalid enum value 'z' - at `$[...]`: expected x or y
+    """
+    text = one_line(str(error))
+    words = _words_at(text, msgspec.inspect.type_info(type_)) if text.startswith("Invalid enum value") else []
+    return f"{text}: expected {' or '.join(map(str, words))}" if words else text
+
+
+def _words_at(text: str, found: msgspec.inspect.Type) -> list[Any]:
+    """Return the words that a type allows at the place that msgspec's message names."""
+    place = re.search(r"at `\$(.*)`$", text)
+    for part in re.findall(r"\.[^.\[]+|\[[^\]]*\]", place[1]) if place else []:
+        inside = found.types if isinstance(found, msgspec.inspect.UnionType) else (found,)
+        for one in inside:
+            if isinstance(one, msgspec.inspect.StructType) and part[0] == ".":
+                found = next((field.type for field in one.fields if field.encode_name == part[1:]), found)
+            elif isinstance(one, msgspec.inspect.DictType):
+                found = one.value_type
+            elif isinstance(one, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+                found = one.item_type
+    kinds = found.types if isinstance(found, msgspec.inspect.UnionType) else (found,)
+    return [word for one in kinds if isinstance(one, msgspec.inspect.LiteralType) for word in one.values]
 
 
 def read_json(path: str | Path, type_: type[T]) -> T:
@@ -147,11 +190,9 @@ def read_toml(path: str | Path, type_: type[T]) -> T:
         if found := _LONG_KEY.search(text):
             line = text.count("\n", 0, found.start()) + 1
             raise InputError(f"{path}: line {line}: a key of more than 16 parts; no file of pebbler's has such")
-        return msgspec.convert(tomllib.loads(text), type=type_)
+        return convert_fields(tomllib.loads(text), type_, str(path))
     except InputError:
         raise
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path}: {one_line(str(error))}") from None
     # Numbers of thousands of digits are a plain ValueError.
     except (ValueError, OverflowError, RecursionError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None

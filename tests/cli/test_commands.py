@@ -778,3 +778,17 @@ def test_solve_and_check_say_which_plans_their_claims_are_for(cli, tmp_path):
         assert scope in cli("solve", "mlp:n=4,hidden=64", *options)[1]
         assert json.loads(plan.read_bytes())["proof"]["covers"] == covers
         assert f"proven optimal for {scope}: " in cli("check", plan)[1]
+
+
+def test_no_number_or_name_is_cut_in_two_on_80_columns(monkeypatch, capsys):
+    """`[,ba` and `tch=B]` stood on two lines, and five lines of names after `graph`."""
+    from pebbler.cli.output import table
+
+    monkeypatch.setenv("COLUMNS", "80")
+    table(
+        "", ["name", "size", "words"], [["deep-mlp:n=20,hidden=1000,layers=8[,batch=B]", "1,234,567,890", "long " * 20]]
+    )
+    printed = capsys.readouterr().out
+    assert "deep-mlp:n=20,hidden=1000,layers=8[,batch=B]" in printed
+    assert "1,234,567,890" in printed
+    assert max(map(len, printed.splitlines())) <= 80

@@ -58,7 +58,7 @@ def test_curves_have_a_line_per_machine_and_points_that_open_reports(opened, tmp
     assert page.locator("#runs tbody tr").count() == 3
     assert page.locator("#front").is_hidden()
     page.locator("#curves select").first.select_option("saving")
-    page.wait_for_function("document.querySelector('#curves figure').textContent.includes('times less')")
+    page.wait_for_function("document.querySelector('#curves figure').textContent.includes('times cheaper')")
     assert page.evaluate(UNREADABLE) == []
     assert errors == []
     page, errors = opened(tmp_path / next(link for link in links if link.startswith("reports/")))

@@ -95,18 +95,23 @@ def check(
 def _print_costs(plan: Plan, judgement: Judgement) -> None:
     from pebbler.cli.output import energy, number, table
     from pebbler.errors import quoted
+    from pebbler.game.tile_meta import origin
 
     unit, word = plan.energy_unit, plan.cost_word
     steady = "steady" if plan.steady else "one step"
     rows = [
         [quoted(level), energy(amount, unit), number(judgement.peak.get(level)) if judgement.peak else "-"]
         for level, amount in judgement.levels.items()
+        if amount or judgement.peak.get(level)  # others are not used
     ]
     title = f"legal: {energy(judgement.energy, unit)} in {len(plan.moves):,} moves ({steady})"
     table(title, ["level", word, f"peak ({quoted(plan.graph.unit)})"], rows)
     table("", ["moves", word], [[kind, energy(amount, unit)] for kind, amount in judgement.moves.items()])
-    dearest = sorted(judgement.tensors.items(), key=lambda item: -item[1])[:8]
-    table("", ["dearest tensors", word], [[quoted(name), energy(amount, unit)] for name, amount in dearest])
+    whole: dict[str, float] = {}  # tiles together
+    for tensor, amount in zip(plan.graph.tensors, judgement.tensors.values(), strict=True):
+        whole[origin(tensor)] = whole.get(origin(tensor), 0) + amount
+    most = sorted(whole.items(), key=lambda item: -item[1])[:8]
+    table("", ["most expensive tensors", word], [[quoted(name), energy(amount, unit)] for name, amount in most])
 
 
 def _print_claims(assessment: Assessment) -> None:

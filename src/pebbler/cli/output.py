@@ -21,6 +21,7 @@ from pebbler.game.amounts import number_text as number
 
 __all__ = ["emit_json", "end_progress", "energy", "number", "progress", "say", "table", "tell"]
 
+_LONGEST_NUMBER, _LONGEST_NAME = 20, 44  # letters that stay on one line of a table of 80 columns
 _bars: list[Progress] = []  # those that show now
 
 
@@ -61,7 +62,10 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, 
     grid = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(_is_numeric(row[i]) for row in rows)
-        grid.add_column(_text(column, console), justify="right" if numeric else "left", overflow="fold")
+        # No number is cut in two, nor a name at the head of a row, while there is something else to fold.
+        longest = max((len(str(row[i])) for row in rows), default=0)
+        whole = (numeric and longest <= _LONGEST_NUMBER) or (i == 0 and longest <= _LONGEST_NAME)
+        grid.add_column(_text(column, console), justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         cells = (number(cell) if isinstance(cell, int | float) else str(cell) for cell in row)
         grid.add_row(*(_text(cell, console) for cell in cells))

@@ -265,6 +265,7 @@ class _Answer:
     def _print_tables(self, on_stderr: bool) -> None:
         from pebbler.cli.output import energy, number, table
         from pebbler.game.plan import SCOPES
+        from pebbler.show.report.saving_steps import form_words
         from pebbler.solver.methods import program_order_words
 
         plan, base, unit = self.plan, self.base, self.plan.energy_unit
@@ -282,9 +283,9 @@ class _Answer:
                 ["lower bound", energy(plan.bound, unit)],
                 ["gap", _percent(plan.gap)],
                 ["program order", program_order],
-                ["times less", f"{base / plan.energy:.2f}" if base and plan.energy else "-"],
+                ["cheaper by", f"{base / plan.energy:.2f}x" if base and plan.energy else "-"],
                 ["moves", number(len(plan.moves))],
-                ["graph", plan.graph.name],
+                ["graph", form_words(plan.graph, plan.source)],
                 ["bound from", plan.proof],
                 ["holds for", "-" if plan.covers is None else SCOPES[plan.covers]],
                 ["seconds", f"{self.seconds:.1f}"],

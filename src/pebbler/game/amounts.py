@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+from fractions import Fraction
 
-__all__ = ["cost_word", "energy_text", "memory_text", "number_text"]
+__all__ = ["byte_count", "cost_word", "energy_text", "memory_text", "number_text"]
 
 _SCALES = {
     "pJ": ((1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ"), (1.0, "pJ")),
@@ -51,6 +53,24 @@ def energy_text(value: float | None, unit: str) -> str:
             scaled = value / factor
             return f"{scaled:,.0f} {unit}" if name == unit and float(scaled).is_integer() else f"{scaled:,.3f} {name}"
     return f"{value:g} {unit}"
+
+
+_BYTES = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", start=1):
+    _BYTES |= {f"{_prefix}b": 1000**_power, f"{_prefix}ib": 1024**_power}
+
+
+def byte_count(text: str) -> int | None:
+    """Return how many bytes an amount is, or None if it is no amount of whole bytes; KB is 1,000 bytes, KiB 1,024.
+
+    >>> byte_count("256KiB"), byte_count("1.5 MB"), byte_count("12XB")
+    (262144, 1500000, None)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _BYTES:
+        return None
+    count = Fraction(match[1]) * _BYTES[match[2]]
+    return int(count) if count.denominator == 1 else None
 
 
 def memory_text(amount: int, unit: str) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import write_bytes
+from pebbler.files import validation_words, write_bytes
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.file_kinds import read_kind
 from pebbler.game.form_meta import check_form_meta
@@ -35,12 +35,16 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=_MOST_SIZE)]
 MOST_COST = 1e30
 
 
+def _temp() -> Kind:
+    return "temp"
+
+
 class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A named buffer of `size` units."""
 
     name: Name
     size: Size
-    kind: Kind
+    kind: Kind = msgspec.field(default_factory=_temp)  # written into files, default or not
     axes: tuple[tuple[Name, Annotated[int, msgspec.Meta(ge=1, le=_MOST_SIZE)]], ...] | None = None
     overwrites: Name | None = None
     start: Literal["free"] | None = None  # the plan chooses where it is at the start
@@ -284,6 +288,24 @@ class Graph(RichRepr):
             check_form_meta(op)
         return graph
 
+    @classmethod
+    def from_networkx(cls, digraph: Any, name: str = "networkx", unit: str = "pebble") -> Graph:
+        """Return a `networkx.DiGraph` as a graph: every node is a value, and an op computes it from its predecessors.
+
+        Nodes without predecessors are inputs, those without successors outputs, unless their attribute `kind` says otherwise;
+        the attributes `size` and `cost` are 1 where a node has none. Program order is a topological order of the nodes.
+
+        >>> import networkx
+        >>> graph = Graph.from_networkx(networkx.DiGraph([("x", "h"), ("h", "y"), ("x", "y")]))
+        >>> [(op.name, op.reads) for op in graph.ops]
+        [('op_h', ('x',)), ('op_y', ('h', 'x'))]
+        """
+        from pebbler.game.networkx_graphs import fill_from
+
+        graph = cls(name, unit=unit)
+        fill_from(digraph, graph)
+        return graph
+
     def to_json(self) -> bytes:
         """Return the graph as JSON text."""
         return msgspec.json.encode(self.to_file())
@@ -321,4 +343,4 @@ def _convert(fields: dict[str, Any], type_: type[T], what: str) -> T:
     try:
         return msgspec.convert(fields, type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{what} {quoted(fields['name'])}: {error}") from None
+        raise InputError(f"{what} {quoted(fields['name'])}: {validation_words(error, type_)}") from None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from pebbler.errors import InputError, near_matches, quoted
-from pebbler.files import is_file, read_toml
+from pebbler.files import convert_fields, is_file, read_toml
+from pebbler.game.amounts import byte_count
 from pebbler.game.measured_device import MeasuredDevice
 
 __all__ = ["Level", "Machine", "builtin_machines", "energy_unit", "machine", "machine_text", "measured_device"]
@@ -224,13 +225,33 @@ def measured_device(name: str | Path) -> MeasuredDevice:
     return found
 
 
+def _machine_of(path: str | Path) -> Machine:
+    """Return the machine in a TOML file, whose capacities may be amounts of memory, as "256KiB"."""
+    found = read_toml(path, dict[str, Any])
+    levels, unit = found.get("level"), found.get("unit")
+    for i, level in enumerate(levels if isinstance(levels, list) else ()):
+        if isinstance(level, dict) and isinstance(level.get("capacity"), str):
+            place, words = f"{path}: level[{i}]: capacity", level["capacity"]
+            count, size = byte_count(words), UNIT_BYTES.get(unit) if isinstance(unit, str) else None
+            if count is None:
+                raise InputError(
+                    f"{place}: expected a number of units, or an amount such as 256KiB, got {quoted(words)}"
+                )
+            if size is None:
+                raise InputError(f"{place}: {quoted(words)} is in bytes; a machine in {quoted(str(unit))} counts those")
+            if count % size:
+                raise InputError(f"{place}: {quoted(words)} is no whole number of {unit}")
+            level["capacity"] = count // size
+    return convert_fields(found, Machine, str(path))
+
+
 def _read_machine(name: str | Path) -> Machine:
     text = str(name)
     if text in builtin_machines():
         with resources.as_file(resources.files("pebbler.game.machines").joinpath(f"{text}.toml")) as path:
-            return read_toml(path, Machine)
+            return _machine_of(path)
     if text.endswith(".toml") or is_file(text):
-        return read_toml(text, Machine)
+        return _machine_of(text)
     raise InputError(
         f"no built-in machine {quoted(text)}{near_matches(text, builtin_machines())}; a machine file must end in .toml"
     )

@@ -68,13 +68,13 @@ def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
     question = Question(
         question="How much energy can a plan save beyond reordering?",
         answer=(
-            f"{show(program, 3)} µJ in program order fall to {show(energies[best], 3)} µJ ({best}): {times:.2f} times less. "
+            f"{show(program, 3)} µJ in program order fall to {show(energies[best], 3)} µJ ({best}): {times:.2f}x cheaper. "
             f"The note's best order gives {show(energies[_NOTE], 3)} µJ."
         ),
         tables=(
             table(
                 "One step on the notes' LRU machine, steady state",
-                ["schedule", "µJ", "times less", "relative difference of results"],
+                ["schedule", "µJ", "cheaper by", "relative difference of results"],
                 rows,
             ),
         ),
@@ -83,7 +83,7 @@ def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
         claim="The improvement window is very narrow: 3 % between the best and the worst order.",
         truth=(
             f"For orders of whole tensors. With {best}, the step costs {show(energies[best], 3)} µJ against "
-            f"{show(program, 3)} µJ in program order, {times:.2f} times less."
+            f"{show(program, 3)} µJ in program order, {times:.2f}x cheaper."
         ),
         evidence=_evidence(solved),
     )

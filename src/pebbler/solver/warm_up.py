@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 
@@ -96,7 +97,8 @@ def warm_up(parts: Iterable[str], tell: Callable[[str], None] | None = None) -> 
 
 
 def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> None:
-    tell("compiling kernels, once")
+    began = time.monotonic()
+    tell("compiling kernels, once; about a minute on two idle cores")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | child_variables()
     running = [
         # A session of its own, so that Ctrl-C is for this process alone; the pipe ends them when it ends.
@@ -121,6 +123,7 @@ def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> Non
             assert process.stdin is not None
             process.stdin.close()
     _compile(part for part in missing if not _is_ready(part))  # here, where no process can be started
+    tell(f"compiled in {time.monotonic() - began:.0f} s")
 
 
 def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:

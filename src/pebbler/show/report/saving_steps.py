@@ -27,7 +27,10 @@ from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace, form_of, transform_of
 
-__all__ = ["SavingStep", "saving_steps", "sources_by_origin"]
+__all__ = ["SavingStep", "cut_words", "form_words", "saving_steps", "sources_by_origin"]
+
+
+_MOST_NAMES = 6  # in a list of tensors or axes
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,25 @@ class _Undone:
             return None
 
 
+def form_words(graph: Graph, source: Graph | None) -> str:
+    """Return what was done to a source to make a graph of it, in words: temps fused away, axes cut into tiles.
+
+    >>> from pebbler.game.transform import fuse, tile
+    >>> from pebbler.workloads import mlp
+    >>> form_words(tile(fuse(mlp(), "dW1"), "hidden", 500), mlp())
+    'dW1 fused; hidden in tiles of 500'
+    >>> form_words(mlp(), None)
+    'mlp:n=20,hidden=1000'
+    """
+    if source is None or not form_of(graph, source):
+        return graph.name
+    transform = transform_of(graph, source)
+    lengths = {axis: length for tensor in source.tensors for axis, length in tensor.axes or ()}
+    parts = [f"{_listed(transform.fused)} fused"] if transform.fused else []
+    parts += [cut_words(transform.sizes, lengths)] if transform.sizes else []
+    return "; ".join(parts) or graph.name
+
+
 def cut_words(sizes: Sequence[tuple[str, int]], lengths: Mapping[str, int]) -> str:
     """Return tile sizes in words: axes that are cut alike together, and the last tile where it is a smaller one.
 
@@ -240,4 +262,6 @@ def cut_words(sizes: Sequence[tuple[str, int]], lengths: Mapping[str, int]) -> s
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > _MOST_NAMES:
+        return f"{', '.join(names[: _MOST_NAMES - 1])} and {len(names) - _MOST_NAMES + 1} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

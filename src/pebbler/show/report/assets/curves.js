@@ -7,7 +7,7 @@ const FIGURES = {
   step_seconds: "seconds per step",
   step_joules: "joules per step",
   gap: "gap",
-  saving: "times less than program order",
+  saving: "times cheaper than program order",
   seconds: "seconds to plan",
 };
 const NAMED = ["graph", "machine", "level", "objective", "tile"];

@@ -109,7 +109,7 @@ function showDistribution(root, found, unit, data) {
       asTable(["order", `${costWord(unit)} (${unit})`, "legal"], () => [
         ...marks.map((mark) => [shown(mark.name), grouped(mark.energy), mark.legal ? "yes" : "no"]),
         ["cheapest order found", grouped(found.low), "yes"],
-        ["dearest order found", grouped(found.high), "yes"],
+        ["most expensive order found", grouped(found.high), "yes"],
       ]),
     ),
   );
@@ -125,7 +125,7 @@ function showDistribution(root, found, unit, data) {
         "p",
         {},
         `${better} than ${shown(own.name, 40)} (${energyText(own.energy, unit)}). ` +
-          `The cheapest costs ${energyText(found.low, unit)}, the dearest ${energyText(found.high, unit)}.`,
+          `The cheapest costs ${energyText(found.low, unit)}, the most expensive ${energyText(found.high, unit)}.`,
       ),
     );
   }
