@@ -236,7 +236,7 @@ def op_with(**more) -> bytes:
 
 WRONG_GRAPHS = {
     "empty": (b"", "not valid JSON"),
-    "truncated": (graph_with()[:-40], "not valid JSON"),
+    "truncated": (graph_with()[:-40], "truncated: the JSON ends in the middle"),
     "garbage": (bytes(range(256)) * 4, "not valid JSON"),
     "not-utf-8": (b'{"format": "\xff\xfe"}', "JSON|UTF-8|Invalid"),
     "a-list": (b"[1, 2]", "Expected `object`, got `array`"),
@@ -281,7 +281,7 @@ def plan_with(**more) -> bytes:
 
 RED_BLUE = json.loads(plan_with())["machine"]
 WRONG_PLANS = {
-    "truncated": (plan_with()[:-30], "not valid JSON"),
+    "truncated": (plan_with()[:-30], "truncated: the JSON ends in the middle"),
     "a-graph": (graph_with(), "p.json"),
     "wrong-graph": (plan_with(graph=json.loads(op_with(reads=["W9"]))), "graph: ops[0] (fwd_linear1): reads W9"),
     "unit-mismatch": (plan_with(graph=GRAPH), "the graph is in float32, machine red-blue in pebble"),

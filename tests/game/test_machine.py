@@ -62,7 +62,7 @@ def test_a_machine_file(tmp_path):
         ("capacity = 3", "capacity = 0", r"Expected `int` >= 1 - at `\$.level\[0\].capacity`"),
         ("capacity = 3", "capacity = -3", "Expected `int` >= 1"),
         ("capacity = 3", "capacity = 2.5", "Expected `int"),
-        ("capacity = 3", 'capacity = "3"', "Expected `int"),
+        ("capacity = 3", 'capacity = "3"', "3 is in bytes; a machine in pebble counts those"),
         ("capacity = 3", f"capacity = {2**60}", "capacity must be a whole number from 1 to"),
         ("capacity = 3", "", "only the last level may be unbounded"),
         ("read = 100", "read = nan", "read|Expected `float` >= 0"),
