@@ -123,3 +123,9 @@ def test_forward_computes_are_not_taken_for_all_of_them():
     """235 in the table stood beside 336 on the page, which counts backward steps too."""
     text = run("--length", "100", "--red", "11")
     assert "forward computes" in text
+
+
+def test_a_page_of_the_plan_is_written(tmp_path):
+    page = tmp_path / "chain.html"
+    run("--length", "8", "--red", "3", "--report", str(page))
+    assert "chain:length=8" in page.read_text()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.show.drawing import save_graph, to_dot, to_networkx, to_svg
-from pebbler.workloads import chain, note_mlp
+from pebbler.workloads import chain, mlp, note_mlp
 from strategies import graphs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -94,3 +94,23 @@ def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"a graph is written as \.json, \.dot or \.svg"):
         save_graph(note_mlp(), tmp_path / "graph.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_edges_of_a_drawing_pass_beside_boxes():
+    """An edge over several rows used to run behind the boxes between, so that nobody saw where it went."""
+    graph = mlp(n=2, hidden=3)
+    root = ET.fromstring(to_svg(graph))
+    boxes = [
+        [float(box.get(key)) for key in ("x", "y", "width", "height")]
+        for box in root.iter(f"{SVG}rect")
+        if box.get("rx")
+    ]
+    assert len(boxes) == len(graph.ops)
+    inner = 0
+    for path in root.iter(f"{SVG}path"):
+        points = [part.split(",") for part in path.get("d").replace("M", "").replace("C", "").split() if "," in part]
+        for x, y in [tuple(map(float, point)) for point in points[3:-1:3]]:  # where a curve passes a row
+            inner += 1
+            assert not any(left < x < left + width and top < y < top + height for left, top, width, height in boxes)
+    assert inner > 0
+    assert {"RAW", "WAR", "WAW"} <= {text.text for text in root.iter(f"{SVG}text")}  # a legend with lines

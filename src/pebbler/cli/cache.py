@@ -44,6 +44,9 @@ def cache(
     plot: Annotated[
         Path | None, typer.Option(help="Draw the miss curve as .png, .svg or .pdf.", show_default=False)
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page with these figures (HTML).", show_default=False)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Measure a trace: reuse distances, ARD, DMD, LRU and OPT misses, write-backs, energy, by tensor and op.
@@ -51,18 +54,21 @@ def cache(
     Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
     """
     from pebbler.cli.output import emit_json, progress
-    from pebbler.cli.written_files import WrittenFiles, require_apart, require_plot
+    from pebbler.cli.written_files import WrittenFiles, require_apart, require_page, require_plot
     from pebbler.game.machine import machine as find_machine
+    from pebbler.show.cache_page import save_cache_page
     from pebbler.show.plots import draw_misses
     from pebbler.trace.cache_analysis import analyse, parse_sizes
 
-    require_apart(trace, plot)
+    require_apart(trace, plot, report)
     require_plot(plot)
+    require_page(report)
     files = WrittenFiles()
     priced = None if machine is None else find_machine(machine)
     with progress(f"reading {trace}"):
         found = analyse(trace, parse_sizes(sizes), line=line, opt=opt, machine=priced, steady=steady)
         files.write(plot, lambda path: draw_misses(found, path, title=trace.name))
+        files.write(report, lambda path: save_cache_page(found, path, trace.name, priced))
     if json:
         emit_json(found.to_dict())
     else:
@@ -99,6 +105,6 @@ def _print(found: CacheAnalysis, trace: Path, priced: Machine | None) -> None:
     middle = sorted(found.lru)[len(found.lru) // 2]
     for what, shares in (("tensor", found.tensors), ("op", found.ops)):
         if len(shares) > 1:
-            dearest = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
+            most = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
             heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
-            table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in dearest])
+            table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in most])

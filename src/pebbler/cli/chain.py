@@ -61,6 +61,7 @@ def chain(
         Path | None,
         typer.Option(help="Draw the optimum against the red pebbles as .png, .svg or .pdf.", show_default=False),
     ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page about the plan (HTML).", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Find the cheapest forward and backward pass over a chain: note 001's game.
@@ -72,7 +73,14 @@ def chain(
     """
     from pebbler.cli.interruption import hold
     from pebbler.cli.output import emit_json, progress
-    from pebbler.cli.written_files import WrittenFiles, goes_to_stdout, require_apart, require_json, require_plot
+    from pebbler.cli.written_files import (
+        WrittenFiles,
+        goes_to_stdout,
+        require_apart,
+        require_json,
+        require_page,
+        require_plot,
+    )
     from pebbler.errors import InputError
 
     curve = curve or plot is not None
@@ -83,9 +91,10 @@ def chain(
     if options.adjoint and (compare or curve):
         raise InputError("--compare, --curve and --plot are for note 001's game: leave out --adjoint")
     for read in (options.sizes, options.costs):
-        require_apart(read, output, plot)
+        require_apart(read, output, plot, report)
     require_json(output, json)
     require_plot(plot)
+    require_page(report)
     files = WrittenFiles()
     more: dict[str, Any] = {}
     answers: list[tuple[ChainSolution, dict[str, Any]]] = []
@@ -102,7 +111,7 @@ def chain(
         if not answers:
             return False
         show()
-        return files.name_kept("the chain's solution without all that was asked for beside it", plot)
+        return files.name_kept("the chain's solution without all that was asked for beside it", plot, report)
 
     with hold(keep), progress("solving the chain"):
         began = time.monotonic()
@@ -113,8 +122,15 @@ def chain(
         if curve:
             more["curve"] = _curve(solved, options)
         files.write(plot, lambda path: _draw(solved, options, more["curve"]["red"], path))
+        files.write(report, lambda path: _write_page(solved, path))
     show()
     files.name()
+
+
+def _write_page(solved: ChainSolution, path: Path) -> None:
+    from pebbler.show.report import report
+
+    report(solved.plan(), path)
 
 
 def _draw(solved: ChainSolution, options: ChainOptions, reds: list[dict[str, Any]], path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,7 @@ def to_svg(graph: Graph) -> str:
         for name in row:
             place[name] = (x + width_of[name] / 2, gap + 20 + depth * row_height)
             x += width_of[name] + gap
+    depth_of = {name: depth for depth, row in enumerate(rows) for name in row}
     total = gap * 2 + 40 + len(rows) * row_height
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {canvas:.0f} {total:.0f}" width="{canvas:.0f}" '
@@ -99,8 +101,8 @@ def to_svg(graph: Graph) -> str:
         (x1, y1), (x2, y2) = place[hazard.before], place[hazard.after]
         color, dash = STYLES[hazard.kind]
         top, bottom = y1 + height / 2, y2 - height / 2
-        bend = (bottom - top) / 2
-        path = f"M{x1:.1f},{top:.1f} C{x1:.1f},{top + bend:.1f} {x2:.1f},{bottom - bend:.1f} {x2:.1f},{bottom:.1f}"
+        between = range(depth_of[hazard.before] + 1, depth_of[hazard.after])
+        path = _path([(x1, top), *_around(rows, between, place, width_of, (x1, y1), (x2, y2)), (x2, bottom)])
         parts.append(
             f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.3" stroke-dasharray="{dash}" '
             f'marker-end="url(#{hazard.kind})"><title>{_xml(hazard.why())}</title></path>'
@@ -115,9 +117,39 @@ def to_svg(graph: Graph) -> str:
             f'height="{height}" rx="5" fill="#eef3f8" stroke="#5b7c99"/>'
             f'<text x="{x:.1f}" y="{y + 4.5:.1f}" text-anchor="middle">{_xml(label)}</text></g>'
         )
-    legend = "  ".join(f"{kind}" for kind in STYLES)
-    parts.append(f'<text x="{gap}" y="{total - 12:.0f}" fill="#4c4c4c">{legend}: plain, dashed, dotted</text></svg>')
-    return "\n".join(parts) + "\n"
+    for i, (kind, (color, dash)) in enumerate(STYLES.items()):
+        x, y = gap + 100 * i, total - 16
+        parts.append(
+            f'<line x1="{x}" x2="{x + 34}" y1="{y:.0f}" y2="{y:.0f}" stroke="{color}" stroke-width="1.3" stroke-dasharray="{dash}" '
+            f'marker-end="url(#{kind})"/><text x="{x + 42}" y="{y + 4:.0f}" fill="#4c4c4c">{kind}</text>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+Point = tuple[float, float]
+
+
+def _around(
+    rows: list[list[str]], between: range, place: dict[str, Point], width_of: dict[str, int], start: Point, end: Point
+) -> list[Point]:
+    """Return points through which an edge passes the rows between its ends: gaps beside boxes, near the straight line."""
+    points = []
+    for depth in between:
+        y = place[rows[depth][0]][1]
+        straight = start[0] + (end[0] - start[0]) * (y - start[1]) / (end[1] - start[1])
+        sides = [place[name][0] + side * (width_of[name] / 2 + 13) for name in rows[depth] for side in (-1, 1)]
+        free = all(abs(place[name][0] - straight) >= width_of[name] / 2 + 6 for name in rows[depth])
+        points.append((straight if free else min(sides, key=lambda x: abs(x - straight)), y))
+    return points
+
+
+def _path(points: list[Point]) -> str:
+    """Return a curve through points from top to bottom, upright at each of them."""
+    words = [f"M{points[0][0]:.1f},{points[0][1]:.1f}"]
+    for (x1, y1), (x2, y2) in pairwise(points):
+        bend = (y2 - y1) / 2
+        words.append(f"C{x1:.1f},{y1 + bend:.1f} {x2:.1f},{y2 - bend:.1f} {x2:.1f},{y2:.1f}")
+    return " ".join(words)
 
 
 def save_graph(graph: Graph, path: str | Path) -> None:

@@ -10,7 +10,7 @@ __all__ = ["base_style"]
 def base_style() -> str:
     """Return the style sheet for any page: type, tables, tiles and colours, light and dark.
 
-    >>> "--level-0" in base_style()
+    >>> "--kind-param" in base_style()
     True
     """
     return resources.files("pebbler.show").joinpath("style.css").read_text(encoding="utf-8")

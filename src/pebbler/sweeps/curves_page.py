@@ -47,8 +47,16 @@ def write_page(
                 tell(f"pages of plans: {count} of {len(missing)}")
     finally:
         engine.end()
-    write_text(folder.path / PAGE, curves_page(table, folder, f"Sweep: {folder.path.absolute().name}"))
+    write_text(folder.path / PAGE, curves_page(table, folder, _title(table, folder)))
     return folder.path / PAGE
+
+
+def _title(table: SweepTable, folder: ResultFolder) -> str:
+    """Return what was swept, where that is one graph on one machine, and otherwise the folder's name."""
+    graphs, machines = ({str(row.get(name)) for row in table.rows} for name in ("graph", "machine"))
+    if len(graphs) == len(machines) == 1:
+        return f"Sweep: {graphs.pop()} on {machines.pop()}"
+    return f"Sweep: {folder.path.absolute().name}"
 
 
 class ReportTask(msgspec.Struct, frozen=True):

@@ -58,6 +58,17 @@ const told = (row) =>
 
 const opened = (row) => row.report || row.plan;
 
+/** Powers of two as people write them: 512, 16 Ki, 1 Mi. */
+const binary = (n) => (n >= 2 ** 20 ? `${n / 2 ** 20} Mi` : n >= 2 ** 10 ? `${n / 2 ** 10} Ki` : String(n));
+
+/** An axis by name: a capacity with its level and unit. */
+function axisWords(rows, x) {
+  if (x !== "capacity") return words(x);
+  const levels = distinct(rows, "level"),
+    units = distinct(rows, "unit");
+  return `capacity${levels.length === 1 ? ` of ${shown(levels[0], 20)}` : ""}${units.length === 1 ? ` (${shown(units[0], 20)})` : ""}`;
+}
+
 /** One chart: a line per setting, with the room down to the bound as a band where energies are drawn. */
 function curveChart(lines, x, y, unit, width) {
   const rows = lines.flatMap((line) => line.rows);
@@ -74,10 +85,16 @@ function curveChart(lines, x, y, unit, width) {
   const [least, most] = d3.extent(points, (point) => point.y);
   const steep = least > 0 && most / least > 8;
   const wide = positive && d3.max(points, (p) => p.x) / d3.min(points, (p) => p.x) > 8;
+  const doubled = wide && points.every((point) => Number.isInteger(Math.log2(point.x))) && distinct(rows, x).length <= 16;
   const floor = steep ? least / 1.5 : 0;
   const band = isEnergy ? points.filter((point) => point.low > 0) : [];
   return plotOf(width, {
-    x: { type: wide ? "log" : "linear", label: `${words(x)} →`, grid: true, tickFormat: wide ? undefined : brief },
+    x: {
+      type: wide ? "log" : "linear",
+      label: `${axisWords(rows, x)} →`,
+      grid: true,
+      ...(doubled ? { ticks: distinct(rows, x), tickFormat: binary } : { tickFormat: wide ? undefined : brief }),
+    },
     y: {
       type: steep ? "log" : "linear",
       label: `↑ ${FIGURES[y]}${name ? ` (${name})` : ""}`,
