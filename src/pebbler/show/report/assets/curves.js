@@ -93,7 +93,7 @@ function curveChart(lines, x, y, unit, width) {
       type: wide ? "log" : "linear",
       label: `${axisWords(rows, x)} →`,
       grid: true,
-      ...(doubled ? { ticks: distinct(rows, x), tickFormat: binary } : { tickFormat: wide ? undefined : brief }),
+      ...(doubled ? { base: 2, ticks: distinct(rows, x), tickFormat: (n) => binary(Math.round(n)) } : { tickFormat: wide ? undefined : brief }),
     },
     y: {
       type: steep ? "log" : "linear",
