@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,16 @@ def test_an_example_runs(path, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip()
     assert [words for words in SAYS[path.stem] if words not in ran.stdout] == [], ran.stdout
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """Without Jupyter: its cells are plain Python, and what a cell ends with is what would be shown."""
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((EXAMPLES / "first_plan.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) > 5
+    assert all(not cell.get("outputs") for cell in notebook["cells"])  # outputs are the reader's
+    names: dict[str, object] = {}
+    for cell in cells:
+        exec(compile(cell.replace("time_limit=10", "time_limit=1"), "cell", "exec"), names)
+    assert (tmp_path / "plan.html").exists()

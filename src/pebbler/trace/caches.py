@@ -110,7 +110,7 @@ def hierarchy(
     """Return the counts of separate levels of (sets, ways), nearest first: each is LRU, write-back and write-allocate.
 
     A line is `line` words and goes to set (line number mod sets). A level asks the next one for every line it misses and
-    takes it in; a dirty line that it throws out for that is then written to the next level, which takes it in too.
+    takes it in; a dirty line that it evicts for that is then written to the next level, which takes it in too.
     A write that hits makes its line the newest unless `writes_refresh` is off (pycachesim counts that way).
 
     >>> near, far = hierarchy([0, 1, 2, 0, 1, 2], [(1, 2), (1, 4)], writes=[True] + [False] * 5)
@@ -194,7 +194,7 @@ class WriteBacks:
         return distances
 
     def evicted(self, sizes: ArrayLike) -> Ints:
-        """Return how often a cache of each size has thrown out a dirty word so far."""
+        """Return how often a cache of each size has evicted a dirty word so far."""
         still = np.bincount(self._sunk_to(), minlength=self._counts.size)
         total = np.cumsum(self._counts + still) if self._counts.size else np.zeros(1, np.int64)
         return np.asarray(total[-1] - total[np.minimum(check_sizes(sizes), total.size - 1)], np.int64)

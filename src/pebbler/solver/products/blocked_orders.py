@@ -26,7 +26,7 @@ _SUMMED = 2  # the axis of sums, whose order the graph may fix
 
 
 def offer_blocks(search: Search, share: float) -> None:
-    """Offer a product in blocks of several shapes, values thrown out whose next use is farthest, for a share of the time left."""
+    """Offer a product in blocks of several shapes, values evicted whose next use is farthest, for a share of the time left."""
     problem, flow = search.problem, search.problem.graph.dataflow
     room = problem.machine.level[0].capacity
     if room is None or problem.machine.operands != "fastest" or flow.ops > _MOST_OPS:

@@ -1,6 +1,6 @@
 """Set-associative LRU levels with write-back, the dirty side of LRU at every size, and the time since a word was written.
 
-A level is fed requests in order and passes on its own: the line it misses, then the dirty line it throws out for it. So a
+A level is fed requests in order and passes on its own: the line it misses, then the dirty line it evicts for it. So a
 hierarchy is one call per level, each on what the level above passed on.
 """
 
@@ -16,7 +16,7 @@ from pebbler.compiled import kernel
 __all__ = ["EMPTY", "GONE", "LinkedSets", "dirty_reach", "few_ways", "many_ways", "since_write"]
 
 
-# counts: [reads, writes, hits of reads, hits of writes, lines thrown out, dirty ones among them]
+# counts: [reads, writes, hits of reads, hits of writes, lines evicted, dirty ones among them]
 READS, WRITES, READ_HITS, WRITE_HITS, EVICTED, WRITTEN_BACK = range(6)
 
 EMPTY = -1  # no line, or the end of a list
