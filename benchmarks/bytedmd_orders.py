@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from pebbler.solver.bounds.product_reads import ProductForm, least_outside_reads
+from pebbler.referee.programs.product_reads import ProductForm, least_outside_reads
 from pebbler.solver.products.loop_orders import changed_loops, first_loops, loops_of, loops_text, nested_order
 from pebbler.trace.scalar_program import ScalarProgram
 

@@ -3,13 +3,13 @@
 A certificate is a tree. Inner nodes split the tile sizes of an axis, or an either-or of plans; leaves have weights for rows. The
 rows of a leaf are rebuilt here from the graph and the machine (`pebbler.referee.rows`). A leaf proves the sum of its rows'
 constants times their weights, if no counter is charged above what the referee charges for it; the tree proves the least of its
-leaves. It `covers` every form of the graph, or the graph as it is, where nothing is cut.
+leaves. It `covers` every form of the graph, or the graph as it is, where nothing is cut. Certificates that name a `formula` are of the
+graph as it is, and have facts of their own (`pebbler.referee.programs`).
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from pebbler.errors import PebblerError
 from pebbler.game.dataflow import NONE
+from pebbler.referee.certificates import NotProven, common_denominator, read_weights, short
+from pebbler.referee.programs.table import prove
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.leaf import FEW, Leaf, Near
 from pebbler.referee.rows.row import Counter, Number, Row
@@ -31,12 +32,6 @@ __all__ = ["LeafSetting", "NotProven", "charges", "leaf_bound", "stated", "verif
 Weights = Mapping[tuple[Any, ...], Fraction]
 MOST_LEAVES = 100_000
 MOST_KEPT = 64  # families of ranges that are kept; trees go through ranges of one family in a row
-MOST_BITS = 1 << 17  # of a number that all weights of a leaf are multiples of one over
-_FRACTION = re.compile(r"\d{1,60}(/\d{1,60})?", re.ASCII)
-
-
-class NotProven(PebblerError):
-    """A certificate does not prove what it says; the message names the place."""
 
 
 def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
@@ -49,13 +44,15 @@ def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
     380240.0
     """
     if not isinstance(certificate, Mapping):
-        raise NotProven(f"expected a certificate, got {_short(certificate)}")
+        raise NotProven(f"expected a certificate, got {short(certificate)}")
+    if certificate.get("formula") is not None:
+        return prove(task, certificate, time.monotonic() + seconds)
     if task.excluded:
         raise NotProven(f"no facts are known where {task.excluded}")
     ranges = {"forms": lambda: TileRange.all_of(task.graph), "graph": lambda: TileRange.of_sizes(task.graph, {})}
     covers = certificate.get("covers")
     if not isinstance(covers, str) or covers not in ranges:
-        raise NotProven(f"it covers {_short(covers)}; expected forms or graph")
+        raise NotProven(f"it covers {short(covers)}; expected forms or graph")
     return stated(
         task, _least(task, certificate.get("tree"), LeafSetting(ranges[covers]()), time.monotonic() + seconds)
     )
@@ -83,7 +80,7 @@ def _least(task: Task, tree: object, root: LeafSetting, ends: float) -> Fraction
                 del families[next(iter(families))]
             families[key] = Family(task, *key)
         leaf = setting.leaf(families[key], node.get("moment"))
-        bound = leaf_bound(leaf, _weights(node.get("weights")))
+        bound = leaf_bound(leaf, read_weights(node.get("weights")))
         least = bound if least is None else min(least, bound)
     return least if least is not None else Fraction()
 
@@ -100,12 +97,12 @@ class LeafSetting:
         """Return the leaf with the moment that it names."""
         if self.near and value != self.moment:
             raise NotProven(
-                f"a leaf is about the moment of value {_short(value)}, what is assumed about that of {self.moment}"
+                f"a leaf is about the moment of value {short(value)}, what is assumed about that of {self.moment}"
             )
         if value is None:
             return Leaf(family, self.tiles)
         if type(value) is not int or not 0 <= value < family.flow.values:
-            raise NotProven(f"{_short(value)} is not the number of a value")
+            raise NotProven(f"{short(value)} is not the number of a value")
         if family.flow.value_maker[value] == NONE or not family.moment(value).after:
             raise NotProven(f"value {value} has no moment: no op waits for all of it")
         if any(near.level >= len(family.task.reach) for near in self.near):
@@ -116,14 +113,14 @@ class LeafSetting:
         """Return the settings of tiles up to a size and of larger ones."""
         one = self.tiles.ranges.get(axis) if isinstance(axis, str) else None
         if one is None or not isinstance(axis, str) or type(most) is not int or not one.least <= most < one.most:
-            raise NotProven(f"axis {_short(axis)} cannot be split at {_short(most)}")
+            raise NotProven(f"axis {short(axis)} cannot be split at {short(most)}")
         low, high = AxisRange(one.extent, one.least, most), AxisRange(one.extent, most + 1, one.most)
         first, second = (replace(self.tiles, ranges={**self.tiles.ranges, axis: half}) for half in (low, high))
         return replace(self, tiles=first), replace(self, tiles=second)
 
     def assuming(self, moment: object, level: object) -> dict[str, LeafSetting]:
         """Return the settings of the three ways in which elements can be near both times, which leave nothing out."""
-        place = f"level {_short(level)} at the moment of value {_short(moment)}"
+        place = f"level {short(level)} at the moment of value {short(moment)}"
         if (
             not isinstance(moment, int)
             or not isinstance(level, int)
@@ -142,7 +139,7 @@ def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, A
     while pending:
         node, setting = pending.pop()
         if not isinstance(node, Mapping):
-            raise NotProven(f"expected a split or a leaf, got {_short(node)}")
+            raise NotProven(f"expected a split or a leaf, got {short(node)}")
         if "axis" in node:
             low, high = setting.cut(node["axis"], node.get("most"))
             pending += [(node.get("low"), low), (node.get("high"), high)]
@@ -151,28 +148,6 @@ def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, A
             pending += [(node.get(few), way) for few, way in ways.items()]
         else:
             yield node, setting
-
-
-def _weights(rows: object) -> dict[tuple[Any, ...], Fraction]:
-    """Return the weights of rows: each is the row's name, what it is of, and a weight as text."""
-    if not isinstance(rows, Sequence):
-        raise NotProven("a leaf has no list of weights")
-    found: dict[tuple[Any, ...], Fraction] = {}
-    for row in rows:
-        try:
-            *key, weight = row
-            if not isinstance(weight, str) or not _FRACTION.fullmatch(weight):  # powers of ten could fill the memory
-                raise ValueError
-            found[tuple(key)] = Fraction(weight)
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise NotProven(f"{_short(row)} is not a row with its weight") from error
-    return found
-
-
-def _short(found: object) -> str:
-    """Return a piece of a file in few words."""
-    words = repr(found)
-    return words if len(words) <= 60 else f"{words[:57]}..."
 
 
 def leaf_bound(leaf: Leaf, weights: Weights, rows: Sequence[Row] | None = None) -> Fraction:
@@ -193,10 +168,10 @@ def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction
     known = {row.key for row in rows if not row.whole}
     for key, weight in weights.items():
         if key not in known:
-            raise NotProven(f"there is no row {_short(key)}")
+            raise NotProven(f"there is no row {short(key)}")
         if weight < 0:
             raise NotProven(f"{key}: the weight {weight} is negative")
-    over = _over(weights)
+    over = common_denominator(weights)
     charged: dict[Counter, Number] = defaultdict(int)
     total: Number = 0
     for row in rows:
@@ -216,16 +191,6 @@ def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction
                 for counter, factor in row.terms.items():
                     charged[counter] += worth * factor
     return Fraction(total) / over, {counter: Fraction(amount) / over for counter, amount in charged.items()}
-
-
-def _over(weights: Weights) -> int:
-    """Return a number that all weights are multiples of one over: whole numbers add up faster than fractions."""
-    over = 1
-    for weight in weights.values():
-        over = math.lcm(over, weight.denominator)
-        if over.bit_length() > MOST_BITS:
-            raise NotProven("its weights have too many different denominators")
-    return over
 
 
 class _Prices(dict[Counter, Number]):

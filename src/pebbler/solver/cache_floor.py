@@ -15,9 +15,9 @@ import numpy as np
 from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
+from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.solver.bounds import Bound, product_bounds
-from pebbler.solver.bounds.eviction_cost import cheapest_excess
-from pebbler.solver.bounds.kernels.reachability import mark_reachable
+from pebbler.solver.bounds.room_prices import cheapest_excess
 from pebbler.solver.problem import Problem
 
 __all__ = ["cache_bounds"]

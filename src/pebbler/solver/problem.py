@@ -19,6 +19,7 @@ from pebbler.game.machine import Machine
 from pebbler.game.machine import machine as find_machine
 from pebbler.game.moves import Move, Moves
 from pebbler.game.plan import Plan
+from pebbler.game.starts import free_starts, looped_params, start_choices
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 from pebbler.workloads import load
@@ -76,21 +77,12 @@ class Problem:
         >>> Problem.of(workloads.note_mlp(), machine("notes-explicit"), steady=True).start_choices()
         {0: None, 1: None, 2: None, 3: None, 4: [3], 5: [3]}
         """
-        levels: dict[int, list[int] | None] = dict(self.plan([]).start_levels())
-        slowest = len(self.machine.level) - 1
-        for tensor in levels if self.steady else ():
-            free = slowest > 0 and self.graph.tensors[tensor].kind == "param"
-            levels[tensor] = None if free else [slowest]
-        for tensor in self.free_starts:
-            levels[tensor] = None
-        return levels
+        return start_choices(self)
 
     @property
     def free_starts(self) -> list[int]:
         """The tensors that start where the plan says, by number; a machine of one level leaves no choice."""
-        if len(self.machine.level) == 1:
-            return []
-        return [number for number, tensor in enumerate(self.graph.tensors) if tensor.start == "free"]
+        return free_starts(self)
 
     @property
     def plain(self) -> bool:
@@ -100,9 +92,7 @@ class Problem:
     @property
     def looped_params(self) -> list[int]:
         """The params of a steady step, by tensor number: each must end exactly where it starts."""
-        if not self.steady:
-            return []
-        return [number for number, tensor in enumerate(self.graph.tensors) if tensor.kind == "param"]
+        return looped_params(self)
 
     @cached_property
     def scale(self) -> EnergyScale:

@@ -15,9 +15,10 @@ from pebbler import workloads
 from pebbler.arrays import Floats, Ints
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
+from pebbler.referee.programs.compulsory_traffic import ValuePrices
+from pebbler.referee.programs.eviction_cost import EvictionCost
 from pebbler.solver.bounds import bounds, eviction_cost, sampled_moments
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices
-from pebbler.solver.bounds.eviction_cost import EvictionCost, cheapest_excess
+from pebbler.solver.bounds.room_prices import cheapest_excess
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search

@@ -12,11 +12,11 @@ import pytest
 from naive_game import random_game
 from pebbler import workloads
 from pebbler.game.machine import Level, Machine
+from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.referee.programs.wanted_values import WantedValue, stays
 from pebbler.solver.bounds import bounds
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.solver.bounds.many_moments import all_moments, moments
 from pebbler.solver.bounds.stay_program import TightMoment, cheapest_stays
-from pebbler.solver.bounds.wanted_values import WantedValue, stays
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
 

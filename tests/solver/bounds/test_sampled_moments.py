@@ -12,8 +12,8 @@ from naive_game import random_game
 from pebbler.game.bit_sets import members
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.solver.bounds import bounds
-from pebbler.solver.bounds.kernels.reachability import mark_reachable
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Problem, Search

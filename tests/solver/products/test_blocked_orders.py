@@ -11,7 +11,7 @@ from pebbler import workloads
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
-from pebbler.solver.bounds.product_points import ProductPoints
+from pebbler.referee.programs.product_points import ProductPoints
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.products.blocked_orders import block_loops, offer_blocks, op_order
 from pebbler.solver.products.loop_orders import nested_order

@@ -108,7 +108,7 @@ def test_bounds_are_stated_at_once() -> None:
 
 
 def test_the_bound_of_a_large_product() -> None:
-    from pebbler.solver.bounds.product_reads import product_bound
+    from pebbler.referee.programs.product_reads import product_bound
 
     assert product_bound(Problem.of(matmul(16, 16, 16), "grid")) >= 43_235
 

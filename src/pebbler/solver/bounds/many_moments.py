@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from pebbler.game.dataflow import Dataflow
+from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.referee.programs.remade_values import NOTHING_REMADE, ParamUpdate, RemadeValues, op_room, remade_values
+from pebbler.referee.programs.wanted_values import WantedValue, stays
 from pebbler.solver.bounds import Bound, bounds
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
-from pebbler.solver.bounds.remade_values import NOTHING_REMADE, ParamUpdate, RemadeValues, op_room, remade_values
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.bounds.stay_program import TightMoment, cheapest_stays
-from pebbler.solver.bounds.wanted_values import WantedValue, stays
 from pebbler.solver.problem import Problem
 
 __all__ = ["EFFORT", "all_moments", "bounds_in_stages", "moments"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-from pebbler.solver.bounds.remade_values import NOTHING_REMADE, RemadeValues
-from pebbler.solver.bounds.wanted_values import WantedValue
+from pebbler.referee.programs.remade_values import NOTHING_REMADE, RemadeValues
+from pebbler.referee.programs.wanted_values import WantedValue
 from pebbler.solver.cp_sat import new_solver
 
 __all__ = ["TightMoment", "cheapest_stays"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pebbler.solver.bounds import Bound, bounds, product_bounds
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.solver.bounds.bound import certified_moments
 from pebbler.solver.layout.layout_arrays import can_lay_out
 from pebbler.solver.layout.layout_search import Layout
 from pebbler.solver.paging.start_orders import start_orders
@@ -22,11 +22,8 @@ def layout_bounds(problem: Problem, *, any_sums: bool) -> list[Bound]:
     """Return bounds for every plan; with `any_sums` for every order of the terms of sums as well."""
     if not any_sums and len(problem.graph.ops) <= _MOST_OPS:
         return bounds(problem)
-    least = problem.scale.lowered(compulsory_traffic(problem, ValuePrices.of(problem)))
-    return [
-        Bound(least, "every op runs once, and every value is brought to where it is read"),
-        *product_bounds(problem),
-    ]
+    least = certified_moments(problem, "every op runs once, and every value is brought to where it is read", [])
+    return [least, *product_bounds(problem)]
 
 
 def solve_layout(search: Search, *, any_sums: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow
-from pebbler.solver.bounds.product_points import ProductPoints
+from pebbler.referee.programs.product_points import ProductPoints
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Search
 from pebbler.solver.products.loop_orders import Loop, Loops, nested_order

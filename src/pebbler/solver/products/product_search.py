@@ -15,7 +15,7 @@ from pebbler.arrays import Ints
 from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
 from pebbler.game.sums import Sums
-from pebbler.solver.bounds.product_points import ProductPoints
+from pebbler.referee.programs.product_points import ProductPoints
 from pebbler.solver.layout.layout_search import Layout
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.products.loop_orders import Loops, changed_loops, changed_order, first_loops, nested_order

@@ -8,20 +8,30 @@ into the other levels. `docs/products.md` has the proof.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow
+from pebbler.game.starts import Played, start_choices
 from pebbler.referee import pricing
-from pebbler.solver.bounds.product_points import ProductPoints
-from pebbler.solver.problem import Problem
+from pebbler.referee.programs.product_points import ProductPoints
 
-__all__ = ["ProductForm", "least_entries", "least_outside_reads", "most_points", "product_bound"]
+__all__ = [
+    "ProductForm",
+    "least_entries",
+    "least_outside_reads",
+    "most_points",
+    "product_bound",
+    "product_traffic",
+    "prove_products",
+]
 
 _LENGTHS = 48  # of a segment, that are tried where there are many
 _ALL_LENGTHS = 400
@@ -29,19 +39,32 @@ _MOST_OPS = 200_000
 _LAYERED = 600  # elements up to which points are counted layer by layer
 
 
-def product_bound(problem: Problem) -> float:
+def product_bound(task: Played) -> float:
     """Return a bound for every plan of a graph of single elements with products in it as it is; 0 where there are none.
 
     >>> from pebbler import machine, workloads
-    >>> product_bound(Problem.of(workloads.chain(6), machine("red-blue")))
+    >>> from pebbler.referee.rows.task import Task
+    >>> product_bound(Task(workloads.chain(6), machine("red-blue"), steady=False))
     0.0
     """
-    flow, machine = problem.graph.dataflow, problem.machine
+    total = product_traffic(task)
+    found = float(total)
+    return found if Fraction(found) <= total else math.nextafter(found, 0.0)
+
+
+def prove_products(task: Played, certificate: Mapping[str, Any], ends: float) -> Fraction:
+    """Return what the formula `products` proves: there is nothing in its certificate but its name."""
+    return product_traffic(task)
+
+
+def product_traffic(task: Played) -> Fraction:
+    """Return that bound exactly."""
+    flow, machine = task.graph.dataflow, task.machine
     if machine.management == "recency" or machine.line > 1 or not 0 < flow.ops <= _MOST_OPS:
-        return 0.0
+        return Fraction()
     points = ProductPoints.of(flow)
     if points is None:
-        return 0.0
+        return Fraction()
     caches, fastest = machine.management != "explicit", machine.operands == "fastest"
     write = pricing.prices(machine, "write")
     written = int(flow.value_size[flow.op_writes.items].sum())
@@ -51,12 +74,11 @@ def product_bound(problem: Problem) -> float:
     elif not fastest:
         total += Fraction(float(write.min())) * written
     elif len(machine.level) > 1:  # what is there at the end and does not fit has been copied out
-        out = float(pricing.prices(machine, "read")[0] + write[1:].min())
-        total += Fraction(out) * _copied_out(problem, points)
-    for step, inside in _steps(problem):
-        total += Fraction(step) * _outside(problem, points, inside)
-    found = float(total)
-    return found if Fraction(found) <= total else math.nextafter(found, 0.0)
+        out = Fraction(float(pricing.prices(machine, "read")[0])) + Fraction(float(write[1:].min()))
+        total += out * _copied_out(task, points)
+    for step, inside in _steps(task):
+        total += step * _outside(task, points, inside)
+    return total
 
 
 @dataclass(frozen=True)
@@ -177,34 +199,41 @@ class _Inside:
     levels: frozenset[int]
 
 
-def _steps(problem: Problem) -> list[tuple[float, _Inside]]:
+def _steps(task: Played) -> list[tuple[Fraction, _Inside]]:
     """Return by how much the price of a read rises outside of each set of levels."""
-    machine = problem.machine
+    machine = task.machine
     read, room = pricing.prices(machine, "read"), pricing.capacities(machine)
-    found: list[tuple[float, _Inside]] = []
+    found: list[tuple[Fraction, _Inside]] = []
     if machine.management != "explicit":
         below = np.minimum.accumulate(read[::-1])[::-1].tolist()
         reach = [0, *np.cumsum(room[:-1]).tolist()]
         for level, (lower, price) in enumerate(pairwise([0.0, *below])):
-            found.append((price - lower, _Inside(min(reach[level], pricing.UNBOUNDED), frozenset(range(level)))))
+            found.append(
+                (
+                    Fraction(price) - Fraction(lower),
+                    _Inside(min(reach[level], pricing.UNBOUNDED), frozenset(range(level))),
+                )
+            )
     else:
         fast = {0} if machine.operands == "fastest" else set()
         for lower, price in pairwise(sorted({0.0, *read.tolist()})):
             levels = frozenset(np.flatnonzero(read <= lower).tolist()) | fast
-            found.append((price - lower, _Inside(sum(int(room[level]) for level in levels), levels)))
+            found.append(
+                (Fraction(price) - Fraction(lower), _Inside(sum(int(room[level]) for level in levels), levels))
+            )
     return [(step, inside) for step, inside in found if step > 0 and inside.room < pricing.UNBOUNDED]
 
 
-def _outside(problem: Problem, points: ProductPoints, inside: _Inside) -> int:
+def _outside(task: Played, points: ProductPoints, inside: _Inside) -> int:
     """Return how many units are read from outside of some levels at least, by ops and copies together."""
-    flow, machine = problem.graph.dataflow, problem.machine
+    flow, machine = task.graph.dataflow, task.machine
     explicit = machine.management == "explicit"
     # On a cache part of a value may be inside: there one unit of each stands for it.
     unit = points.unit if explicit else 1
     room = inside.room // unit
-    at_start = room if problem.steady else 0
+    at_start = room if task.steady else 0
     if explicit:
-        start = {int(flow.start_value[tensor]): where for tensor, where in problem.start_choices().items()}
+        start = {int(flow.start_value[tensor]): where for tensor, where in start_choices(task).items()}
         given = [start.get(value) for value in (*points.left.tolist(), *points.right.tolist())]
         at_start = sum(where is None or not inside.levels.isdisjoint(where) for where in given)
     by_copies = explicit and machine.operands == "fastest"
@@ -231,9 +260,9 @@ def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
     return units.astype(np.int64)
 
 
-def _copied_out(problem: Problem, points: ProductPoints) -> int:
+def _copied_out(task: Played, points: ProductPoints) -> int:
     """Return how many units of sums are copied out of the fastest level at least, where ops read and write there."""
-    flow = problem.graph.dataflow
+    flow = task.graph.dataflow
     lasting = {value for value in points.sums.tolist() if flow.value_must_survive[value]}
     if not lasting:
         return 0
@@ -242,4 +271,4 @@ def _copied_out(problem: Problem, points: ProductPoints) -> int:
     read = [set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist()) for op in makers]
     beside = min(sum(int(flow.value_size[value]) for value in values - lasting) for values in read)
     kept = sum(int(flow.value_size[value]) for value in lasting)
-    return max(0, kept - max(0, int(pricing.capacities(problem.machine)[0]) - beside))
+    return max(0, kept - max(0, int(pricing.capacities(task.machine)[0]) - beside))

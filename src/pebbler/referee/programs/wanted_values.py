@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pebbler.game.dataflow import NONE, Dataflow
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices
-from pebbler.solver.bounds.eviction_cost import copy_in, copy_out_and_in
-from pebbler.solver.problem import Problem
+from pebbler.game.starts import Played, looped_params
+from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
+from pebbler.referee.programs.eviction_cost import copy_in, copy_out_and_in
 
 __all__ = ["WantedValue", "stays"]
 
@@ -24,8 +24,8 @@ class WantedValue:
     values: frozenset[int]  # the value; for a param of a steady step its final value too
     size: int
     wanted: tuple[int, ...]
-    back: float
-    away: float
+    back: Amount
+    away: Amount
     idle: frozenset[int] = frozenset()
     around: bool = False
     tail: bool = False  # after the last run it need not come back
@@ -45,21 +45,22 @@ class WantedValue:
             return set()
         return {last if self.around and gap < 0 else gap for gap in found}
 
-    def price(self, gap: int) -> float:
+    def price(self, gap: int) -> Amount:
         """Return what it costs to come back within a gap."""
-        return 0.0 if self.tail and gap == len(self.wanted) - 1 else self.back
+        return 0 if self.tail and gap == len(self.wanted) - 1 else self.back
 
 
-def stays(problem: Problem, prices: ValuePrices) -> list[WantedValue]:
+def stays(task: Played, prices: ValuePrices) -> list[WantedValue]:
     """Return all values that have to stay in the fastest level or pay for it.
 
     >>> from pebbler import machine, workloads
-    >>> problem = Problem.of(workloads.chain(3), machine("red-blue"))
-    >>> [(stay.wanted, stay.back, stay.away) for stay in stays(problem, ValuePrices.of(problem))][:2]
-    [((0, 6), 100.0, 0.0), ((0, 1, 5, 6), 1.0, 0.0)]
+    >>> from pebbler.referee.rows.task import Task
+    >>> task = Task(workloads.chain(3), machine("red-blue"), steady=False)
+    >>> [(stay.wanted, int(stay.back), int(stay.away)) for stay in stays(task, ValuePrices.of(task))][:2]
+    [((0, 6), 100, 0), ((0, 1, 5, 6), 1, 0)]
     """
-    flow = problem.graph.dataflow
-    finals = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in problem.looped_params}
+    flow = task.graph.dataflow
+    finals = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in looped_params(task)}
     merged = {final for first, final in finals.items() if final != first}
     found = []
     for value in range(flow.values):
@@ -88,7 +89,7 @@ def _param(flow: Dataflow, prices: ValuePrices, value: int, final: int) -> Wante
             idle = frozenset({len(readers) - 1})  # nobody wants it any more
             readers = [*readers, updater]
     back = size * copy_in(prices, 0)
-    away = size * copy_out_and_in(prices, 0) - back if final != value else 0.0
+    away = size * copy_out_and_in(prices, 0) - back if final != value else 0
     return WantedValue(frozenset({value, final}), size, tuple(readers), back, away, idle, around=True)
 
 
@@ -99,7 +100,7 @@ def _made(flow: Dataflow, prices: ValuePrices, value: int) -> WantedValue | None
     if not readers and not survives:
         return None
     back = min(again, size * copy_in(prices, 0))
-    away = max(0.0, min(again, size * copy_out_and_in(prices, 0)) - back)
+    away = max(0, min(again, size * copy_out_and_in(prices, 0)) - back)
     if survives:
         away = min(away, again, size * (prices.read[0] + min(prices.write[1:])))
     wanted = (int(flow.value_maker[value]), *readers)
@@ -112,7 +113,8 @@ def _started(flow: Dataflow, prices: ValuePrices, value: int) -> WantedValue | N
     start, readers, size = prices.start[value], _in_turn(flow, value), int(flow.value_size[value])
     if start is None or not readers:
         return None
-    back, away = size * copy_in(prices, 0), 0.0
+    away: Amount = 0
+    back = size * copy_in(prices, 0)
     if start == [0]:
         away = size * copy_out_and_in(prices, 0) - back
     last = len(readers) - 1

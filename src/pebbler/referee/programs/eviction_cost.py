@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from pebbler.arrays import Floats, Ints
+from pebbler.arrays import Ints
 from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
 from pebbler.game.machine import Machine
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices
-from pebbler.solver.problem import Problem
+from pebbler.game.starts import Played, looped_params
+from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
 
 __all__ = [
     "EvictionCost",
     "EvictionTerm",
     "bounded_rooms",
-    "cheapest_excess",
-    "cheapest_places",
-    "cheapest_places_and_shares",
     "copy_in",
     "copy_out_and_in",
     "eviction_costs",
     "eviction_terms",
 ]
-
-_TURNS = 4  # in which the prices of room are set
-_ROUNDING = 1e-13  # of sums that are subtracted from each other
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class EvictionCost:
 
     value: int
     size: int
-    cost: float
+    cost: Amount
     since: int
     until: int
 
@@ -57,24 +50,25 @@ class EvictionTerm:
 
     value: int
     size: int
-    cost: float
+    cost: Amount
     since: Literal["always", "maker", "readers"]
     until: Literal["always", "readers"]
 
 
-def eviction_costs(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
+def eviction_costs(task: Played, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
     """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
 
     At the end of a plan it is too late to make a value again.
 
     >>> from pebbler import machine, workloads
-    >>> problem = Problem.of(workloads.chain(3), machine("red-blue"), start={"N0": "fast"})
-    >>> [(one.value, one.cost) for one in eviction_costs(problem, ValuePrices.of(problem), 0)][:2]
-    [(0, 200.0), (1, 1.0)]
+    >>> from pebbler.referee.rows.task import Task
+    >>> task = Task(workloads.chain(3), machine("red-blue"), steady=False, start={"N0": "fast"})
+    >>> [(one.value, int(one.cost)) for one in eviction_costs(task, ValuePrices.of(task), 0)][:2]
+    [(0, 200), (1, 1)]
     """
-    flow = problem.graph.dataflow
+    flow = task.graph.dataflow
     found = []
-    for term in eviction_terms(problem, prices, level, at_end=at_end):
+    for term in eviction_terms(task, prices, level, at_end=at_end):
         readers = bit_set(flow.value_readers.row(term.value).tolist())
         since = {"always": 0, "maker": 1 << max(0, int(flow.value_maker[term.value])), "readers": readers}[term.since]
         until = readers if term.until == "readers" else 0
@@ -82,11 +76,11 @@ def eviction_costs(problem: Problem, prices: ValuePrices, level: int, *, at_end:
     return found
 
 
-def eviction_terms(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionTerm]:
+def eviction_terms(task: Played, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionTerm]:
     """Return the same in a form that takes no more room than there are values."""
-    flow = problem.graph.dataflow
+    flow = task.graph.dataflow
     read = (np.diff(flow.value_readers.start) > 0).tolist()
-    params = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in problem.looped_params}
+    params = {int(flow.start_value[tensor]): int(flow.final_value[tensor]) for tensor in looped_params(task)}
     # A param's final value that is not fast goes round the loop too, if the next step reads it.
     looped = {final: first for first, final in params.items() if final != first and read[first]}
     found = []
@@ -136,22 +130,22 @@ def bounded_rooms(machine: Machine) -> Ints:
     return np.cumsum([level.capacity or 0 for level in machine.level[:-1]], dtype=np.int64)
 
 
-def copy_out_and_in(prices: ValuePrices, level: int) -> float:
+def copy_out_and_in(prices: ValuePrices, level: int) -> Amount:
     """Return the least price of a copy out of the fast levels and one back in."""
     return min(prices.read[: level + 1]) + _out_and_back(prices, level) + min(prices.write[: level + 1])
 
 
-def _out_and_back(prices: ValuePrices, level: int) -> float:
+def _out_and_back(prices: ValuePrices, level: int) -> Amount:
     """Return the part of that which is paid in the slow levels."""
     return min(prices.write[at] + prices.read[at] for at in range(level + 1, len(prices.read)))
 
 
-def copy_in(prices: ValuePrices, level: int) -> float:
+def copy_in(prices: ValuePrices, level: int) -> Amount:
     """Return the least price of a copy into the fast levels."""
     return min(prices.read[level + 1 :]) + min(prices.write[: level + 1])
 
 
-def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
+def _start(prices: ValuePrices, value: int, level: int, size: int) -> Amount:
     start, count = prices.start[value] or [], int(prices.reads[value])
     if prices.fastest:
         if max(start) > level:
@@ -167,11 +161,11 @@ def _start(prices: ValuePrices, value: int, level: int, size: int) -> float:
         # In no fast level ever, or copied in.
         least = min(count * out, *slow, out + min(prices.write[: level + 1]) + count * best)
     else:
-        return 0.0
-    return max(0.0, size * (least - prices.base(value, made=False)))
+        return 0
+    return max(0, size * (least - prices.base(value, made=False)))
 
 
-def _made(prices: ValuePrices, value: int, level: int, size: int, again: float, survives: bool) -> float:
+def _made(prices: ValuePrices, value: int, level: int, size: int, again: Amount, survives: bool) -> Amount:
     count = int(prices.reads[value])
     if prices.fastest:
         out = min(prices.read[: level + 1]) + min(prices.write[level + 1 :])
@@ -183,10 +177,10 @@ def _made(prices: ValuePrices, value: int, level: int, size: int, again: float, 
     else:  # written to a slow level, and later read there
         stored = min((prices.write[at] + prices.read[at] for at in slow), default=math.inf) + (count - 1) * floor_read
     remade = size * (2 * floor_write + count * floor_read) + again
-    return max(0.0, min(size * stored, remade) - size * prices.base(value, made=True))
+    return max(0, min(size * stored, remade) - size * prices.base(value, made=True))
 
 
-def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple[int, int]) -> float:
+def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple[int, int]) -> Amount:
     """Return the price of a steady step's param not being fast: it is copied around the loop, or never fast when read."""
     size, common, count = sizes[0], min(sizes), int(prices.reads[value])
     if prices.fastest:
@@ -194,69 +188,3 @@ def _param(prices: ValuePrices, value: int, final: int, level: int, sizes: tuple
     slow = min((prices.read[at] for at in prices.fits[value] if at > level), default=math.inf)
     fast = min(prices.read[at] for at in prices.fits[value])
     return min(size * count * (slow - fast), common * (min(prices.read) + min(prices.write)))
-
-
-def cheapest_excess(size: Floats, cost: Floats, room: float) -> float:
-    """Return the least that must be paid when at most `room` units of these values stay in: a knapsack, relaxed to fractions.
-
-    >>> cheapest_excess(np.array([2.0, 2.0]), np.array([6.0, 2.0]), 3)
-    1.0
-    """
-    return _price_of_room(size, cost, room)[0]
-
-
-def _price_of_room(size: Floats, cost: Floats, room: float) -> tuple[float, float]:
-    """Return that, and what the last unit costs that has to go."""
-    rate = cost / size
-    order = np.argsort(rate, kind="stable")
-    size, rate = size[order], rate[order]
-    before = np.cumsum(size) - size
-    out = np.clip(size.sum() - room - before, 0.0, size)
-    return float((out * rate).sum()), float(rate[out > 0][-1]) if (out > 0).any() else 0.0
-
-
-def cheapest_places(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
-    """Return what must be paid at the least when `rooms[i]` units have room within the first i + 1 levels, for all i at once.
-
-    `beyond[i]` is what each value pays for being in none of these levels. A price per unit of room within each boundary lets every
-    value choose its place for itself; whatever the prices, no plan pays less. They are raised in turn to what suits best.
-
-    >>> cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])
-    1.0
-    >>> round(cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0], [60.0, 60.0]]), [1, 3]), 9)  # 30, 1 and 1
-    32.0
-    """
-    return cheapest_places_and_shares(size, beyond, rooms)[0]
-
-
-def cheapest_places_and_shares(size: Floats, beyond: Floats, rooms: Sequence[float]) -> tuple[float, Floats]:
-    """Return that, and the share of each value's costs that is enough for it: the rest may be paid at another moment.
-
-    >>> cheapest_places_and_shares(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])  # a unit has to go, for 1
-    (1.0, array([0.33333333, 1.        ]))
-    """
-    boundaries = len(rooms)
-    # What a unit pays, by place.
-    places = np.vstack([np.zeros(len(size)), np.maximum.accumulate(beyond, axis=0) / size])
-    best, prices, best_prices = 0.0, np.zeros(boundaries), np.zeros(boundaries)
-    for turn in range(1 if boundaries == 1 else _TURNS):
-        for last in range(boundaries) if turn % 2 == 0 else range(boundaries - 1, -1, -1):
-            prices[last] = 0.0
-            charged = places + _charges(prices)
-            within, outside = charged[: last + 1].min(axis=0), charged[last + 1 :].min(axis=0)
-            more, prices[last] = _price_of_room(size, size * np.maximum(outside - within, 0.0), rooms[last])
-            fixed = float((size * np.minimum(within, outside)).sum())
-            others = float(sum(prices[i] * rooms[i] for i in range(boundaries) if i != last))
-            found = fixed + more - others - _ROUNDING * (fixed + others)
-            if found > best:
-                best, best_prices = found, prices.copy()
-    charges = _charges(best_prices)
-    needed = np.maximum(
-        (places + charges).min(axis=0) - charges, 0.0
-    )  # a value that pays so much chooses no cheaper place
-    return best, np.divide(needed, places, out=np.zeros_like(places), where=needed > 0).max(axis=0)
-
-
-def _charges(prices: Floats) -> Floats:
-    """Return, per place, the prices of room of all boundaries that it is within."""
-    return np.append(np.cumsum(prices[::-1])[::-1], 0.0)[:, None]

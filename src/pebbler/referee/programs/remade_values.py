@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pebbler.game.dataflow import NONE, Dataflow
-from pebbler.solver.bounds.compulsory_traffic import ValuePrices
-from pebbler.solver.bounds.eviction_cost import copy_out_and_in
-from pebbler.solver.bounds.wanted_values import WantedValue
+from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
+from pebbler.referee.programs.eviction_cost import copy_out_and_in
+from pebbler.referee.programs.wanted_values import WantedValue
 
 __all__ = ["NOTHING_REMADE", "LineagePart", "ParamUpdate", "RemadeValues", "Remaking", "op_room", "remade_values"]
 
@@ -68,7 +68,7 @@ class RemadeValues:
     updates: tuple[ParamUpdate, ...] = ()
     parts: tuple[LineagePart, ...] = ()
     remakings: tuple[Remaking, ...] = ()
-    copies: dict[int, float] = field(default_factory=dict)
+    copies: dict[int, Amount] = field(default_factory=dict)
 
 
 NOTHING_REMADE = RemadeValues()
@@ -78,14 +78,14 @@ def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue],
     """Return the updates of a graph, and the lineages that cannot be made again without a param coming in once more.
 
     >>> from pebbler import Level, Machine, workloads
-    >>> from pebbler.solver.bounds.wanted_values import stays
-    >>> from pebbler.solver.problem import Problem
+    >>> from pebbler.referee.programs.wanted_values import stays
+    >>> from pebbler.referee.rows.task import Task
     >>> graph = workloads.get("deep-mlp:n=20,hidden=100,layers=4,batch=32")
     >>> levels = (Level("fast", 0, 0, capacity=30_000), Level("slow", 1, 1))
     >>> two = Machine("two", graph.unit, levels, "explicit", "fastest")
-    >>> problem = Problem.of(graph, two, steady=True)
-    >>> prices = ValuePrices.of(problem)
-    >>> remade = remade_values(graph.dataflow, prices, stays(problem, prices), 30_000)
+    >>> task = Task(graph, two, steady=True)
+    >>> prices = ValuePrices.of(task)
+    >>> remade = remade_values(graph.dataflow, prices, stays(task, prices), 30_000)
     >>> [[graph.dataflow.op_names[update.near] for update in (one.second, one.first)] for one in remade.remakings]
     [['bwd_dh2', 'bwd_dh1'], ['bwd_dh3', 'bwd_dh2'], ['bwd_dh3', 'bwd_dh1']]
     """
@@ -108,7 +108,7 @@ def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue],
     remakings = tuple(Remaking(tuple(number[root] for root in roots), first, second) for roots, first, second in paths)
     copied = {value for part in parts for value in part.values} | {update.change for update in updates}
     both = copy_out_and_in(prices, 0)
-    copies = {}
+    copies: dict[int, Amount] = {}
     for value in sorted(copied):
         price = int(flow.value_size[value]) * both
         copies[value] = price - min(price, prices.again[value])

@@ -1,0 +1,40 @@
+"""The formulas and programs that a certificate of a graph as it is may name, and what it then proves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from pebbler.game.energy_scale import EnergyScale
+from pebbler.referee.certificates import NotProven, short
+from pebbler.referee.programs.cuts import prove_cut
+from pebbler.referee.programs.moments import prove_moments
+from pebbler.referee.programs.product_reads import prove_products
+from pebbler.referee.rows.task import Task
+
+__all__ = ["FORMULAS", "prove"]
+
+FORMULAS: Mapping[str, Callable[[Task, Mapping[str, Any], float], Fraction]] = {
+    "cut": prove_cut,
+    "moments": prove_moments,
+    "products": prove_products,
+}
+
+
+def prove(task: Task, certificate: Mapping[str, Any], ends: float) -> float:
+    """Return the bound that a certificate with a formula proves for the graph as it is; `ends` is on the monotonic clock.
+
+    Where all prices and costs are whole, or whole quarters, it is rounded up to the next such number.
+    """
+    name = certificate.get("formula")
+    if not isinstance(name, str) or name not in FORMULAS:
+        raise NotProven(f"there is no formula {short(name)}")
+    if certificate.get("covers") != "graph":
+        raise NotProven(f"it covers {short(certificate.get('covers'))}; a formula is for the graph as it is")
+    least = max(FORMULAS[name](task, certificate, ends), Fraction())
+    quantum = EnergyScale.of(task.graph, task.machine).quantum
+    if quantum:
+        return float(math.ceil(least / Fraction(quantum)) * Fraction(quantum))
+    return math.nextafter(float(least), 0.0) if least else 0.0

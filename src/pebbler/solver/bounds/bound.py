@@ -1,0 +1,65 @@
+"""An energy that no legal plan is below, why, and what proves it to others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from pebbler.arrays import Floats
+from pebbler.files import int_if_whole
+from pebbler.referee.programs.product_reads import product_bound
+from pebbler.referee.programs.table import prove
+from pebbler.referee.rows.task import Task
+from pebbler.solver.problem import Problem
+
+__all__ = ["Bound", "certified", "certified_moments", "product_bounds", "task_of"]
+
+_FINEST = 1 << 24  # what prices of room are multiples of one over, where they are no simple fractions
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An energy that no legal plan is below, and why."""
+
+    value: float
+    proof: str
+    certificate: Mapping[str, Any] | None = None
+
+
+def task_of(problem: Problem) -> Task:
+    """Return a problem as the referee sees it."""
+    return Task(problem.graph, problem.machine, problem.steady, problem.start)
+
+
+def certified(problem: Problem, proof: str, formula: str, ends: float = math.inf, **arguments: Any) -> Bound:
+    """Return what a formula proves for the graph as it is, with its certificate; raise where that takes longer than `ends`."""
+    certificate = {"covers": "graph", "formula": formula, **arguments}
+    value = prove(task_of(problem), certificate, ends)
+    return Bound(value, proof, {"bound": int_if_whole(value), **certificate})
+
+
+def certified_moments(
+    problem: Problem, proof: str, moments: Iterable[tuple[int, Floats]], ends: float = math.inf
+) -> Bound:
+    """Return what moments with prices of room prove: an op, or the number of ops for the end, and a price per boundary."""
+    ops = len(problem.graph.ops)
+    listed = [
+        [None if op == ops else int(op), [str(_written(float(price))) for price in prices]] for op, prices in moments
+    ]
+    return certified(problem, proof, "moments", ends, moments=listed)
+
+
+def _written(price: float) -> Fraction:
+    """Return a price as a fraction that takes few digits."""
+    near = Fraction(price).limit_denominator(1_000)
+    return near if abs(float(near) - price) <= 1e-12 * price else Fraction(round(price * _FINEST), _FINEST)
+
+
+def product_bounds(problem: Problem) -> list[Bound]:
+    """Return the bound of matrix products among the ops, if there are any."""
+    if product_bound(problem) <= 0:
+        return []
+    return [certified(problem, "matrix products: what must be read from outside of each level", "products")]

@@ -1,1 +1,0 @@
-"""Numba kernels on flat arrays; they know nothing of graphs."""
