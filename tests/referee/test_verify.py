@@ -16,7 +16,7 @@ import pytest
 from mutated_certificates import Certified, certified, cheapest, mutated, named_task, provable, random_certified
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.referee import verify as verifier
+from pebbler.referee import certificates
 from pebbler.referee.rows.task import Task
 from pebbler.referee.verify import NotProven, verify
 
@@ -228,7 +228,7 @@ def test_unknown_rows_are_refused_before_anything_is_added_up(known):
 
 
 def test_weights_cannot_fill_the_memory_with_digits(known, monkeypatch):
-    monkeypatch.setattr(verifier, "MOST_BITS", 500)
+    monkeypatch.setattr(certificates, "MOST_BITS", 500)
     rows = leaf_of(known.certificate["tree"])["weights"]
     weights = [[*row[:-1], f"1/{10**19 + number}"] for number, row in enumerate(rows)]
     certificate = copy.deepcopy(known.certificate)

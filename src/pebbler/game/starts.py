@@ -9,10 +9,10 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 
-__all__ = ["Played", "free_starts", "looped_params", "start_choices"]
+__all__ = ["PlayedGraph", "free_starts", "looped_params", "start_choices"]
 
 
-class Played(Protocol):
+class PlayedGraph(Protocol):
     """A graph on a machine in the graph's unit, with what is asked of its start."""
 
     @property
@@ -32,7 +32,7 @@ class Played(Protocol):
         """The levels that were named for some tensors."""
 
 
-def start_choices(played: Played) -> dict[int, list[int] | None]:
+def start_choices(played: PlayedGraph) -> dict[int, list[int] | None]:
     """Return the levels where each start value is, by tensor number; None where the plan chooses.
 
     Inputs of a steady step arrive in the slowest level, and only there. Its params start where the plan likes, as long as they
@@ -51,14 +51,14 @@ def start_choices(played: Played) -> dict[int, list[int] | None]:
     return levels
 
 
-def free_starts(played: Played) -> list[int]:
+def free_starts(played: PlayedGraph) -> list[int]:
     """Return the tensors that start where the plan says, by number; a machine of one level leaves no choice."""
     if len(played.machine.level) == 1:
         return []
     return [number for number, tensor in enumerate(played.graph.tensors) if tensor.start == "free"]
 
 
-def looped_params(played: Played) -> list[int]:
+def looped_params(played: PlayedGraph) -> list[int]:
     """Return the params of a steady step, by tensor number: each must end exactly where it starts."""
     if not played.steady:
         return []

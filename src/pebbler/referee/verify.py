@@ -3,8 +3,8 @@
 A certificate is a tree. Inner nodes split the tile sizes of an axis, or an either-or of plans; leaves have weights for rows. The
 rows of a leaf are rebuilt here from the graph and the machine (`pebbler.referee.rows`). A leaf proves the sum of its rows'
 constants times their weights, if no counter is charged above what the referee charges for it; the tree proves the least of its
-leaves. It `covers` every form of the graph, or the graph as it is, where nothing is cut. Certificates that name a `formula` are of the
-graph as it is, and have facts of their own (`pebbler.referee.programs`).
+leaves. It `covers` every form of the graph, or the graph as it is, where nothing is cut. Certificates that name a `formula` are of
+the graph as it is, and have facts of their own (`pebbler.referee.programs`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from pebbler.game.dataflow import NONE
 from pebbler.referee.certificates import NotProven, common_denominator, read_weights, short
-from pebbler.referee.programs.table import prove
+from pebbler.referee.programs.formulas import prove
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.leaf import FEW, Leaf, Near
 from pebbler.referee.rows.row import Counter, Number, Row

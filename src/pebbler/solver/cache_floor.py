@@ -17,7 +17,7 @@ from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
 from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.solver.bounds import Bound, product_bounds
-from pebbler.solver.bounds.room_prices import cheapest_excess
+from pebbler.solver.bounds.priced_room import cheapest_excess
 from pebbler.solver.problem import Problem
 
 __all__ = ["cache_bounds"]

@@ -82,7 +82,7 @@ def _planners(problem: Problem) -> Iterator[Planner]:
 
 def _raise_bounds(search: Search) -> None:
     for bound in large_bounds(search.problem, lambda: search.remaining):
-        search.raise_bound(bound.value, bound.proof)
+        search.raise_bound(bound.value, bound.proof, bound.certificate)
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ def _run_as_it_is(search: Search) -> None:
     # Compulsory costs first: they are known at once, whatever else the time allows.
     for stage in bounds_in_stages(problem, lambda: search.remaining):
         for bound in stage:
-            search.raise_bound(bound.value, bound.proof)
+            search.raise_bound(bound.value, bound.proof, bound.certificate)
         if search.done:
             return
         if search.remaining == 0:
@@ -345,7 +345,7 @@ def _run_layouts(search: Search, tile: str) -> None:
     any_sums = tile != "none" and can_lay_out(problem) and ProductOrders.of(problem.graph) is not None
     if search.time_limit != 0:
         for bound in layout_bounds(problem, any_sums=any_sums):
-            search.raise_bound(bound.value, bound.proof)
+            search.raise_bound(bound.value, bound.proof, bound.certificate)
     small = fits_exact(problem) and not any_sums  # every state of the graph as it is, not of its sums in other orders
     if small and not search.done and search.remaining > 0:
         solve_exact(search, _QUICK_STATES)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
+import numpy as np
 import pytest
 
-import pebbler.solver.bounds
 from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from pebbler import workloads
-from pebbler.arrays import Floats, Ints
+from pebbler.arrays import Ints
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine, machine
+from pebbler.referee.programs import moments
 from pebbler.referee.programs.compulsory_traffic import ValuePrices
-from pebbler.referee.programs.eviction_cost import EvictionCost
-from pebbler.solver.bounds import bounds, eviction_cost, sampled_moments
-from pebbler.solver.bounds.room_prices import cheapest_excess
+from pebbler.referee.programs.eviction_cost import EvictionTerm
+from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
@@ -93,27 +92,25 @@ def half_a_room(machine: Machine) -> Ints:
     return right_rooms(machine) // 2
 
 
-def takes_nothing(*given: Any) -> tuple[float, Floats]:
-    gain, share = right_shares(*given)
-    return gain, share * 0
+def takes_nothing(needed: Ints, paid: Ints) -> Ints:
+    return right_shares(needed, paid) * 0
 
 
-def sums(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
-    return sum(cheapest_excess(size, at, room) for at, room in zip(beyond, rooms, strict=True))
+def sums(beyond: Ints) -> Ints:
+    return np.cumsum(np.vstack([np.zeros_like(beyond[:1]), beyond]), axis=0)
 
 
-def too_late(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool) -> list[EvictionCost]:
-    return right_costs(problem, prices, level, at_end=True)
+def too_late(problem: Problem, prices: ValuePrices, level: int, *, at_end: bool) -> list[EvictionTerm]:
+    return right_terms(problem, prices, level, at_end=True)
 
 
-right_rooms, right_costs = eviction_cost.bounded_rooms, eviction_cost.eviction_costs
+right_rooms, right_terms, right_shares = moments.bounded_rooms, moments.eviction_terms, moments._shares
 # What is replaced by what; seeds are tried from some way before the first that shows it.
-right_shares = eviction_cost.cheapest_places_and_shares
 FAULTS: dict[str, tuple[object, str, Callable[..., object], int]] = {
-    "levels hold half of what they hold": (pebbler.solver.bounds, "bounded_rooms", half_a_room, 0),
-    "every boundary is paid for separately": (pebbler.solver.bounds, "cheapest_places", sums, 290),
-    "every moment is paid for separately": (sampled_moments, "cheapest_places_and_shares", takes_nothing, 0),
-    "nothing can be made again": (pebbler.solver.bounds, "eviction_costs", too_late, 430),
+    "levels hold half of what they hold": (moments, "bounded_rooms", half_a_room, 0),
+    "every boundary is paid for separately": (moments, "by_place", sums, 290),
+    "every moment is paid for separately": (moments, "_shares", takes_nothing, 0),
+    "nothing can be made again": (moments, "eviction_terms", too_late, 430),
 }
 
 

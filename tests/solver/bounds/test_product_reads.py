@@ -14,6 +14,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.referee.judgement import check
+from pebbler.referee.programs import product_reads
 from pebbler.referee.programs.product_points import ProductPoints
 from pebbler.referee.programs.product_reads import (
     ProductForm,
@@ -22,7 +23,7 @@ from pebbler.referee.programs.product_reads import (
     most_points,
     product_bound,
 )
-from pebbler.solver.bounds import bounds, product_reads
+from pebbler.solver.bounds import bounds
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.sequence_search import PagingSearch

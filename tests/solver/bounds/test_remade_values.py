@@ -13,11 +13,12 @@ from pebbler import workloads
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
+from pebbler.referee.programs import remade_values
 from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.referee.programs.eviction_cost import copy_out_and_in
 from pebbler.referee.programs.remade_values import NOTHING_REMADE, ParamUpdate, RemadeValues
 from pebbler.referee.programs.wanted_values import stays
-from pebbler.solver.bounds import many_moments, remade_values
+from pebbler.solver.bounds import many_moments
 from pebbler.solver.bounds.many_moments import all_moments, moments
 from pebbler.solver.bounds.stay_program import cheapest_stays
 from pebbler.solver.capacity import op_requirement

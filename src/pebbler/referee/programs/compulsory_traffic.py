@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
-from pebbler.game.starts import Played, start_choices
+from pebbler.game.starts import PlayedGraph, start_choices
 
 __all__ = ["Amount", "ValuePrices", "compulsory_traffic", "exactly", "run_cost"]
 
@@ -29,7 +29,7 @@ def exactly(amount: float) -> int | Fraction:
     return int(amount) if float(amount).is_integer() else Fraction(amount)
 
 
-def run_cost(task: Played) -> Amount:
+def run_cost(task: PlayedGraph) -> Amount:
     """Return what all ops cost, run once each."""
     return sum((exactly(cost) for cost in task.graph.dataflow.op_cost.tolist()), 0)
 
@@ -48,7 +48,7 @@ class ValuePrices:
     again: list[Amount]  # per value: its share of what another run of its maker costs, infinite when there can be none
 
     @classmethod
-    def of(cls, task: Played) -> ValuePrices:
+    def of(cls, task: PlayedGraph) -> ValuePrices:
         """Return the prices of a task."""
         flow, levels = task.graph.dataflow, task.machine.level
         sizes = flow.value_size.tolist()
@@ -97,7 +97,7 @@ class ValuePrices:
         return min(count * out, elsewhere)
 
 
-def compulsory_traffic(task: Played, prices: ValuePrices) -> Amount:
+def compulsory_traffic(task: PlayedGraph, prices: ValuePrices) -> Amount:
     """Return what every plan pays: each op once, and for each value the least that its writes and reads can cost.
 
     >>> from pebbler import machine, workloads

@@ -23,7 +23,7 @@ from typing import Any
 
 from pebbler.game.bit_sets import members
 from pebbler.game.dataflow import Dataflow
-from pebbler.game.starts import Played
+from pebbler.game.starts import PlayedGraph
 from pebbler.referee.certificates import NotProven, in_time, read_fraction, short
 from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.referee.programs.eviction_cost import EvictionCost, bounded_rooms, eviction_costs
@@ -46,7 +46,7 @@ class Disputes:
         self.costs, self.free = costs, free
 
 
-def disputes(task: Played, prices: ValuePrices, op: int | None, level: int) -> Disputes:
+def disputes(task: PlayedGraph, prices: ValuePrices, op: int | None, level: int) -> Disputes:
     """Return what may be alive right after an op's first run, or at the end, beside what the op itself holds."""
     flow = task.graph.dataflow
     inside = op_room(flow, op) if prices.fastest and op is not None else set()
@@ -55,7 +55,7 @@ def disputes(task: Played, prices: ValuePrices, op: int | None, level: int) -> D
     return Disputes(costs, room - int(flow.value_size[sorted(inside)].sum()) if inside else room)
 
 
-def prove_cut(task: Played, certificate: Mapping[str, Any], ends: float) -> Fraction:
+def prove_cut(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
     """Return what a certificate of the formula `cut` proves."""
     flow, machine = task.graph.dataflow, task.machine
     if machine.management != "explicit" or flow.ops > _MOST_OPS:

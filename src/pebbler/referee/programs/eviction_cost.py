@@ -12,7 +12,7 @@ from pebbler.arrays import Ints
 from pebbler.game.bit_sets import bit_set
 from pebbler.game.dataflow import NONE
 from pebbler.game.machine import Machine
-from pebbler.game.starts import Played, looped_params
+from pebbler.game.starts import PlayedGraph, looped_params
 from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
 
 __all__ = [
@@ -55,7 +55,7 @@ class EvictionTerm:
     until: Literal["always", "readers"]
 
 
-def eviction_costs(task: Played, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
+def eviction_costs(task: PlayedGraph, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
     """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
 
     At the end of a plan it is too late to make a value again.
@@ -76,7 +76,7 @@ def eviction_costs(task: Played, prices: ValuePrices, level: int, *, at_end: boo
     return found
 
 
-def eviction_terms(task: Played, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionTerm]:
+def eviction_terms(task: PlayedGraph, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionTerm]:
     """Return the same in a form that takes no more room than there are values."""
     flow = task.graph.dataflow
     read = (np.diff(flow.value_readers.start) > 0).tolist()

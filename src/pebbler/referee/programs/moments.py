@@ -25,13 +25,13 @@ import numpy.typing as npt
 
 from pebbler.arrays import Bools, Floats, Ints
 from pebbler.game.dataflow import NONE
-from pebbler.game.starts import Played, looped_params
+from pebbler.game.starts import PlayedGraph, looped_params
 from pebbler.referee.certificates import NotProven, common_denominator, in_time, read_fraction, short
 from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.referee.programs.eviction_cost import bounded_rooms, eviction_terms
 
-__all__ = ["Disputed", "MomentTerms", "PricedMoment", "priced_moments", "prove_moments"]
+__all__ = ["Disputed", "MomentTerms", "PricedMoment", "by_place", "priced_moments", "prove_moments"]
 
 PricedMoment = tuple[int, Sequence[Fraction]]  # an op (their number stands for the end), and a price per boundary
 _WHOLE = 1 << 20  # shares of a value
@@ -56,7 +56,7 @@ class MomentTerms:
     ([0, 1], [100.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
 
-    def __init__(self, task: Played, prices: ValuePrices) -> None:
+    def __init__(self, task: PlayedGraph, prices: ValuePrices) -> None:
         self.flow, self.fastest = task.graph.dataflow, prices.fastest
         self.rooms = bounded_rooms(task.machine)
         shape = (len(self.rooms), self.flow.values)
@@ -104,7 +104,7 @@ class MomentTerms:
         return Disputed(chosen, alive[:, chosen], rooms.tolist(), at_end=at_end)
 
 
-def prove_moments(task: Played, certificate: Mapping[str, Any], ends: float) -> Fraction:
+def prove_moments(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
     """Return what a certificate of the formula `moments` proves."""
     flow, levels = task.graph.dataflow, len(task.machine.level)
     if task.machine.management != "explicit":
@@ -127,7 +127,7 @@ def prove_moments(task: Played, certificate: Mapping[str, Any], ends: float) -> 
     return priced_moments(task, found, ends)
 
 
-def priced_moments(task: Played, moments: Sequence[PricedMoment], ends: float = math.inf) -> Fraction:
+def priced_moments(task: PlayedGraph, moments: Sequence[PricedMoment], ends: float = math.inf) -> Fraction:
     """Return what all plans pay at least: compulsory traffic, and what moments with prices of room say beyond it.
 
     >>> from pebbler import machine, workloads
@@ -157,9 +157,7 @@ def priced_moments(task: Played, moments: Sequence[PricedMoment], ends: float = 
         disputed = terms.at(op)
         whole = [price.numerator * (over // price.denominator) for price in row]
         values, payers = disputed.values, terms.payer[disputed.values]
-        paid = np.zeros((len(row) + 1, len(values)), amounts)
-        paid[1:] = np.where(disputed.alive, (at_end if disputed.at_end else cost)[:, values], 0)
-        paid = np.maximum.accumulate(paid, axis=0)
+        paid = by_place(np.where(disputed.alive, (at_end if disputed.at_end else cost)[:, values], 0))
         # Per place: the prices of all boundaries that it is within.
         charges: npt.NDArray[Any] = np.array([sum(whole[place:]) for place in range(len(row) + 1)], amounts)
         room = np.multiply.outer(charges, size[values])
@@ -168,9 +166,18 @@ def priced_moments(task: Played, moments: Sequence[PricedMoment], ends: float = 
         if gain <= 0:
             continue
         gained += gain
-        needed = np.maximum(least - room, 0)
-        some = needed > 0
-        share = np.zeros_like(paid)
-        share[some] = -(-needed[some] * _WHOLE // paid[some])
-        left[payers] -= share.max(axis=0)
+        left[payers] -= _shares(np.maximum(least - room, 0), paid)
     return base + Fraction(gained, over)
+
+
+def by_place(beyond: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return what values pay by the place they are in: outside of a boundary they are outside of those before it as well."""
+    return np.maximum.accumulate(np.vstack([np.zeros_like(beyond[:1]), beyond]), axis=0)
+
+
+def _shares(needed: npt.NDArray[Any], paid: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the share of what each value pays that is enough for so much at every place."""
+    some = needed > 0
+    share = np.zeros_like(paid)
+    share[some] = -(-needed[some] * _WHOLE // paid[some])
+    return np.asarray(share.max(axis=0))

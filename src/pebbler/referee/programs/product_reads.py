@@ -19,7 +19,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow
-from pebbler.game.starts import Played, start_choices
+from pebbler.game.starts import PlayedGraph, start_choices
 from pebbler.referee import pricing
 from pebbler.referee.programs.product_points import ProductPoints
 
@@ -39,7 +39,7 @@ _MOST_OPS = 200_000
 _LAYERED = 600  # elements up to which points are counted layer by layer
 
 
-def product_bound(task: Played) -> float:
+def product_bound(task: PlayedGraph) -> float:
     """Return a bound for every plan of a graph of single elements with products in it as it is; 0 where there are none.
 
     >>> from pebbler import machine, workloads
@@ -52,12 +52,12 @@ def product_bound(task: Played) -> float:
     return found if Fraction(found) <= total else math.nextafter(found, 0.0)
 
 
-def prove_products(task: Played, certificate: Mapping[str, Any], ends: float) -> Fraction:
+def prove_products(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
     """Return what the formula `products` proves: there is nothing in its certificate but its name."""
     return product_traffic(task)
 
 
-def product_traffic(task: Played) -> Fraction:
+def product_traffic(task: PlayedGraph) -> Fraction:
     """Return that bound exactly."""
     flow, machine = task.graph.dataflow, task.machine
     if machine.management == "recency" or machine.line > 1 or not 0 < flow.ops <= _MOST_OPS:
@@ -199,7 +199,7 @@ class _Inside:
     levels: frozenset[int]
 
 
-def _steps(task: Played) -> list[tuple[Fraction, _Inside]]:
+def _steps(task: PlayedGraph) -> list[tuple[Fraction, _Inside]]:
     """Return by how much the price of a read rises outside of each set of levels."""
     machine = task.machine
     read, room = pricing.prices(machine, "read"), pricing.capacities(machine)
@@ -224,7 +224,7 @@ def _steps(task: Played) -> list[tuple[Fraction, _Inside]]:
     return [(step, inside) for step, inside in found if step > 0 and inside.room < pricing.UNBOUNDED]
 
 
-def _outside(task: Played, points: ProductPoints, inside: _Inside) -> int:
+def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
     """Return how many units are read from outside of some levels at least, by ops and copies together."""
     flow, machine = task.graph.dataflow, task.machine
     explicit = machine.management == "explicit"
@@ -260,7 +260,7 @@ def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
     return units.astype(np.int64)
 
 
-def _copied_out(task: Played, points: ProductPoints) -> int:
+def _copied_out(task: PlayedGraph, points: ProductPoints) -> int:
     """Return how many units of sums are copied out of the fastest level at least, where ops read and write there."""
     flow = task.graph.dataflow
     lasting = {value for value in points.sums.tolist() if flow.value_must_survive[value]}

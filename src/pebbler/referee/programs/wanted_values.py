@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pebbler.game.dataflow import NONE, Dataflow
-from pebbler.game.starts import Played, looped_params
+from pebbler.game.starts import PlayedGraph, looped_params
 from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
 from pebbler.referee.programs.eviction_cost import copy_in, copy_out_and_in
 
@@ -50,7 +50,7 @@ class WantedValue:
         return 0 if self.tail and gap == len(self.wanted) - 1 else self.back
 
 
-def stays(task: Played, prices: ValuePrices) -> list[WantedValue]:
+def stays(task: PlayedGraph, prices: ValuePrices) -> list[WantedValue]:
     """Return all values that have to stay in the fastest level or pay for it.
 
     >>> from pebbler import machine, workloads

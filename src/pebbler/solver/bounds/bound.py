@@ -10,8 +10,8 @@ from typing import Any
 
 from pebbler.arrays import Floats
 from pebbler.files import int_if_whole
+from pebbler.referee.programs.formulas import prove
 from pebbler.referee.programs.product_reads import product_bound
-from pebbler.referee.programs.table import prove
 from pebbler.referee.rows.task import Task
 from pebbler.solver.problem import Problem
 

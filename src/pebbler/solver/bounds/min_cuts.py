@@ -22,7 +22,7 @@ _SCALE = 1 << 40
 
 
 def best_cut(problem: Problem, prices: ValuePrices, op: int | None, level: int) -> Bound | None:
-    """Return what is paid at a moment for the set of ops, run by then, that suits the plan best: a min cut for each price of room."""
+    """Return what is paid at a moment, for the set of ops run by then that suits a plan best: a min cut for each price of room."""
     flow = problem.graph.dataflow
     found = disputes(problem, prices, op, level)
     rates = np.unique([float(one.cost) / one.size for one in found.costs if one.cost > 0])
@@ -111,6 +111,12 @@ def _walks(
                 arcs.pop()
             way.append(arcs[-1])
             at = heads[arcs[-1]]
+            begins = [number for number, arc in enumerate(way) if tails[arc] == at]
+            if begins:  # what flows round in a circle goes nowhere
+                circle, way = way[begins[0] :], way[: begins[0]]
+                least = min(flows[arc] for arc in circle)
+                for arc in circle:
+                    flows[arc] -= least
         amount = min(flows[arc] for arc in way)
         for arc in way:
             flows[arc] -= amount

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from pebbler.referee.certificates import NotProven
 from pebbler.referee.programs.compulsory_traffic import ValuePrices
 from pebbler.referee.programs.moments import MomentTerms
 from pebbler.solver.bounds.bound import Bound, certified_moments, product_bounds
-from pebbler.solver.bounds.room_prices import RoomPrices, priced_room
+from pebbler.solver.bounds.priced_room import RoomPrices, priced_room
 from pebbler.solver.problem import Problem
 
 __all__ = ["large_bounds"]
@@ -43,10 +44,8 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
         found.append(terms.certified([(ranked[0], gains[ranked[0]].prices)]))
     priced = terms.together(ranked, lambda: seconds_left() - _PROVING * begun)
     if len(priced) > 1:
-        try:
+        with suppress(NotProven):  # if there is no time to add all of them up
             found.append(terms.certified(priced, ends))
-        except NotProven:
-            pass  # there was no time to add all of them up
     return sorted([*found, *product_bounds(problem)], key=lambda bound: -bound.value)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from pebbler.arrays import Floats, Ints
 from pebbler.game.bit_sets import bit_set, members
 from pebbler.game.dataflow import NONE
-from pebbler.solver.bounds.room_prices import cheapest_excess
+from pebbler.solver.bounds.priced_room import cheapest_excess
 from pebbler.solver.exact.kernels.pebble_state import ABOVE, READS, WITHIN, WRITES, PebbleGame
 from pebbler.solver.problem import Problem
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.arrays import Floats
+from pebbler.referee.programs import moments
 
 __all__ = ["RoomPrices", "cheapest_excess", "cheapest_places", "priced_room"]
 
@@ -68,7 +69,7 @@ def priced_room(size: Floats, beyond: Floats, rooms: Sequence[float]) -> RoomPri
     """
     boundaries = len(rooms)
     # What a unit pays, by place.
-    places = np.vstack([np.zeros(len(size)), np.maximum.accumulate(beyond, axis=0) / size])
+    places = moments.by_place(beyond) / size
     best, best_prices = 0.0, np.zeros(boundaries)
     prices = np.zeros(boundaries)
 
