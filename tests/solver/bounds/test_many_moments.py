@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -13,10 +15,14 @@ from naive_game import random_game
 from pebbler import workloads
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
+from pebbler.referee.programs.remade_values import NOTHING_REMADE
+from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
+from pebbler.referee.programs.stay_program import StayFacts
 from pebbler.referee.programs.wanted_values import WantedValue, stays
 from pebbler.solver.bounds import bounds
-from pebbler.solver.bounds.many_moments import all_moments, moments
-from pebbler.solver.bounds.stay_program import TightMoment, cheapest_stays
+from pebbler.solver.bounds.many_moments import all_moments, tight_moments
+from pebbler.solver.bounds.program_search import ProgramSearch
+from pebbler.solver.bounds.searched_program import searched_bound
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
 
@@ -46,9 +52,10 @@ def ratios(seeds: range, max_ops: int) -> list[float]:
         if solved is None:
             continue
         problem, optimum = solved
-        (bound,) = all_moments(problem, 10.0)
-        assert bound.value <= optimum * (1 + 1e-12) + 1e-12, f"seed {seed}: {bound} is above {optimum}"
-        found.append(bound.value / optimum if optimum else 1.0)
+        proven = all_moments(problem, 10.0)
+        for bound in proven:
+            assert bound.value <= optimum * (1 + 1e-12) + 1e-12, f"seed {seed}: {bound} is above {optimum}"
+        found.append(proven[0].value / optimum if optimum else 1.0)
     return found
 
 
@@ -63,6 +70,13 @@ def test_it_is_never_above_the_optimum_of_thousands() -> None:
     assert len(ratios(range(10_000, 22_000), 8)) >= 4_000
 
 
+def facts_of(problem: Problem, found: list[WantedValue]) -> StayFacts:
+    flow, capacity = problem.graph.dataflow, problem.machine.level[0].capacity
+    assert capacity is not None
+    base = compulsory_traffic(problem, ValuePrices.of(problem))
+    return StayFacts(base, found, NOTHING_REMADE, StayMoments(flow, capacity, found, NOTHING_REMADE))
+
+
 def undercut(change: Change, seeds: range) -> bool:
     """Say whether some game's optimum is below the bound with a fault in it."""
     for seed in seeds:
@@ -71,10 +85,9 @@ def undercut(change: Change, seeds: range) -> bool:
             continue
         problem, optimum = solved
         prices = ValuePrices.of(problem)
-        wrong, capacity = change(stays(problem, prices)), problem.machine.level[0].capacity
-        assert capacity is not None
-        more = cheapest_stays(wrong, moments(problem.graph.dataflow, capacity, wrong), 10.0, 5.0)
-        if compulsory_traffic(problem, prices) + more > optimum * (1 + 1e-9):
+        wrong = change(stays(problem, prices))
+        facts = facts_of(problem, wrong)
+        if searched_bound(facts.program(tight_moments(facts.moments).items()), 10.0) > optimum * (1 + 1e-9):
             return True
     return False
 
@@ -120,14 +133,19 @@ def test_the_program_is_solved_exactly() -> None:
         rng = random.Random(seed)
         game = random_game(rng, 7)
         problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
-        capacity = problem.machine.level[0].capacity
-        if not all_moments(problem, 10.0) or capacity is None:
+        if not StayFacts.known_of(problem):
             continue
         found = stays(problem, ValuePrices.of(problem))
-        when = moments(problem.graph.dataflow, capacity, found)
+        facts = facts_of(problem, found)
+        when = tight_moments(facts.moments)
         if not when or sum(len(stay.wanted) for stay in found) > 13:
             continue
-        assert cheapest_stays(found, when, 10.0, 5.0) == pytest.approx(brute_force(found, when), rel=1e-6)
+        program, least = facts.program(when.items()), float(facts.base) + float(brute_force(found, [*when.values()]))
+        assert searched_bound(program, 10.0) == pytest.approx(least, rel=1e-6)
+        search = ProgramSearch(program)
+        search.run(math.inf)
+        assert float(search.bound) == pytest.approx(least, rel=1e-6)
+        assert search.bound <= Fraction(least) * (1 + Fraction(1, 10**12))
         compared += 1
     assert compared >= 60
 

@@ -17,10 +17,11 @@ from pebbler.referee.programs import remade_values
 from pebbler.referee.programs.compulsory_traffic import ValuePrices, compulsory_traffic
 from pebbler.referee.programs.eviction_cost import copy_out_and_in
 from pebbler.referee.programs.remade_values import NOTHING_REMADE, ParamUpdate, RemadeValues
+from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
+from pebbler.referee.programs.stay_program import StayFacts
 from pebbler.referee.programs.wanted_values import stays
-from pebbler.solver.bounds import many_moments
-from pebbler.solver.bounds.many_moments import all_moments, moments
-from pebbler.solver.bounds.stay_program import cheapest_stays
+from pebbler.solver.bounds.many_moments import all_moments, tight_moments
+from pebbler.solver.bounds.searched_program import searched_bound
 from pebbler.solver.capacity import op_requirement
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
@@ -85,8 +86,9 @@ def bound_of(problem: Problem, remade: RemadeValues | None = None) -> float:
     found = stays(problem, prices)
     if remade is None:
         remade = remade_values.remade_values(flow, prices, found, capacity)
-    when = moments(flow, capacity, found, remade)
-    return compulsory_traffic(problem, prices) + cheapest_stays(found, when, 10.0, 5.0, remade)
+    listed = StayMoments(flow, capacity, found, remade)
+    facts = StayFacts(compulsory_traffic(problem, prices), found, remade, listed)
+    return searched_bound(facts.program(tight_moments(listed).items()), 10.0)
 
 
 def raised(seeds: range) -> int:
@@ -121,15 +123,15 @@ def twice(prices: ValuePrices, level: int) -> float:
     return 2 * copy_out_and_in(prices, level)
 
 
-def at_any_time(self: many_moments._Moments, ran: int, waiting: int, inside: set[int]) -> tuple[int, ...]:
+def at_any_time(self: StayMoments, ran: int, waiting: int, inside: set[int]) -> tuple[int, ...]:
     return tuple(range(len(self.remade.remakings)))
 
 
-def both_rooms(self: many_moments._Moments, number: int, update: ParamUpdate) -> many_moments.TightMoment:
+def both_rooms(self: StayMoments, number: int, update: ParamUpdate) -> TightMoment:
     return replace(right_pair(self, number, update), room=0)
 
 
-def whatever_stays(self: many_moments._Moments, number: int, update: ParamUpdate) -> many_moments.TightMoment:
+def whatever_stays(self: StayMoments, number: int, update: ParamUpdate) -> TightMoment:
     return replace(right_pair(self, number, update), pair=None)
 
 
@@ -137,15 +139,15 @@ def a_little_less_room(flow: Dataflow, capacity: int, *others: Any) -> bool:
     return right_excludes(flow, capacity - 1, *others)
 
 
-right_pair, right_excludes = many_moments._Moments.pair, remade_values._excludes
+right_pair, right_excludes = StayMoments.pair, remade_values._excludes
 # What is replaced by what; seeds are tried from some way before the first that shows it.
 FAULTS: dict[str, tuple[object, str, Callable[..., object], int]] = {
     "any two params exclude each other": (remade_values, "_excludes", everything_excludes, 1_000),
     "what just fits does not fit": (remade_values, "_excludes", a_little_less_room, 2_000),
     "a copy out and in costs twice as much": (remade_values, "copy_out_and_in", twice, 5_400),
-    "lineages are needed at any time": (many_moments._Moments, "remakings", at_any_time, 1_000),
-    "a pair leaves no room": (many_moments._Moments, "pair", both_rooms, 1_000),
-    "a pair is always there": (many_moments._Moments, "pair", whatever_stays, 1_000),
+    "lineages are needed at any time": (StayMoments, "remakings", at_any_time, 1_000),
+    "a pair leaves no room": (StayMoments, "pair", both_rooms, 1_000),
+    "a pair is always there": (StayMoments, "pair", whatever_stays, 1_000),
 }
 
 
@@ -170,9 +172,3 @@ def test_a_step_that_pages_has_to_store_its_activations() -> None:
     problem = Problem.of(graph, two, steady=True)
     assert bound_of(problem, NOTHING_REMADE) == 177_114
     assert all_moments(problem, 10.0)[0].value == 205_514
-
-
-def test_more_to_say_never_lowers_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many_moments, "cheapest_stays", lambda *given: 0.0 if len(given) == 5 else 7.0)
-    problem = small_step(random.Random(0))
-    assert all_moments(problem, 1.0)[0].value == compulsory_traffic(problem, ValuePrices.of(problem)) + 7

@@ -54,7 +54,7 @@ def own_bounds(form: Graph, problem: Problem) -> Iterator[tuple[float, str]]:
         yield order_bound(own), "cheapest last touches"
         found = cache_bounds(own, lambda: 1.0)
     else:
-        found = [*bounds(own), *all_moments(own, 1.0, 0.2), *large_bounds(own, lambda: 1.0)]
+        found = [*bounds(own), *all_moments(own, 1.0), *large_bounds(own, lambda: 1.0)]
     for bound in found:
         yield bound.value, bound.proof
 

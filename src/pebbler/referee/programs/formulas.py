@@ -12,6 +12,7 @@ from pebbler.referee.certificates import NotProven, short
 from pebbler.referee.programs.cuts import prove_cut
 from pebbler.referee.programs.moments import prove_moments
 from pebbler.referee.programs.product_reads import prove_products
+from pebbler.referee.programs.stay_program import prove_stays
 from pebbler.referee.rows.task import Task
 
 __all__ = ["FORMULAS", "prove"]
@@ -20,6 +21,7 @@ FORMULAS: Mapping[str, Callable[[Task, Mapping[str, Any], float], Fraction]] = {
     "cut": prove_cut,
     "moments": prove_moments,
     "products": prove_products,
+    "stays": prove_stays,
 }
 
 

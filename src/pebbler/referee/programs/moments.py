@@ -133,8 +133,8 @@ def priced_moments(task: PlayedGraph, moments: Sequence[PricedMoment], ends: flo
     >>> from pebbler import machine, workloads
     >>> from pebbler.referee.rows.task import Task
     >>> task = Task(workloads.chain(30), machine("red-blue"), steady=False)
-    >>> priced_moments(task, []), priced_moments(task, [(30, [Fraction(1)])])  # 10 places for 29 nodes, which are made again
-    (Fraction(161, 1), Fraction(180, 1))
+    >>> priced_moments(task, []), priced_moments(task, [(30, [Fraction(1)])])  # 9 places for 29 nodes, which are made again
+    (Fraction(161, 1), Fraction(181, 1))
     """
     prices = ValuePrices.of(task)
     base = Fraction(compulsory_traffic(task, prices))
