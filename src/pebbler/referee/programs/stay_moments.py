@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pebbler.game.dataflow import Dataflow
-from pebbler.referee.programs.program import Key
+from pebbler.referee.programs.fact_program import Key
 from pebbler.referee.programs.remade_values import ParamUpdate, RemadeValues, op_room
 from pebbler.referee.programs.wanted_values import WantedValue
 

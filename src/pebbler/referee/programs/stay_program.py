@@ -1,7 +1,7 @@
 """Which values stay in the fastest level and which come back, at all moments together: the formula `stays`.
 
 `docs/exact.md` names the variables and says why each row holds. A certificate names the moments, whether values that are made again
-are looked at, and has a tree of weights (`pebbler.referee.programs.program`).
+are looked at, and has a tree of weights (`pebbler.referee.programs.fact_program`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.starts import PlayedGraph
 from pebbler.referee.certificates import NotProven, in_time, short
 from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices, compulsory_traffic
-from pebbler.referee.programs.program import Key, Program, tree_bound
+from pebbler.referee.programs.fact_program import FactProgram, Key, tree_bound
 from pebbler.referee.programs.remade_values import NOTHING_REMADE, RemadeValues, remade_values
 from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
 from pebbler.referee.programs.wanted_values import WantedValue, stays
@@ -51,9 +51,9 @@ class StayFacts:
         places = machine.management == "explicit" and machine.operands == "fastest" and len(machine.level) > 1
         return places and machine.level[0].capacity is not None and len(task.graph.ops) <= _MOST_OPS
 
-    def program(self, moments: Iterable[tuple[Key, TightMoment]]) -> Program:
+    def program(self, moments: Iterable[tuple[Key, TightMoment]]) -> FactProgram:
         """Return the program of some moments."""
-        builder = StayProgram(self.found, self.remade, Program(self.base))
+        builder = StayProgram(self.found, self.remade, FactProgram(self.base))
         for name, moment in moments:
             builder.add(name, moment)
         return builder.program
@@ -82,7 +82,7 @@ def prove_stays(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) 
 class StayProgram:
     """The program while moments are added."""
 
-    def __init__(self, found: list[WantedValue], remade: RemadeValues, program: Program) -> None:
+    def __init__(self, found: list[WantedValue], remade: RemadeValues, program: FactProgram) -> None:
         self.found, self.remade, self.program = found, remade, program
 
     def add(self, name: Key, moment: TightMoment) -> None:

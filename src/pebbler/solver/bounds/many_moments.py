@@ -13,7 +13,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 from pebbler.referee.certificates import NotProven
-from pebbler.referee.programs.program import Key
+from pebbler.referee.programs.fact_program import Key
 from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
 from pebbler.referee.programs.stay_program import StayFacts
 from pebbler.solver.bounds import Bound, bounds

@@ -16,7 +16,7 @@ from typing import Any
 
 from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 
-from pebbler.referee.programs.program import CUT, MOST_ONE, Key, Program, ProgramRow, leaf_bound, rounded_up
+from pebbler.referee.programs.fact_program import CUT, MOST_ONE, FactProgram, FactRow, Key, leaf_bound, rounded_up
 
 __all__ = ["ProgramSearch"]
 
@@ -42,7 +42,7 @@ class _Node:
 class ProgramSearch:
     """The tree of one program, grown as far as it pays.
 
-    >>> program = Program()
+    >>> program = FactProgram()
     >>> x = [program.variable((name,), 2) for name in "abc"]
     >>> for i in range(3):
     ...     program.row(("pair", i), [(x[i], 1), (x[i - 1], 1)], 1)
@@ -54,7 +54,7 @@ class ProgramSearch:
     Fraction(4, 1)
     """
 
-    def __init__(self, program: Program, quantum: Fraction = Fraction(), ends: float = math.inf) -> None:
+    def __init__(self, program: FactProgram, quantum: Fraction = Fraction(), ends: float = math.inf) -> None:
         self.program, self.quantum = program, quantum
         self.row_names: list[Key] = []
         self.cuts: list[dict[Key, Fraction]] = []
@@ -230,7 +230,7 @@ def _first(pair: tuple[Fraction, Any]) -> Fraction:
     return pair[0]
 
 
-def _cuts_of(program: Program, name: Key, row: ProgramRow, values: list[float]) -> Iterator[dict[Key, Fraction]]:
+def _cuts_of(program: FactProgram, name: Key, row: FactRow, values: list[float]) -> Iterator[dict[Key, Fraction]]:
     """Yield weights of cuts of one row: divided by one of its factors, with `x <= 1` of what would be rounded up by much."""
     if all(values[v] < _SMALL or values[v] > 1 - _SMALL for v, _ in row.terms):
         return

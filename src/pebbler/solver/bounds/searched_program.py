@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ortools.sat.python import cp_model
 
-from pebbler.referee.programs.program import Program
+from pebbler.referee.programs.fact_program import FactProgram
 from pebbler.solver.cp_sat import new_solver
 
 __all__ = ["EFFORT", "searched_bound"]
@@ -16,10 +16,10 @@ EFFORT = 5.0  # of CP-SAT, in its deterministic seconds
 _SCALE = 1 << 40
 
 
-def searched_bound(program: Program, seconds: float, effort: float = EFFORT) -> float:
+def searched_bound(program: FactProgram, seconds: float, effort: float = EFFORT) -> float:
     """Return the best bound that CP-SAT finds in some time; costs are rounded down where they are not whole.
 
-    >>> program = Program(10)
+    >>> program = FactProgram(10)
     >>> x = [program.variable((name,), 2) for name in "abc"]
     >>> for i in range(3):
     ...     program.row(("pair", i), [(x[i], 1), (x[i - 1], 1)], 1)

@@ -25,7 +25,7 @@ from typing import Any
 from pebbler.referee.certificates import NotProven, common_denominator, in_time, read_weights, short
 from pebbler.referee.programs.compulsory_traffic import Amount
 
-__all__ = ["CUT", "MOST_ONE", "Key", "Program", "ProgramRow", "add_cuts", "leaf_bound", "rounded_up", "tree_bound"]
+__all__ = ["CUT", "MOST_ONE", "FactProgram", "FactRow", "Key", "add_cuts", "leaf_bound", "rounded_up", "tree_bound"]
 
 Key = tuple[Any, ...]
 CUT, MOST_ONE = "cut", "most 1"  # names of rows: ("cut", number), and ("most 1", *variable)
@@ -34,17 +34,17 @@ MOST_CUTS = 20_000
 
 
 @dataclass(frozen=True)
-class ProgramRow:
+class FactRow:
     """The sum of factors times variables, by their numbers, is at least so much."""
 
     terms: tuple[tuple[int, int], ...]
     least: int
 
 
-class Program:
+class FactProgram:
     """A program while it is built: variables with costs and rows, each by a name.
 
-    >>> program = Program(5)
+    >>> program = FactProgram(5)
     >>> x, y = program.variable(("x",), 3), program.variable(("y",), 2)
     >>> program.row(("one of them",), [(x, 1), (y, 1)], 1)
     >>> leaf_bound(program, {("one of them",): Fraction(2)})
@@ -55,7 +55,7 @@ class Program:
         self.constant = constant
         self.numbers: dict[Key, int] = {}
         self.costs: list[int | Fraction] = []
-        self.rows: dict[Key, ProgramRow] = {}
+        self.rows: dict[Key, FactRow] = {}
 
     def variable(self, name: Key, cost: Amount = 0) -> int:
         """Return the number of a variable, which is added if it is new; its cost is the one that it is first named with."""
@@ -69,7 +69,7 @@ class Program:
         found: dict[int, int] = defaultdict(int)
         for variable, factor in terms:
             found[variable] += factor
-        self.rows[name] = ProgramRow(tuple((variable, factor) for variable, factor in found.items() if factor), least)
+        self.rows[name] = FactRow(tuple((variable, factor) for variable, factor in found.items() if factor), least)
 
     @property
     def names(self) -> list[Key]:
@@ -77,21 +77,21 @@ class Program:
         return list(self.numbers)
 
 
-def rounded_up(program: Program, weights: Mapping[Key, Fraction]) -> ProgramRow:
+def rounded_up(program: FactProgram, weights: Mapping[Key, Fraction]) -> FactRow:
     """Return the row that follows from some rows with weights when all factors are rounded up.
 
-    >>> program = Program()
+    >>> program = FactProgram()
     >>> x, y, z = (program.variable((name,)) for name in "xyz")
     >>> program.row(("room",), [(x, 10), (y, 10), (z, 25)], 12)
     >>> rounded_up(program, {("room",): Fraction(1, 10), ("most 1", "z"): Fraction(1, 2)})  # 10 x + 10 y + 20 z >= 7
-    ProgramRow(terms=((0, 1), (1, 1), (2, 2)), least=1)
+    FactRow(terms=((0, 1), (1, 1), (2, 2)), least=1)
     """
     over = common_denominator(weights)
     total, charged = _added(program, weights, over)
-    return ProgramRow(tuple((v, -(-factor // over)) for v, factor in charged.items() if factor), -(-total // over))
+    return FactRow(tuple((v, -(-factor // over)) for v, factor in charged.items() if factor), -(-total // over))
 
 
-def add_cuts(program: Program, cuts: object, ends: float) -> None:
+def add_cuts(program: FactProgram, cuts: object, ends: float) -> None:
     """Add the cuts of a certificate to a program, one after the other: each may be made of those before it."""
     if not isinstance(cuts, Sequence) or isinstance(cuts, str) or len(cuts) > MOST_CUTS:
         raise NotProven("it has no list of cuts, or too long a one")
@@ -100,7 +100,7 @@ def add_cuts(program: Program, cuts: object, ends: float) -> None:
         program.rows[CUT, number] = rounded_up(program, read_weights(weights))
 
 
-def _added(program: Program, weights: Mapping[Key, Fraction], over: int) -> tuple[int, dict[int, int]]:
+def _added(program: FactProgram, weights: Mapping[Key, Fraction], over: int) -> tuple[int, dict[int, int]]:
     """Return what rows with weights add up to, times a number: their constants, and per variable their factors."""
     total = 0
     charged: dict[int, int] = defaultdict(int)
@@ -119,7 +119,9 @@ def _added(program: Program, weights: Mapping[Key, Fraction], over: int) -> tupl
     return total, charged
 
 
-def leaf_bound(program: Program, weights: Mapping[Key, Fraction], fixed: Mapping[int, int] | None = None) -> Fraction:
+def leaf_bound(
+    program: FactProgram, weights: Mapping[Key, Fraction], fixed: Mapping[int, int] | None = None
+) -> Fraction:
     """Return what weights of rows prove where some variables are 0 or 1."""
     fixed = fixed or {}
     over = common_denominator(weights)
@@ -134,7 +136,7 @@ def leaf_bound(program: Program, weights: Mapping[Key, Fraction], fixed: Mapping
     return Fraction(program.constant) + Fraction(total) / over
 
 
-def tree_bound(program: Program, certificate: Mapping[str, Any], quantum: Fraction, ends: float) -> Fraction:
+def tree_bound(program: FactProgram, certificate: Mapping[str, Any], quantum: Fraction, ends: float) -> Fraction:
     """Return what the weakest leaf of a certificate proves; each is rounded up to a multiple of the quantum, if that is not 0."""
     add_cuts(program, certificate.get("cuts", ()), ends)
     least: Fraction | None = None
@@ -149,7 +151,7 @@ def tree_bound(program: Program, certificate: Mapping[str, Any], quantum: Fracti
     return least if least is not None else Fraction()
 
 
-def _leaves(program: Program, tree: object) -> Iterator[tuple[object, dict[int, int]]]:
+def _leaves(program: FactProgram, tree: object) -> Iterator[tuple[object, dict[int, int]]]:
     """Yield the weights of all leaves, with the variables that are 0 or 1 there; no split leaves anything out."""
     pending: list[tuple[object, dict[int, int]]] = [(tree, {})]
     while pending:
