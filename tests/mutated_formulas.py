@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +18,10 @@ from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from one_level_games import small_game
 from pebbler.errors import InputError
 from pebbler.game.machine import Machine
+from pebbler.referee.programs.milestone_program import MilestoneProgram
+from pebbler.solver.bounds.bound import certified
 from pebbler.solver.bounds.many_moments import bounds_in_stages
+from pebbler.solver.bounds.program_search import ProgramSearch
 from pebbler.solver.problem import Problem
 
 __all__ = ["certificates_of", "mutant_of", "optimum_of", "other_game", "random_certified_game"]
@@ -39,7 +43,23 @@ def certificates_of(game: RandomGame) -> list[Json]:
     problem = Problem.of(game.graph, game.machine, steady=game.steady, start=game.start)
     stages = bounds_in_stages(problem, lambda: 2.0)
     found = [dict(bound.certificate) for stage in stages for bound in stage if bound.certificate is not None]
+    found += _milestones(problem)
     return [json.loads(json.dumps(one)) for one in found]
+
+
+def _milestones(problem: Problem) -> list[Json]:
+    """Return certificates of milestones of a game of one level: each op alone, and two that follow each other."""
+    found: list[Json] = []
+    flow = problem.graph.dataflow
+    if not MilestoneProgram.known_of(problem):
+        return found
+    pairs = [[a, b] for b in range(flow.ops) for a in range(b) if flow.ancestors[b] >> a & 1]
+    for milestones in [*([op] for op in range(flow.ops)), *pairs[:4]]:
+        search = ProgramSearch(MilestoneProgram(problem, milestones).program, Fraction(problem.scale.quantum))
+        search.run(math.inf, most=20)
+        bound = certified(problem, "", "milestones", milestones=milestones, **search.certificate())
+        found.append(dict(bound.certificate or {}))
+    return found
 
 
 def random_certified_game(seed: int) -> tuple[RandomGame, float, list[Json]] | None:

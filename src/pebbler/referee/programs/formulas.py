@@ -10,6 +10,7 @@ from typing import Any
 from pebbler.game.energy_scale import EnergyScale
 from pebbler.referee.certificates import NotProven, short
 from pebbler.referee.programs.cuts import prove_cut
+from pebbler.referee.programs.milestone_program import prove_milestones
 from pebbler.referee.programs.moments import prove_moments
 from pebbler.referee.programs.product_reads import prove_products
 from pebbler.referee.programs.stay_program import prove_stays
@@ -19,6 +20,7 @@ __all__ = ["FORMULAS", "prove"]
 
 FORMULAS: Mapping[str, Callable[[Task, Mapping[str, Any], float], Fraction]] = {
     "cut": prove_cut,
+    "milestones": prove_milestones,
     "moments": prove_moments,
     "products": prove_products,
     "stays": prove_stays,

@@ -28,7 +28,7 @@ _TOO_MUCH = 1e12  # weights of rows that contradict one another have no end
 
 
 @dataclass
-class _Node:
+class _ProgramNode:
     """A leaf of the tree, or what it was split into."""
 
     fixed: dict[int, int]
@@ -36,7 +36,7 @@ class _Node:
     weights: dict[Key, Fraction]
     fractional: int | None = None  # the variable to split on
     values: list[float] = field(default_factory=list, repr=False)  # of the variables, in the linear program
-    below: tuple[int, _Node, _Node] | None = field(default=None, repr=False)
+    below: tuple[int, _ProgramNode, _ProgramNode] | None = field(default=None, repr=False)
 
 
 class ProgramSearch:
@@ -63,7 +63,7 @@ class ProgramSearch:
         self.root = self._cut_root()
         self.queue = [(self.root.bound, 0, self.root)]
 
-    def _cut_root(self) -> _Node:
+    def _cut_root(self) -> _ProgramNode:
         """Return the root, after rounds of cuts that its solutions violate."""
         root = self._node({}, {}, Fraction(self.program.constant))
         rows = [(name, row) for name, row in self.program.rows.items() if any(abs(f) > 1 for _, f in row.terms)]
@@ -113,7 +113,7 @@ class ProgramSearch:
         def listed(weights: Mapping[Key, Fraction]) -> list[list[Any]]:
             return [[*numbers.get(name, name), str(weight)] for name, weight in weights.items()]
 
-        def written(node: _Node) -> dict[str, Any]:
+        def written(node: _ProgramNode) -> dict[str, Any]:
             if node.below is None:
                 return {"weights": listed(node.weights)}
             variable, zero, one = node.below
@@ -136,7 +136,7 @@ class ProgramSearch:
     def _used_cuts(self) -> list[Key]:
         return sorted({name for node in self._nodes() if node.below is None for name in node.weights if name[0] == CUT})
 
-    def _nodes(self) -> Iterator[_Node]:
+    def _nodes(self) -> Iterator[_ProgramNode]:
         pending = [self.root]
         while pending:
             node = pending.pop()
@@ -168,9 +168,9 @@ class ProgramSearch:
             self.helper.add_term_to_constraint(constraint, variable, float(factor))
         self.helper.add_term_to_constraint(constraint, len(self.program.costs), float(max(1, abs(row.least))))
 
-    def _node(self, fixed: dict[int, int], weights: Mapping[Key, Fraction], least: Fraction) -> _Node:
+    def _node(self, fixed: dict[int, int], weights: Mapping[Key, Fraction], least: Fraction) -> _ProgramNode:
         """Return the leaf where some variables are fixed, no weaker than with the weights from above."""
-        node = _Node(fixed, least, dict(weights))
+        node = _ProgramNode(fixed, least, dict(weights))
         for variable in range(len(self.program.costs)):
             self.helper.set_var_lower_bound(variable, float(fixed.get(variable, 0)))
             self.helper.set_var_upper_bound(variable, float(fixed.get(variable, 1)))

@@ -6,12 +6,17 @@ off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
+from pebbler.referee.programs.milestone_program import MilestoneProgram
+from pebbler.solver.bounds.bound import certified
+from pebbler.solver.bounds.program_search import ProgramSearch
 from pebbler.solver.greedy_plans import greedy_pays
 from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
@@ -26,6 +31,7 @@ __all__ = ["solve_recompute"]
 
 Ints = npt.NDArray[np.int64]
 _ANNEALINGS = 3  # per round
+_PROOF_SECONDS, _PROOF_SHARE, _LEAVES = 3.0, 0.1, 40  # of one certificate
 _PATIENCE = 40  # rounds without progress before a search without a time limit gives up
 
 
@@ -156,6 +162,18 @@ class _RecomputeSolver:
             job.milestones, cheaper_than=cheaper_than, seconds=seconds, effort=job.effort, seed=self.search.problem.seed
         )
 
+    def _prove(self, milestones: Sequence[int], enough: float, words: str) -> None:
+        """Raise the bound to what CP-SAT says, and prove it as far as a little time allows."""
+        search = self.search
+        if MilestoneProgram.known_of(search.problem):
+            ends = time.monotonic() + min(_PROOF_SECONDS, _PROOF_SHARE * search.remaining)
+            program = MilestoneProgram(search.problem, milestones).program
+            tree = ProgramSearch(program, Fraction(search.problem.scale.quantum), ends)
+            tree.run(ends, enough, _LEAVES)
+            found = certified(search.problem, words, "milestones", milestones=list(milestones), **tree.certificate())
+            search.raise_bound(found.value, found.proof, found.certificate)
+        search.raise_bound(enough, f"{words} (searched by CP-SAT)")
+
     def _take(self, milestones: MilestoneSearch, job: RelaxationJob, result: RelaxationResult) -> list[Ints]:
         """Use what a relaxation says; return sequences worth annealing."""
         names = [self.problem.flow.op_names[op] for op in job.milestones]
@@ -164,7 +182,8 @@ class _RecomputeSolver:
             reason = f"no plan is legal: at {where} what must be kept does not fit"
             self.search.give_up(Impossible(f"{reason}; {self.problem.level} holds {self.problem.capacity:,} units"))
             return []
-        self.search.raise_bound(result.bound, f"what must be made again around {where} (relaxation over all orders)")
+        if result.bound > self.search.bound:
+            self._prove(job.milestones, result.bound, f"what must be made again around {where}, in any order")
         milestones.take(job, result)
         if result.sequence is None:
             return []
