@@ -112,7 +112,7 @@ def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0
     if plan.bound is not None and id(plan) in _proven:
         bound, proof = plan.bound, plan.proof
     else:
-        if plan.certificate is not None and (covers == "graph" or plan.certificate.get("covers") == "forms"):
+        if plan.certificate is not None and (covers == "graph" or plan.certificate.get("covers") in ("forms", "sums")):
             try:
                 bound, proof = _verified(plan, covers)
                 verified = True
@@ -155,6 +155,13 @@ def _verified(plan: Plan, covers: Covers) -> tuple[float, str]:
     """Return the bound that the plan's certificate proves for what its claims cover, and in words how."""
     assert plan.certificate is not None
     formula = plan.certificate.get("formula")
+    source = source_problem(plan) if plan.certificate.get("covers") in ("forms", "sums") else None
+    sums = source is not None and Sums.of(source.graph) is not None
+    if source is not None and sums and plan.certificate.get("covers") == "sums":
+        task = Task(source.graph, source.machine, source.steady, source.start)
+        return verify(
+            task, plan.certificate, SECONDS
+        ), "verified from its certificate, for any order of the terms of sums"
     if formula is not None and covers == "forms":  # whatever the certificate says that it covers
         raise NotProven("a formula is for the graph as it is, and the claims are for every tiling and fusion")
     if formula == "chain":
@@ -163,7 +170,6 @@ def _verified(plan: Plan, covers: Covers) -> tuple[float, str]:
         return _orders_bound(plan), "verified by finding the cheapest last touch before each read again"
     if plan.source is not None and Sums.of(plan.source) is not None:
         raise NotProven("it knows nothing of sums whose terms come in another order")
-    source = source_problem(plan) if plan.certificate.get("covers") == "forms" else None
     problem = source or own_problem(plan)
     task = Task(problem.graph, problem.machine, problem.steady, problem.start)
     return verify(task, plan.certificate, SECONDS), "verified from its certificate"

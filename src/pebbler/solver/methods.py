@@ -345,7 +345,8 @@ def _run_layouts(search: Search, tile: str) -> None:
     any_sums = tile != "none" and can_lay_out(problem) and ProductOrders.of(problem.graph) is not None
     if search.time_limit != 0:
         for bound in layout_bounds(problem, any_sums=any_sums):
-            search.raise_bound(bound.value, bound.proof, bound.certificate)
+            certificate = dict(bound.certificate or {}, covers="sums") if any_sums else bound.certificate
+            search.raise_bound(bound.value, bound.proof, certificate)
     small = fits_exact(problem) and not any_sums  # every state of the graph as it is, not of its sums in other orders
     if small and not search.done and search.remaining > 0:
         solve_exact(search, _QUICK_STATES)

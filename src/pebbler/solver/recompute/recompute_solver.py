@@ -31,7 +31,7 @@ __all__ = ["solve_recompute"]
 
 Ints = npt.NDArray[np.int64]
 _ANNEALINGS = 3  # per round
-_PROOF_SECONDS, _PROOF_SHARE, _LEAVES = 3.0, 0.1, 40  # of one certificate
+_PROOF_SECONDS, _PROOF_SHARE, _LEAVES = 4.0, 0.25, 40  # of one certificate
 _PATIENCE = 40  # rounds without progress before a search without a time limit gives up
 
 
