@@ -202,11 +202,14 @@ def _cache(management: str) -> None:
 def _orders(management: str) -> None:
     from pebbler.solver.tiling import solve_reruns
     from pebbler.solver.tiling.cache_order import best_order
+    from pebbler.solver.tiling.run_search import best_runs
 
     search = Search(_problem(management, mlp(n=2, hidden=2)))
     best = best_order(search.problem, limit=2_500)
     if management == "recency":
         solve_reruns(search, best.order)
+    else:
+        best_runs(search.problem, best.order, best.energy, limit=5_000)
 
 
 def _pages(*, sequences: bool = False, prices: bool = False) -> None:
@@ -233,9 +236,11 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
 
 
 def _layout() -> None:
+    from pebbler.solver.bounds import bounds
     from pebbler.solver.layout.layout_search import Layout
 
     problem = Problem.of(matmul(1, 1, 2), "grid")
+    bounds(problem)
     Layout.of(problem, np.arange(len(problem.graph.ops)), rounds=2).improve(2, seed=0)
     check(Plan.in_order(problem.graph, problem.machine))
 
@@ -310,7 +315,7 @@ PARTS: dict[str, tuple[float, Callable[[], None]]] = {
     "large-any": (13.0, partial(_large, anywhere=True)),
     "lru-reruns": (9.0, partial(_reruns, "lru")),
     "recency-reruns": (9.0, partial(_reruns, "recency")),
-    "lru-orders": (6.0, partial(_orders, "lru")),
+    "lru-orders": (9.0, partial(_orders, "lru")),
     "recency-orders": (12.0, partial(_orders, "recency")),
     "layout": (7.0, _layout),
     "recompute": (4.0, _recompute),

@@ -12,7 +12,7 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 
-__all__ = ["OpTouches", "allocate"]
+__all__ = ["OpTouches", "allocate", "allocate_until"]
 
 
 class OpTouches(NamedTuple):
@@ -49,6 +49,25 @@ def allocate(touches, order):  # type: ignore[no-untyped-def]
     count, storages = _count_touches(touches, order), len(touches.room)
     touch, last, where = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
     _list_touches(touches, order, touch, last, np.ones(storages, np.bool_))
+    free = FreeList(np.empty(storages + 2, np.int64), np.empty(storages + 2, np.int64), np.array([0, touches.top]))
+    _place(touches, order, touch, last, touches.home.copy(), free, where)
+    return touch, where, last
+
+
+@kernel
+def allocate_until(touches, order, ended):  # type: ignore[no-untyped-def]
+    """Return the same for the beginning of an order, where `ended[i]` has the storages, as bits, whose content run i uses last."""
+    count, storages = _count_touches(touches, order), len(touches.room)
+    touch, last, where = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
+    i = count
+    for s in range(len(order) - 1, -1, -1):
+        left = ended[s]
+        for k in range(touches.start[order[s] + 1] - 1, touches.start[order[s]] - 1, -1):
+            i -= 1
+            bit = np.int64(1) << touches.storage[k]
+            touch[i] = k
+            last[i] = left & bit != 0
+            left &= ~bit
     free = FreeList(np.empty(storages + 2, np.int64), np.empty(storages + 2, np.int64), np.array([0, touches.top]))
     _place(touches, order, touch, last, touches.home.copy(), free, where)
     return touch, where, last

@@ -13,10 +13,11 @@ from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
-from pebbler.solver.tiling.cache_order import best_order, op_floors
+from pebbler.solver.tiling.cache_order import BestOrder, best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
 from pebbler.solver.tiling.ranked_bound import rerun_bound
 from pebbler.solver.tiling.rerun_search import cheapest_runs
+from pebbler.solver.tiling.run_search import best_runs, fits_runs
 from pebbler.solver.tiling.tiling_bound import WORK, RangeSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
@@ -114,7 +115,18 @@ def solve_orders(search: Search) -> None:
         search.raise_bound(search.energy, "all orders searched; running any op twice costs more than it can gain")
     elif problem.machine.management == "recency" and not search.done:
         solve_reruns(search, best.order)
+    elif fits_runs(problem) and not search.done and search.remaining > 0:
+        _solve_runs(search, best)
     search.cut_off |= not best.proven and search.remaining == 0
+
+
+def _solve_runs(search: Search, best: BestOrder) -> None:
+    """Search all sequences of runs of a small graph on LRU caches, from the best order."""
+    problem = search.problem
+    found = best_runs(problem, best.order, best.energy, seconds_left=lambda: 0.5 * search.remaining)
+    search.offer(Moves.computes(problem.graph, problem.machine, found.sequence))
+    if found.proven:
+        search.raise_bound(found.energy, f"all sequences of runs searched, {found.prefixes:,} of their beginnings")
 
 
 def solve_reruns(search: Search, order: Ints) -> None:

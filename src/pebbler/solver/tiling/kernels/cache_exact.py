@@ -6,21 +6,21 @@ are compared by 128-bit hashes. Each prefix is priced from scratch: these graphs
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import overload
 
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.referee.kernels.allocation import allocate
+from pebbler.referee.kernels.allocation import allocate, allocate_until
 from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, levels
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
 from pebbler.solver.tiling.kernels.node_anneal import assign
 
-__all__ = ["DONE", "LIMIT", "all_orders", "mix"]
+__all__ = ["DONE", "LIMIT", "RunChoices", "all_orders", "all_runs", "mix"]
 
 DONE, LIMIT = 0, 1
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -46,8 +46,14 @@ def _lru_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
     The ops after `count` only say what is still alive. In a steady window the price of a line's first touch is not known
     yet: it counts at the fastest level, and the order of first touches is part of the state.
     """
+    touch, where, ends = allocate(game.touches, order)
+    return _lru_left(game, order, count, touch, where, ends, key)
+
+
+@kernel
+def _lru_left(game, order, count, touch, where, ends, key):  # type: ignore[no-untyped-def]
+    """Return the same, once everything has its place."""
     touches = game.touches
-    touch, where, ends = allocate(touches, order)
     used = 0
     for i in range(count):
         used += touches.start[order[i] + 1] - touches.start[order[i]]
@@ -222,3 +228,122 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, roundi
         else:
             ran[op] = False
     return best_energy, DONE, nodes
+
+
+class RunChoices(NamedTuple):
+    """Which op may run when, of a graph of at most 62 storages; sets of storages are bits. A *passing* storage has no home."""
+
+    waits: Array  # per op: how many must run before it
+    after_start: Array
+    after: Array  # per op: those that wait for it
+    gone_start: Array
+    gone: Array  # per op: those after which it cannot run again
+    again: Array  # per op: whether it can run again at all
+    reads: Array  # per op: the passing storages whose content it needs
+    makes: Array  # per op: those that it writes afresh
+    floor: Array  # per op: what its first run costs at least
+    rerun: Array  # per op: what any run costs at least
+
+
+@kernel
+def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
+    """Return the least energy below `best_energy` of all sequences with at most `most` further runs, and how the search went.
+
+    That is: whether it was done, whether `most` was in the way, the length of the sequence in `best` (0: none was better), and how
+    many prefixes were priced. Which content ends with a run depends on what follows, so the search tries every way and
+    goes on only as it has said. Without a limit, `most` is as long as `best` less the number of ops: then equal states are met
+    once however many runs led there.
+    """
+    n = len(choices.waits)
+    longest = len(best)
+    free = most >= longest - n
+    mask = len(table_a) - 1
+    waits = choices.waits.copy()
+    prefix, ended = np.empty(longest, np.int64), np.zeros(longest, np.int64)
+    ran = np.zeros(n, np.int64)
+    tried = np.full(longest + 1, -1, np.int64)
+    way = np.zeros(longest + 1, np.int64)  # the next set of contents that end with the op tried; -1: go to the next op
+    live = np.zeros(longest + 1, np.int64)
+    paid_at = np.zeros(longest + 1)
+    way[0] = -1
+    left = choices.floor.sum()
+    depth, nodes, stored, runs, length = 0, 0, 0, 0, 0  # runs: of different ops
+    blocked = False
+    key = np.empty(2, np.uint64)
+    while depth >= 0:
+        if way[depth] < 0:
+            op = tried[depth] + 1
+            while op < n:
+                possible = choices.reads[op] & ~live[depth] == 0 and choices.makes[op] & live[depth] == 0
+                if ran[op] == 0:
+                    possible = possible and waits[op] == 0
+                elif possible:
+                    possible = choices.again[op]
+                    for k in range(choices.gone_start[op], choices.gone_start[op + 1]):
+                        possible = possible and ran[choices.gone[k]] == 0
+                    if possible and (depth - runs >= most or depth + 1 >= longest):
+                        blocked |= paid_at[depth] + left + choices.rerun[op] < best_energy * (1 - rounding)
+                        possible = False
+                if possible:
+                    break
+                op += 1
+            if op == n:
+                depth -= 1
+                if depth >= 0:
+                    op = prefix[depth]
+                    ran[op] -= 1
+                    if ran[op] == 0:
+                        runs -= 1
+                        left += choices.floor[op]
+                        for k in range(choices.after_start[op], choices.after_start[op + 1]):
+                            waits[choices.after[k]] += 1
+                continue
+            tried[depth] = op
+            way[depth] = choices.reads[op] | choices.makes[op]
+        op, ends = tried[depth], way[depth]
+        every = choices.reads[op] | choices.makes[op]
+        way[depth] = -1 if ends == 0 else (ends - 1) & every
+        prefix[depth], ended[depth] = op, ends
+        nodes += 1
+        if nodes > limit:
+            return best_energy, LIMIT, blocked, length, nodes
+        first = ran[op] == 0
+        rest = left - choices.floor[op] if first else left
+        now = (live[depth] | choices.makes[op]) & ~ends
+        key[0], key[1] = np.uint64(0 if free else depth), np.uint64(7)
+        for other in range(n):
+            mix(key, ran[other] > 0 or other == op)
+        mix(key, now)
+        touch, where, last = allocate_until(game.touches, prefix[: depth + 1], ended[: depth + 1])
+        paid = _lru_left(game, prefix, depth + 1, touch, where, last, key)
+        if paid + rest >= best_energy * (1 - rounding):
+            continue
+        complete = runs + first == n
+        if complete:
+            energy = price(game, prefix[: depth + 1])
+            if energy < best_energy:
+                best_energy, length = energy, depth + 1
+                assign(best, prefix)
+            if not game.steady or depth + 1 >= longest:
+                blocked |= game.steady and depth + 1 >= longest
+                continue
+        slot = np.int64(key[0] & np.uint64(mask))
+        while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
+            slot = (slot + 1) & mask
+        if table_g[slot] >= 0:
+            if table_g[slot] <= paid:
+                continue
+            table_g[slot] = paid
+        elif 2 * stored < mask:
+            table_a[slot], table_b[slot], table_g[slot] = key[0], key[1], paid
+            stored += 1
+        ran[op] += 1
+        if first:
+            runs += 1
+            left = rest
+            for k in range(choices.after_start[op], choices.after_start[op + 1]):
+                waits[choices.after[k]] -= 1
+        depth += 1
+        live[depth], paid_at[depth] = now, paid
+        tried[depth], way[depth] = -1, -1
+    return best_energy, DONE, blocked, length, nodes
