@@ -6,11 +6,13 @@ gradient of a node reads its own activation and, for every consumer, the consume
 
 from __future__ import annotations
 
+import math
 import random
+from itertools import pairwise
 
 from pebbler.game.graph import Graph
 
-__all__ = ["Node", "layered", "resnet", "training", "unet"]
+__all__ = ["Node", "layered", "resnet", "training", "unet", "wide_layered"]
 
 Node = tuple[list[int], int, int]
 
@@ -110,4 +112,49 @@ def layered(ops: int, seed: int = 0, *, backward: bool = False) -> Graph:
     for i, (inputs, size, cost) in enumerate(nodes):
         graph.tensor(f"a{i}", size)
         graph.op(f"f{i}", [f"a{j}" for j in inputs], [f"a{i}"], cost)
+    return graph
+
+
+def wide_layered(ops: int, seed: int = 0) -> Graph:
+    """Return a random graph in the shape of the public `random_layered` graphs (Gagrani et al., NeurIPS 2022; Moccasin, ICML 2023).
+
+    Layers grow with the graph and are joined densely: 236 edges at 100 ops, about 2,500 at 500 and 5,900 at 1,000, of which one in
+    seven skips layers. All values go into one last op, and program order is a random order that is legal.
+
+    >>> len(wide_layered(500).ops), sum(len(op.reads) for op in wide_layered(500).ops) // 100
+    (500, 24)
+    """
+    rng = random.Random(seed)
+    widest = max(2, round(1.8 * math.sqrt(ops / 2)))
+    degree = 0.85 * (2.36 + 1.55 * math.log(max(1.0, ops / 100)))
+    layers: list[list[int]] = [[0]]
+    count = 1
+    while count < ops - 1:
+        width = min(rng.randint(1, widest), ops - 1 - count)
+        layers.append(list(range(count, count + width)))
+        count += width
+    layers.append([ops - 1])
+    inputs: list[set[int]] = [set() for _ in range(ops)]
+    for before, layer in pairwise(layers):
+        for node in layer:
+            inputs[node] = set(rng.sample(before, min(len(before), max(1, round(rng.expovariate(1 / degree))))))
+            if rng.random() < 0.15 * degree:
+                inputs[node].add(rng.randrange(before[-1] + 1))
+    used = set().union(*inputs)
+    for node in range(ops - 1):
+        if node not in used:  # read by somebody of the next layer
+            at = next(number for number, layer in enumerate(layers) if node in layer)
+            inputs[rng.choice(layers[at + 1])].add(node)
+    graph = Graph(f"wide-{ops}", unit="byte")
+    waiting, ready, done = {node: len(inputs[node]) for node in range(ops)}, [0], set[int]()
+    for node in range(ops):
+        graph.tensor(f"n{node}", 10 * rng.randint(1, 620))
+    while ready:
+        node = ready.pop(rng.randrange(len(ready)))
+        done.add(node)
+        graph.op(f"op{node}", [f"n{other}" for other in sorted(inputs[node])], [f"n{node}"], rng.randint(0, 1000))
+        for other in range(ops):
+            if node in inputs[other]:
+                waiting[other] -= 1
+                ready += [other] if not waiting[other] else []
     return graph

@@ -147,6 +147,23 @@ def _prefix_price(game, order, count, key):  # type: ignore[no-untyped-def]
     return lambda game, order, count, key: _lru_prefix(game, order, count, key)
 
 
+@inner_kernel
+def _is_new(table_a, table_b, table_g, key, paid, stored):  # type: ignore[no-untyped-def]
+    """Return whether a state was not met at that price or a lower one, and remember it; `stored` counts those that are."""
+    mask = len(table_a) - 1
+    slot = np.int64(key[0] & np.uint64(mask))
+    while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
+        slot = (slot + 1) & mask
+    if table_g[slot] >= 0:
+        if table_g[slot] <= paid:
+            return False
+        table_g[slot] = paid
+    elif 2 * stored[0] < mask:
+        table_a[slot], table_b[slot], table_g[slot] = key[0], key[1], paid
+        stored[0] += 1
+    return True
+
+
 @kernel
 def all_orders(game, waits, after_start, after, floor, best, best_energy, rounding, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all orders, why the search ended, and how many prefixes it priced.
@@ -156,8 +173,7 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, roundi
     are no longer remembered, which costs time only.
     """
     n = len(waits)
-    mask = len(table_a) - 1
-    stored = 0
+    stored = np.zeros(1, np.int64)
     waits = waits.copy()
     prefix = np.empty(n, np.int64)
     full = np.empty(n, np.int64)
@@ -208,17 +224,7 @@ def all_orders(game, waits, after_start, after, floor, best, best_energy, roundi
             if paid + left - floor[op] >= best_energy * (1 - rounding):
                 keep = False
             else:
-                slot = np.int64(key[0] & np.uint64(mask))
-                while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
-                    slot = (slot + 1) & mask
-                if table_g[slot] >= 0:
-                    if table_g[slot] <= paid:
-                        keep = False
-                    else:
-                        table_g[slot] = paid
-                elif 2 * stored < mask:
-                    table_a[slot], table_b[slot], table_g[slot] = key[0], key[1], paid
-                    stored += 1
+                keep = _is_new(table_a, table_b, table_g, key, paid, stored)
         if keep:
             left -= floor[op]
             for k in range(after_start[op], after_start[op + 1]):
@@ -245,6 +251,30 @@ class RunChoices(NamedTuple):
     rerun: Array  # per op: what any run costs at least
 
 
+@inner_kernel
+def _can_run(choices, op, ran, waits, live):  # type: ignore[no-untyped-def]
+    """Return whether an op can run, for the first time or again, with some contents alive."""
+    if choices.reads[op] & ~live != 0 or choices.makes[op] & live != 0:
+        return False
+    if ran[op] == 0:
+        return waits[op] == 0
+    for k in range(choices.gone_start[op], choices.gone_start[op + 1]):
+        if ran[choices.gone[k]] > 0:
+            return False
+    return choices.again[op]
+
+
+@inner_kernel
+def _count_run(choices, op, ran, waits, step):  # type: ignore[no-untyped-def]
+    """Add a run of an op (`step` 1) or take it back (-1); return whether it is the first."""
+    ran[op] += step
+    first = ran[op] == (1 if step > 0 else 0)
+    if first:
+        for k in range(choices.after_start[op], choices.after_start[op + 1]):
+            waits[choices.after[k]] -= step
+    return first
+
+
 @kernel
 def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all sequences with at most `most` further runs, and how the search went.
@@ -257,7 +287,7 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
     n = len(choices.waits)
     longest = len(best)
     free = most >= longest - n
-    mask = len(table_a) - 1
+    stored = np.zeros(1, np.int64)
     waits = choices.waits.copy()
     prefix, ended = np.empty(longest, np.int64), np.zeros(longest, np.int64)
     ran = np.zeros(n, np.int64)
@@ -267,23 +297,17 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
     paid_at = np.zeros(longest + 1)
     way[0] = -1
     left = choices.floor.sum()
-    depth, nodes, stored, runs, length = 0, 0, 0, 0, 0  # runs: of different ops
+    depth, nodes, runs, length = 0, 0, 0, 0  # runs: of different ops
     blocked = False
     key = np.empty(2, np.uint64)
     while depth >= 0:
         if way[depth] < 0:
             op = tried[depth] + 1
             while op < n:
-                possible = choices.reads[op] & ~live[depth] == 0 and choices.makes[op] & live[depth] == 0
-                if ran[op] == 0:
-                    possible = possible and waits[op] == 0
-                elif possible:
-                    possible = choices.again[op]
-                    for k in range(choices.gone_start[op], choices.gone_start[op + 1]):
-                        possible = possible and ran[choices.gone[k]] == 0
-                    if possible and (depth - runs >= most or depth + 1 >= longest):
-                        blocked |= paid_at[depth] + left + choices.rerun[op] < best_energy * (1 - rounding)
-                        possible = False
+                possible = _can_run(choices, op, ran, waits, live[depth])
+                if possible and ran[op] > 0 and (depth - runs >= most or depth + 1 >= longest):
+                    blocked |= paid_at[depth] + left + choices.rerun[op] < best_energy * (1 - rounding)
+                    possible = False
                 if possible:
                     break
                 op += 1
@@ -291,12 +315,9 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
                 depth -= 1
                 if depth >= 0:
                     op = prefix[depth]
-                    ran[op] -= 1
-                    if ran[op] == 0:
+                    if _count_run(choices, op, ran, waits, -1):
                         runs -= 1
                         left += choices.floor[op]
-                        for k in range(choices.after_start[op], choices.after_start[op + 1]):
-                            waits[choices.after[k]] += 1
                 continue
             tried[depth] = op
             way[depth] = choices.reads[op] | choices.makes[op]
@@ -327,22 +348,10 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
             if not game.steady or depth + 1 >= longest:
                 blocked |= game.steady and depth + 1 >= longest
                 continue
-        slot = np.int64(key[0] & np.uint64(mask))
-        while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
-            slot = (slot + 1) & mask
-        if table_g[slot] >= 0:
-            if table_g[slot] <= paid:
-                continue
-            table_g[slot] = paid
-        elif 2 * stored < mask:
-            table_a[slot], table_b[slot], table_g[slot] = key[0], key[1], paid
-            stored += 1
-        ran[op] += 1
-        if first:
-            runs += 1
-            left = rest
-            for k in range(choices.after_start[op], choices.after_start[op + 1]):
-                waits[choices.after[k]] -= 1
+        if not _is_new(table_a, table_b, table_g, key, paid, stored):
+            continue
+        left = rest
+        runs += _count_run(choices, op, ran, waits, 1)
         depth += 1
         live[depth], paid_at[depth] = now, paid
         tried[depth], way[depth] = -1, -1
