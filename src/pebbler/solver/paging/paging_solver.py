@@ -139,7 +139,8 @@ class PagingSolver:
         self.keep(exact)
         if proves:
             words = "the only order there is, placed with priced room; recomputing never pays"
-            self.search.raise_bound(self.problem.scale.lowered(max(bound, proven)), words)
+            self.search.raise_bound(self.problem.scale.lowered(bound), words)
+            self.search.raise_bound(self.problem.scale.lowered(proven), f"{words} (searched by CP-SAT)")
 
     def _order_is_everything(self, paged: PagedSequence) -> bool:
         """Whether a bound for this sequence holds for every plan."""
