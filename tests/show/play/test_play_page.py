@@ -242,7 +242,7 @@ def test_a_level_is_played_by_mouse(show: Callable[..., Any], levels_file: Path)
     page = show(levels_file)
     node = {name: page.locator(f".place[aria-label^='{name}:']") for name in "abs"}
     node["s"].click()
-    assert word(page) == "Not allowed: s reads a (version 0), which is not in the fastest level (fast)."
+    assert word(page) == "Not allowed: s needs a red pebble on a."
     assert spent(page) == 0
     for name in "ab":
         node[name].click()
@@ -267,7 +267,7 @@ def test_a_level_is_played_by_keys_alone(show: Callable[..., Any], levels_file: 
     page.keyboard.press("l")
     for key in ("ArrowRight", "Enter", "ArrowRight", "c"):
         page.keyboard.press(key)
-    assert word(page) == "Not allowed: fast would hold 3 units; its capacity is 2."
+    assert word(page) == "Not allowed: all 2 red pebbles are in use; remove one first."
     for key in ("ArrowLeft", "ArrowLeft", "d", "ArrowRight", "ArrowRight", " "):
         page.keyboard.press(key)
     assert spent(page) == 12
@@ -386,7 +386,7 @@ DAMAGED = {
     "#level=sum&moves=l0.l1.c0.c9": (3, 'move 4: "c9" is no move of this game'),
     "#level=sum&moves=l0.zz.l1": (1, 'move 2: "zz" is no move of this game'),
     "#level=sum&moves=l0.l77": (1, "is no move of this game"),
-    "#level=sum&moves=l0.c0.l1": (1, "s reads b (version 0), which is not in the fastest level (fast)"),
+    "#level=sum&moves=l0.c0.l1": (1, "s needs a red pebble on b"),
     "#level=sum&moves=....": (0, "is no move of this game"),
     "#level=sum&moves=%00%FF<script>": (0, "is no move of this game"),
     "#level=sum&check=abc&moves=l0": (0, "another game"),
@@ -474,3 +474,28 @@ def test_reports_of_small_games_end_with_the_board(show: Callable[..., Any], tmp
     assert spent(page) == 0
     report(Plan.in_order(workloads.note_mlp(), machine("notes")), tmp_path / "cache.html")
     assert show(tmp_path / "cache.html").locator("#play-view, a[href='#play']").count() == 0
+
+
+def test_a_chain_there_and_back_stands_in_two_rows_and_the_board_follows(
+    show: Callable[..., Any], levels_file: Path
+) -> None:
+    page = show(levels_file)
+    page.goto(f"{levels_file.as_uri()}#level=chain-3")
+    page.wait_for_selector(READY)
+    rows = page.evaluate(
+        "new Set([...document.querySelectorAll('.place')].map((one) => one.getBoundingClientRect().y)).size"
+    )
+    assert rows == 2
+    assert "red pebble" in page.locator("p.sentence").first.inner_text()
+    page.set_viewport_size({"width": 400, "height": 700})
+    page.goto("about:blank")
+    page.goto(f"{levels_file.as_uri()}#level=note-001")
+    page.wait_for_selector(READY)
+    for _ in range(36):
+        page.keyboard.press("h")
+        page.keyboard.press("h")
+    seen = page.evaluate(
+        """() => { const view = document.querySelector('.board').getBoundingClientRect();
+          return [...document.querySelectorAll('.place.done')].pop().getBoundingClientRect().bottom <= view.bottom + 40; }"""
+    )
+    assert seen

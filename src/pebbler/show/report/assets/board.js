@@ -12,7 +12,7 @@ function placeNodes(graph, width) {
     for (const v of effects(graph).writes[o]) rank[v] = deepest;
   });
   const last = Math.max(...rank),
-    folds = last > 7;
+    folds = last > 6;
   const nodes = rank.map((r, value) => ({ value, column: folds && r > last / 2 ? last - r : r, row: 0, x: 0, y: 0 }));
   // What starts stands right before its first reader.
   const { readers } = effects(graph);
@@ -217,6 +217,18 @@ class Board {
   focus(value) {
     this.shapes[value].group.focus({ preventScroll: false });
     if (this.chosen !== value) this.select(value);
+  }
+
+  /** Bring a node into sight where the board scrolls; the page stays where it is. */
+  follow(value) {
+    const node = this.shapes && this.shapes[value];
+    if (!node) return;
+    const box = node.group.getBoundingClientRect(),
+      view = this.element.getBoundingClientRect();
+    if (box.top < view.top || box.bottom > view.bottom)
+      this.element.scrollTop += (box.top + box.bottom - view.top - view.bottom) / 2;
+    if (box.left < view.left || box.right > view.right)
+      this.element.scrollLeft += (box.left + box.right - view.left - view.right) / 2;
   }
 
   /** Draw the pebbles; `hinted` is the value that the hint is about. */

@@ -79,6 +79,24 @@ class HandGame {
     return judgement.move === this.moves.length + 1 ? judgement.error.replace(/^move \d+: /, "") : null;
   }
 
+  /** The referee's word in the words of the game: pebbles instead of levels, nodes instead of versions. */
+  inPebbles(word) {
+    const [fast, slow] = this.arena.names,
+      plain = word.replace(/ \(version 0\)/g, ""),
+      missing = plain.match(/^(.+) reads (.+), which (is not in the fastest level|is in no level|.* has not made yet)/);
+    if (missing) {
+      const late = missing[3].endsWith("made yet") ? ", which has not been computed yet" : "";
+      return `${missing[1]} needs a red pebble on ${missing[2]}${late}`;
+    }
+    if (plain.startsWith(`${fast} would hold`)) return `all ${this.arena.capacity[0]} red pebbles are in use; remove one first`;
+    for (const [level, colour] of [
+      [fast, "red"],
+      [slow, "blue"],
+    ])
+      if (plain.endsWith(` is not in ${level}`)) return `${plain.slice(0, -` is not in ${level}`.length)} has no ${colour} pebble`;
+    return plain;
+  }
+
   /** What one more move would cost. */
   priceOf(move) {
     const judgement = play(this.graph, this.arena, asLists([...this.moves, move]));
@@ -204,7 +222,7 @@ class HandGame {
       taken.push(move);
     }
     const judgement = play(this.graph, this.arena, asLists(taken));
-    if (judgement.move !== null) wrong = judgement.error;
+    if (judgement.move !== null) wrong = judgement.error.replace(/^(move \d+: )(.*)$/, (_, at, word) => at + this.inPebbles(word));
     this.moves = judgement.move === null ? taken : taken.slice(0, judgement.move - 1);
     this.replay();
     return wrong;

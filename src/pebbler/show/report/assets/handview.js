@@ -111,7 +111,7 @@ class HandView {
     const before = this.game.spent,
       word = this.game.make(move);
     if (word !== null) {
-      this.say(`Not allowed: ${shown(word, 300)}.`, "bad");
+      this.say(`Not allowed: ${shown(this.game.inPebbles(word), 300)}.`, "bad");
       this.board.shake(value);
       return false;
     }
@@ -119,6 +119,7 @@ class HandView {
     this.say(`${this.describe(move)}: ${price ? `costs ${energyText(price, this.unit)}` : "free"}.`, "good");
     this.hinting = false;
     this.update();
+    this.board.follow(value);
     return true;
   }
 
