@@ -10,6 +10,9 @@ j only).
   certainly read after T. The read is by a first run of an op that may run then, or by a later run.
 - An element that no op can touch before T is found at T where the step began with it, or deeper.
 - A value made before T and read after it is there at T, or made again after T (`made_again`).
+- Let such a value be read before T, too, in tiles that do not fit into level t: every read finds an element below t. What was
+  written before T is written back to there when it is read before T. If the first touch after T is a write, it is written back
+  once more when that is read.
 - What an update has written is found by the touches i and j of the next step: it has been written back to the deeper of the two.
   Without a next step it is written back to where it lies at the end.
 """
@@ -124,7 +127,9 @@ def _left_behind(
 
 def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
     levels = leaf.family.task.levels
-    for part, (number, *_) in enumerate(leaf.parts[value]):
+    assert leaf.moment is not None
+    early = bool(leaf.moment.readers[value][0])
+    for part, (number, _, _, deep) in enumerate(leaf.parts[value]):
         at: list[Counter] = [("alive", value, part, level) for level in levels]
         again: list[Counter] = [("remade", "after", value, part)] if value in leaf.remade else []
         yield at_least("alive", (value, part), [(counter, 1) for counter in [*at, *again]], number, whole=True)
@@ -135,3 +140,6 @@ def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) 
             yield at_least("next touch", (value, part, level, "made"), [*((one, 1) for one in then), *far], 0)
             yield at_least("sinks", (value, part, level), [(("sunk", value, part, level), 1), *far], 0)
             near_then[level] += at[: level + 1]
+            if early and again and deep > level:
+                terms = [(("sunk", value, part, level), 1), *((counter, 1) for counter in at)]
+                yield at_least("sinks again", (value, part, level), terms, 2 * number)

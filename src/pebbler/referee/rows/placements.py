@@ -10,6 +10,10 @@ if a level of the tier has it, and far if a level outside of the tier does.
   capacity: at the moment T and, in a steady step, between steps. A parameter that is updated is written anew: where it is between
   steps follows from its new version. A value that crosses T and is not there then is made again after T, which reads its operands
   (`made_again`). Whatever may be made again may come into a tier that way, too.
+- *Made again.* Let v cross T, and let w be an element of an operand that is never near after T. One read of w serves at most S
+  elements of v. Every element of v that is not there at T is made again after T, and needs all elements of the operand that agree
+  with it; so many reads of these are from outside of the tier, but for those of operands that are near at some time after T. Of
+  such an operand at most as many reads count as its elements of v take.
 - *Tiles.* A tile is placed whole, so no element of it is in a level that is smaller than the tile. Where operands must be in the
   fastest level, ops read and write nothing elsewhere.
 - *Sums.* The pieces of a sum write it one after the other; the first (`begun`) and the last (`made`) are told apart.
@@ -46,6 +50,7 @@ def placements(leaf: Leaf) -> Iterator[Row]:
         yield from _write_rows(leaf, value)
         if value not in starts:
             yield from _made_rows(leaf, value, then)
+    yield from _again_rows(leaf)
     for name, held in (("room at the moment", then), ("room between steps", between)):
         for level, room in enumerate(leaf.family.task.room[:-1]):
             inside = [(one, 1) for one in held if level in one[-1]]
@@ -232,6 +237,34 @@ def _made_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
             later = [*_near(leaf, now, tier), *remade_near]
             yield from _read_rows(leaf, value, part, tier, "after", later, ("after",))
             yield from _read_rows(leaf, value, part, tier, "any", [*made_near, *remade_near], phases)
+
+
+def _again_rows(leaf: Leaf) -> Iterator[Row]:
+    """What is not near after the moment is read from outside of a tier by runs that make a value again."""
+    elements, task = leaf.family.elements, leaf.family.task
+    there = {start.first for start in leaf.starts if alive(leaf, start)}
+    for value, operands in leaf.remade.items():
+        maker, size = int(leaf.family.flow.value_maker[value]), int(leaf.family.flow.value_size[value])
+        now = [one for part in range(len(leaf.parts[value])) for one in _states(leaf, "then", value, part)]
+        for read, ratio, own in operands:
+            if read not in there and not leaf.crossing(read):
+                continue
+            each = Fraction(1, elements.sharing(maker, read)) / leaf.tiles.share(own)
+            for tier in range(len(leaf.tiers) - 1):
+                far, near = leaf.outside(tier), leaf.tiers[tier]
+                terms: Terms = [(one, ratio / leaf.tiles.share(own)) for one in now]
+                for other in range(len(leaf.parts[read])):
+                    states = _states(leaf, "then", read, other)
+                    terms += _near(leaf, states, tier, each)
+                    terms += [(one, each) for one in leaf.entering(read, other, tier, "after")]
+                    terms += [(one, each) for one in leaf.made_again(read, other, near, "after")]
+                    terms += [
+                        (("again", "after", value, part, read, other, level), 1)
+                        for part in range(len(leaf.parts[value]))
+                        for level in far
+                    ]
+                of = (value, read, tier)
+                yield at_least("made again far", of, terms, ratio / leaf.tiles.share(own) * size)
 
 
 def lasting(leaf: Leaf) -> Iterator[Row]:
