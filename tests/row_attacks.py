@@ -189,6 +189,51 @@ def whole_rows(rng: random.Random) -> Graph:
     return graph
 
 
+def late_sums(rng: random.Random) -> Graph:
+    """Return a step that looks at every sample, and then sums over samples what it makes of them: gradients, for example."""
+    extents = {"b": rng.randint(2, 5), "h": rng.randint(1, 3), "n": rng.randint(1, 3)}
+    graph = Graph("late sums", unit="pebble")
+
+    def tensor(name: str, axes: str, kind: str = "temp") -> None:
+        shape = [(axis, extents[axis]) for axis in axes if extents[axis] > 1]
+        graph.tensor(name, prod(extent for _, extent in shape), kind, axes=shape)  # type: ignore[arg-type]
+
+    def chance(of: float) -> bool:
+        return rng.random() < of
+
+    tensor("x", rng.choice(["b", "bn"]), "input")
+    tensor("w", rng.choice(["h", "hn", "n"]), "param")
+    tensor("a", "hb")
+    graph.op("make", ["w", "x"], ["a"], once=chance(0.2), meta={"adds": ["w"]} if chance(0.1) else {})
+    seen = "a"
+    if chance(0.5):
+        tensor("r", "hb")
+        graph.op("point", ["a"], ["r"], pointwise=chance(0.5))
+        seen = rng.choice("ar")
+    tensor("s", rng.choice(["b", "b", "b", "hb", ""]))
+    graph.op("look", [seen, *(["w"] if chance(0.3) else [])], ["s"])
+    term = rng.choice(["a", "d", "d", seen])
+    if term == "d":
+        tensor("d", rng.choice(["hb", "hb", "b"]))
+        reads = rng.sample(["a", "s", *(["w"] if chance(0.3) else []), *(["r"] if seen == "r" else [])], 2)
+        graph.op("back", list(dict.fromkeys([*reads, "s"])), ["d"], pointwise=chance(0.3), once=chance(0.1))
+    results = ["g"]
+    tensor("g", rng.choice(["hn", "h", "n", ""]), rng.choice(["temp", "temp", "output"]))
+    if chance(0.15):
+        tensor("g2", rng.choice(["h", "hb"]), "output")
+        results.append("g2")
+    graph.op(
+        "total",
+        list(dict.fromkeys([term, *rng.sample(["x", "s", "a"], rng.randint(0, 2))])),
+        results,
+        whole=[axis for axis in "hn" if chance(0.1) and extents[axis] > 1],
+        meta={"adds": [term]} if chance(0.05) else {},
+    )
+    if chance(0.8):
+        graph.op("update", ["w", "g"], ["w"], pointwise=chance(0.5))
+    return graph
+
+
 def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
     """Return a machine whose near levels hold about what a piece or two touch."""
     touched = [sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops]
@@ -212,6 +257,7 @@ def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
 KINDS = (
     odd_graph, odd_graph, phased_graph, random_tilable, random_products, random_pairs, lambda rng: random_pairs(rng, given=True),
     random_samples, rows_of_scores, few_touches, one_product, shared_operand, whole_rows, random_step,
+    late_sums,
 )  # fmt: skip
 
 

@@ -13,6 +13,9 @@ priced. A *unit* of a storage is touched when its line is.
   plans.
 - ("alive", value, part, level): elements of a value that crosses the moment, by the level where the first touch after it finds
   them, if that is a read. (If it is a write, the element is made again.)
+- ("kept", value, part, level): the same of values that are kept for sums that wait (`sums_wait`); ("waits", value, part, level):
+  elements of such sums whose first touch after the moment is a read, by a piece that goes on with them.
+- ("renewed", value, part): elements of values kept for sums whose first touch after the moment is a write, and that are read later.
 - ("outside", level, side, phase, tensor, part): elements that are outside of X or of Y (`near_twice`) of one of the two phases.
 """
 
@@ -181,6 +184,24 @@ class CachePlay:
                 value = self.pieces.value[one.value]
                 if not one.write and counts.leaf.crossing(value):
                     counts.add(("alive", value), one.value, one.levels)
+        self._count_kept(counts)
+
+    def _count_kept(self, counts: Counts) -> None:
+        leaf, flow = counts.leaf, self.pieces.flow
+        sums = {one.total for one in leaf.waiting_sums}
+        late = [one for one in self.touches if one.move > counts.moment] if sums else []
+        read = {one.value for one in late if not one.write}
+        seen: set[int] = set()
+        for one in late:
+            tensor, value = int(flow.value_tensor[one.value]), self.pieces.value[one.value]
+            if tensor not in seen:
+                seen.add(tensor)
+                if value in leaf.kept and one.write and one.value in read:
+                    counts.renewed(one.value)
+                elif value in leaf.kept and not one.write and self.pieces.completes[one.value]:
+                    counts.add(("kept", value), one.value, one.levels)
+                elif value in sums and not one.write and not self.pieces.completes[one.value]:
+                    counts.add(("waits", value), one.value, one.levels)
 
     def sides(self, counts: Counts, level: int, phase: int) -> dict[str, Bools]:
         """Return, per unit, whether it is in X and in Y of a phase: whether a reach of others is touched before it, and after

@@ -186,3 +186,10 @@ class Counts:
             for part, number in enumerate(np.bincount(self.parts[made][self.tile(value)]).tolist()):
                 self.found["remade", self.when(move), made, part] += number
         return True
+
+    def renewed(self, value: int) -> None:
+        """Count the elements of a value of the form whose first touch after the moment is a write, and that are read later."""
+        made = self.pieces.value[value]
+        for part, number in enumerate(np.bincount(self.parts[made][self.tile(value)]).tolist()):
+            if number:
+                self.found["renewed", made, part] += number

@@ -11,6 +11,8 @@ An element is in the levels that hold its tile. A moment is after a move, or bef
   the dearest of the levels that they are in, once if that is the same.
 - ("then", value, part, levels): elements that are there at the moment, likewise. Where a level holds more than its
   capacity until operands are dropped (`results = "over"`), that is after these drops.
+- ("kept", value, part, levels), ("waits", ...): those of them that are kept for sums that wait, and of these sums, if the next run
+  that touches them reads them; ("renewed", value, part): those that the next run writes, and a later one reads (`sums_wait`).
 - ("stays", tensor, part, tier): elements that, in one version or another, are in a level of a tier at every moment of the step.
 """
 
@@ -20,7 +22,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from pebbler.game.moves import COMPUTE, COPY
+from pebbler.game.moves import COMPUTE, COPY, Compute
 from pebbler.game.plan import Plan
 from pebbler.game.replay import Step
 from pebbler.referee import pricing
@@ -72,6 +74,7 @@ class PlacedPlay:
             self._count_held(counts, "between", 0)
         if counts.leaf.moment is not None:
             self._count_held(counts, "then", self._fitting(counts.moment + 1))
+            self._count_kept(counts, self._fitting(counts.moment + 1))
         self._count_stays(counts)
 
     def _fitting(self, moment: int) -> int:
@@ -101,11 +104,35 @@ class PlacedPlay:
     def _count_held(self, counts: Counts, kind: str, moment: int) -> None:
         for value, levels in self.held[moment].values():
             if self.pieces.completes[value] and self.pieces.value[value] in counts.parts:
-                parts = counts.parts[self.pieces.value[value]][counts.tile(value)]
-                for part, number in enumerate(np.bincount(parts).tolist()):
-                    if number:
-                        ends = {min(levels, key=counts.leaf.by_price): 0, max(levels, key=counts.leaf.by_price): 0}
-                        counts.found[kind, self.pieces.value[value], part, tuple(ends)] += number
+                self._count_places(counts, kind, value, levels)
+
+    def _count_places(self, counts: Counts, kind: str, value: int, levels: _Levels) -> None:
+        parts = counts.parts[self.pieces.value[value]][counts.tile(value)]
+        for part, number in enumerate(np.bincount(parts).tolist()):
+            if number:
+                ends = {min(levels, key=counts.leaf.by_price): 0, max(levels, key=counts.leaf.by_price): 0}
+                counts.found[kind, self.pieces.value[value], part, tuple(ends)] += number
+
+    def _count_kept(self, counts: Counts, moment: int) -> None:
+        leaf, flow = counts.leaf, self.pieces.flow
+        sums = {one.total for one in leaf.waiting_sums}
+        steps = self.steps[counts.moment + 1 :] if sums else []
+        runs = [step for step in steps if isinstance(step.move, Compute)]
+        read = {value for step in runs for value, _ in step.reads}
+        seen: set[int] = set()
+        for step in runs:
+            for write, touched in ((False, step.reads), (True, step.writes)):
+                for value, _ in touched:
+                    tensor, source = int(flow.value_tensor[value]), self.pieces.value[value]
+                    if tensor not in seen:
+                        seen.add(tensor)
+                        _, levels = self.held[moment].get(int(flow.storage[tensor]), (value, frozenset[int]()))
+                        if source in leaf.kept and write and value in read:
+                            counts.renewed(value)
+                        elif source in leaf.kept and not write and self.pieces.completes[value]:
+                            self._count_places(counts, "kept", value, levels)
+                        elif source in sums and not write and not self.pieces.completes[value]:
+                            self._count_places(counts, "waits", value, levels)
 
     def _count_stays(self, counts: Counts) -> None:
         flow = self.pieces.flow

@@ -56,6 +56,10 @@ def cache_moments(leaf: Leaf) -> Iterator[Row]:
     for value in leaf.values:
         if leaf.crossing(value):
             yield from _crossing_rows(leaf, value, near_then)
+    for value in leaf.kept:
+        yield from _kept_rows(leaf, value, near_then)
+    for value in dict.fromkeys(one.total for one in leaf.waiting_sums):
+        yield from _sum_rows(leaf, value, near_then)
     for level in levels[:-1]:
         reach = leaf.family.task.reach[level]
         for name, near in (("room at the moment", near_then), ("room between steps", near_first)):
@@ -143,3 +147,38 @@ def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) 
             if early and again and deep > level:
                 terms = [(("sunk", value, part, level), 1), *((counter, 1) for counter in at)]
                 yield at_least("sinks again", (value, part, level), terms, 2 * number)
+
+
+def _kept_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
+    """What is kept for sums that wait (`sums_wait`) is read from where it was, and has been written back to there."""
+    levels = leaf.family.task.levels
+    assert leaf.moment is not None
+    early = bool(leaf.moment.readers[value][0])
+    for part, (number, _, _, deep) in enumerate(leaf.parts[value]):
+        at: list[Counter] = [("kept", value, part, level) for level in levels]
+        renewed: Counter = ("renewed", value, part)
+        if value in leaf.remade:
+            yield at_least("renewed", (value, part), [(("remade", "after", value, part), 1), (renewed, -1)], 0)
+        for level in levels[:-1]:
+            deeper = levels[level + 1 :]
+            far = [(counter, -1) for counter in at[level + 1 :]]
+            then = [*leaf.reads(value, part, deeper, "after", "late"), *leaf.later(value, part, deeper, "after")]
+            yield at_least("next touch", (value, part, level, "kept"), [*((one, 1) for one in then), *far], 0)
+            sunk = (("sunk", value, part, level), 1)
+            yield at_least("sinks", (value, part, level), [sunk, *far], 0)
+            near_then[level] += at[: level + 1]
+            if deep > level and value in leaf.remade:
+                least = number if early else 0
+                yield at_least("sinks again", (value, part, level), [sunk, (renewed, -1)], least)
+
+
+def _sum_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
+    """What waits is found where it was by a piece that goes on with it."""
+    levels = leaf.family.task.levels
+    for part in range(len(leaf.parts[value])):
+        at: list[Counter] = [("waits", value, part, level) for level in levels]
+        for level in levels[:-1]:
+            far = [(counter, -1) for counter in at[level + 1 :]]
+            then = [(one, 1) for one in leaf.adds(value, part, levels[level + 1 :])]
+            yield at_least("next touch", (value, part, level, "sum"), [*then, *far], 0)
+            near_then[level] += at[: level + 1]

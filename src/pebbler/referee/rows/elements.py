@@ -56,7 +56,7 @@ class Elements:
         self.op_reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
         self.op_writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
         self.readers = [flow.value_readers.row(value).tolist() for value in range(flow.values)]
-        self._waiting: dict[int, set[int]] = {}
+        self._waiting: dict[tuple[int, str | None], set[int]] = {}
         self._shared: dict[tuple[int, int], Axes] = {}
 
     def tensor(self, value: int) -> Tensor:
@@ -83,18 +83,23 @@ class Elements:
         on the way needs it whole: then an index there needs that index only. A piece of an op that reads such a tensor waits for
         its own indices, also where the op sums over the axis: its pieces add up one by one.
         """
-        if value not in self._waiting:
-            self._waiting[value] = self._wait(value)
-        return self._waiting[value]
+        return self.waiting_along(value, None)
 
-    def _wait(self, value: int) -> set[int]:
+    def waiting_along(self, value: int, axis: str | None) -> set[int]:
+        """Return the ops of which no piece can do without any element of `value` whose index along an axis is one of its own."""
+        key = (value, axis)
+        if key not in self._waiting:
+            self._waiting[key] = self._wait(value, frozenset() if axis is None else frozenset({axis}))
+        return self._waiting[key]
+
+    def _wait(self, value: int, beside: Axes) -> set[int]:
         flow, axes = self.flow, self.axes
         # Per value: for each way, the axes. A piece has all indices of an axis that is not cut.
         running: dict[int, set[Axes]] = {value: {axes[flow.value_tensor[value]] & self.may_cut}}
         found = set()
         for op in range(int(flow.value_maker[value]) + 1, flow.ops):
             ways = {way - self.whole[op] for read in self.op_reads[op] for way in running.get(read, ())}
-            if frozenset() in ways:
+            if any(way <= beside for way in ways):
                 found.add(op)
             for made in self.op_writes[op] if ways else ():
                 kept = {way & axes[flow.value_tensor[made]] for way in ways}
@@ -295,6 +300,19 @@ class Liveness:
     def after(self) -> set[int]:
         """Ops of which no piece has run by the time of the barrier."""
         return self._waiting
+
+    def late(self, op: int, axis: str) -> bool:
+        """Whether no piece of an op has run that has the indices along an axis of what was made last.
+
+        Each waits for all of the barrier's values, or for all that has its own indices along the axis.
+        """
+        elements = self.elements
+        makers = {elements.group[int(elements.flow.value_maker[value])] for value in self.values}
+        return elements.group[op] not in makers and all(
+            op in elements.waiting(value)
+            or (axis in elements.tensor_axes(value) and op in elements.waiting_along(value, axis))
+            for value in self.values
+        )
 
     @cached_property
     def readers(self) -> list[tuple[Readers, Readers, Readers]]:

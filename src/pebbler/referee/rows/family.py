@@ -12,6 +12,7 @@ from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.elements import Axes, Elements, Liveness
 from pebbler.referee.rows.last_touches import LastTouches
 from pebbler.referee.rows.piece_rows import PieceRows
+from pebbler.referee.rows.sums_wait import WaitingSum, waiting_sums
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_products import ProductFamily, product_families
 
@@ -31,6 +32,7 @@ class Family:
         self.flow = self.elements.flow
         self.seconds_left: Callable[[], float] = lambda: math.inf
         self._moments: dict[int, Liveness] = {}
+        self._sums: dict[int, list[WaitingSum]] = {}
         values = range(self.flow.values)
         self.reads = [self.elements.reads(value) for value in values]
         self.reads_apart = [
@@ -125,6 +127,13 @@ class Family:
         if value not in self._moments:
             self._moments[value] = Liveness(self.elements, value)
         return self._moments[value]
+
+    def waiting_sums(self, moment: Liveness) -> list[WaitingSum]:
+        """Return the sums that wait for their last terms at a moment."""
+        if moment.value not in self._sums:
+            alone = {value for value in range(self.flow.values) if self.storage.count(self.storage[value]) == 1}
+            self._sums[moment.value] = list(waiting_sums(moment, alone))
+        return self._sums[moment.value]
 
     def moments(self, tried: list[int] | None = None) -> list[Liveness]:
         """Return the moments across which most must live, by size; in large graphs only those of values that may be named."""

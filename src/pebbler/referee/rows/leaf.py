@@ -20,6 +20,7 @@ from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.elements import Axes, Liveness
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.row import ONE, Counter
+from pebbler.referee.rows.sums_wait import WaitingSum
 from pebbler.referee.rows.tile_range import TileRange
 
 __all__ = ["FEW", "Few", "Leaf", "Near", "Phase", "Readings", "Start", "TilePart", "Time"]
@@ -202,6 +203,20 @@ class Leaf:
         return bool(self.moment.readers[value][1]) and value not in lasting
 
     @cached_property
+    def waiting_sums(self) -> list[WaitingSum]:
+        """The sums that wait for their last terms at the moment, with terms of which that is not known."""
+        found = self.family.waiting_sums(self.moment) if self.moment is not None else []
+        return [one for one in found if not any(self.crossing(v) for v in (one.term, one.source) if v is not None)]
+
+    @cached_property
+    def kept(self) -> dict[int, bool]:
+        """Values of which some elements may be there at the moment for sums that wait; whether all are made before it."""
+        assert self.moment is not None or not self.waiting_sums
+        values = {value for one in self.waiting_sums for value in (one.term, one.source) if value is not None}
+        makers, moment = self.family.flow.value_maker, self.moment
+        return {value: moment is not None and int(makers[value]) in moment.before for value in sorted(values)}
+
+    @cached_property
     def tiers(self) -> list[tuple[int, ...]]:
         """Levels that are near: of a cache those from the top down to each level, of others those up to each price of a read."""
         task = self.family.task
@@ -297,13 +312,19 @@ class Leaf:
 
     @cached_property
     def remade(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:
-        """Per value that crosses the moment and can be made again: what that reads, in elements per element, and shared axes."""
+        """Per value that crosses the moment, or is kept for a sum, and can be made again: what that reads.
+
+        In elements per element, with the axes whose indices share them.
+        """
         elements = self.family.elements
         return {
             value: [one for one in elements.recomputing(value) if one[0] in self.parts]
             for value in self.values
-            if self.crossing(value) and elements.can_rerun(int(self.family.flow.value_maker[value]))
+            if (self.crossing(value) or self.kept.get(value)) and elements.can_rerun(self._maker(value))
         }
+
+    def _maker(self, value: int) -> int:
+        return int(self.family.flow.value_maker[value])
 
     @cached_property
     def begun_again(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:

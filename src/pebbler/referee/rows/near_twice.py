@@ -161,6 +161,11 @@ def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counte
         if leaf.crossing(value):
             for part in range(len(leaf.parts[value])):
                 yield from ((("alive", value, part, at), 1) for at in range(level + 1))
+    sums = dict.fromkeys(one.total for one in leaf.waiting_sums)
+    for kind, values in (("kept", leaf.kept), ("waits", sums)):
+        for value in values:
+            for part in range(len(leaf.parts[value])):
+                yield from (((kind, value, part, at), 1) for at in range(level + 1))
 
 
 def _touched_again(

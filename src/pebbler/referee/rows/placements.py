@@ -34,7 +34,7 @@ from pebbler.referee.rows.cache_moments import alive
 from pebbler.referee.rows.leaf import Leaf, Phase, Start
 from pebbler.referee.rows.row import ONE, Counter, Number, Row, at_least, at_most
 
-__all__ = ["lasting", "placements"]
+__all__ = ["lasting", "placements", "places"]
 
 Terms = list[tuple[Counter, Number]]
 
@@ -51,6 +51,10 @@ def placements(leaf: Leaf) -> Iterator[Row]:
         if value not in starts:
             yield from _made_rows(leaf, value, then)
     yield from _again_rows(leaf)
+    for value in leaf.kept:
+        yield from _kept_rows(leaf, value, then)
+    for value in dict.fromkeys(one.total for one in leaf.waiting_sums):
+        yield from _sum_rows(leaf, value, then)
     for name, held in (("room at the moment", then), ("room between steps", between)):
         for level, room in enumerate(leaf.family.task.room[:-1]):
             inside = [(one, 1) for one in held if level in one[-1]]
@@ -69,7 +73,7 @@ def _fitting(leaf: Leaf, value: int, part: int) -> list[int]:
     return [level for level in task.levels if task.room[level] >= units]
 
 
-def _states(leaf: Leaf, when: str, value: int, part: int) -> list[Counter]:
+def places(leaf: Leaf, when: str, value: int, part: int) -> list[Counter]:
     """Return the counters of elements by the cheapest and the dearest level that they are in at a moment."""
     levels = sorted(_fitting(leaf, value, part), key=leaf.by_price)
     ends = [(level,) for level in levels] + list(combinations(levels, 2))
@@ -116,8 +120,8 @@ def _start_rows(leaf: Leaf, start: Start, between: list[Counter], then: list[Cou
     same = [one.number for one in leaf.parts.get(start.last, ())] == [one.number for one in leaf.parts[first]]
     for part, (number, *_) in enumerate(leaf.parts[first]):
         of = (first, part)
-        ends = _states(leaf, "between", first, part) if wraps else []
-        now = _states(leaf, "then", first, part) if there else []
+        ends = places(leaf, "between", first, part) if wraps else []
+        now = places(leaf, "then", first, part) if there else []
         between += ends
         then += now
         for name, states in (("between", ends), ("then", now)):
@@ -216,7 +220,7 @@ def _made_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
         return
     phases: tuple[Phase, ...] = ("before", "after")
     for part, (number, *_) in enumerate(leaf.parts[value]):
-        now, of = _states(leaf, "then", value, part), (value, part)
+        now, of = places(leaf, "then", value, part), (value, part)
         then += now
         again = list(leaf.made_again(value, part, leaf.family.task.levels, "after"))
         yield at_least("alive", of, [(one, 1) for one in [*now, *again]], number, whole=True)
@@ -241,30 +245,72 @@ def _made_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
 
 def _again_rows(leaf: Leaf) -> Iterator[Row]:
     """What is not near after the moment is read from outside of a tier by runs that make a value again."""
-    elements, task = leaf.family.elements, leaf.family.task
+    elements = leaf.family.elements
     there = {start.first for start in leaf.starts if alive(leaf, start)}
     for value, operands in leaf.remade.items():
         maker, size = int(leaf.family.flow.value_maker[value]), int(leaf.family.flow.value_size[value])
-        now = [one for part in range(len(leaf.parts[value])) for one in _states(leaf, "then", value, part)]
+        parts = range(len(leaf.parts[value]))
         for read, ratio, own in operands:
             if read not in there and not leaf.crossing(read):
                 continue
-            each = Fraction(1, elements.sharing(maker, read)) / leaf.tiles.share(own)
+            share = leaf.tiles.share(own)
+            each = Fraction(1, elements.sharing(maker, read)) / share
+            # Those that are not there at the moment are made again; of others the renewed ones are.
+            known: Terms = [(("renewed", value, part), -ratio / share) for part in parts]
+            least: Number = 0
+            if leaf.crossing(value):
+                known = [(one, ratio / share) for part in parts for one in places(leaf, "then", value, part)]
+                least = ratio / share * size
             for tier in range(len(leaf.tiers) - 1):
-                far, near = leaf.outside(tier), leaf.tiers[tier]
-                terms: Terms = [(one, ratio / leaf.tiles.share(own)) for one in now]
+                far, near, terms = leaf.outside(tier), leaf.tiers[tier], list(known)
                 for other in range(len(leaf.parts[read])):
-                    states = _states(leaf, "then", read, other)
-                    terms += _near(leaf, states, tier, each)
+                    terms += _near(leaf, places(leaf, "then", read, other), tier, each)
                     terms += [(one, each) for one in leaf.entering(read, other, tier, "after")]
                     terms += [(one, each) for one in leaf.made_again(read, other, near, "after")]
                     terms += [
-                        (("again", "after", value, part, read, other, level), 1)
-                        for part in range(len(leaf.parts[value]))
-                        for level in far
+                        (("again", "after", value, part, read, other, level), 1) for part in parts for level in far
                     ]
-                of = (value, read, tier)
-                yield at_least("made again far", of, terms, ratio / leaf.tiles.share(own) * size)
+                yield at_least("made again far", (value, read, tier), terms, least)
+
+
+def _kept_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
+    """What is kept for sums that wait (`sums_wait`) is read after the moment from where it was, or is copied nearer."""
+    levels = leaf.family.task.levels
+    for part in range(len(leaf.parts[value])):
+        kept, of = places(leaf, "kept", value, part), (value, part)
+        then += kept
+        if value in leaf.remade:
+            renewed: Counter = ("renewed", value, part)
+            again: Terms = [(one, 1) for one in leaf.made_again(value, part, levels)]
+            yield at_least("renewed", of, [(("remade", "after", value, part), 1), (renewed, -1)], 0)
+            yield at_least("renewed by writes", of, [*again, (renewed, -1)], 0)
+        for tier in range(len(leaf.tiers) - 1):
+            near, far = leaf.tiers[tier], leaf.outside(tier)
+            entering = [(one, 1) for one in leaf.entering(value, part, tier)]
+            leaving = [(one, 1) for one in leaf.leaving(value, part, tier)]
+            made_near, made_far = (_made(leaf, value, part, some) for some in (near, far))
+            yield at_least("near then", (*of, tier), [*made_near, *entering, *_near(leaf, kept, tier, -1)], 0)
+            yield at_least("far then", (*of, tier), [*made_far, *leaving, *_far(leaf, kept, tier, -1)], 0)
+            reads = [*leaf.reads(value, part, far), *leaf.later(value, part, far)]
+            terms = [*((one, 1) for one in reads), *entering, *_only_far(leaf, kept, tier)]
+            yield at_least("kept far", (*of, tier), terms, 0)
+
+
+def _sum_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
+    """What waits is read by a piece that goes on with it from where it was, or is copied nearer."""
+    for part in range(len(leaf.parts[value])):
+        waits = places(leaf, "waits", value, part)
+        then += waits
+        for tier in range(len(leaf.tiers) - 1):
+            adds = [(one, 1) for one in leaf.adds(value, part, leaf.outside(tier))]
+            entering = [(one, 1) for one in leaf.entering(value, part, tier)]
+            terms = [*adds, *entering, *_only_far(leaf, waits, tier)]
+            yield at_least("kept far", (value, part, tier, "sum"), terms, 0)
+
+
+def _only_far(leaf: Leaf, held: list[Counter], tier: int) -> Terms:
+    near = set(leaf.tiers[tier])
+    return [(one, -1) for one in held if not near & set(one[-1])]
 
 
 def lasting(leaf: Leaf) -> Iterator[Row]:

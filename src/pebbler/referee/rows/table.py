@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pebbler.referee.rows.cache_moments import cache_moments
+from pebbler.referee.rows.kept_terms import kept_terms
 from pebbler.referee.rows.last_touch import last_touch
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.made_again import made_again
@@ -32,13 +33,24 @@ ON_CACHES: tuple[Facts, ...] = (
     product_reads,
     cache_moments,
     made_again,
+    kept_terms,
     near_twice,
     pushed_out,
     pushed_between,
     row_of_pieces,
     tile_counts,
 )
-PLACED: tuple[Facts, ...] = (runs, visits, piece_room, product_reads, placements, made_again, lasting, tile_counts)
+PLACED: tuple[Facts, ...] = (
+    runs,
+    visits,
+    piece_room,
+    product_reads,
+    placements,
+    made_again,
+    kept_terms,
+    lasting,
+    tile_counts,
+)
 
 
 def facts_of(task: Task) -> tuple[Facts, ...]:
