@@ -152,15 +152,15 @@ def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, A
 
 def leaf_bound(leaf: Leaf, weights: Weights, rows: Sequence[Row] | None = None) -> Fraction:
     """Return what rows with weights prove for a leaf; raise where a counter is charged above its price."""
-    total, charged = charges(leaf, weights, rows_of(leaf) if rows is None else rows)
-    for counter, amount in charged.items():
-        if amount > leaf.price(counter):
-            raise NotProven(f"{counter} is charged {float(amount)}, and costs {leaf.price(counter)}")
+    total, excess = charges(leaf, weights, rows_of(leaf) if rows is None else rows)
+    for counter, over in excess.items():
+        price = leaf.price(counter)
+        raise NotProven(f"{counter} is charged {float(price + over)}, and costs {price}")
     return total
 
 
 def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction, dict[Counter, Fraction]]:
-    """Return the sum of the rows' constants times their weights, and what each counter is charged.
+    """Return the sum of the rows' constants times their weights, and by how much counters are charged above their price.
 
     Rows that say how many elements there are (`Row.whole`) have no weights of their own: each gets what the cheapest way that its
     elements have is worth, once everything else is charged.
@@ -190,7 +190,12 @@ def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction
                 total += worth * row.least
                 for counter, factor in row.terms.items():
                     charged[counter] += worth * factor
-    return Fraction(total) / over, {counter: Fraction(amount) / over for counter, amount in charged.items()}
+    excess = {
+        counter: Fraction(amount - prices[counter]) / over
+        for counter, amount in charged.items()
+        if amount > prices[counter]
+    }
+    return Fraction(total) / over, excess
 
 
 class _Prices(dict[Counter, Number]):

@@ -13,7 +13,7 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.row import Counter, Number, Row
 from pebbler.referee.rows.table import Facts, facts_of
-from pebbler.referee.verify import NotProven, charges, leaf_bound
+from pebbler.referee.verify import charges
 
 __all__ = ["RowProgram", "Weights", "pays"]
 
@@ -23,6 +23,7 @@ _FINEST = 10**9  # what weights that make up for rounding are multiples of one o
 _SMALL = 1e-9
 _STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
 _CLOSE = 1e-9
+_REPAIRS = 6  # passes over counters that rounding has charged above their price
 
 
 class RowProgram:
@@ -108,33 +109,52 @@ class RowProgram:
         return best
 
     def _proven(self, weights: Weights, *, last: bool) -> tuple[Fraction, Weights]:
-        """Return what weights prove; the last time rounding errors are made up for."""
-        _pay_for_excess(self.leaf, self.rows, weights)
-        for less in (Fraction(), *(Fraction(1, 10**digits) for digits in ((9, 6, 3) if last else ()))):
-            try:
-                fewer = {key: weight * (1 - less) for key, weight in weights.items()} if less else weights
-                return leaf_bound(self.leaf, fewer, self.rows), fewer
-            except NotProven:
-                continue
+        """Return what weights prove, changed where rounding has charged counters above their price.
+
+        Rows that say how much there is at most pay for it. Where there is none, a row that charges the counter gets less, at best
+        one that pays for no other counter; then the others are looked at again. What is left costs a part of all weights.
+        """
+        for _ in range(_REPAIRS):
+            total, excess = charges(self.leaf, weights, self.rows)
+            if not excess:
+                return total, weights
+            for counter, over in excess.items():
+                if counter[0] != "tiles":
+                    _pay(counter, over, self._charging.get(counter, ()), weights)
+            if any(counter[0] == "tiles" for counter in excess):
+                _pay_for_tiles(self.rows, weights, excess)
+        for digits in (9, 6, 3) if last else ():
+            fewer = {key: weight * (1 - Fraction(1, 10**digits)) for key, weight in weights.items()}
+            total, excess = charges(self.leaf, fewer, self.rows)
+            if not excess:
+                return total, fewer
         return Fraction(), {}
 
+    @cached_property
+    def _charging(self) -> dict[Counter, list[Row]]:
+        """Per counter: the rows that have it, those that pay for no other first."""
+        found: dict[Counter, list[Row]] = {}
+        helping = [any(factor < 0 for factor in row.terms.values()) for row in self.rows]
+        for _, row in sorted(zip(helping, self.rows, strict=True), key=lambda one: one[0]):
+            for counter in () if row.whole else row.terms:
+                found.setdefault(counter, []).append(row)
+        return found
 
-def _pay_for_excess(leaf: Leaf, rows: Sequence[Row], weights: Weights) -> None:
-    """Change weights where rounding has charged counters above their price.
 
-    Rows that say how much there is at most pay for it.
-    """
-    _, charged = charges(leaf, weights, rows)
-    excess = {
-        counter: over for counter, amount in charged.items() if (over := amount - Fraction(leaf.price(counter))) > 0
-    }
-    for row in rows if excess else ():
+def _pay(counter: Counter, over: Fraction, rows: Sequence[Row], weights: Weights) -> None:
+    """Charge a counter less, by more of a row that pays for it or less of rows that charge it."""
+    for row in rows:
         if pays(row):
-            for counter in excess.keys() & row.terms.keys():
-                more = _rounded_up(excess.pop(counter) / -row.terms[counter])
-                weights[row.key] = weights.get(row.key, Fraction()) + more
-    if any(counter[0] == "tiles" for counter in excess):
-        _pay_for_tiles(rows, weights, charged)
+            weights[row.key] = weights.get(row.key, Fraction()) + _rounded_up(over / -row.terms[counter])
+            return
+    for row in rows:
+        known, factor = weights.get(row.key), row.terms[counter]
+        if known and factor > 0:
+            less = min(known, _rounded_up(over / factor))
+            weights[row.key] = known - less
+            over -= less * factor
+            if over <= 0:
+                return
 
 
 def pays(row: Row) -> bool:
@@ -147,7 +167,7 @@ def _rounded_up(weight: Fraction) -> Fraction:
     return Fraction(math.ceil(weight * _FINEST), _FINEST)
 
 
-def _pay_for_tiles(rows: Sequence[Row], weights: Weights, charged: dict[Counter, Fraction]) -> None:
+def _pay_for_tiles(rows: Sequence[Row], weights: Weights, excess: dict[Counter, Fraction]) -> None:
     """Charge products of numbers of tiles nothing: by smaller weights of rows that charge them, then by larger ones of others.
 
     A row about a product has products of fewer axes, too, so those of most axes come first.
@@ -159,7 +179,7 @@ def _pay_for_tiles(rows: Sequence[Row], weights: Weights, charged: dict[Counter,
             about.setdefault(product, []).append((row, row.terms[product]))
     for product in sorted(about, key=lambda one: -len(one)):
         for row, factor in sorted(about[product], key=lambda one: -one[1]):
-            over = charged.get(product, Fraction())
+            over = excess.get(product, Fraction())
             if over <= 0:
                 break
             known = weights.get(row.key, Fraction())
@@ -167,4 +187,4 @@ def _pay_for_tiles(rows: Sequence[Row], weights: Weights, charged: dict[Counter,
             if more:
                 weights[row.key] = known + more
                 for counter, by in row.terms.items():
-                    charged[counter] = charged.get(counter, Fraction()) + more * by
+                    excess[counter] = excess.get(counter, Fraction()) + more * by

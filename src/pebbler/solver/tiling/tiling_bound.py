@@ -31,7 +31,7 @@ __all__ = ["RangeSearch", "TiledBound", "tiled_bound"]
 
 WORK = 20_000  # values of all linear programs together
 _SAMPLES, _LOOK_AGAIN = 2, 6  # splits by which an axis is judged, and after how many all are tried again
-_SILENT, _ALL_ROWS = 1000000, 6
+_SILENT, _ALL_ROWS = 24, 6
 _TRIED = 2  # moments that assumptions are tried for
 _WORTH = 1e-6  # by which part an assumption must raise a bound
 _POWERS = (0.25, 0.5, 0.75)  # of the largest extent: sizes of tiles that are looked at
