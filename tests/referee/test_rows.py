@@ -19,7 +19,7 @@ from pebbler.referee.judgement import check
 from pebbler.referee.parts import parts_of
 from pebbler.referee.pieces import Pieces
 from pebbler.referee.rows import cache_moments, near_twice, pushed_out
-from pebbler.referee.rows.elements import Elements
+from pebbler.referee.rows.elements import Elements, Liveness
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.last_touches import LastTouches
 from pebbler.referee.rows.leaf import Leaf
@@ -69,7 +69,7 @@ def test_faults_in_every_kind_of_row_are_found(management):
     """A constant too strong by one, or by a tenth, and a term forgotten or overstated."""
     constants: dict[str, set[str]] = defaultdict(set)
     terms: dict[str, set[str]] = defaultdict(set)
-    for seed in range(100):
+    for seed in range(160):
         for one in attack(seed, management, 2):
             for fault in faults(one):
                 (constants if fault.endswith("more") else terms)[one.row.name].add(fault)
@@ -92,6 +92,11 @@ def always(what: object) -> Wrap:
 def prop(change: Callable[[Any, Any], Any]) -> Wrap:
     """Change a property: `change` is given the object and the right value."""
     return lambda right: property(lambda self: change(self, right.func(self)))
+
+
+def half_of(right: Any) -> Any:
+    """Half of a share."""
+    return lambda *given: right(*given) / 2
 
 
 def depending(elements: Elements, value: int) -> set[int]:
@@ -216,6 +221,10 @@ WRONG: dict[str, tuple[str, object, str, Wrap, set[str]]] = {
         prop(lambda self, _: {t: set() for t in range(len(self.flow.start_value)) if self.flow.start_value[t] >= 0}),
         {"room of pieces", "leaves", "returns"},
     ),
+    "no piece runs before the last sample on caches": ("lru", Liveness, "late", always(True), {"kept terms"}),
+    "no piece runs before the last sample": ("explicit", Liveness, "late", always(True), {"kept terms"}),
+    "one read serves one element": ("explicit", TileRange, "share", half_of, {"made again far"}),
+    "tiles that are made again are too large for one more level": ("lru", Leaf, "deep", more(1), {"sinks again"}),
     "start values are always there": (
         "lru",
         cache_moments,

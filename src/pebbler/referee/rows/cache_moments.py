@@ -129,10 +129,14 @@ def _left_behind(
     yield at_least("left behind", (start.tensor, part, level), terms, 0)
 
 
+def _read_early(leaf: Leaf, value: int) -> bool:
+    """Whether a value is certainly read before the moment."""
+    return leaf.moment is not None and bool(leaf.moment.readers[value][0])
+
+
 def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
     levels = leaf.family.task.levels
-    assert leaf.moment is not None
-    early = bool(leaf.moment.readers[value][0])
+    early = _read_early(leaf, value)
     for part, (number, _, _, deep) in enumerate(leaf.parts[value]):
         at: list[Counter] = [("alive", value, part, level) for level in levels]
         again: list[Counter] = [("remade", "after", value, part)] if value in leaf.remade else []
@@ -152,8 +156,7 @@ def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) 
 def _kept_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
     """What is kept for sums that wait (`sums_wait`) is read from where it was, and has been written back to there."""
     levels = leaf.family.task.levels
-    assert leaf.moment is not None
-    early = bool(leaf.moment.readers[value][0])
+    early = _read_early(leaf, value)
     for part, (number, _, _, deep) in enumerate(leaf.parts[value]):
         at: list[Counter] = [("kept", value, part, level) for level in levels]
         renewed: Counter = ("renewed", value, part)

@@ -90,6 +90,11 @@ class RowProgram:
         """Return the keys of the rows that have weights."""
         return [row.key for row, dual in zip(self.rows, self.duals, strict=True) if dual > _SMALL]
 
+    @property
+    def stated(self) -> bool:
+        """Whether weights as fractions have been worked out."""
+        return "weights" in self.__dict__
+
     @cached_property
     def weights(self) -> tuple[Fraction, Weights]:
         """Weights as fractions, and what they prove exactly."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -36,6 +37,7 @@ _TRIED = 2  # moments that assumptions are tried for
 _WORTH = 1e-6  # by which part an assumption must raise a bound
 _POWERS = (0.25, 0.5, 0.75)  # of the largest extent: sizes of tiles that are looked at
 _ROUNDING = Fraction(1, 10**6)
+_SECONDS_EACH = 0.02  # for the exact weights of a leaf, as long as none has been worked out
 _ENOUGH = 8.0  # times what is proven without any assumption: above this nothing more is asked for
 
 
@@ -51,7 +53,7 @@ class TiledBound:
 def tiled_bound(
     problem: Problem,
     work: int = WORK,
-    seconds_left: Callable[[], float] = lambda: 1.0,
+    seconds_left: Callable[[], float] = lambda: math.inf,
     sizes: Mapping[str, int] | None = None,
 ) -> TiledBound:
     """Return the best bound found; it holds for the graph and for every tiled or fused form of it.
@@ -78,6 +80,7 @@ class _Node:
     bound: float  # of the node or of one that it is part of
     own: float = 0.0
     program: RowProgram | None = None
+    complete: bool = False  # whether all rows have been tried
     split: dict[str, Any] = field(default_factory=dict)  # how, as certificates say it
     parts: dict[str, _Node] = field(default_factory=dict)
 
@@ -110,8 +113,9 @@ class RangeSearch:
         self.open: list[_Node] = []
         self.root: _Node | None = None
         self.seconds_left: Callable[[], float] = lambda: math.inf
+        self.seconds_each = _SECONDS_EACH
 
-    def run(self, work: int, seconds_left: Callable[[], float] = lambda: 1.0) -> TiledBound:
+    def run(self, work: int, seconds_left: Callable[[], float] = lambda: math.inf) -> TiledBound:
         """Return the bound of the weakest node once so much work has been done, or no seconds are left."""
         self.seconds_left = seconds_left
         if self.impossible:
@@ -120,14 +124,18 @@ class RangeSearch:
             self.root = _Node(LeafSetting(self.tiles), 0, 0.0)
             self._try_moments(self.root)
             self.open = [self.root]
-        while self.work < work and seconds_left() > 0:
+        while self.work < work and seconds_left() > self._seconds_to_state():
             weakest = heapq.heappop(self.open)
             before = weakest.bound
             if not (self._assume(weakest) or self._cut(weakest)):
                 heapq.heappush(self.open, weakest)
                 if weakest.bound > before:  # by the rows of another moment
                     continue
-                break
+                if weakest.complete:
+                    break
+                self._try(weakest, self._moment(weakest), every=True)
+                heapq.heapify(self.open)
+                continue
             for part in weakest.parts.values():
                 heapq.heappush(self.open, part)
         return self._stated()
@@ -154,15 +162,16 @@ class RangeSearch:
         leaf = node.program.leaf if node.program is not None else None
         return leaf.moment.value if leaf is not None and leaf.moment is not None else None
 
-    def _try(self, node: _Node, moment: int | None) -> float:
-        """Bound a node by the rows of a moment; keep them if they are the best."""
+    def _try(self, node: _Node, moment: int | None, *, every: bool = False) -> float:
+        """Bound a node by the rows of a moment, by default of those that help elsewhere; keep them if they are the best."""
         setting, known = node.setting, max(node.bound, node.own)
         family, enough = self._family(setting.tiles), _ENOUGH * known if known else math.inf
         leaf = Leaf(family, setting.tiles)
         if moment is not None:
             leaf = Leaf(family, setting.tiles, family.moment(moment), setting.near)
         self.programs += 1
-        if self.programs % _ALL_ROWS and self.programs > _SILENT:
+        every |= self.programs <= _SILENT or self.programs % _ALL_ROWS == 0
+        if not every:
             facts = [one for one, silent in self.silent.items() if silent < _SILENT]
             since = self.programs - _SILENT
             program = RowProgram(leaf, enough, facts, lambda row: self.used.get(row.key, 0) >= since)
@@ -175,7 +184,15 @@ class RangeSearch:
         if program.bound > node.own or node.program is None:
             node.own, node.program = program.bound, program
             node.bound = max(node.bound, program.bound)
+        node.complete |= every
         return program.bound
+
+    def _seconds_to_state(self) -> float:
+        """Return how long it takes to work out exactly what the leaves prove that there are now."""
+        return self._missing() * self.seconds_each
+
+    def _missing(self) -> int:
+        return sum(node.program is not None and not node.program.stated for node in self.open)
 
     def _try_moments(self, node: _Node) -> None:
         """Bound a node by the rows of every moment, as long as there is time."""
@@ -261,7 +278,10 @@ class RangeSearch:
     def _stated(self) -> TiledBound:
         """Return what is proven exactly, with the certificate."""
         assert self.root is not None
+        began, missing = time.perf_counter(), self._missing()
         tree, least = _tree(self.root, self.open[0].bound)
+        if missing:
+            self.seconds_each = (time.perf_counter() - began) / missing
         bound = stated(self.task, least)
         certificate = {"bound": int_if_whole(bound), "covers": self.covers, "tree": tree} if self.covers else None
         return TiledBound(bound, self._text(), certificate)
