@@ -129,12 +129,15 @@ def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
             for part in range(len(leaf.parts[made]))
             for phase in ("before", "after")
         ]
-        # Pieces that begin a sum may run again before it is complete: what they have made first is then kept by nobody.
+        # Pieces that begin a sum may run again before it is complete: what they have made first is then kept by nobody, and of
+        # the elements in whose company it is only those have been touched that such a piece reads.
         remade += [
-            (("remade", "before", made, part), -1)
-            for made in company
+            (("again", "before", made, part, one.first, other, level), -one.share * _sharing(leaf, made, one.first))
+            for made, one in company.items()
             if made in leaf.begun_again
             for part in range(len(leaf.parts[made]))
+            for other in range(len(leaf.parts[one.first]))
+            for level in family.task.levels
         ]
         room = max(0, reach - beside[0].apart)
         most = max(beside[0].unsure, most_near(room, total, list(company.values())))
@@ -147,6 +150,11 @@ def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
                 for part in range(len(leaf.parts[one.first]))
             ]
             yield at_most("company", (level, side), [*outside, *made_with, *remade], reach + pieces)
+
+
+def _sharing(leaf: Leaf, made: int, read: int) -> int:
+    """Return how many values one read of an operand may be for, where a value is made again."""
+    return leaf.family.elements.sharing(int(leaf.family.flow.value_maker[made]), read)
 
 
 def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counter, Number]]:

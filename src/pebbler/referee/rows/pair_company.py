@@ -10,7 +10,9 @@ C others are touched in it, Y those after whose last touch at least C others are
   the element outside of X that is touched last for the first time, in a piece p. Everything else outside of X was touched before,
   and so were the elements of q that belong to elements of A touched by earlier pieces: at least |A| / r, less those that p makes,
   at most L, and those that are made twice, Z. All of these are within C:  |P outside of X| + |A| / r <= C + L + Z.  For Y it
-  holds from the other end. The most that these inequalities allow for several v is a knapsack (`most_near`); company is counted
+  holds from the other end. If several pieces add q up, only the one that begins an element of it may run again, and only before
+  the next one goes on. Then no more of the r elements have been touched than this piece reads, and it reads them again: Z counts
+  one r-th of those reads. The most that these inequalities allow for several v is a knapsack (`most_near`); company is counted
   for one q per v and one v per q.
 - *Beside.* Let v be the largest value that pairs, with M of its elements in tiles of full size, of which one piece touches at
   most L. Suppose that in a phase more than N - M + L elements are outside of X. Then more than L of them are in full tiles of v,
