@@ -234,19 +234,6 @@ def late_sums(rng: random.Random) -> Graph:
     return graph
 
 
-def begun_pairs(rng: random.Random) -> Graph:
-    """Return a step that sums a parameter's rows, and updates it when all sums are there: pieces that begin a sum may run again."""
-    h, n = ("h", rng.randint(2, 6)), ("n", rng.randint(2, 4))
-    graph = Graph("begun pairs", unit="pebble").tensor("w", h[1] * n[1], "param", axes=[h, n])
-    graph.tensor("q", h[1], "temp", axes=[h]).tensor("y", 1, "temp", axes=[])
-    given = ["w"]
-    if rng.random() < 0.4:
-        graph.tensor("x", n[1], "input", axes=[n])
-        given.append("x")
-    graph.op("sum", given, ["q"]).op("all", ["q"], ["y"])
-    return graph.op("update", ["w", *rng.choice([["y"], ["y", "q"], ["q", "y"]])], ["w"], pointwise=rng.random() < 0.3)
-
-
 def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
     """Return a machine whose near levels hold about what a piece or two touch."""
     touched = [sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops]
@@ -270,7 +257,7 @@ def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
 KINDS = (
     odd_graph, odd_graph, phased_graph, random_tilable, random_products, random_pairs, lambda rng: random_pairs(rng, given=True),
     random_samples, rows_of_scores, few_touches, one_product, shared_operand, whole_rows, random_step,
-    late_sums, begun_pairs,
+    late_sums,
 )  # fmt: skip
 
 
