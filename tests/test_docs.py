@@ -340,3 +340,10 @@ def test_docstring_examples_are_fenced():
     assert hook("doctests").fenced(text) == (
         "Return one.\n\n\n```pycon\n>>> one()\n1\n```\n\nMore.\n\n\n```pycon\n>>> two()\n    2\n```"
     )
+
+
+def test_the_site_has_a_live_report_where_its_pages_say(tmp_path):
+    live = hook("live_report")
+    live.on_post_build({"site_dir": str(tmp_path)})
+    assert "One training step, before and after" in (tmp_path / live.PAGE).read_text(encoding="utf-8")
+    assert all(f'href="{live.PAGE}"' in (DOCS / page).read_text(encoding="utf-8") for page in ("index.md", "report.md"))
