@@ -792,3 +792,17 @@ def test_no_number_or_name_is_cut_in_two_on_80_columns(monkeypatch, capsys):
     assert "deep-mlp:n=20,hidden=1000,layers=8[,batch=B]" in printed
     assert "1,234,567,890" in printed
     assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_help_breaks_lines_where_the_terminal_ends(monkeypatch, capsys):
+    """`Ctrl-C, and the best` stood alone on half a line: docstrings brought their own line ends."""
+    from pebbler.cli import main
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["pebbler", "solve", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    at = next(i for i, line in enumerate(lines) if "Exit status 0" in line)
+    assert len(lines[at]) > 60
+    assert len(lines[at + 1]) > 60

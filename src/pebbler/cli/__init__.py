@@ -6,6 +6,7 @@ Command modules import what they need when they run, so that `pebbler --help` st
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 import sys
@@ -86,12 +87,21 @@ def _raise_limit(text: str) -> None:
     limits.set(name, int(found[0].value))
 
 
+def _reflowed(text: str) -> str:
+    """Return a docstring with every paragraph on one line, for a terminal to break.
+
+    >>> _reflowed("One.\\n\\nTwo\\nlines.")
+    'One.\\n\\nTwo lines.'
+    """
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 _COMMANDS = (
     demo, solve, sweep, chain, torch, check, report, play, export, trace, cache, graph, machines, workloads, measure, calibrate,
     reproduce,
 )  # fmt: skip
 for _command in _COMMANDS:
-    app.command(cls=PlainCommand)(_command)
+    app.command(cls=PlainCommand, help=_reflowed(inspect.getdoc(_command) or ""))(_command)
 
 
 def main() -> None:
