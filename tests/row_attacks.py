@@ -190,7 +190,7 @@ def whole_rows(rng: random.Random) -> Graph:
 
 
 def late_sums(rng: random.Random) -> Graph:
-    """Return a step that looks at every sample, and then sums over samples what it makes of them: gradients, for example."""
+    """Return a step that looks at every sample, and then sums over samples what it computes from them: gradients, for example."""
     extents = {"b": rng.randint(2, 5), "h": rng.randint(1, 3), "n": rng.randint(1, 3)}
     graph = Graph("late sums", unit="pebble")
 

@@ -125,3 +125,14 @@ def test_pages_go_round_the_lines():
         ("a", 2),
     ]
     assert chosen_for_reports([row("d")], 4) == []
+
+
+def test_the_title_names_what_was_swept(tmp_path):
+    from pebbler.sweeps.curves_page import _title
+    from pebbler.sweeps.result_folder import ResultFolder
+    from pebbler.sweeps.sweep_table import SweepTable
+
+    folder = ResultFolder(tmp_path)
+    row = {"graph": "mlp", "machine": "notes"}
+    assert _title(SweepTable([row, row]), folder) == "Sweep: mlp on notes"
+    assert _title(SweepTable([row, row | {"graph": "chain"}]), folder) == f"Sweep: {tmp_path.name}"

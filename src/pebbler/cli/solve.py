@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["solve"]
 
 _SOLVING_SHARE = 0.5  # of the time, when the rest is for what the plan is compared with
+_LARGE_GAP = 0.5
+_LARGE_GAP_WORDS = " (mostly what cannot be proven yet; it does not mean that a cheaper plan exists)"
 _PAGE, _PLOT = 3.0, 1.0  # seconds that are kept for a page and for a plot, of half of the time at the most
 
 
@@ -281,7 +283,7 @@ class _Answer:
             [
                 ["energy", energy(plan.energy, unit)],
                 ["lower bound", energy(plan.bound, unit)],
-                ["gap", _percent(plan.gap)],
+                ["gap", _percent(plan.gap) + (_LARGE_GAP_WORDS if (plan.gap or 0.0) > _LARGE_GAP else "")],
                 ["program order", program_order],
                 ["cheaper by", f"{base / plan.energy:.2f}x" if base and plan.energy else "-"],
                 ["moves", number(len(plan.moves))],

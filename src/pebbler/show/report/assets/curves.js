@@ -182,7 +182,7 @@ function showFamily(root, name, rows, columns) {
     );
   };
   [across, up].forEach((label) => label.addEventListener("change", draw));
-  root.append(el("h2", {}, shown(name, 80)), el("div", { style: { display: "flex", gap: "1.5rem" } }, up, across), place);
+  root.append(el("h2", {}, shown(name, 80)), el("div", { class: "row" }, up, across), place);
   draw();
 }
 
