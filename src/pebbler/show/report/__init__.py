@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pebbler.errors import InputError, blamed_on, one_line
 from pebbler.game.plan import Plan
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pebbler.show.report.page_data import ReportData
 
 __all__ = ["report"]
+
+
+_COMPILED = ("_orig_mod", "_torchdynamo_orig_callable")  # what torch.compile leaves on a model, or on a function
 
 
 @runtime_checkable
@@ -25,7 +28,7 @@ class HoldsPlan(Protocol):
 
 
 def report(
-    plans: Plan | HoldsPlan | str | Path | Sequence[Plan | HoldsPlan | str | Path],
+    plans: Plan | HoldsPlan | str | Path | Sequence[Plan | HoldsPlan | str | Path] | Any,
     path: str | Path,
     *,
     names: Sequence[str] | None = None,
@@ -34,6 +37,8 @@ def report(
     appendix: str = "",
 ) -> ReportData:
     """Write a page that shows plans (those of PyTorch steps too), or plan files, and return what is on it.
+
+    A model that `torch.compile` made with `backend="pebbler"` and a budget, after its first steps, is shown as what its graphs run.
 
     The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
     landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the
@@ -54,6 +59,10 @@ def report(
 
     if Path(path).suffix.lower() not in (".html", ".htm", ""):
         raise InputError(f"{path}: a report is a page, and is written as .html")
+    if any(hasattr(plans, name) for name in _COMPILED):
+        from pebbler.run.torch.backend.compiled_program import programs_of
+
+        plans = programs_of(plans)
     given = [plans] if isinstance(plans, Plan | HoldsPlan | str | Path) else list(plans)
     loaded = []
     labels = []

@@ -16,11 +16,11 @@ from pebbler.game.rich_repr import RichRepr
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
 from pebbler.referee.judgement import check
-from pebbler.show.report.budget_curve import BudgetCurve, budget_curve, held_unlimited
+from pebbler.show.report.budget_curve import BudgetCurve, budget_curve, unlimited_step
 from pebbler.show.report.landscape import Landscape, survey
 from pebbler.show.report.proof_note import ProofNote, proof_note
 from pebbler.show.report.saving_steps import SavingStep, saving_steps, sources_by_origin
-from pebbler.show.report.step_names import BudgetData, StepNames, budget_of, step_of
+from pebbler.show.report.step_names import BudgetData, StepNames, UnlimitedStep, budget_of, step_of
 from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
@@ -160,7 +160,7 @@ class PlanData:
     source: str | None
     program_order: float | None
     budget: BudgetData | None  # of a PyTorch plan
-    unlimited: list[int]  # of a PyTorch plan: bytes held while each op runs in program order, without a budget
+    unlimited: UnlimitedStep | None  # of a PyTorch plan
     savings: list[SavingStep]  # schedules between program order and the plan
     kind: list[int]
     subject: list[int]
@@ -181,7 +181,7 @@ class PlanData:
         for value, level in plan.replay().start:
             start[value] |= 1 << (level if machine.management == "explicit" else slowest)
         base = None if baseline else program_order(plan)
-        found = assess(plan, judgement)
+        found, budget = assess(plan, judgement), budget_of(plan)
         return cls(
             name=name,
             graph=graph,
@@ -199,8 +199,8 @@ class PlanData:
             ),
             source=None if plan.source is None or "source" in found.unverified else plan.source.name,
             program_order=None if base is None else check(base).energy,
-            budget=budget_of(plan),
-            unlimited=[] if budget_of(plan) is None else held_unlimited(plan.graph),
+            budget=budget,
+            unlimited=None if budget is None else budget.unlimited or unlimited_step(plan.graph),
             savings=saving_steps(plan, base, judgement),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),
@@ -265,7 +265,8 @@ def gather(
         raise InputError(f"{moves:,} moves are too many for one page (at most {MOST_MOVES:,})")
     labels = _labels(names, len(plans))
     shown = list(plans)
-    base = program_order(plans[0])
+    # Of a PyTorch step, what it is without a limit is drawn behind the plan.
+    base = program_order(plans[0]) if budget_of(plans[0]) is None else None
     known = base is None or any(_same_schedule(base, plan) for plan in shown)
     if base is not None and not known:
         shown.append(base)

@@ -11,12 +11,26 @@ import msgspec
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.plan import Plan
 
-__all__ = ["BudgetData", "StepNames", "budget_of", "step_of"]
+__all__ = ["BudgetData", "BudgetPoint", "StepNames", "UnlimitedStep", "budget_of", "step_of"]
 
 PARTS = ("forward", "backward", "optimizer")
 # By the first word of a tensor's name, which says where the step finds it.
 ROLES = {"arg": "batch", "state": "state", "grad": "gradient"}
 _BETWEEN = " · "
+
+
+class UnlimitedStep(msgspec.Struct, frozen=True):
+    """The same step without a budget, op by op: bytes held while each runs, headroom aside, and what it costs."""
+
+    held: list[int]
+    cost: list[float]
+
+
+class BudgetPoint(msgspec.Struct, frozen=True):
+    """A plan for another budget: its peak in bytes, headroom included, and the cost of a step in the graph's unit."""
+
+    peak: int
+    cost: float
 
 
 class BudgetData(msgspec.Struct, frozen=True):
@@ -30,6 +44,9 @@ class BudgetData(msgspec.Struct, frozen=True):
     kernels: str = "exact"
     overlap: bool = False
     launch_peak: int = 0
+    unlimited: UnlimitedStep | None = None
+    curve: list[BudgetPoint] = []
+    held: int | None = None  # bytes that were measured
 
 
 @dataclass(frozen=True)
@@ -42,6 +59,8 @@ class StepNames:
     op_module: list[str]
     op_line: list[str]
     op_kernel: list[str]  # the operators that it runs
+    op_again: list[bool]  # whether it computes again what another op has computed
+    op_sent: list[int]  # bytes that it sends to the host itself
     tensor_role: list[str]  # parameter, state, gradient, batch, scratch, or "" for what the step makes
 
 
@@ -84,6 +103,8 @@ def step_of(graph: Graph) -> StepNames | None:
         op_module=[_text(op.meta, "module") for op in graph.ops],
         op_line=[_text(op.meta, "line") or _text(op.meta, "where") for op in graph.ops],
         op_kernel=[_kernel(op) for op in graph.ops],
+        op_again=[op.meta.get("again") is True for op in graph.ops],
+        op_sent=[sent if isinstance(sent := op.meta.get("sent"), int) else 0 for op in graph.ops],
         tensor_role=[_role(tensor) for tensor in graph.tensors],
     )
 

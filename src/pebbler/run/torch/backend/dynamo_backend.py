@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
+from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_graph
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.last_layers import LastLayers
@@ -87,6 +89,19 @@ class PlannedGraph:
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
         self._plans.clear()
+        self._trained: list[weakref.ref[Any]] = []
+        keep_graph(self)
+
+    def program(self) -> CompiledProgram | None:
+        """Return what runs now, for people to look at; None where the graph has no backward."""
+        frontier, programs = self.frontier, self._partitioner.programs
+        if frontier is None or programs is None:
+            return None
+        timed = self._partitioner.objective == "time"
+        curve = [(choice.peak, choice.cost) for choice in frontier.choices] if timed else []
+        limit = None if self._budget.options.least else self._budget.limit([frontier])
+        seconds = (frontier.choice.cost, frontier.choices[0].cost) if timed else (0.0, 0.0)
+        return CompiledProgram(*programs, self._budget.device, seconds, limit, curve, self._budget.peak, self._trained)
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -192,6 +207,7 @@ class PlannedGraph:
             with tracing(copy.copy(self._context)):
                 self._compiled = self._compile(copy.deepcopy(self._graph), inputs)
         self._budget.enter(self, args)
+        self._trained = self._trained or [weakref.ref(x) for x in args if isinstance(x, torch.nn.Parameter)]
         spare = self._spare
         try:
             outputs = self._compiled(*args)

@@ -13,6 +13,7 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
+from pebbler.run.torch.backend.compiled_program import ProgramNode, read_joint, read_split
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.sent_graphs import send_values
@@ -73,6 +74,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.host = host  # asked for a graph's share of the host's memory, where values may go there
         self.frontier: GraphFrontier | None = None
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
+        self.programs: tuple[list[ProgramNode], list[ProgramNode]] | None = None  # what runs, and that without a budget
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
@@ -101,6 +103,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         if self.repeatable:
             refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
+        joint = read_joint(gm.graph, self.device)
         _listen()
         told = _DECISION.set(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         try:
@@ -111,6 +114,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         if self.host is not None and frontier is not None and frontier.choice.sent:
             send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
         self.read_again = inputs_read_again(backward.graph)
+        self.programs = read_split(forward.graph, backward.graph, outputs, self.device), joint
         return forward, backward
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:

@@ -72,7 +72,7 @@ function showStepSummary(root, data, plan) {
  * The most bytes that the step holds without a limit, headroom included.
  * @param {PlanData} plan
  */
-const unlimitedPeak = (plan) => (d3.max(plan.unlimited) || 0) + (plan.budget ? plan.budget.headroom : 0);
+const unlimitedPeak = (plan) => ((plan.unlimited && d3.max(plan.unlimited.held)) || 0) + (plan.budget ? plan.budget.headroom : 0);
 
 /** What the plan does to memory and to the cost of a step, as `pebbler torch` says it. */
 function headlineOf(data, plan, cost, free) {
@@ -95,8 +95,10 @@ function stepTiles(data, plan, { cost, free, bound, gap, text }) {
     el("div", { class: "tile" }, el("dt", {}, label), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null); // prettier-ignore
   const runs = plan.subject.filter((_, i) => plan.kind[i] === COMPUTE),
     seen = new Set(),
-    again = runs.filter((o) => seen.has(o) || !seen.add(o));
-  const away = d3.sum(plan.kind, (kind, i) => (kind === COPY && plan.level[i] === 0 ? graph.tensor_size[plan.subject[i]] : 0)); // prettier-ignore
+    again = runs.filter((o) => graph.step.op_again[o] || seen.has(o) || !seen.add(o));
+  const away =
+    d3.sum(plan.kind, (kind, i) => (kind === COPY && plan.level[i] === 0 ? graph.tensor_size[plan.subject[i]] : 0)) +
+    d3.sum(runs, (o) => graph.step.op_sent[o]);
   const turns = budget.overlap && judgement.energy > cost;
   return [
     tile(
@@ -113,6 +115,7 @@ function stepTiles(data, plan, { cost, free, bound, gap, text }) {
       bytesText(stepPeak(plan)),
       `${budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}`}; ${bytesText(unlimitedPeak(plan))} without a limit`,
     ),
+    ...(budget.held ? [tile("Held", bytesText(budget.held), "measured, in the last step that was")] : []),
     tile("Computed again", again.length ? text(d3.sum(again, (o) => graph.op_cost[o])) : "nothing", again.length ? plural(again.length, "run") : null), // prettier-ignore
     ...(away ? [tile("To the host", bytesText(away), "and back, in every step")] : []),
   ];

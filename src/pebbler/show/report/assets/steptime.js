@@ -120,7 +120,7 @@ function heldFor(graph, arena, moves) {
     // What this move brings in, before its bytes are added: by a second run, or from the host.
     if (i >= 0 && moves.kind[i] === COMPUTE) {
       const o = moves.subject[i];
-      if (ran[o]) for (const v of writes[o]) if (temporary.has(made[v])) purpose[v] = HELD_NUMBER.get("again");
+      if (ran[o] || step.op_again[o]) for (const v of writes[o]) if (temporary.has(made[v])) purpose[v] = HELD_NUMBER.get("again");
       ran[o] = 1;
     } else if (i >= 0 && moves.kind[i] === COPY && moves.to[i] === 0) {
       for (const v of versionsOf(graph)[moves.subject[i]])
@@ -156,12 +156,13 @@ function timeBy(graph, moves, keyOf) {
   moves.kind.forEach((kind, i) => {
     if (kind !== COMPUTE) return;
     const o = moves.subject[i],
-      name = keyOf(o, ran[o] === 1);
+      again = ran[o] === 1 || Boolean(graph.step && graph.step.op_again[o]),
+      name = keyOf(o, again);
     if (!found.has(name)) found.set(name, { name, time: 0, runs: 0, again: 0 });
     const sum = found.get(name);
     sum.time += graph.op_cost[o];
     sum.runs++;
-    if (ran[o]) sum.again += graph.op_cost[o];
+    if (again) sum.again += graph.op_cost[o];
     ran[o] = 1;
   });
   return [...found.values()].sort((a, b) => b.time - a.time || (a.name < b.name ? -1 : 1));

@@ -117,7 +117,7 @@ class StepView {
     const ran = new Set();
     return this.moves.kind.map((kind, i) => {
       if (kind !== COMPUTE) return false;
-      const again = ran.has(this.moves.subject[i]);
+      const again = ran.has(this.moves.subject[i]) || this.graph.step.op_again[this.moves.subject[i]];
       ran.add(this.moves.subject[i]);
       return again;
     });
@@ -300,7 +300,9 @@ class StepView {
 
   /** The most bytes that memory may hold besides the headroom; null without a budget. */
   get limit() {
-    return this.plan.capacity[0] < 2 ** 52 ? this.plan.capacity[0] : null;
+    const { budget, capacity } = this.plan;
+    if (capacity[0] < 2 ** 52) return capacity[0];
+    return budget && budget.budget !== null ? budget.budget - budget.headroom : null;
   }
 
   drawHeld(pen, left, right, muted) {
@@ -309,7 +311,7 @@ class StepView {
       steps = time.clock.length;
     let most = this.plan.judgement.peak[0] || 1;
     if (this.plan.budget && this.plan.budget.budget !== null && this.limit !== null) most = Math.max(most, this.limit);
-    if (this.limited) most = Math.max(most, d3.max(this.plan.unlimited));
+    if (this.limited) most = Math.max(most, d3.max(this.plan.unlimited.held));
     const y = d3.scaleLinear([0, 1.06 * most], [HELD_TOP + HELD_HEIGHT, HELD_TOP]);
     this.y = y;
     if (this.limited) this.drawUnlimited(pen, left, right);
@@ -366,12 +368,12 @@ class StepView {
 
   /** What the step holds without a limit, in its own time: the fullest moment of every pixel, as an area behind the rest. */
   drawUnlimited(pen, left, right) {
-    const { x, y, graph, plan } = this,
+    const { x, y, plan } = this,
       bottom = HELD_TOP + HELD_HEIGHT;
     let began = 0;
     const most = new Map();
-    plan.unlimited.forEach((bytes, o) => {
-      const ended = began + graph.op_cost[o];
+    plan.unlimited.held.forEach((bytes, o) => {
+      const ended = began + plan.unlimited.cost[o];
       for (let px = Math.max(left, Math.floor(x(began))); px <= Math.min(right - 1, x(ended)); px++)
         most.set(px, Math.max(most.get(px) || 0, bytes));
       began = ended;
@@ -562,7 +564,8 @@ function moduleRows(graph, moves) {
         forward = false;
         for (const [v, o] of made) if (readers[v].some((reader) => part[reader] !== "forward")) row(o).kept += graph.value_size[v];
       }
-      if (ran[subject]) row(subject).again += graph.op_cost[subject];
+      if (ran[subject] || graph.step.op_again[subject]) row(subject).again += graph.op_cost[subject];
+      row(subject).sent += graph.step.op_sent[subject];
       ran[subject] = 1;
       if (forward) for (const v of writes[subject]) if (!role[graph.value_tensor[v]]) made.set(v, subject);
     } else if (kind === DROP && moves.level[i] === 0) {

@@ -46,6 +46,8 @@ interface StepNames {
   op_module: string[];
   op_line: string[];
   op_kernel: string[];
+  op_again: boolean[];
+  op_sent: number[];
   tensor_role: string[];
 }
 
@@ -58,6 +60,14 @@ interface BudgetData {
   kernels: string;
   overlap: boolean;
   launch_peak: number;
+  unlimited: UnlimitedStep | null;
+  curve: BudgetPoint[];
+  held: number | null;
+}
+
+interface UnlimitedStep {
+  held: number[];
+  cost: number[];
 }
 
 interface BudgetPoint {
@@ -189,7 +199,7 @@ interface PlanData extends Moves {
   source: string | null;
   program_order: number | null;
   budget: BudgetData | null;
-  unlimited: number[];
+  unlimited: UnlimitedStep | null;
   savings: SavingStep[];
   start: number[];
   judgement: JudgementData;
