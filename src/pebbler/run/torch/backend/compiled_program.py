@@ -140,9 +140,8 @@ def _sent_bytes(node: fx.Node) -> int:
 def _module(node: fx.Node) -> str:
     """Return the path of the innermost module that a node comes from; of a node of backward, that of its forward node."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    kinds = {
-        _plain(str(path)): getattr(kind, "__name__", str(kind).rpartition(".")[2]) for path, kind in stack.values()
-    }
+    entries = [entry for entry in stack.values() if isinstance(entry, tuple) and len(entry) == 2]
+    kinds = {_plain(str(path)): getattr(kind, "__name__", str(kind).rpartition(".")[2]) for path, kind in entries}
     path = next(reversed(kinds), "")
     first = path.partition(".")[0]
     return f"{kinds[first]} {path}" if first.isdigit() and first in kinds else path
