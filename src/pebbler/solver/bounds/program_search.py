@@ -59,7 +59,7 @@ class ProgramSearch:
         self.row_names: list[Key] = []
         self.cuts: list[dict[Key, Fraction]] = []
         self.helper = self._build()
-        self.ends, self.solved = ends, 0
+        self.ends, self.solved, self.split = ends, 0, 0
         self.root = self._cut_root()
         self.queue = [(self.root.bound, 0, self.root)]
 
@@ -103,8 +103,9 @@ class ProgramSearch:
             variable = node.fractional
             halves = [self._node({**node.fixed, variable: value}, node.weights, bound) for value in (0, 1)]
             node.below = variable, halves[0], halves[1]
-            heapq.heapreplace(self.queue, (halves[0].bound, 2 * self.solved, halves[0]))
-            heapq.heappush(self.queue, (halves[1].bound, 2 * self.solved + 1, halves[1]))
+            self.split += 1  # not every half is solved anew, and no two may have the same number
+            heapq.heapreplace(self.queue, (halves[0].bound, 2 * self.split, halves[0]))
+            heapq.heappush(self.queue, (halves[1].bound, 2 * self.split + 1, halves[1]))
 
     def certificate(self) -> dict[str, Any]:
         """Return cuts and tree as certificates have them."""
