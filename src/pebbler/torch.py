@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pebbler.run.torch import MissingTorch
 from pebbler.run.torch.backend.backward_step import GradientGone, step_in_backward
+from pebbler.run.torch.backend.compiled_program import CompiledProgram, programs_of
 from pebbler.run.torch.backend.weight_watch import WeightsChanged
 from pebbler.run.torch.capture.captured import Captured, capture
 from pebbler.run.torch.capture.phases import Phase
@@ -22,6 +23,7 @@ from pebbler.run.torch.run.verification import OverBudget, PlanDiffers, PlanOutd
 
 __all__ = [
     "Captured",
+    "CompiledProgram",
     "CompiledStep",
     "Cost",
     "Costs",
@@ -51,6 +53,7 @@ __all__ = [
     "plan_captured",
     "predict_energy",
     "profile",
+    "programs_of",
     "roofline",
     "step",
     "step_in_backward",

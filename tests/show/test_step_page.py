@@ -292,7 +292,7 @@ def test_the_headline_is_the_planners(opened: Opened, plans: list[TorchPlan]) ->
 
 def test_the_step_without_a_limit_is_drawn_behind(opened: Opened, plans: list[TorchPlan]) -> None:
     free = plans[1]
-    held = opened.page.evaluate("pebbler.step().plan.unlimited")
+    held = opened.page.evaluate("pebbler.step().plan.unlimited.held")
     assert max(held) + free.headroom == free.unplanned_peak == free.peak
     assert len(held) == len(free.plan.graph.ops)
     # What a plan without a limit holds while each of its ops runs.

@@ -116,8 +116,8 @@ def test_the_page_of_a_compiled_model(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU())))
     with pytest.raises(pb.InputError, match="train one step"):
-        programs_of(torch.compile(model, backend=pebbler, options={"budget": 0.6}))
-    fast = torch.compile(model, backend=pebbler, options={"budget": 0.6, "time_limit": 5.0})
+        programs_of(torch.compile(model, backend=pebbler, options={"budget": 0.8}))
+    fast = torch.compile(model, backend=pebbler, options={"budget": 0.8, "time_limit": 5.0})
     for _ in range(3):
         model.zero_grad()
         fast(torch.randn(512, 64)).square().mean().backward()
