@@ -11,7 +11,7 @@ from torch import nn
 
 import pebbler as pb
 from pebbler.referee.judgement import check
-from pebbler.run.torch.backend.compiled_program import ProgramNode, program_plan, programs_of
+from pebbler.run.torch.backend.compiled_program import CompiledNode, program_plan, programs_of
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, STORED, VIEW
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
@@ -28,16 +28,16 @@ def random_program(rng):
         reads = () if kind == GIVEN else tuple(rng.sample(forward, 1 if kind == VIEW else rng.randint(1, min(3, i))))
         size = 0 if kind == VIEW else rng.randint(1, 100)
         more = {"role": "parameter", "result": rng.random() < 0.1}
-        nodes.append(ProgramNode(f"n{i}", "forward", reads, kind, size, rng.random(), **more))
+        nodes.append(CompiledNode(f"n{i}", "forward", reads, kind, size, rng.random(), **more))
         forward.append(f"n{i}")
     saved = rng.sample(forward, rng.randint(1, len(forward)))
     here = list(saved)
-    nodes += [ProgramNode(name, "backward", (), GIVEN, 0, 0.0) for name in saved]
+    nodes += [CompiledNode(name, "backward", (), GIVEN, 0, 0.0) for name in saved]
     for i in range(rng.randint(1, 10)):
         kind = rng.choice([CALL, INLINED, STORED])
         reads = tuple(rng.sample(here, rng.randint(1, min(3, len(here)))))
         more = {"result": rng.random() < 0.3}
-        nodes.append(ProgramNode(f"b{i}", "backward", reads, kind, rng.randint(1, 100), rng.random(), **more))
+        nodes.append(CompiledNode(f"b{i}", "backward", reads, kind, rng.randint(1, 100), rng.random(), **more))
         here.append(f"b{i}")
     return nodes
 

@@ -32,9 +32,9 @@ from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
 __all__ = [
+    "CompiledNode",
     "CompiledProgram",
     "HasProgram",
-    "ProgramNode",
     "keep_graph",
     "program_plan",
     "programs_of",
@@ -46,7 +46,7 @@ _NANOSECONDS = 1e9
 
 
 @dataclass(frozen=True)
-class ProgramNode:
+class CompiledNode:
     """A node of a program: what it reads, how it is computed, its bytes and time, and where it comes from."""
 
     name: str
@@ -68,8 +68,8 @@ class ProgramNode:
 class CompiledProgram:
     """A compiled graph as its last compilation made it; `unlimited` is the same without a budget, nothing computed again."""
 
-    nodes: Sequence[ProgramNode]
-    unlimited: Sequence[ProgramNode]
+    nodes: Sequence[CompiledNode]
+    unlimited: Sequence[CompiledNode]
     device: str
     seconds: tuple[float, float]  # of both, as the choices were compared by
     budget: int | None = None
@@ -93,7 +93,7 @@ class CompiledProgram:
 
 def read_nodes(
     graph: fx.Graph, part: str, device: Device, known: Iterable[str] = (), results: Any = ()
-) -> list[ProgramNode]:
+) -> list[CompiledNode]:
     """Return the nodes of a graph; in backward, `known` are those of forward. `results` are its outputs that stay."""
     before, ends = set(known), {node for node in tree_leaves(results) if isinstance(node, fx.Node)}
     found = []
@@ -111,7 +111,7 @@ def read_nodes(
         elif kind in (INLINED, STORED):
             seconds = fused_cost(node, device.unit_costs("time")[0], calls)
         found.append(
-            ProgramNode(
+            CompiledNode(
                 node.name,
                 part,
                 tuple(source.name for source in node.all_input_nodes),
@@ -167,15 +167,15 @@ def _role(node: fx.Node) -> str:
     return "parameter" if "Param" in described or "Buffer" in described else "batch"
 
 
-def program_plan(nodes: Sequence[ProgramNode], seconds: float | None = None) -> Plan:
+def program_plan(nodes: Sequence[CompiledNode], seconds: float | None = None) -> Plan:
     """Return a program in its order, every value freed after its last use, as a legal plan on one level of memory.
 
     Nodes take `seconds` altogether, in the proportions of their own.
 
-    >>> mm = ProgramNode("mm", "forward", ("x", "w"), CALL, 8, 2e-6, "fc", "mm")
-    >>> relu = ProgramNode("relu", "forward", ("mm",), INLINED, 8, 1e-6, "act", "relu")
-    >>> out = ProgramNode("out", "forward", ("relu",), STORED, 4, 1e-6, "", "sum", result=True)
-    >>> given = [ProgramNode(name, "forward", (), GIVEN, 16, 0.0, role="batch") for name in ("x", "w")]
+    >>> mm = CompiledNode("mm", "forward", ("x", "w"), CALL, 8, 2e-6, "fc", "mm")
+    >>> relu = CompiledNode("relu", "forward", ("mm",), INLINED, 8, 1e-6, "act", "relu")
+    >>> out = CompiledNode("out", "forward", ("relu",), STORED, 4, 1e-6, "", "sum", result=True)
+    >>> given = [CompiledNode(name, "forward", (), GIVEN, 16, 0.0, role="batch") for name in ("x", "w")]
     >>> plan = program_plan([*given, mm, relu, out])
     >>> [(op.name, op.reads, op.cost) for op in plan.graph.ops]  # relu is computed inside out
     [('forward mm', ('arg.x', 'arg.w'), 2000.0), ('forward out', ('forward mm',), 2000.0)]
@@ -194,10 +194,10 @@ def program_plan(nodes: Sequence[ProgramNode], seconds: float | None = None) -> 
 class _ProgramWriter:
     """Writes nodes as tensors and ops; names are those of nodes, with their part before them where they are made."""
 
-    def __init__(self, nodes: Sequence[ProgramNode], scale: float) -> None:
+    def __init__(self, nodes: Sequence[CompiledNode], scale: float) -> None:
         self.nodes, self.scale = nodes, scale
         self.known = {(node.part, node.name) for node in nodes}
-        self.readers: dict[tuple[str, str], list[ProgramNode]] = {}
+        self.readers: dict[tuple[str, str], list[CompiledNode]] = {}
         for node in nodes:
             for source in node.reads:
                 self.readers.setdefault(self._key(node.part, source), []).append(node)
@@ -245,7 +245,7 @@ class _ProgramWriter:
             made.op(f"{node.part} {node.name}", sources, writes, cost=cost, meta=meta)
         return made
 
-    def _seconds(self, node: ProgramNode) -> float:
+    def _seconds(self, node: CompiledNode) -> float:
         """Return the time of an op: its node's, and that of what is computed inside of it and was not counted before."""
         total, rest = 0.0, [self._key(node.part, node.name)]
         while rest:
@@ -256,7 +256,7 @@ class _ProgramWriter:
                 rest += [self._key(one.part, source) for source in one.reads]
         return total
 
-    def _stays(self, node: ProgramNode) -> bool:
+    def _stays(self, node: CompiledNode) -> bool:
         """Whether a value, or a view of it, is there at the end."""
         rest = [node]
         while rest:
@@ -266,25 +266,25 @@ class _ProgramWriter:
             rest += [r for r in self.readers.get((one.part, one.name), []) if r.kind == VIEW]
         return False
 
-    def _written(self, node: ProgramNode, several: bool) -> bool:
+    def _written(self, node: CompiledNode, several: bool) -> bool:
         """Whether a value has memory of its own: it is no expression inside of one reader."""
         if node.kind in (CALL, STORED) or several or self._stays(node) or self._is_saved(node):
             return True
         readers = self._real_readers(node)
         return len(readers) != 1 or readers[0].kind == CALL
 
-    def _is_saved(self, node: ProgramNode) -> bool:
+    def _is_saved(self, node: CompiledNode) -> bool:
         return node.part == "forward" and node.name in self.saved
 
-    def _real_readers(self, node: ProgramNode) -> list[ProgramNode]:
+    def _real_readers(self, node: CompiledNode) -> list[CompiledNode]:
         """Return who reads a value, through views too."""
-        found: list[ProgramNode] = []
+        found: list[CompiledNode] = []
         for reader in self.readers.get((node.part, node.name), []):
             found += self._real_readers(reader) if reader.kind == VIEW else [reader]
         return found
 
 
-def _label(node: ProgramNode) -> str:
+def _label(node: CompiledNode) -> str:
     return f"{node.role} {node.name}" if node.role else node.name
 
 
@@ -304,7 +304,7 @@ def keep_graph(graph: HasProgram) -> None:
     _GRAPHS[next(_NUMBERS)] = graph
 
 
-def read_joint(graph: fx.Graph, device: Device) -> list[ProgramNode]:
+def read_joint(graph: fx.Graph, device: Device) -> list[CompiledNode]:
     """Return the program of a joint graph as it is, nothing computed again: what needs a gradient of a result is backward."""
     late: set[str] = set()
     for node in graph.nodes:
@@ -317,7 +317,7 @@ def read_joint(graph: fx.Graph, device: Device) -> list[ProgramNode]:
     )
 
 
-def read_split(forward: fx.Graph, backward: fx.Graph, outputs: int, device: Device) -> list[ProgramNode]:
+def read_split(forward: fx.Graph, backward: fx.Graph, outputs: int, device: Device) -> list[CompiledNode]:
     """Return the program of a partitioned graph; `outputs` is how many results forward has besides what it saves."""
     first = read_nodes(forward, "forward", device, results=tree_leaves(forward.output_node().args[0])[:outputs])
     known = [node.name for node in first if node.kind != GIVEN]

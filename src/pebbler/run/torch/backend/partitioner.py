@@ -13,7 +13,7 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-from pebbler.run.torch.backend.compiled_program import ProgramNode, read_joint, read_split
+from pebbler.run.torch.backend.compiled_program import CompiledNode, read_joint, read_split
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.sent_graphs import send_values
@@ -74,7 +74,9 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.host = host  # asked for a graph's share of the host's memory, where values may go there
         self.frontier: GraphFrontier | None = None
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
-        self.programs: tuple[list[ProgramNode], list[ProgramNode]] | None = None  # what runs, and that without a budget
+        self.programs: tuple[list[CompiledNode], list[CompiledNode]] | None = (
+            None  # what runs, and that without a budget
+        )
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
