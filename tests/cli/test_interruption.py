@@ -259,7 +259,7 @@ def test_a_sweep_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     ended = interrupt(tmp_path, *long, "--json", when=re.compile(r"[1-9]\d* of 119 runs"))
     rows = load_table(tmp_path / "out").rows
     assert 1 <= len(rows) < 119
-    assert f"interrupted: {len(rows)} of 119 runs are done and kept; the same command goes on from there" in ended.err
+    assert f"interrupted: {len(rows)} of 119 runs are done and kept; the same command continues from there" in ended.err
     assert len(json.loads(ended.out)["rows"]) == len(rows)
     plan = pb.Plan.load(tmp_path / "out" / "plans" / rows[0]["key"][:2] / f"{rows[0]['key']}.json")
     assert pb.check(plan).energy == rows[0]["energy"]

@@ -18,7 +18,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="The page's heading.", show_default=False)] = None,
     json: Json = False,
 ) -> None:
-    """Write one self-contained page: player, lifetimes, reuse distances, miss curve, difference and landscape.
+    """Write one self-contained page: why the plan is cheaper, memory over time, player, reuse distances, miss curve.
 
     The page works offline and from a file. Program order joins the plans for comparison.
 

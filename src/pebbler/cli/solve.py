@@ -48,7 +48,7 @@ class SolveOptions:
     threads: Annotated[int | None, typer.Option(help="Cores to use; all by default.", show_default=False)] = None
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan, unless time cuts it off.")] = 0
     resume: Annotated[
-        Path | None, typer.Option(help="A plan of the same problem to go on from (JSON).", show_default=False)
+        Path | None, typer.Option(help="A plan of the same problem to continue from (JSON).", show_default=False)
     ] = None
 
 
@@ -58,7 +58,7 @@ def solve(
     options: SolveOptions,
     output: PlanOutput = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Show what each kind of optimisation brings, in half of the time.")
+        bool, typer.Option("--compare", help="Show what each kind of optimisation saves; takes half of the time.")
     ] = False,
     least_capacity: Annotated[
         bool,
@@ -273,7 +273,7 @@ class _Answer:
         plan, base, unit = self.plan, self.base, self.plan.energy_unit
         if self.rows:
             cells = [[row.name, energy(row.energy, unit), _share(row.energy, base), row.note] for row in self.rows]
-            table("What each step brings", ["schedule", "energy", "of program order", "note"], cells, stderr=on_stderr)
+            table("What each step saves", ["schedule", "energy", "of program order", "note"], cells, stderr=on_stderr)
         program_order = energy(base, unit) if base is not None else "does not fit"
         words = program_order_words(plan.machine)
         program_order += f" ({words})" if words else ""

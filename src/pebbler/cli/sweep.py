@@ -182,7 +182,7 @@ def sweep(
     def keep() -> bool:
         _show(runner, json, write_tables(folder))
         done = f"{runner.progress.finished:,} of {len(runs):,} runs are done and kept"
-        tell(f"interrupted: {done}; the same command goes on from there")
+        tell(f"interrupted: {done}; the same command continues from there")
         return True
 
     with hold(keep, runner.stop), progress("sweeping") as update:
