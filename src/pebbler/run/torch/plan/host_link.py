@@ -29,7 +29,7 @@ def link_of(machine: Machine, *, overlap: bool) -> Link | None:
     """Return the link that a plan's machine was made with, None where it has no host.
 
     >>> link_of(machine_with_host(100, Link(2.0, 1.0, True)), overlap=False)
-    Link(out=2, into=1, overlap=False, joules_per_byte=0.0, least=0)
+    Link(out=2.0, into=1.0, overlap=False, joules_per_byte=0.0, least=0)
     """
     if len(machine.level) == 1:
         return None
