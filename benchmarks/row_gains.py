@@ -23,8 +23,9 @@ __all__ = ["main", "tiling_bound"]
 CASES: list[tuple[str, str, dict[str, int]]] = [
     ("mlp", "notes", {"hidden": 32}),
     ("mlp:batch=32", "notes", {"hidden": 40}),
-    ("mlp:batch=32", "notes", {"hidden": 31, "n": 4, "batch": 5}),
+    ("mlp:batch=32", "notes", {"hidden": 5, "n": 4, "batch": 5}),
     ("attention", "notes", {"tokens": 16, "keys": 16}),
+    ("attention:tokens=1024,width=1024,heads=16", "laptop", {"tokens": 64, "keys": 64, "heads": 1}),
     ("mlp", "notes-explicit", {"hidden": 32}),
     ("mlp:batch=32", "notes-explicit", {"hidden": 48}),
     ("mlp:batch=32", "notes-explicit", {"hidden": 31, "n": 4, "batch": 5}),
