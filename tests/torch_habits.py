@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["DAMAGING", "SPEAKING", "Habit"]
+__all__ = ["DAMAGING", "OPENED", "SPEAKING", "Habit"]
 
 DAMAGING: dict[str, Callable[[], Habit]] = {}
 SPEAKING: dict[str, Callable[[], Habit]] = {}
@@ -635,6 +635,32 @@ def an_array_of_numbers():
 
 
 @damaging
+def an_array_of_bytes():
+    kept = bytearray(b"a")
+    return trained(lambda model, loss: kept.append(1), seen=lambda: bytes(kept))
+
+
+@damaging
+def a_view_of_memory():
+    kept = memoryview(bytearray(8)).cast("i")[::-1]
+
+    def count(model, loss):
+        kept[1] += 1
+
+    return trained(count, seen=kept.tolist)
+
+
+@damaging
+def an_array_of_c():
+    kept = (ctypes.c_int * 3)()
+
+    def count(model, loss):
+        kept[1] += 1
+
+    return trained(count, seen=lambda: list(kept))
+
+
+@damaging
 def an_error_in_the_middle():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -670,6 +696,7 @@ def _try(function):
 # The world outside ------------------------------------------------------------------------------------------------------
 
 WORLD: dict[str, Any] = {}
+OPENED: list[Any] = []  # files that steps write to: whoever runs habits closes them
 
 
 def said(name: str, act: Callable[[Any], Any], seen: Callable[[], Any] = lambda: []) -> None:
@@ -732,6 +759,7 @@ def a_file():
 def an_open_file():
     path = Path(tempfile.mkdtemp()) / "losses.txt"
     file = path.open("a", buffering=1)
+    OPENED.append(file)
     return trained(lambda model, loss: file.write("step\n"), seen=lambda: path.read_text())
 
 

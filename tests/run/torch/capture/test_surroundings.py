@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
-from torch_habits import DAMAGING, SPEAKING, WORLD  # noqa: E402
+from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
 
 HABITS = {**DAMAGING, **SPEAKING}
 STEPS = 4
@@ -32,6 +32,7 @@ QUICK = {
 # Of these training is compared as well: something is damaged, spoken or kept in each other way.
 TRAINED = {
     "sharpness_aware", "data_in_a_gradient_hook", "a_cached_function", "an_error_in_the_middle", "a_queue", "print", "a_thread",
+    "an_array_of_numbers",
 }  # fmt: skip
 
 
@@ -59,6 +60,9 @@ def earlier():
     EARLIER[:] = [tensor for tensor in tensors() if tensor.device.type == "meta" or isinstance(tensor, FakeTensor)]
     yield
     EARLIER.clear()
+    for file in OPENED:
+        file.close()
+    OPENED.clear()
 
 
 def require_real():

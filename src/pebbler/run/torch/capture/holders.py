@@ -383,8 +383,25 @@ def _restore_state(value: Any, before: dict[Any, Any]) -> None:
         value.bit_generator.state = raw
     elif isinstance(value, np.random.RandomState):
         value.set_state(raw)
-    elif isinstance(value, np.ndarray) and value.dtype != object and value.tobytes() != before["state"].text:
-        value[...] = np.frombuffer(before["state"].text, value.dtype).reshape(value.shape)
+    elif isinstance(value, _BUFFERS):
+        _restore_buffer(value, before["state"].text)
+
+
+def _restore_buffer(value: Any, held: Any) -> None:
+    """Put bytes back; a buffer that others look into cannot change its length, and has not."""
+    if isinstance(value, np.ndarray | memoryview):
+        if isinstance(held, bytes) and bytes(value) != held:
+            seen = np.asarray(value)
+            seen[...] = np.frombuffer(held, seen.dtype).reshape(seen.shape)
+    elif bytes(value) == held:
+        return
+    elif isinstance(value, array.array):
+        del value[:]
+        value.frombytes(held)
+    elif isinstance(value, bytearray):
+        value[:] = held
+    else:
+        ctypes.memmove(ctypes.addressof(value), held, len(held))
 
 
 def _restore_local(value: Any, before: dict[Any, Any]) -> None:
