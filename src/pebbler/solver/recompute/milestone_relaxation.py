@@ -26,7 +26,7 @@ from pebbler.game.dataflow import NONE
 from pebbler.solver.cp_sat import confirmed_infeasible, new_solver
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["Relaxation", "RelaxationResult", "StageModel"]
+__all__ = ["Relaxation", "RelaxationResult", "StageModel", "spread_runs"]
 
 Term = Any  # a CP-SAT variable, or 0 or 1; ortools' own types are not followed
 _MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses far less than the referee's tolerance
@@ -252,34 +252,43 @@ class StageModel:
                         self.model.add(self.runs[stage][op] + gone <= 1)
 
     def spread(self, solver: cp_model.CpSolver) -> list[int]:
-        """Return the summary as a sequence: first runs in program order, reruns right before what needs them."""
-        sequence: list[int] = []
-        ran: set[int] = set()
-        for stage, runs in enumerate(self.runs):
-            pending = {op for op, run in runs.items() if (run if isinstance(run, int) else solver.boolean_value(run))}
-            milestone = self.milestones[stage] if stage < self.last else None
-            fresh = sorted(pending - ran - {milestone})
+        """Return the summary as a sequence."""
+        stages = [
+            {op for op, run in runs.items() if (run if isinstance(run, int) else solver.boolean_value(run))}
+            for runs in self.runs
+        ]
+        return spread_runs(self.problem, self.milestones, stages)
 
-            def emit(op: int, pending: set[int] = pending) -> None:
-                stack = [(op, False)]
-                while stack:
-                    here, ready = stack.pop()
-                    if ready:
-                        sequence.append(here)
-                    elif here in pending:
-                        pending.discard(here)
-                        stack.append((here, True))
-                        makers = self.problem.flow.value_maker[self.problem.reads.row(here)].tolist()
-                        stack.extend((maker, False) for maker in reversed(makers))
 
-            for op in fresh:
-                emit(op)
-            for op in sorted(pending - {milestone}):
-                emit(op)
-            if milestone is not None:
-                emit(milestone)
-            ran.update(sequence)
-        return sequence
+def spread_runs(problem: RecomputeProblem, milestones: Sequence[int], stages: Sequence[set[int]]) -> list[int]:
+    """Return what runs in each stage as a sequence: first runs in program order, reruns right before what needs them."""
+    sequence: list[int] = []
+    ran: set[int] = set()
+    for stage, runs in enumerate(stages):
+        pending = set(runs)
+        milestone = milestones[stage] if stage < len(milestones) else None
+        fresh = sorted(pending - ran - {milestone})
+
+        def emit(op: int, pending: set[int] = pending) -> None:
+            stack = [(op, False)]
+            while stack:
+                here, ready = stack.pop()
+                if ready:
+                    sequence.append(here)
+                elif here in pending:
+                    pending.discard(here)
+                    stack.append((here, True))
+                    makers = problem.flow.value_maker[problem.reads.row(here)].tolist()
+                    stack.extend((maker, False) for maker in reversed(makers))
+
+        for op in fresh:
+            emit(op)
+        for op in sorted(pending - {milestone}):
+            emit(op)
+        if milestone is not None:
+            emit(milestone)
+        ran.update(sequence)
+    return sequence
 
 
 def _integer_costs(cost: npt.NDArray[np.float64]) -> tuple[list[int], float, bool]:

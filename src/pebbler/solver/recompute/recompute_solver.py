@@ -22,7 +22,7 @@ from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
 from pebbler.solver.recompute.checkpointing import checkpointings
 from pebbler.solver.recompute.least_capacity import require_room
-from pebbler.solver.recompute.milestone_relaxation import RelaxationResult
+from pebbler.solver.recompute.milestone_relaxation import RelaxationResult, spread_runs
 from pebbler.solver.recompute.milestone_search import MilestoneSearch, RelaxationJob
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 from pebbler.solver.recompute.start_sequences import early_ends_order, fit, low_memory_order
@@ -32,6 +32,9 @@ __all__ = ["solve_recompute"]
 Ints = npt.NDArray[np.int64]
 _ANNEALINGS = 3  # per round
 _PROOF_SECONDS, _PROOF_SHARE, _LEAVES = 4.0, 0.25, 40  # of one certificate
+_FIRST_SECONDS, _SINGLES, _SOME = 6.0, 12, 0.01  # of linear relaxations of single milestones before anything else
+_FIT_SHARE = 0.2  # of the time, for making one sequence fit
+_FRUITLESS = 3  # relaxations in a row that bring nothing before the time goes to annealing
 _PATIENCE = 40  # rounds without progress before a search without a time limit gives up
 
 
@@ -70,12 +73,16 @@ def solve_recompute(search: Search) -> None:
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
         return
+    solver.bound_by_programs()
+    for sequence in solver.hints:
+        solver.offer(sequence)
+        solver.offer(solver.fitted(sequence))
     for order in solver.orders():
         if not search.done:
             solver.offer(order)
             for sequence in checkpointings(problem, order):
                 solver.offer(sequence)  # soon there, seldom the best
-            solver.offer(fit(problem, order, is_over=solver.is_over))
+            solver.offer(solver.fitted(order))
     if not search.done:
         with ThreadPoolExecutor(max(1, search.problem.threads)) as pool:
             solver.run(pool)
@@ -89,6 +96,9 @@ class _RecomputeSolver:
         self.best: Ints = problem.program
         self.merit = (float("inf"), float("inf"))  # units above capacity, cost
         self.rounds = 0  # of annealing so far
+        self.milestones = MilestoneSearch(problem)
+        self.fruitless = 0  # relaxations in a row of which CP-SAT had nothing to say
+        self.hints: list[Ints] = []  # sequences that relaxations have come to
         self.branches: list[Ints] = []  # sequences that are annealed on beside the best one
 
     def is_over(self) -> bool:
@@ -119,14 +129,14 @@ class _RecomputeSolver:
 
     def run(self, pool: ThreadPoolExecutor) -> None:
         """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
-        search, milestones, idle = self.search, MilestoneSearch(self.problem), 0
-        hints: list[Ints] = []
+        search, milestones, idle = self.search, self.milestones, 0
+        hints = self.hints
         endless = search.time_limit is None
         while not search.done and not (endless and idle >= _PATIENCE):
             if search.remaining <= 0:
                 search.cut_off = True
                 return
-            job = milestones.next_job()
+            job = milestones.next_job() if self.fruitless < _FRUITLESS else None
             relaxed = None if job is None else pool.submit(self._solve, milestones, job, search.energy)
             # The longer the relaxation may take, the more there is to do beside it.
             count = _ANNEALINGS if job is None else max(1, round(_ANNEALINGS * job.effort))
@@ -162,6 +172,41 @@ class _RecomputeSolver:
             job.milestones, cheaper_than=cheaper_than, seconds=seconds, effort=job.effort, seed=self.search.problem.seed
         )
 
+    def fitted(self, sequence: Ints) -> Ints:
+        """Return a sequence with runs added until it fits, or until a share of the time is over: annealing may come further."""
+        ends = self.search.elapsed + _FIT_SHARE * self.search.remaining
+        return fit(self.problem, sequence, is_over=lambda: self.is_over() or self.search.elapsed > ends)
+
+    def bound_by_programs(self) -> None:
+        """Raise the bound by linear relaxations of single milestones, the tightest first; keep their summaries as hints.
+
+        In wide graphs CP-SAT gets nowhere in minutes with what they say in a second.
+        """
+        search, problem = self.search, self.search.problem
+        if not MilestoneProgram.known_of(problem):
+            return
+        ends = time.monotonic() + min(_FIRST_SECONDS, _PROOF_SHARE * search.remaining)
+        best: tuple[Fraction, int, ProgramSearch] | None = None
+        for op in self.milestones.relaxation.tight()[:_SINGLES]:
+            if time.monotonic() >= ends:
+                break
+            tree = ProgramSearch(MilestoneProgram(problem, [op]).program, Fraction(problem.scale.quantum), ends)
+            if tree.root.values and (best is None or tree.bound > best[0]):
+                best = tree.bound, op, tree
+        if best is None:
+            return
+        _, op, tree = best
+        words = f"what must be made again around the first run of {self.problem.flow.op_names[op]}, in any order"
+        found = certified(problem, words, "milestones", milestones=[op], **tree.certificate())
+        search.raise_bound(found.value, found.proof, found.certificate)
+        stages: list[set[int]] = [{op}, set()]
+        for name, value in zip(tree.program.names, tree.root.values, strict=True):
+            if name[0] == "runs" and value > _SOME:
+                stages[name[1]].add(name[2])
+        spread = np.array(spread_runs(self.problem, [op], stages), np.int64)
+        if self.problem.measure(spread).legal:
+            self.hints = [spread]
+
     def _prove(self, milestones: Sequence[int], enough: float, words: str) -> None:
         """Raise the bound to what CP-SAT says, and prove it as far as a little time allows."""
         search = self.search
@@ -185,6 +230,8 @@ class _RecomputeSolver:
         if result.bound > self.search.bound:
             self._prove(job.milestones, result.bound, f"what must be made again around {where}, in any order")
         milestones.take(job, result)
+        nothing = not result.solved and result.sequence is None
+        self.fruitless = self.fruitless + 1 if nothing else 0
         if result.sequence is None:
             return []
         spread = np.array(result.sequence, np.int64)
