@@ -103,7 +103,7 @@ def test_no_time_still_gives_program_order_when_that_fits() -> None:
 
 def test_an_op_that_is_too_large_is_named_with_what_would_do() -> None:
     graph = backward_net([1, 10, 10, 1], [1, 1, 1, 1])
-    with pytest.raises(Impossible, match=r"b1 needs 40 units at once; fast holds 39; the least that works is 40"):
+    with pytest.raises(Impossible, match=r"b1 needs 40 bytes at once; fast holds 39; the least that works is 40"):
         solve_recompute(Search(Problem.of(graph, one_level(39, unit="byte"))))
 
 

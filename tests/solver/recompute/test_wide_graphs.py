@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.recompute_graphs import wide_layered
+
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.verify import verify
 from pebbler.solver.bounds.bound import task_of
