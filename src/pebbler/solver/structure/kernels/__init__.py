@@ -1,0 +1,1 @@
+"""Kernels of orders from structure; they know nothing of graphs."""
