@@ -5,7 +5,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
-from pebbler.solver.structure.kernels.bisection import Net, bisect
+from pebbler.solver.structure.kernels.bisection import Cutting, Net, bisect
 
 
 def make_net(flow: Dataflow) -> Net:
@@ -21,5 +21,5 @@ def make_net(flow: Dataflow) -> Net:
     )
 
 
-def bisected(flow: Dataflow, order: Ints, share=1.0, blend=0.3, leaf=4, seed=0) -> Ints:
-    return bisect(make_net(flow), order, share, blend, leaf, seed)
+def bisected(flow: Dataflow, order: Ints, least=0.3,most=0.7,share=1.0, blend=0.3, room=0.0,wide=0.0) -> Ints:
+    return bisect(make_net(flow), order, 0, flow.ops, Cutting(least,most,share, blend,room,wide))

@@ -15,10 +15,21 @@ import numpy as np
 from pebbler.arrays import Floats, Ints
 from pebbler.compiled import inner_kernel, kernel, separate_kernel
 
-__all__ = ["Net", "bisect", "make_net"]
+__all__ = ["Cutting", "Net", "bisect"]
 
-_LEAST, _MOST = 0.3, 0.7  # of the ops of a stretch, in its first part
 _PASSES = 6
+_LEAF = 4  # ops that are not cut any further
+
+
+class Cutting(NamedTuple):
+    """How stretches are cut."""
+
+    least: float  # of the ops of a stretch, in its first part
+    most: float
+    share: float  # of its size, that a value costs which both parts touch
+    blend: float  # of its size, that a value costs in one part which is also touched outside on the other side
+    room: float  # a stretch that holds no more than this at once is not cut; 0 to cut all
+    wide: float  # how much the width of the parts counts: what it may take to cut them further
 
 
 class Net(NamedTuple):
@@ -38,13 +49,13 @@ class Net(NamedTuple):
 
 
 @inner_kernel
-def _cost(first: int, second: int, size: float, share: float, anchor: int, blend: float) -> float:
+def _cost(first: int, second: int, size: float, anchor: int, how: Cutting) -> float:
     """Return what a value costs that so many ops of each part touch; it is also touched before (0), after (1) or neither (-1)."""
     cost = 0.0
     if first > 0 and second > 0:
-        cost += share * size
+        cost += how.share * size
     if (anchor == 0 and second > 0) or (anchor == 1 and first > 0):
-        cost += blend * size
+        cost += how.blend * size
     return cost
 
 
@@ -264,22 +275,22 @@ def _by_depth(p: _Part) -> Ints:
 
 
 @kernel
-def _best_prefix(p: _Part, order: Ints, share: float, blend: float) -> tuple[float, int]:
+def _best_prefix(p: _Part, order: Ints, how: Cutting) -> tuple[float, int]:
     """Return the least cost of a prefix of an order within the window, and how long it is; nearer to the middle where equal."""
     count = len(order)
     first, total = np.zeros(len(p.size), np.int64), 0.0
     for v in range(len(p.size)):
-        total += _cost(0, p.o_start[v + 1] - p.o_start[v], p.size[v], share, p.anchor[v], blend)
+        total += _cost(0, p.o_start[v + 1] - p.o_start[v], p.size[v], p.anchor[v], how)
     best, length = np.inf, count // 2
     for i in range(count - 1):
         op = order[i]
         for k in range(p.v_start[op], p.v_start[op + 1]):
             v = p.v_items[k]
             every = p.o_start[v + 1] - p.o_start[v]
-            total -= _cost(first[v], every - first[v], p.size[v], share, p.anchor[v], blend)
+            total -= _cost(first[v], every - first[v], p.size[v], p.anchor[v], how)
             first[v] += 1
-            total += _cost(first[v], every - first[v], p.size[v], share, p.anchor[v], blend)
-        if i + 1 < max(1, int(_LEAST * count)) or i + 1 > max(1, int(_MOST * count)):
+            total += _cost(first[v], every - first[v], p.size[v], p.anchor[v], how)
+        if i + 1 < max(1, int(how.least * count)) or i + 1 > max(1, int(how.most * count)):
             continue
         if total < best - 1e-9 or (total < best + 1e-9 and abs(2 * (i + 1) - count) < abs(2 * length - count)):
             best, length = total, i + 1
@@ -287,10 +298,10 @@ def _best_prefix(p: _Part, order: Ints, share: float, blend: float) -> tuple[flo
 
 
 @separate_kernel
-def _improve(p: _Part, side: Ints, share: float, blend: float, cost: float, passes: int) -> float:
+def _improve(p: _Part, side: Ints, how: Cutting, cost: float) -> float:
     """Move ops between the parts (0 and 1) as long as a pass of moves makes the cut cheaper; return its cost."""
     count, values = len(p.ops), len(p.size)
-    low, high = max(1, int(_LEAST * count)), max(1, int(_MOST * count))
+    low, high = max(1, int(how.least * count)), max(1, int(how.most * count))
     parts = np.empty((values, 2), np.int64)
     gain, stamp = np.empty(count), np.zeros(count, np.int64)
     heaps, place = np.empty((2, count), np.int64), np.empty(count, np.int64)
@@ -299,7 +310,7 @@ def _improve(p: _Part, side: Ints, share: float, blend: float, cost: float, pass
     locked = np.empty(count, np.bool_)
     moved = np.empty(count, np.int64)
     clock = np.int64(0)
-    for _ in range(passes):
+    for _ in range(_PASSES):
         parts[:] = 0
         for op in range(count):
             for k in range(p.v_start[op], p.v_start[op + 1]):
@@ -322,8 +333,8 @@ def _improve(p: _Part, side: Ints, share: float, blend: float, cost: float, pass
                 v = p.v_items[k]
                 a, b = parts[v, 0], parts[v, 1]
                 step = 1 if side[op] == 1 else -1
-                gain[op] += _cost(a, b, p.size[v], share, p.anchor[v], blend)
-                gain[op] -= _cost(a + step, b - step, p.size[v], share, p.anchor[v], blend)
+                gain[op] += _cost(a, b, p.size[v], p.anchor[v], how)
+                gain[op] -= _cost(a + step, b - step, p.size[v], p.anchor[v], how)
         for op in range(count):
             if blocked[op] == 0:
                 sizes[side[op]] = _insert(heaps[side[op]], place, gain, stamp, op, sizes[side[op]])
@@ -351,13 +362,13 @@ def _improve(p: _Part, side: Ints, share: float, blend: float, cost: float, pass
                 v = p.v_items[k]
                 a, b, size, anchor = parts[v, 0], parts[v, 1], p.size[v], p.anchor[v]
                 parts[v, 0], parts[v, 1] = a + step, b - step
-                here = _cost(a, b, size, share, anchor, blend)
-                after = _cost(a + step, b - step, size, share, anchor, blend)
+                here = _cost(a, b, size, anchor, how)
+                after = _cost(a + step, b - step, size, anchor, how)
                 # By how much the gain of another op changes that is in part 0, and in part 1.
-                down = after - _cost(a + step - 1, b - step + 1, size, share, anchor, blend)
-                down -= here - _cost(a - 1, b + 1, size, share, anchor, blend)
-                up = after - _cost(a + step + 1, b - step - 1, size, share, anchor, blend)
-                up -= here - _cost(a + 1, b - 1, size, share, anchor, blend)
+                down = after - _cost(a + step - 1, b - step + 1, size, anchor, how)
+                down -= here - _cost(a - 1, b + 1, size, anchor, how)
+                up = after - _cost(a + step + 1, b - step - 1, size, anchor, how)
+                up -= here - _cost(a + 1, b - 1, size, anchor, how)
                 if down == 0.0 and up == 0.0:
                     continue
                 for j in range(p.o_start[v], p.o_start[v + 1]):
@@ -407,27 +418,68 @@ def _improve(p: _Part, side: Ints, share: float, blend: float, cost: float, pass
 
 
 @kernel
-def _cut(p: _Part, share: float, blend: float, seed: int) -> Ints:
-    """Return per op the part that it goes to: the best prefixes of some orders, improved."""
+def _width(p: _Part, order: Ints, side: Ints, which: int) -> float:
+    """Return the most that is held at once when the ops of a part run in this order, values from their first use to their last."""
+    left, seen = np.zeros(len(p.size), np.int64), np.zeros(len(p.size), np.bool_)
+    for op in order:
+        if side[op] == which:
+            for k in range(p.v_start[op], p.v_start[op + 1]):
+                left[p.v_items[k]] += 1
+    held = most = 0.0
+    for op in order:
+        if side[op] != which:
+            continue
+        for k in range(p.v_start[op], p.v_start[op + 1]):
+            v = p.v_items[k]
+            if not seen[v]:
+                seen[v] = True
+                held += p.size[v]
+        most = max(most, held)
+        for k in range(p.v_start[op], p.v_start[op + 1]):
+            v = p.v_items[k]
+            left[v] -= 1
+            if left[v] == 0:
+                held -= p.size[v]
+    return most
+
+
+@kernel
+def _orders(p: _Part) -> Ints:
+    """Return orders of a stretch whose prefixes may be good cuts: as it is, walks from the ends and from the starts, by depth."""
     count = len(p.ops)
-    best_side, best = np.empty(count, np.int64), np.inf
-    costs, lengths = np.empty(5), np.empty(5, np.int64)
     orders = np.empty((5, count), np.int64)
     orders[0] = np.arange(count)
     orders[1] = _walked(p.b_start, p.b_items, p.a_start, False)
     orders[2] = _by_depth(p)
     orders[3] = _walked(p.a_start, p.a_items, p.b_start, True)
     orders[4] = _walked(p.a_start, p.a_items, p.b_start, False)[::-1]
-    for i in range(5):
-        costs[i], lengths[i] = _best_prefix(p, orders[i], share, blend)
-    for turn in range(2):
+    return orders
+
+
+@kernel
+def _cut(p: _Part, orders: Ints, how: Cutting) -> Ints:
+    """Return per op the part that it goes to: the best prefixes of some orders, improved."""
+    count, tries = len(p.ops), len(orders) if how.wide > 0 else 2
+    best_side, best = np.empty(count, np.int64), np.inf
+    costs, lengths = np.empty(len(orders)), np.empty(len(orders), np.int64)
+    for i in range(len(orders)):
+        costs[i], lengths[i] = _best_prefix(p, orders[i], how)
+    mean = p.size.mean()
+    for _ in range(tries):
         i = np.argmin(costs)
-        if costs[i] == np.inf or (turn > 0 and costs[i] > 2 * best):
+        if costs[i] == np.inf:
             break
         side = np.ones(count, np.int64)
         for k in range(lengths[i]):
             side[orders[i, k]] = 0
-        cost = _improve(p, side, share, blend, costs[i], _PASSES)
+        cost = _improve(p, side, how, costs[i])
+        if how.wide > 0:
+            # What it may take to cut the parts further until a part can run in one go.
+            for which in range(2):
+                width, ops = np.inf, np.sum(side == which)
+                for j in range(len(orders)):
+                    width = min(width, _width(p, orders[j], side, which))
+                cost += how.wide * mean * mean * ops * max(0.0, 1 / max(how.room, 1.0) - 1 / width)
         if cost < best - 1e-9:
             best, best_side = cost, side
         costs[i] = np.inf
@@ -435,34 +487,40 @@ def _cut(p: _Part, share: float, blend: float, seed: int) -> Ints:
 
 
 @kernel
-def bisect(net: Net, order: Ints, share: float, blend: float, leaf: int, seed: int) -> Ints:
-    """Return an order made from a legal one by cutting it in two, and the parts again, down to `leaf` ops.
-
-    A value that both parts touch costs `share` of its size, one that is also touched outside on the far side `blend` of it.
-    """
+def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting) -> Ints:
+    """Return a legal order with the stretch from `first` to `last` cut in two, and the parts again."""
     count = len(order)
     order, place = order.copy(), np.empty(count, np.int64)
     for i in range(count):
         place[order[i]] = i
     value_id = np.full(len(net.size), -1, np.int64)
-    stack, depth = np.empty((2 * count + 2, 2), np.int64), 1
-    stack[0, 0], stack[0, 1] = 0, count
+    stack, depth = np.empty((2 * (last - first) + 2, 2), np.int64), 1
+    stack[0, 0], stack[0, 1] = first, last
     while depth > 0:
         depth -= 1
         low, high = stack[depth]
-        if high - low <= leaf:
+        if high - low <= _LEAF:
             continue
         p = _part(net, order, place, low, high, value_id)
         group = _components(p)
+        sequence = np.argsort(group, kind="mergesort")
         if group.max() == 0:
-            group = _cut(p, share, blend, seed)
-        sorted_ops = np.argsort(group, kind="mergesort")
+            orders, narrow, least = _orders(p), -1, how.room
+            for i in range(len(orders) if how.room > 0 else 0):
+                width = _width(p, orders[i], group, 0)
+                if width <= least and (narrow < 0 or width < least):
+                    narrow, least = i, width
+            if narrow >= 0:  # it can run in one go
+                sequence = orders[narrow]
+            else:
+                group = _cut(p, orders, how)
+                sequence = np.argsort(group, kind="mergesort")
         for i in range(high - low):
-            order[low + i] = p.ops[sorted_ops[i]]
+            order[low + i] = p.ops[sequence[i]]
             place[order[low + i]] = low + i
         end = high
         for i in range(high - low - 1, -1, -1):  # the first part ends up on top of the stack
-            if i == 0 or group[sorted_ops[i]] != group[sorted_ops[i - 1]]:
+            if i == 0 or group[sequence[i]] != group[sequence[i - 1]]:
                 if end - (low + i) < high - low:
                     stack[depth, 0], stack[depth, 1] = low + i, end
                     depth += 1
