@@ -13,6 +13,7 @@ from pebbler.referee import pricing
 from pebbler.solver.kernels.greedy_run import run_greedily
 from pebbler.solver.kernels.greedy_state import GreedyGame
 from pebbler.solver.problem import Problem, Start
+from pebbler.solver.structure.kernels.belady import run_belady
 
 __all__ = ["GreedyPlanner", "greedy_pays"]
 
@@ -82,6 +83,12 @@ class GreedyPlanner:
         most = _MOST_MOVES * len(self.game.cost) + len(self.game.size) + 100
         moves, fits = run_greedily(game, np.ascontiguousarray(order, np.int64), most, keen, remake, seed)
         return moves if fits else None
+
+    def belady(self, order: Ints) -> Ints | None:
+        """Return the moves of an order by Belady's rule as `run` does; None where it does not fit, or params stay fast."""
+        most = 4 * (len(self.game.r_items) + len(self.game.w_items) + len(self.game.size)) + len(order)
+        moves, cost = run_belady(self.game, np.ascontiguousarray(order, np.int64), most, np.inf)
+        return moves if cost < np.inf else None
 
     def plan(self, order: Ints, *, keen: float = 0.5, remake: bool = True, seed: int = 0) -> Plan | None:
         """Return the plan of an order; None where the greedy run gets stuck."""

@@ -17,15 +17,27 @@ from pebbler.game.moves import COMPUTE
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.capacity import explain_crowding, require_capacity
 from pebbler.solver.greedy_plans import GreedyPlanner
-from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.placed_plans import PlacedPlanner
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.products.blocked_orders import offer_blocks
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.structure.kernels.belady import run_belady
+from pebbler.solver.structure.order_search import OrderSearch
 
 __all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
+
+@dataclass(frozen=True)
+class _Setting:
+    """How an order is run: what the distance of a next use counts, whether ops run again, and what they seem to cost then."""
+
+    keen: float
+    remake: bool
+    factor: float | Floats
+    seed: int = 0
+    belady: bool = False  # by Belady's rule instead, which takes a tenth of the time
+
 
 Planner = GreedyPlanner | PlacedPlanner
 LARGE = {1: 4_000, 2: 2_000}  # ops from which on whole-graph searches take too long, by the number of levels
@@ -34,9 +46,12 @@ _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next us
 # from others, which the price of one run does not show. Infinite: nothing is made again, which is quick and nearly Belady's rule.
 _FIRST = ((1.0, np.inf), (0.5, 1.0), (1.0, 5.0))
 _COSTLIEST = 5.0
+# Runs of the best order from structure.
+_ORDERED = (_Setting(1.0, False, 5.0, belady=True), _Setting(1.0, False, 5.0), _Setting(0.5, True, 1.0), _Setting(1.0, True, 5.0))
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
-_PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
+_IDLE = 12  # turns that bring nothing before a search that has other things to do ends
+_SHORTEST_TURN = 0.1
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 _ALL, _FAR = 0.2, 0.7  # how often, and how far, all costs look different together
 
@@ -64,7 +79,7 @@ def offer_greedy(search: Search, seconds_left: Callable[[], float]) -> None:
     """Offer greedy runs, and variations of the best until some have brought nothing."""
     solver = _GreedySolver(search, seconds_left, patient=False)
     solver.explore()
-    solver.vary()
+    solver.take_turns()
 
 
 def _planners(problem: Problem) -> Iterator[Planner]:
@@ -85,16 +100,6 @@ def _raise_bounds(search: Search) -> None:
         search.raise_bound(bound.value, bound.proof, bound.certificate)
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """How an order is run: what the distance of a next use counts, whether ops run again, and what they seem to cost then."""
-
-    keen: float
-    remake: bool
-    factor: float | Floats
-    seed: int = 0
-
-
 class _GreedySolver:
     """One run of the solver: the best moves so far, and the settings that led to them."""
 
@@ -104,6 +109,8 @@ class _GreedySolver:
         self.price = float("inf")
         self.rows: Ints | None = None
         self.best: tuple[Planner, Ints, _Setting] | None = None
+        self.orders: OrderSearch | None = None
+        self.rng = np.random.default_rng(search.problem.seed)
 
     def begin(self) -> Planner | None:
         """Offer program order by every planner; return the best planner, or the last where none finds a plan."""
@@ -119,6 +126,8 @@ class _GreedySolver:
     def explore(self) -> None:
         """Offer program order, then other orders with other weights; give up early where no plan is found."""
         planner = self.begin()
+        if planner is not None and not self.search.done and self._time_for_starts():
+            self.order(planner)
         for number, (order, setting) in enumerate(self._starts()):
             planner = self.best[0] if self.best is not None else planner
             if planner is None or self.search.done or not self._time_for_starts():
@@ -129,7 +138,7 @@ class _GreedySolver:
 
     def run(self) -> None:
         """Offer a first plan at once, then bounds, simple plans, orders and variations."""
-        search, program = self.search, np.arange(len(self.problem.graph.ops))
+        search = self.search
         crowded = explain_crowding(self.problem)
         if crowded is not None:
             raise Impossible(crowded)
@@ -139,20 +148,90 @@ class _GreedySolver:
             search.cut_off = True
             return
         _raise_bounds(search)
+        if search.remaining > 0 and not search.done and planner is not None:
+            self.order(planner)
         paged = isinstance(planner, GreedyPlanner) and len(self.problem.machine.level) > 1
         if search.remaining > 0 and not search.done and paged:
-            search.offer_plan(demand_plan(self.problem, program.tolist(), "farthest"))
             offer_blocks(search, 0.1)
         for order, setting in self._starts():
             planner = self.best[0] if self.best is not None else planner
-            if planner is None or search.done or (self.rows is not None and not self._time_for_starts()):
+            if planner is None or search.done or search.remaining <= 0:
+                break
+            if self.rows is not None and not self._time_for_starts():
                 break
             self.attempt(planner, order, setting)
-        if self.rows is None:
+        if self.rows is None and search.best is None and planner is not None:
             require_capacity(self.problem)
-        elif not search.done:
+            self.insist(planner)
+        if not search.done:
             self.improve()
         search.cut_off |= search.remaining <= 0 and not search.done
+
+    # Orders from structure ------------------------------------------------------------------------------------------
+
+    def order(self, planner: Planner) -> None:
+        """Look for orders from the structure of the graph, and run the best of them."""
+        alone = len(planner.game.capacity) == 1
+        game = RecomputeProblem.of(self.problem) if len(self.problem.machine.level) == 1 else None
+        if alone and game is None:
+            return  # all operands in the last level, where nothing has to leave
+        room = float(planner.game.capacity[0])
+
+        def price(order: Ints, bound: float) -> float:
+            if game is not None:
+                return float(game.measure(order).over)
+            return float(run_belady(planner.game, order, 0, bound)[1])
+
+        def time_left() -> float:
+            fits = game is not None and self.orders is not None and self.orders.price == 0
+            return 0.0 if fits else min(self.seconds_left(), self.ends - self.search.elapsed)
+
+        flow = self.problem.graph.dataflow
+        self.orders = orders = OrderSearch(flow, [room], price, time_left, self.problem.seed)
+        orders.explore()
+        if game is not None:
+            if orders.price > 0 and self.rows is None:
+                orders.improve()
+            if orders.price == 0:
+                self.search.offer(game.moves(orders.best))
+        for setting in _ORDERED:
+            if not self.search.done and self.seconds_left() > 0:
+                self.attempt(planner, orders.best, setting)
+
+    def insist(self, planner: Planner) -> None:
+        """Go on looking for a plan where none has been found, as long as there is time: orders that need less, then reruns."""
+        orders, tries = self.orders, 0
+        while orders is not None and self.rows is None and self.search.best is None and self.search.remaining > 0:
+            if not self.patient and tries >= _TRIES:
+                return
+            end = self.search.elapsed + 0.5 + 0.05 * self.search.remaining
+            orders.seconds_left = lambda end=end: min(self.search.remaining, end - self.search.elapsed)  # type: ignore[misc]
+            orders.improve()
+            if orders.price == 0:
+                self.search.offer(RecomputeProblem.of(self.problem).moves(orders.best))
+                return
+            keen, factor = float(self.rng.uniform(0.0, 2.0)), float(np.exp(self.rng.normal(0.0, 1.0)))
+            self.attempt(planner, orders.best, _Setting(keen, True, factor, int(self.rng.integers(2**31))))
+            tries += 1
+
+    def reorder(self, seconds: float) -> bool:
+        """Order stretches of the best order anew, priced the way that its plan was made; return whether that helped."""
+        if self.orders is None or self.best is None:
+            return False
+        planner, order, setting = self.best
+        costs = planner.game.cost * setting.factor
+
+        def price(order: Ints, bound: float) -> float:
+            if setting.belady and isinstance(planner, GreedyPlanner):
+                return float(run_belady(planner.game, order, 0, bound)[1])
+            rows = self._run(planner, order, setting, costs)
+            return float("inf") if rows is None else planner.price(rows)
+
+        end = self.search.elapsed + seconds
+        orders = self.orders
+        orders.best, orders.price, orders.pricing = order, self.price, price
+        orders.seconds_left = lambda: min(self.seconds_left(), end - self.search.elapsed)
+        return orders.improve() and self.attempt(planner, orders.best, setting)
 
     def improve(self) -> None:
         """Go on from the best moves."""
@@ -161,21 +240,49 @@ class _GreedySolver:
             sequence = trim(game, self.rows[self.rows[:, 0] == COMPUTE, 1])
             if game.arrays.cost[sequence].sum() < self.search.energy:
                 self.search.offer(game.moves(sequence))
-        self.vary()
+        self.take_turns()
+
+    def take_turns(self) -> None:
+        """Vary orders and costs in turns until time is up; what brings nothing gets shorter and shorter turns."""
+        search, weight = self.search, [1.0, 1.0]
+        turn, idle = 0, 0
+        while self.best is not None and not search.done:
+            if self.seconds_left() <= 0:
+                search.cut_off = True
+                return
+            if idle >= _IDLE and not self.patient:
+                return
+            left = self.seconds_left()
+            seconds = weight[turn] * min(3.0, max(0.2, 0.04 * left) if left < float("inf") else 0.2)
+            before = self.price
+            if turn == 0:
+                self.reorder(seconds)
+            else:
+                self.vary(seconds)
+            better = self.price < before
+            idle = 0 if better else idle + 1
+            weight[turn] = min(1.0, 2 * weight[turn]) if better else max(_SHORTEST_TURN, 0.7 * weight[turn])
+            turn = 1 - turn if self.orders is not None else 1
 
     def _time_for_starts(self) -> bool:
         return self.seconds_left() > 0 and self.search.elapsed < self.ends
 
     def _starts(self) -> Iterator[tuple[Ints, _Setting]]:
         orders = start_orders(self.problem.graph)
+        if self.orders is not None:
+            orders = [self.orders.best, *orders]
         for seed, keen, order in product(range(2), _KEEN, orders):
             best = _Setting(keen, True, 1.0) if self.best is None else self.best[2]
-            yield order, replace(best, keen=keen, seed=self.problem.seed + seed)
+            yield order, replace(best, keen=keen, seed=self.problem.seed + seed, belady=False)
+
+    def _run(self, planner: Planner, order: Ints, setting: _Setting, costs: Floats) -> Ints | None:
+        if setting.belady:
+            return planner.belady(order)
+        return planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs)
 
     def attempt(self, planner: Planner, order: Ints, setting: _Setting) -> bool:
         """Run an order greedily, and offer its plan if it is the best; return whether it is."""
-        costs = planner.game.cost * setting.factor
-        rows = planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs)
+        rows = self._run(planner, order, setting, planner.game.cost * setting.factor)
         price = float("inf") if rows is None else planner.price(rows)
         if rows is None or price >= self.price * (1 - 1e-12):
             return False
@@ -184,16 +291,13 @@ class _GreedySolver:
             self.search.offer_plan(planner.plan_of(rows))
         return True
 
-    def vary(self) -> None:
-        """Let the costs of some ops, or of all, look different, and keep what makes the plan cheaper."""
-        search, idle = self.search, 0
-        rng = np.random.default_rng(self.problem.seed)
-        longest = 0.0
-        while self.best is not None and not search.done:
+    def vary(self, seconds: float) -> None:
+        """Let the costs of some ops, or of all, look different for a while, and keep what makes the plan cheaper."""
+        search, rng = self.search, self.rng
+        longest, end = 0.0, search.elapsed + seconds
+        while self.best is not None and not search.done and search.elapsed < end:
             if self.seconds_left() <= 1.5 * longest:
                 search.cut_off = True
-                return
-            if idle >= _PATIENCE and not self.patient:
                 return
             began = search.elapsed
             planner, order, old = self.best
@@ -204,6 +308,5 @@ class _GreedySolver:
                 factor = factor * np.exp(rng.normal(0.0, _FAR))
             keen = max(0.0, old.keen + rng.normal(0.0, 0.1))
             remake = old.remake or bool(rng.random() < _ALL)
-            better = self.attempt(planner, order, _Setting(keen, remake, factor, int(rng.integers(2**31))))
-            idle = 0 if better else idle + 1
+            self.attempt(planner, order, _Setting(keen, remake, factor, int(rng.integers(2**31))))
             longest = max(longest, search.elapsed - began)

@@ -59,6 +59,11 @@ class PlacedPlanner:
         rows = self.greedy.run(order, keen=keen, remake=remake, seed=seed, costs=costs)
         return None if rows is None else self._lifted(rows)
 
+    def belady(self, order: Ints) -> Ints | None:
+        """Return the moves of an order as `GreedyPlanner.belady` does."""
+        rows = self.greedy.belady(order)
+        return None if rows is None else self._lifted(rows)
+
     def _lifted(self, rows: Ints) -> Ints:
         flow, machine, game = self.problem.graph.dataflow, self.problem.machine, self.game
         rows = rows.copy()

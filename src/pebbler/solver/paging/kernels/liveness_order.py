@@ -14,6 +14,7 @@ __all__ = ["LEAST_LIVE", "RECENT", "schedule_by_liveness"]
 
 Array = npt.NDArray[Any]
 RECENT = 0  # the op whose operands were all touched most recently: goes back the way it came, like a stack
+_SCANNED = 512  # ready ops that are compared: of more, those that became ready last
 LEAST_LIVE = 1  # the op that leaves the least alive, by size; then as above
 
 
@@ -34,7 +35,7 @@ def schedule_by_liveness(
     count = first_ready(waits, ready)
     for t in range(ops):
         best, best_live, best_recent = -1, 0, 0
-        for i in range(count):
+        for i in range(max(0, count - _SCANNED), count):
             op = ready[i]
             recent, live = ops, 0
             for k in range(r_start[op], r_start[op + 1]):

@@ -15,7 +15,7 @@ import numpy as np
 from pebbler.arrays import Floats, Ints
 from pebbler.compiled import inner_kernel, kernel, separate_kernel
 
-__all__ = ["Cutting", "Net", "bisect"]
+__all__ = ["Cutting", "Net", "bisect", "simple_orders", "strips"]
 
 _PASSES = 6
 _LEAF = 4  # ops that are not cut any further
@@ -126,7 +126,7 @@ class _Part(NamedTuple):
     anchor: Ints
 
 
-@kernel
+@separate_kernel
 def _part(net: Net, order: Ints, place: Ints, low: int, high: int, value_id: Ints) -> _Part:
     """Return the stretch from `low` to `high` by itself."""
     count = high - low
@@ -262,16 +262,29 @@ def _walked(n_start: Ints, n_items: Ints, e_start: Ints, backward: bool) -> Ints
     return order[::-1].copy() if backward else order
 
 
+@separate_kernel
+def _sorted_by(number: Ints) -> Ints:
+    """Return positions sorted by small numbers, in the order at hand where they are equal."""
+    start = np.zeros(number.max() + 2, np.int64)
+    for one in number:
+        start[one + 1] += 1
+    start = np.cumsum(start)
+    found = np.empty(len(number), np.int64)
+    for i in range(len(number)):
+        found[start[number[i]]] = i
+        start[number[i]] += 1
+    return found
+
+
 @kernel
 def _by_depth(p: _Part) -> Ints:
     """Return the ops by how many must run before them one after the other."""
     count = len(p.ops)
-    depth, most = np.zeros(count, np.int64), 0
+    depth = np.zeros(count, np.int64)
     for op in range(count):
         for k in range(p.b_start[op], p.b_start[op + 1]):
             depth[op] = max(depth[op], depth[p.b_items[k]] + 1)
-        most = max(most, depth[op])
-    return np.argsort(depth, kind="mergesort")
+    return _sorted_by(depth)
 
 
 @kernel
@@ -417,7 +430,7 @@ def _improve(p: _Part, side: Ints, how: Cutting, cost: float) -> float:
     return cost
 
 
-@kernel
+@separate_kernel
 def _width(p: _Part, order: Ints, side: Ints, which: int) -> float:
     """Return the most that is held at once when the ops of a part run in this order, values from their first use to their last."""
     left, seen = np.zeros(len(p.size), np.int64), np.zeros(len(p.size), np.bool_)
@@ -443,7 +456,7 @@ def _width(p: _Part, order: Ints, side: Ints, which: int) -> float:
     return most
 
 
-@kernel
+@separate_kernel
 def _orders(p: _Part) -> Ints:
     """Return orders of a stretch whose prefixes may be good cuts: as it is, walks from the ends and from the starts, by depth."""
     count = len(p.ops)
@@ -487,8 +500,11 @@ def _cut(p: _Part, orders: Ints, how: Cutting) -> Ints:
 
 
 @kernel
-def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting) -> Ints:
-    """Return a legal order with the stretch from `first` to `last` cut in two, and the parts again."""
+def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting, work: int) -> tuple[Ints, int]:
+    """Return a legal order with the stretch from `first` to `last` cut in two, and the parts again; and the work left.
+
+    `work` is about the number of touches that may be looked at; what is not cut by then stays as it is.
+    """
     count = len(order)
     order, place = order.copy(), np.empty(count, np.int64)
     for i in range(count):
@@ -499,11 +515,12 @@ def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting) -> Ints:
     while depth > 0:
         depth -= 1
         low, high = stack[depth]
-        if high - low <= _LEAF:
+        if high - low <= _LEAF or work <= 0:
             continue
         p = _part(net, order, place, low, high, value_id)
+        work -= len(p.v_items)
         group = _components(p)
-        sequence = np.argsort(group, kind="mergesort")
+        sequence = _sorted_by(group)
         if group.max() == 0:
             orders, narrow, least = _orders(p), -1, how.room
             for i in range(len(orders) if how.room > 0 else 0):
@@ -513,8 +530,9 @@ def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting) -> Ints:
             if narrow >= 0:  # it can run in one go
                 sequence = orders[narrow]
             else:
+                work -= (20 if how.wide == 0 else 60) * len(p.v_items)
                 group = _cut(p, orders, how)
-                sequence = np.argsort(group, kind="mergesort")
+                sequence = _sorted_by(group)
         for i in range(high - low):
             order[low + i] = p.ops[sequence[i]]
             place[order[low + i]] = low + i
@@ -525,4 +543,68 @@ def bisect(net: Net, order: Ints, first: int, last: int, how: Cutting) -> Ints:
                     stack[depth, 0], stack[depth, 1] = low + i, end
                     depth += 1
                 end = low + i
-    return order
+    return order, work
+
+
+@kernel
+def _narrowest(p: _Part) -> tuple[Ints, float]:
+    """Return the order of a stretch that holds least at once, of those that are tried, and how much that is."""
+    orders, every = _orders(p), np.zeros(len(p.ops), np.int64)
+    best, least = 0, np.inf
+    for i in range(len(orders)):
+        width = _width(p, orders[i], every, 0)
+        if width < least:
+            best, least = i, width
+    return orders[best].copy(), least
+
+
+@kernel
+def strips(net: Net, order: Ints, first: int, last: int, rule: int, room: float, work: int) -> tuple[Ints, int]:
+    """Return a legal order with the stretch from `first` to `last` cut into strips that hold `room` at most; and the work left.
+
+    A strip is a piece of one order (`rule` says which) that runs in another one: rows of a table, say, run column by column.
+    """
+    count = len(order)
+    order, place = order.copy(), np.empty(count, np.int64)
+    for i in range(count):
+        place[order[i]] = i
+    value_id = np.full(len(net.size), -1, np.int64)
+    whole = _part(net, order, place, first, last, value_id)
+    sequence = _orders(whole)[rule]
+    for i in range(last - first):
+        order[first + i] = whole.ops[sequence[i]]
+        place[order[first + i]] = first + i
+    low, guess = first, 16
+    work -= 10 * len(whole.v_items)
+    while low < last and work > 0:
+        fits, fails, length = 0, last - low + 1, min(max(2, guess // 2), last - low)
+        kept = np.zeros(1, np.int64)
+        while fits < fails - 1 and (fits == 0 or fails - fits > max(1, fits // 32)):
+            p = _part(net, order, place, low, low + length, value_id)
+            sweep, width = _narrowest(p)
+            work -= 10 * len(p.v_items)
+            if width <= room or length == 1:
+                fits, kept = length, p.ops[sweep]
+            else:
+                fails = length
+            if fits == 0:
+                length = max(1, length // 2)
+            elif fails > last - low:
+                length = min(2 * fits, last - low)
+                if length == fits:
+                    break
+            else:
+                length = (fits + fails) // 2
+        for i in range(fits):
+            order[low + i] = kept[i]
+            place[kept[i]] = low + i
+        low, guess = low + fits, fits
+    return order, work
+
+
+@kernel
+def simple_orders(net: Net) -> Ints:
+    """Return program order, walks from the ends and from the starts, and the ops by depth: five legal orders."""
+    count = len(net.v_start) - 1
+    order = np.arange(count)
+    return _orders(_part(net, order, order, 0, count, np.full(len(net.size), -1, np.int64)))

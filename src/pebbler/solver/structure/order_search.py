@@ -1,0 +1,155 @@
+"""The search for an order of the ops: orders from the structure of the graph, then stretches of the best one ordered anew.
+
+What is best is up to a price that the caller gives. Nothing here knows of FFTs or stencils: walks follow what ops read, a strip is a
+piece of one order that runs in another, and bisection cuts where few values are on both sides. `docs/paging.md` says more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from pebbler.arrays import Ints
+from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.solver.structure.kernels.bisection import Cutting, Net, bisect, simple_orders, strips
+
+__all__ = ["OrderSearch", "net_of"]
+
+Price = Callable[[Ints, float], float]  # of an order; anything not below the second argument will do where it costs that or more
+_CUTS = (
+    Cutting(0.3, 0.7, 1.0, 0.0, 0.0, 0.0),
+    Cutting(0.3, 0.7, 1.0, 0.3, 1.0, 4.0),  # the room is a share of what there is
+    Cutting(0.3, 0.7, 1.0, 0.0, 1.0, 1.0),
+    Cutting(0.3, 0.7, 1.0, 1.0, 0.0, 0.0),
+    Cutting(0.3, 0.7, 1.0, 0.3, 0.6, 1.0),
+)
+_WALKS = 5  # of `simple_orders`
+_SHORTEST = 32  # stretches that are ordered anew
+_STRIPS = 0.3  # how often a stretch is cut into strips instead of in two
+_RATE = 3e6  # touches a second, until it is known
+
+
+def net_of(flow: Dataflow) -> Net:
+    """Return ops and the values that they touch in flat form.
+
+    >>> from pebbler.workloads import chain
+    >>> net = net_of(chain(2).dataflow)
+    >>> net.v_items[net.v_start[0] : net.v_start[1]].tolist()
+    [0, 1]
+    """
+    values = max(flow.values, 1)
+    reading = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+    writing = np.repeat(np.arange(flow.ops), np.diff(flow.op_writes.start))
+    pairs = np.unique(np.concatenate([reading * values + flow.op_reads.items, writing * values + flow.op_writes.items]))
+    touched = Rows.flat(np.bincount(pairs // values, minlength=flow.ops), pairs % values)
+    ops = touched.transposed(flow.values)
+    return Net(
+        touched.start, touched.items, ops.start, ops.items,
+        flow.before.start, flow.before.items, flow.after.start, flow.after.items,
+        flow.value_size.astype(np.float64), flow.value_must_survive, flow.value_maker == NONE,
+    )  # fmt: skip
+
+
+class OrderSearch:
+    """One run: the cheapest order so far, `best`, and its `price`.
+
+    `rooms` are capacities that orders should be local for: a strip holds no more at once than one of them.
+
+    >>> from pebbler.workloads import chain
+    >>> search = OrderSearch(chain(3).dataflow, [4.0], lambda order, bound: float(order[0]), lambda: 1.0)
+    >>> search.explore()
+    >>> search.price
+    0.0
+    """
+
+    def __init__(
+        self, flow: Dataflow, rooms: Sequence[float], price: Price, seconds_left: Callable[[], float], seed: int = 0
+    ) -> None:
+        self.flow, self.rooms, self.pricing, self.seconds_left = flow, list(rooms), price, seconds_left
+        self.net = net_of(flow)
+        self.rng = np.random.default_rng(seed)
+        self.best: Ints = np.arange(flow.ops)
+        self.price = float("inf")
+        self.rate, self.longest = _RATE, 0.0
+
+    def offer(self, order: Ints) -> bool:
+        """Take an order if it is the cheapest so far; return whether it is."""
+        price = self.pricing(order, self.price)
+        if price >= self.price:
+            return False
+        self.best, self.price = order, price
+        return True
+
+    def explore(self) -> None:
+        """Try the orders that the structure gives, the simplest first, as long as there is time."""
+        for order in self._first():
+            self.offer(order)
+            if self.seconds_left() <= 0:
+                return
+
+    def _first(self) -> Iterator[Ints]:
+        program = np.arange(self.flow.ops)
+        yield program
+        if self.flow.ops < 2:
+            return
+        walks = simple_orders(self.net)
+        yield from walks[1:]
+        for order in (program, walks[1], walks[3]):
+            for room in self.rooms:
+                for rule in range(_WALKS):
+                    yield self._strips(order, 0, self.flow.ops, rule, room)
+        for cutting in _CUTS:
+            for room in self.rooms if cutting.room else [0.0]:
+                for order in (program, walks[1]):
+                    yield self._bisect(order, 0, self.flow.ops, cutting._replace(room=cutting.room * room))
+
+    def changed(self) -> Ints:
+        """Return the best order with a stretch of it ordered anew."""
+        rng, ops = self.rng, self.flow.ops
+        longest = ops if rng.random() < 0.1 else ops / 2
+        span = min(ops, int(np.exp(rng.uniform(np.log(_SHORTEST), np.log(max(longest, _SHORTEST + 1))))))
+        low = int(rng.integers(0, ops - span + 1))
+        room = float(rng.choice(self.rooms)) if self.rooms else 0.0
+        if room and rng.random() < _STRIPS:
+            return self._strips(self.best, low, low + span, int(rng.integers(_WALKS)), room * rng.uniform(0.3, 1.5))
+        room *= float(rng.choice([0.0, rng.uniform(0.3, 1.5)]))
+        wide = float(rng.choice([0.0, 1.0, 4.0])) if room else 0.0
+        blend = float(rng.choice([0.0, 0.1, 0.3, 1.0]))
+        cutting = Cutting(rng.uniform(0.1, 0.45), rng.uniform(0.5, 0.9), 1.0, blend, room, wide)
+        return self._bisect(self.best, low, low + span, cutting)
+
+    def improve(self) -> bool:
+        """Order stretches of the best order anew as long as there is time; return whether it has become cheaper."""
+        before = self.price
+        while self.flow.ops > _SHORTEST and self.price > 0 and self.seconds_left() > 1.5 * self.longest:
+            began = time.monotonic()
+            order = self.changed()
+            price = self.pricing(order, np.nextafter(self.price, np.inf))
+            if price <= self.price:
+                self.best, self.price = order, price
+            self.longest = max(0.9 * self.longest, time.monotonic() - began)
+        return self.price < before
+
+    def _work(self) -> int:
+        return int(min(1e15, max(1e5, 0.5 * self.rate * self.seconds_left())))
+
+    def _strips(self, order: Ints, low: int, high: int, rule: int, room: float) -> Ints:
+        began, work = time.monotonic(), self._work()
+        found, left = strips(self.net, order, low, high, rule, float(room), work)
+        self._clock(began, work - left)
+        return np.asarray(found)
+
+    def _bisect(self, order: Ints, low: int, high: int, cutting: Cutting) -> Ints:
+        began, work = time.monotonic(), self._work()
+        cutting = Cutting(*map(float, cutting))
+        found, left = bisect(self.net, order, low, high, cutting, work)
+        self._clock(began, work - left)
+        return np.asarray(found)
+
+    def _clock(self, began: float, work: int) -> None:
+        """Learn how much work a second takes, from what took long enough to say."""
+        seconds = time.monotonic() - began
+        if seconds > 0.05:
+            self.rate = 0.5 * (self.rate + work / seconds)
