@@ -17,6 +17,7 @@ PARTS = {
     "quiet_turns",
     "recompute_graphs",
     "scale_graphs",
+    "structured_graphs",
     "torch_model_steps",
     "torch_models_page",
 }

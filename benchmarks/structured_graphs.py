@@ -1,7 +1,7 @@
 """Graphs with structure, each with the orders that a textbook gives for it: blocks, by expert, layer by layer, branches sorted.
 
-A `Shape` is a graph in its usual program order, and keys by name. A key gives every op a rank; the order of that name runs the ready op
-of the least rank, so it is legal whatever the key is. Sizes are about the number of ops that is asked for.
+A `Shape` is a graph in its usual program order, and keys by name. A key gives every op a rank; the order of that name runs the
+ready op of the least rank, so it is legal whatever the key is. Sizes are about the number of ops that is asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Shape:
         self.graph.tensor(name, size, kind)
         return name
 
-    def run(self, place: tuple[int, ...], reads: list[str], *, size: int = 1, kind: str = "temp", cost: float = 1) -> str:
+    def run(
+        self, place: tuple[int, ...], reads: list[str], *, size: int = 1, kind: str = "temp", cost: float = 1
+    ) -> str:
         """Add an op and its result; return the result's name."""
         name = f"v{len(self.places)}"
         self.graph.tensor(name, size, kind)
@@ -46,7 +48,11 @@ class Shape:
     def orders(self) -> dict[str, list[int]]:
         """Return program order, depth first, breadth first and the textbook's orders."""
         flow = self.graph.dataflow
-        found = {"program": list(range(flow.ops)), "depth": depth_first(self.graph), "breadth": breadth_first(self.graph)}
+        found = {
+            "program": list(range(flow.ops)),
+            "depth": depth_first(self.graph),
+            "breadth": breadth_first(self.graph),
+        }
         for name, key in self.keys.items():
             found[name] = schedule_by_key(ReadyList.of(flow), key)
         return found
@@ -349,7 +355,7 @@ def series_parallel(ops: int, seed: int = 0) -> Shape:
 
 
 def conjugate_gradients(ops: int, seed: int = 0) -> Shape:
-    """Fine-grained conjugate gradients with a random sparse matrix, an op for every product and sum, as in public sets of task graphs."""
+    """Fine-grained conjugate gradients with a random sparse matrix, as in public sets of task graphs."""
     rng = random.Random(seed)
     n = max(4, round(math.sqrt(ops / 6)))
     rounds = max(2, round(ops / n / 15))
@@ -384,7 +390,8 @@ def powers(ops: int, seed: int = 0) -> Shape:
     for step in range(rounds):
         kind = "output" if step == rounds - 1 else "temp"
         here = [
-            shape.run((step, i), [shape.run((step, i), [matrix[i, j], here[j]]) for j in rows[i]], kind=kind) for i in range(n)
+            shape.run((step, i), [shape.run((step, i), [matrix[i, j], here[j]]) for j in rows[i]], kind=kind)
+            for i in range(n)
         ]
     return shape
 
@@ -590,7 +597,9 @@ def attention_rows(ops: int, seed: int = 0) -> Shape:
         for j in range(blocks):
             for i in range(j, blocks):
                 scores = shape.run((head, i, j), [q[i], k[j]], size=8, cost=4)
-                sums[i] = shape.run((head, i, j), [scores, v[j], sums[i]], size=5, cost=4, kind="output" if i == j else "temp")
+                sums[i] = shape.run(
+                    (head, i, j), [scores, v[j], sums[i]], size=5, cost=4, kind="output" if i == j else "temp"
+                )
     for b in (1, 2, 4, 8):
         shape.by(f"by-row-{b}", lambda h, i, j, b=b: (h, i // b, j, i))
         shape.by(f"blocks-{b}", lambda h, i, j, b=b: (h, i // b, j // b, i, j))

@@ -13,7 +13,7 @@ from pebbler.referee import pricing
 from pebbler.solver.kernels.greedy_run import run_greedily
 from pebbler.solver.kernels.greedy_state import GreedyGame
 from pebbler.solver.problem import Problem, Start
-from pebbler.solver.structure.kernels.belady import run_belady
+from pebbler.solver.structure.kernels.belady_moves import run_belady
 
 __all__ = ["GreedyPlanner", "greedy_pays"]
 

@@ -9,12 +9,14 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.moves import Moves
+from pebbler.referee import pricing
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.pricing import cache_game
 from pebbler.solver.cache_floor import cache_bounds
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.rerun_orders import RerunPlanner, RerunSetting
+from pebbler.solver.structure.order_search import OrderSearch, turn_length
 
 __all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "reruns_pay", "solve_large_cache"]
 
@@ -29,7 +31,8 @@ _SHARES = (
 _KEEN = (0.5, 1.0, 0.0)
 _CARE = (0.0, 1.0)
 _STARTS = 0.3  # of the time, for orders from the start
-_PATIENCE = 60  # variations that bring nothing before a search that has other things to do ends
+_ORDERS = 0.5  # of the time, until orders from structure have been looked at
+_IDLE = 3  # turns that bring nothing before a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
 
@@ -77,6 +80,8 @@ class _RerunSearch:
         self.sequence: Ints | None = None  # the best, if it has not been offered yet
         self.best: tuple[RerunPlanner, Ints, RerunSetting] | None = None
         self.offering = 0.0  # seconds that the referee took last
+        self.orders: OrderSearch | None = None
+        self.rng = np.random.default_rng(problem.seed)
 
     def run(self) -> None:
         """Try settings in program order, the best of them in other orders, then vary what was best."""
@@ -89,15 +94,64 @@ class _RerunSearch:
             self.attempt(planner, orders[0], RerunSetting(share, keen, care, plain, problem.seed))
             if self.offering == 0.0:
                 self.offer()
+        if not self._over():
+            self.order(began + _ORDERS * limit)
         orders = orders if self._over() else start_orders(problem.graph)
         for order in orders[1:]:
             if (energy := float(price(self.game, order))) < min(self.energy, self.search.energy):
                 self.energy, self.sequence = energy, order
             if self.best is not None and not self._over():
                 self.attempt(self.best[0], order, self.best[2])
+            if self._over():
+                break
         self.offer()
-        self.vary()
+        self.take_turns()
         self.offer()
+
+    def order(self, end: float) -> None:
+        """Look for orders from the structure of the graph, then make reruns in the best of them."""
+        rooms = np.cumsum(pricing.capacities(self.problem.machine)[:-1]).astype(np.float64)
+
+        def seconds_left() -> float:
+            return min(self.seconds_left() - 2 * self.offering, end - self.search.elapsed)
+
+        def energy(order: Ints, bound: float) -> float:
+            return float(price(self.game, order))
+
+        flow = self.problem.graph.dataflow
+        self.orders = OrderSearch(flow, rooms.tolist(), energy, seconds_left, self.problem.seed)
+        self.orders.explore()
+        self._take_order()
+
+    def _take_order(self) -> None:
+        """Keep the best order from structure, and try reruns in it."""
+        assert self.orders is not None
+        if self.orders.price < min(self.energy, self.search.energy):
+            self.energy, self.sequence = self.orders.price, self.orders.best
+        plain = RerunSetting(1.0, 0.5, 1.0, np.ones(len(self.orders.best)), self.problem.seed)
+        for planner in self.planners[:1] if self.best is None else [self.best[0]]:
+            if not self._over():
+                self.attempt(planner, self.orders.best, plain if self.best is None else self.best[2])
+
+    def take_turns(self) -> None:
+        """Change orders, and what reruns seem to cost, in turns until time is up or nothing helps any more."""
+        idle, offered = 0, self.search.elapsed
+        while not self.search.done:
+            if self._over():
+                self.search.cut_off = True
+                return
+            if idle >= _IDLE and not self.patient:
+                return
+            before, tries = self.energy, turn_length(self.problem.graph.dataflow.ops)
+            if self.orders is not None and self.orders.price <= 1.1 * self.energy:
+                self.orders.seconds_left = lambda: self.seconds_left() - 2 * self.offering
+                if self.orders.improve(tries):
+                    self._take_order()
+            self.vary(tries)
+            idle = 0 if self.energy < before else idle + 1
+            if self.search.elapsed - offered > 1 + 10 * self.offering:
+                self.offer()
+                offered = self.search.elapsed
 
     def _over(self) -> bool:
         return self.search.done or self.seconds_left() <= 2 * self.offering
@@ -118,15 +172,15 @@ class _RerunSearch:
         self.energy, self.sequence, self.best = energy, sequence, (planner, order, setting)
         return True
 
-    def vary(self) -> None:
-        """Let the costs of some ops and the room look different, and keep what makes the order cheaper."""
-        rng, idle, longest, offered = np.random.default_rng(self.problem.seed), 0, 0.0, self.search.elapsed
-        while self.best is not None and not self.search.done:
+    def vary(self, tries: int) -> None:
+        """Let the costs of some ops and the room look different so many times, and keep what makes the order cheaper."""
+        rng, longest = self.rng, 0.0
+        for _ in range(tries):
+            if self.best is None or self.search.done:
+                return
             began = self.search.elapsed
             if self.seconds_left() <= 1.5 * longest + 2 * self.offering:
                 self.search.cut_off = True
-                return
-            if idle >= _PATIENCE and not self.patient:
                 return
             planner, order, old = self.best
             if rng.random() < 0.1:
@@ -139,9 +193,5 @@ class _RerunSearch:
                 factor=old.factor * np.exp(rng.normal(0.0, _SPREAD, len(changed)) * changed),
                 seed=int(rng.integers(2**31)),
             )
-            better = self.attempt(planner, order, setting)
-            idle = 0 if better else idle + 1
+            self.attempt(planner, order, setting)
             longest = max(longest, self.search.elapsed - began)
-            if self.search.elapsed - offered > 1 + 10 * self.offering:
-                self.offer()
-                offered = self.search.elapsed

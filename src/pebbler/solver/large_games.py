@@ -6,6 +6,7 @@ next use is; then op costs are made to look a little different each time, which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -23,10 +24,11 @@ from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.products.blocked_orders import offer_blocks
 from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
-from pebbler.solver.structure.kernels.belady import run_belady
-from pebbler.solver.structure.order_search import OrderSearch
+from pebbler.solver.structure.kernels.belady_moves import run_belady
+from pebbler.solver.structure.order_search import OrderSearch, turn_length
 
 __all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
+
 
 @dataclass(frozen=True)
 class _Setting:
@@ -47,10 +49,15 @@ _KEEN = (0.5, 1.0, 0.0, 0.25, 0.75, 2.0)  # how much the distance of the next us
 _FIRST = ((1.0, np.inf), (0.5, 1.0), (1.0, 5.0))
 _COSTLIEST = 5.0
 # Runs of the best order from structure.
-_ORDERED = (_Setting(1.0, False, 5.0, belady=True), _Setting(1.0, False, 5.0), _Setting(0.5, True, 1.0), _Setting(1.0, True, 5.0))
+_ORDERED = (
+    _Setting(1.0, False, 5.0, belady=True),
+    _Setting(1.0, False, 5.0),
+    _Setting(0.5, True, 1.0),
+    _Setting(1.0, True, 5.0),
+)
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
-_IDLE = 12  # turns that bring nothing before a search that has other things to do ends
+_IDLE = 6  # turns that bring nothing before a search that has other things to do ends
 _SHORTEST_TURN = 0.1
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 _ALL, _FAR = 0.2, 0.7  # how often, and how far, all costs look different together
@@ -191,7 +198,7 @@ class _GreedySolver:
         orders.explore()
         if game is not None:
             if orders.price > 0 and self.rows is None:
-                orders.improve()
+                orders.improve(4 * turn_length(flow.ops))
             if orders.price == 0:
                 self.search.offer(game.moves(orders.best))
         for setting in _ORDERED:
@@ -204,9 +211,8 @@ class _GreedySolver:
         while orders is not None and self.rows is None and self.search.best is None and self.search.remaining > 0:
             if not self.patient and tries >= _TRIES:
                 return
-            end = self.search.elapsed + 0.5 + 0.05 * self.search.remaining
-            orders.seconds_left = lambda end=end: min(self.search.remaining, end - self.search.elapsed)  # type: ignore[misc]
-            orders.improve()
+            orders.seconds_left = lambda: self.search.remaining
+            orders.improve(turn_length(self.problem.graph.dataflow.ops))
             if orders.price == 0:
                 self.search.offer(RecomputeProblem.of(self.problem).moves(orders.best))
                 return
@@ -214,7 +220,7 @@ class _GreedySolver:
             self.attempt(planner, orders.best, _Setting(keen, True, factor, int(self.rng.integers(2**31))))
             tries += 1
 
-    def reorder(self, seconds: float) -> bool:
+    def reorder(self, tries: int) -> bool:
         """Order stretches of the best order anew, priced the way that its plan was made; return whether that helped."""
         if self.orders is None or self.best is None:
             return False
@@ -227,11 +233,10 @@ class _GreedySolver:
             rows = self._run(planner, order, setting, costs)
             return float("inf") if rows is None else planner.price(rows)
 
-        end = self.search.elapsed + seconds
         orders = self.orders
         orders.best, orders.price, orders.pricing = order, self.price, price
-        orders.seconds_left = lambda: min(self.seconds_left(), end - self.search.elapsed)
-        return orders.improve() and self.attempt(planner, orders.best, setting)
+        orders.seconds_left = self.seconds_left
+        return orders.improve(tries) and self.attempt(planner, orders.best, setting)
 
     def improve(self) -> None:
         """Go on from the best moves."""
@@ -252,13 +257,12 @@ class _GreedySolver:
                 return
             if idle >= _IDLE and not self.patient:
                 return
-            left = self.seconds_left()
-            seconds = weight[turn] * min(3.0, max(0.2, 0.04 * left) if left < float("inf") else 0.2)
+            tries = math.ceil(weight[turn] * turn_length(self.problem.graph.dataflow.ops))
             before = self.price
             if turn == 0:
-                self.reorder(seconds)
+                self.reorder(tries)
             else:
-                self.vary(seconds)
+                self.vary(tries)
             better = self.price < before
             idle = 0 if better else idle + 1
             weight[turn] = min(1.0, 2 * weight[turn]) if better else max(_SHORTEST_TURN, 0.7 * weight[turn])
@@ -291,11 +295,12 @@ class _GreedySolver:
             self.search.offer_plan(planner.plan_of(rows))
         return True
 
-    def vary(self, seconds: float) -> None:
-        """Let the costs of some ops, or of all, look different for a while, and keep what makes the plan cheaper."""
-        search, rng = self.search, self.rng
-        longest, end = 0.0, search.elapsed + seconds
-        while self.best is not None and not search.done and search.elapsed < end:
+    def vary(self, tries: int) -> None:
+        """Let the costs of some ops, or of all, look different so many times, and keep what makes the plan cheaper."""
+        search, rng, longest = self.search, self.rng, 0.0
+        for _ in range(tries):
+            if self.best is None or search.done:
+                return
             if self.seconds_left() <= 1.5 * longest:
                 search.cut_off = True
                 return

@@ -1,13 +1,14 @@
 """The search for an order of the ops: orders from the structure of the graph, then stretches of the best one ordered anew.
 
-What is best is up to a price that the caller gives. Nothing here knows of FFTs or stencils: walks follow what ops read, a strip is a
-piece of one order that runs in another, and bisection cuts where few values are on both sides. `docs/paging.md` says more.
+What is best is up to a price that the caller gives. Nothing here knows of FFTs or stencils: walks follow what ops read, a strip is
+a piece of one order that runs in another, and bisection cuts where few values are on both sides. `docs/paging.md` says more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.solver.structure.kernels.bisection import Cutting, Net, bisect, simple_orders, strips
 
-__all__ = ["OrderSearch", "net_of"]
+__all__ = ["OrderSearch", "net_of", "turn_length"]
 
-Price = Callable[[Ints, float], float]  # of an order; anything not below the second argument will do where it costs that or more
+Price = Callable[
+    [Ints, float], float
+]  # of an order; anything not below the second argument will do where it costs that or more
 _CUTS = (
     Cutting(0.3, 0.7, 1.0, 0.0, 0.0, 0.0),
     Cutting(0.3, 0.7, 1.0, 0.3, 1.0, 4.0),  # the room is a share of what there is
@@ -28,7 +31,16 @@ _CUTS = (
 _WALKS = 5  # of `simple_orders`
 _SHORTEST = 32  # stretches that are ordered anew
 _STRIPS = 0.3  # how often a stretch is cut into strips instead of in two
-_RATE = 3e6  # touches a second, until it is known
+_RATE = 2e7  # touches a second, until it is known
+
+
+def turn_length(ops: int) -> int:
+    """Return how many changes make a turn of a search that does several things in turns: fewer where each takes longer.
+
+    >>> turn_length(1_000), turn_length(100_000)
+    (102, 3)
+    """
+    return 2 + 200_000 // (ops + 1_000)
 
 
 def net_of(flow: Dataflow) -> Net:
@@ -97,13 +109,12 @@ class OrderSearch:
         walks = simple_orders(self.net)
         yield from walks[1:]
         for order in (program, walks[1], walks[3]):
-            for room in self.rooms:
-                for rule in range(_WALKS):
-                    yield self._strips(order, 0, self.flow.ops, rule, room)
-        for cutting in _CUTS:
-            for room in self.rooms if cutting.room else [0.0]:
-                for order in (program, walks[1]):
-                    yield self._bisect(order, 0, self.flow.ops, cutting._replace(room=cutting.room * room))
+            for room, rule in product(self.rooms, range(_WALKS)):
+                yield self._strips(order, 0, self.flow.ops, rule, room)
+            yield self._bisect(order, 0, self.flow.ops, _CUTS[0])
+        for cutting in _CUTS[1:]:
+            for room, order in product(self.rooms if cutting.room else [0.0], (program, walks[1])):
+                yield self._bisect(order, 0, self.flow.ops, cutting._replace(room=cutting.room * room))
 
     def changed(self) -> Ints:
         """Return the best order with a stretch of it ordered anew."""
@@ -120,10 +131,12 @@ class OrderSearch:
         cutting = Cutting(rng.uniform(0.1, 0.45), rng.uniform(0.5, 0.9), 1.0, blend, room, wide)
         return self._bisect(self.best, low, low + span, cutting)
 
-    def improve(self) -> bool:
-        """Order stretches of the best order anew as long as there is time; return whether it has become cheaper."""
+    def improve(self, tries: int) -> bool:
+        """Order so many stretches of the best order anew, as long as there is time; return whether it has become cheaper."""
         before = self.price
-        while self.flow.ops > _SHORTEST and self.price > 0 and self.seconds_left() > 1.5 * self.longest:
+        for _ in range(tries if self.flow.ops > _SHORTEST else 0):
+            if self.price <= 0 or self.seconds_left() <= 1.5 * self.longest:
+                break
             began = time.monotonic()
             order = self.changed()
             price = self.pricing(order, np.nextafter(self.price, np.inf))
@@ -133,7 +146,7 @@ class OrderSearch:
         return self.price < before
 
     def _work(self) -> int:
-        return int(min(1e15, max(1e5, 0.5 * self.rate * self.seconds_left())))
+        return int(min(1e15, max(1e5, 0.7 * self.rate * self.seconds_left())))
 
     def _strips(self, order: Ints, low: int, high: int, rule: int, room: float) -> Ints:
         began, work = time.monotonic(), self._work()

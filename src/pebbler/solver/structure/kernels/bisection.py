@@ -131,7 +131,11 @@ def _part(net: Net, order: Ints, place: Ints, low: int, high: int, value_id: Int
     """Return the stretch from `low` to `high` by itself."""
     count = high - low
     ops = order[low:high].copy()
-    v_start, b_start, a_start = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+    v_start, b_start, a_start = (
+        np.zeros(count + 1, np.int64),
+        np.zeros(count + 1, np.int64),
+        np.zeros(count + 1, np.int64),
+    )
     touches = 0
     for i in range(count):
         touches += net.v_start[ops[i] + 1] - net.v_start[ops[i]]
@@ -284,7 +288,8 @@ def _by_depth(p: _Part) -> Ints:
     for op in range(count):
         for k in range(p.b_start[op], p.b_start[op + 1]):
             depth[op] = max(depth[op], depth[p.b_items[k]] + 1)
-    return _sorted_by(depth)
+    found: Ints = _sorted_by(depth)
+    return found
 
 
 @kernel
@@ -319,7 +324,9 @@ def _improve(p: _Part, side: Ints, how: Cutting, cost: float) -> float:
     gain, stamp = np.empty(count), np.zeros(count, np.int64)
     heaps, place = np.empty((2, count), np.int64), np.empty(count, np.int64)
     sizes = np.zeros(2, np.int64)
-    blocked = np.empty(count, np.int64)  # neighbours that keep an op from moving: before it in part 1, or after it in part 0
+    blocked = np.empty(
+        count, np.int64
+    )  # neighbours that keep an op from moving: before it in part 1, or after it in part 0
     locked = np.empty(count, np.bool_)
     moved = np.empty(count, np.int64)
     clock = np.int64(0)
@@ -479,7 +486,7 @@ def _cut(p: _Part, orders: Ints, how: Cutting) -> Ints:
         costs[i], lengths[i] = _best_prefix(p, orders[i], how)
     mean = p.size.mean()
     for _ in range(tries):
-        i = np.argmin(costs)
+        i = int(np.argmin(costs))
         if costs[i] == np.inf:
             break
         side = np.ones(count, np.int64)
@@ -607,4 +614,5 @@ def simple_orders(net: Net) -> Ints:
     """Return program order, walks from the ends and from the starts, and the ops by depth: five legal orders."""
     count = len(net.v_start) - 1
     order = np.arange(count)
-    return _orders(_part(net, order, order, 0, count, np.full(len(net.size), -1, np.int64)))
+    found: Ints = _orders(_part(net, order, order, 0, count, np.full(len(net.size), -1, np.int64)))
+    return found

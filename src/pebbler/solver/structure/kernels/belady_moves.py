@@ -181,7 +181,9 @@ def run_belady(g: GreedyGame, order: Ints, most: int, bound: float) -> tuple[Int
                 _up(heap, place, next_use, clean, g.size, count)
                 count += 1
         for phase in range(2):
-            for k in range(g.r_start[op] if phase == 0 else g.w_start[op], g.r_start[op + 1] if phase == 0 else g.w_start[op + 1]):
+            for k in range(
+                g.r_start[op] if phase == 0 else g.w_start[op], g.r_start[op + 1] if phase == 0 else g.w_start[op + 1]
+            ):
                 v = g.r_items[k] if phase == 0 else g.w_items[k]
                 if phase == 0:
                     at_use[v] += 1
