@@ -182,7 +182,7 @@ class _GreedySolver:
         game = RecomputeProblem.of(self.problem) if len(self.problem.machine.level) == 1 else None
         if alone and game is None:
             return  # all operands in the last level, where nothing has to leave
-        room = float(planner.game.capacity[0])
+        room, ends = float(planner.game.capacity[0]), self.search.elapsed + _SHARE * self.seconds_left()
 
         def price(order: Ints, bound: float) -> float:
             if game is not None:
@@ -191,7 +191,7 @@ class _GreedySolver:
 
         def time_left() -> float:
             fits = game is not None and self.orders is not None and self.orders.price == 0
-            return 0.0 if fits else min(self.seconds_left(), self.ends - self.search.elapsed)
+            return 0.0 if fits else min(self.seconds_left(), ends - self.search.elapsed)
 
         flow = self.problem.graph.dataflow
         self.orders = orders = OrderSearch(flow, [room], price, time_left, self.problem.seed)

@@ -57,10 +57,12 @@ def net_of(flow: Dataflow) -> Net:
     pairs = np.unique(np.concatenate([reading * values + flow.op_reads.items, writing * values + flow.op_writes.items]))
     touched = Rows.flat(np.bincount(pairs // values, minlength=flow.ops), pairs % values)
     ops = touched.transposed(flow.values)
+    # A temp that both sides touch is stored and loaded; what is below anyway, at the start or at the end, is only loaded.
+    size, given = flow.value_size.astype(np.float64), flow.value_maker == NONE
     return Net(
         touched.start, touched.items, ops.start, ops.items,
         flow.before.start, flow.before.items, flow.after.start, flow.after.items,
-        flow.value_size.astype(np.float64), flow.value_must_survive, flow.value_maker == NONE,
+        size, size * np.where(given | flow.value_must_survive, 1.0, 2.0), flow.value_must_survive, given,
     )  # fmt: skip
 
 

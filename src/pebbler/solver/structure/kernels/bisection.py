@@ -44,6 +44,7 @@ class Net(NamedTuple):
     after_start: Ints
     after_items: Ints
     size: Floats  # per value
+    weight: Floats  # per value: what it costs on both sides of a cut
     lasting: Any  # per value: whether it must be there at the end
     given: Any  # per value: whether it is there at the start
 
@@ -123,6 +124,7 @@ class _Part(NamedTuple):
     a_start: Ints
     a_items: Ints
     size: Floats
+    weight: Floats
     anchor: Ints
 
 
@@ -180,10 +182,10 @@ def _part(net: Net, order: Ints, place: Ints, low: int, high: int, value_id: Int
         for k in range(v_start[i], v_start[i + 1]):
             o_items[fill[v_items[k]]] = i
             fill[v_items[k]] += 1
-    size, anchor = np.empty(used), np.empty(used, np.int64)
+    size, weight, anchor = np.empty(used), np.empty(used), np.empty(used, np.int64)
     for n in range(used):
         v = values[n]
-        size[n], value_id[v] = net.size[v], -1
+        size[n], weight[n], value_id[v] = net.size[v], net.weight[v], -1
         earlier, later = net.given[v], net.lasting[v]
         # Values that many ops touch are looked at in part: whether they are touched outside as well is then soon known.
         for k in range(net.o_start[v], net.o_start[v + 1]):
@@ -198,7 +200,7 @@ def _part(net: Net, order: Ints, place: Ints, low: int, high: int, value_id: Int
                 if place[net.o_items[k]] < low:
                     anchor[n] = 0
                     break
-    return _Part(ops, v_start, v_items, o_start, o_items, b_start, b_items, a_start, a_items, size, anchor)
+    return _Part(ops, v_start, v_items, o_start, o_items, b_start, b_items, a_start, a_items, size, weight, anchor)
 
 
 @kernel
@@ -298,16 +300,16 @@ def _best_prefix(p: _Part, order: Ints, how: Cutting) -> tuple[float, int]:
     count = len(order)
     first, total = np.zeros(len(p.size), np.int64), 0.0
     for v in range(len(p.size)):
-        total += _cost(0, p.o_start[v + 1] - p.o_start[v], p.size[v], p.anchor[v], how)
+        total += _cost(0, p.o_start[v + 1] - p.o_start[v], p.weight[v], p.anchor[v], how)
     best, length = np.inf, count // 2
     for i in range(count - 1):
         op = order[i]
         for k in range(p.v_start[op], p.v_start[op + 1]):
             v = p.v_items[k]
             every = p.o_start[v + 1] - p.o_start[v]
-            total -= _cost(first[v], every - first[v], p.size[v], p.anchor[v], how)
+            total -= _cost(first[v], every - first[v], p.weight[v], p.anchor[v], how)
             first[v] += 1
-            total += _cost(first[v], every - first[v], p.size[v], p.anchor[v], how)
+            total += _cost(first[v], every - first[v], p.weight[v], p.anchor[v], how)
         if i + 1 < max(1, int(how.least * count)) or i + 1 > max(1, int(how.most * count)):
             continue
         if total < best - 1e-9 or (total < best + 1e-9 and abs(2 * (i + 1) - count) < abs(2 * length - count)):
@@ -353,8 +355,8 @@ def _improve(p: _Part, side: Ints, how: Cutting, cost: float) -> float:
                 v = p.v_items[k]
                 a, b = parts[v, 0], parts[v, 1]
                 step = 1 if side[op] == 1 else -1
-                gain[op] += _cost(a, b, p.size[v], p.anchor[v], how)
-                gain[op] -= _cost(a + step, b - step, p.size[v], p.anchor[v], how)
+                gain[op] += _cost(a, b, p.weight[v], p.anchor[v], how)
+                gain[op] -= _cost(a + step, b - step, p.weight[v], p.anchor[v], how)
         for op in range(count):
             if blocked[op] == 0:
                 sizes[side[op]] = _insert(heaps[side[op]], place, gain, stamp, op, sizes[side[op]])
@@ -380,7 +382,7 @@ def _improve(p: _Part, side: Ints, how: Cutting, cost: float) -> float:
             clock += 1
             for k in range(p.v_start[op], p.v_start[op + 1]):
                 v = p.v_items[k]
-                a, b, size, anchor = parts[v, 0], parts[v, 1], p.size[v], p.anchor[v]
+                a, b, size, anchor = parts[v, 0], parts[v, 1], p.weight[v], p.anchor[v]
                 parts[v, 0], parts[v, 1] = a + step, b - step
                 here = _cost(a, b, size, anchor, how)
                 after = _cost(a + step, b - step, size, anchor, how)

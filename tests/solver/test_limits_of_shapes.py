@@ -1,0 +1,50 @@
+"""Time limits and plans on graphs with structure, for every kind of machine."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from benchmarks.structured_graphs import SHAPES, make_shape
+from benchmarks.textbook import machine_for, textbook
+
+from pebbler import check, solve
+
+MACHINES = ("two-0.1", "one-0.85", "any-0.3", "lru-0.3", "recency-0.3")
+QUICK = [("fft", "two-0.1"), ("shared", "one-0.85"), ("experts", "lru-0.3")]
+
+
+def limited(name: str, machine_name: str, ops: int) -> None:
+    """Solve with 3 s, and take no more than 10 % and a second beyond: in CPU seconds, for the machine may do other work."""
+    shape = make_shape(name, ops)
+    machine = machine_for(machine_name, shape)
+    other, _ = textbook(shape, machine)
+    if other == float("inf") and machine_name.startswith("one"):
+        pytest.skip("nothing that is simple fits")
+    for limit in (0.5, 3.0):  # the first loads the kernels
+        began = time.process_time()
+        plan = solve(shape.graph, machine, steady=False, tile="none", time_limit=limit, threads=1)
+        took = time.process_time() - began
+    assert took <= 1.1 * 3 + 1
+    assert check(plan).legal
+
+
+@pytest.mark.parametrize(("name", "machine"), QUICK)
+def test_limits_are_kept(name: str, machine: str) -> None:
+    limited(name, machine, 2_500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("ops", [600, 5_000])
+def test_limits_are_kept_by_every_method_on_every_shape(name: str, machine: str, ops: int) -> None:
+    limited(name, machine, ops)
+
+
+@pytest.mark.parametrize(("name", "machine"), [("shared", "one-0.85"), ("series-parallel", "one-0.85")])
+def test_where_a_simple_order_fits_on_one_level_nothing_is_computed_again(name: str, machine: str) -> None:
+    shape = make_shape(name, 5_000)
+    plan = solve(shape.graph, machine_for(machine, shape), steady=False, tile="none", time_limit=60)
+    assert plan.status == "optimal"
+    assert len(plan.moves.order) == len(shape.graph.ops)
