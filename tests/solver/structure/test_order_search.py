@@ -52,7 +52,8 @@ def test_orders_of_random_graphs_are_legal_whatever_the_stretch_and_the_work() -
         assert all(is_legal(graph, walk) for walk in walks)
         start = walks[rng.randrange(len(walks))]
         low, high = sorted(rng.sample(range(ops + 1), 2))
-        cutting = Cutting(rng.uniform(0.1, 0.5), rng.uniform(0.5, 0.9), 1.0, rng.choice([0.0, 0.3, 1.0]), rng.choice([0.0, 5.0]), rng.choice([0.0, 4.0]))  # fmt: skip
+        blend, room, wide = rng.choice([0.0, 0.3, 1.0]), rng.choice([0.0, 5.0]), rng.choice([0.0, 4.0])
+        cutting = Cutting(rng.uniform(0.1, 0.5), rng.uniform(0.5, 0.9), 1.0, blend, room, wide)
         work = rng.choice([0, 100, PLENTY])
         for order in (
             bisect(net, start, low, high, cutting, work)[0],

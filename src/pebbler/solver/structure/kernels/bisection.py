@@ -501,7 +501,7 @@ def _cut(p: _Part, orders: Ints, how: Cutting) -> Ints:
                 width, ops = np.inf, np.sum(side == which)
                 for j in range(len(orders)):
                     width = min(width, _width(p, orders[j], side, which))
-                cost += how.wide * mean * mean * ops * max(0.0, 1 / max(how.room, 1.0) - 1 / width)
+                cost += how.wide * mean * mean * ops * max(0.0, 1 / max(how.room, 1.0) - 1 / max(width, 1.0))
         if cost < best - 1e-9:
             best, best_side = cost, side
         costs[i] = np.inf
