@@ -14,7 +14,9 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
-from pebbler.solver.structure.kernels.bisection import Cutting, Net, bisect, simple_orders, strips
+from pebbler.solver.structure.kernels.bisection import bisect, simple_orders, strips
+from pebbler.solver.structure.kernels.cut_moves import Cutting
+from pebbler.solver.structure.kernels.stretch import Net
 
 __all__ = ["OrderSearch", "net_of", "turn_length"]
 

@@ -5,15 +5,18 @@ The rule is that of `demand_plan` with `farthest`: ties go to what needs no stor
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pebbler.arrays import Ints
+from pebbler.arrays import Array, Floats, Ints
 from pebbler.compiled import inner_kernel, kernel
 from pebbler.solver.kernels.greedy_state import GreedyGame
 
 __all__ = ["run_belady"]
 
 _COMPUTE, _COPY, _DROP = 0, 1, 2  # as in `game.moves`
+_COUNT, _ROOM, _LENGTH = 0, 1, 2  # places in `numbers`
 
 
 @inner_kernel
@@ -67,155 +70,177 @@ def _take_out(heap: Ints, place: Ints, next_use: Ints, clean: Ints, size: Ints, 
     return count
 
 
+class _Memory(NamedTuple):
+    """The memory as it is while an order runs; per value unless it says otherwise."""
+
+    here: Array  # in the fastest level
+    below: Ints  # the other levels that hold it, as bits
+    clean: Ints  # whether some do
+    next_use: Ints  # position in the order, its length for never
+    heap: Ints  # values that may be evicted
+    place: Ints
+    moves: Ints
+    numbers: Ints  # values in the heap, units free, moves
+    cost: Floats  # of the copies so far
+
+
+@inner_kernel
+def _emit(m: _Memory, kind: int, subject: int, level: int, to: int) -> None:
+    if len(m.moves):
+        at = m.numbers[_LENGTH]
+        m.moves[at, 0], m.moves[at, 1], m.moves[at, 2], m.moves[at, 3] = kind, subject, level, to
+        m.numbers[_LENGTH] = at + 1
+
+
+@inner_kernel(forceinline=False)
+def _enter(g: GreedyGame, m: _Memory, v: int) -> None:
+    m.here[v] = True
+    m.numbers[_ROOM] -= g.size[v]
+    if g.size[v] > 0:
+        at = m.numbers[_COUNT]
+        m.heap[at], m.place[v] = v, at
+        _up(m.heap, m.place, m.next_use, m.clean, g.size, at)
+        m.numbers[_COUNT] = at + 1
+
+
+@inner_kernel(forceinline=False)
+def _leave(g: GreedyGame, m: _Memory, v: int, by_move: bool) -> None:
+    m.here[v] = False
+    m.numbers[_ROOM] += g.size[v]
+    if m.place[v] >= 0:
+        m.numbers[_COUNT] = _take_out(m.heap, m.place, m.next_use, m.clean, g.size, v, m.numbers[_COUNT])
+    if by_move:
+        _emit(m, _DROP, v, 0, 0)
+
+
+@inner_kernel(forceinline=False)
+def _make_room(g: GreedyGame, m: _Memory, need: int, now: int, ops: int) -> bool:
+    """Evict what is used next latest until so many units are free; return whether that worked."""
+    last = len(g.capacity) - 1
+    while need > m.numbers[_ROOM]:
+        v = m.heap[0]
+        if m.numbers[_COUNT] == 0 or m.next_use[v] <= now:  # all that is left is needed now
+            return False
+        if m.below[v] == 0 and (m.next_use[v] < ops or g.survive[v]):
+            m.cost[0] += (g.read[0] + g.write[last]) * g.size[v]
+            m.below[v] = 1 << last
+            _emit(m, _COPY, v, 0, last)
+        _leave(g, m, v, True)
+        m.clean[v] = m.below[v] != 0
+    return True
+
+
+@inner_kernel(forceinline=False)
+def _load(g: GreedyGame, m: _Memory, v: int) -> bool:
+    source = 0
+    for level in range(1, len(g.capacity)):
+        if m.below[v] >> level & 1 and (source == 0 or g.read[level] < g.read[source]):
+            source = level
+    if source == 0:
+        return False
+    m.cost[0] += (g.read[source] + g.write[0]) * g.size[v]
+    _enter(g, m, v)
+    _emit(m, _COPY, v, source, 0)
+    return True
+
+
+@inner_kernel(forceinline=False)
+def _run_op(g: GreedyGame, m: _Memory, op: int, now: int, ops: int) -> bool:
+    """Bring an op's reads, make room for its results and run it; return whether that worked."""
+    need = np.int64(0)
+    for k in range(g.r_start[op], g.r_start[op + 1]):
+        if not m.here[g.r_items[k]]:
+            need += g.size[g.r_items[k]]
+    if not _make_room(g, m, need, now, ops):
+        return False
+    for k in range(g.r_start[op], g.r_start[op + 1]):
+        if not m.here[g.r_items[k]] and not _load(g, m, g.r_items[k]):
+            return False
+    need = np.int64(0)
+    for k in range(g.w_start[op], g.w_start[op + 1]):
+        need += g.size[g.w_items[k]]
+    for k in range(g.d_start[op], g.d_start[op + 1]):
+        if m.here[g.d_items[k]]:
+            need -= g.size[g.d_items[k]]
+    if not _make_room(g, m, need, now, ops):
+        return False
+    _emit(m, _COMPUTE, op, 0, 0)
+    for k in range(g.d_start[op], g.d_start[op + 1]):
+        if m.here[g.d_items[k]]:
+            _leave(g, m, g.d_items[k], False)
+        m.below[g.d_items[k]] = 0
+    for k in range(g.w_start[op], g.w_start[op + 1]):
+        _enter(g, m, g.w_items[k])
+    return True
+
+
+@inner_kernel(forceinline=False)
+def _settle(g: GreedyGame, m: _Memory, v: int, ops: int) -> None:
+    """Drop a value that nobody needs any more, or give it its new rank."""
+    if not m.here[v]:
+        return
+    if m.next_use[v] == ops and not g.survive[v]:
+        _leave(g, m, v, True)
+    elif m.place[v] >= 0:
+        _up(m.heap, m.place, m.next_use, m.clean, g.size, m.place[v])
+        _down(m.heap, m.place, m.next_use, m.clean, g.size, m.place[v], m.numbers[_COUNT])
+
+
+@inner_kernel(forceinline=False)
+def _end(g: GreedyGame, m: _Memory) -> bool:
+    """Bring what must end in the last level there; return whether nothing must end elsewhere."""
+    last = len(g.capacity) - 1
+    for v in range(len(g.size)):
+        if g.end[v] == 0:
+            continue
+        if g.end[v] != 1 << last or (m.below[v] >> last & 1 == 0 and not m.here[v]):
+            return False
+        if m.below[v] >> last & 1 == 0:
+            m.cost[0] += (g.read[0] + g.write[last]) * g.size[v]
+            _emit(m, _COPY, v, 0, last)
+        if m.here[v]:
+            _emit(m, _DROP, v, 0, 0)
+    return True
+
+
 @kernel
 def run_belady(g: GreedyGame, order: Ints, most: int, bound: float) -> tuple[Ints, float]:
     """Return the moves (kind, op or value, level, to) of an order and what they cost; infinite where it does not fit.
 
-    With `most` of 0 no moves are written. It stops, with an infinite cost, once the copies cost `bound` or more.
+    With `most` of 0 no moves are written. It stops, with an infinite cost, once the copies cost more than `bound`.
     """
-    values, last = len(g.size), len(g.capacity) - 1
-    ops = len(order)
-    moves, length = np.empty((most, 4), np.int64), 0
-    use_start = g.reader_start.copy()
-    fill, uses = use_start[:-1].copy(), np.empty(use_start[values] + 1, np.int64)
+    values, ops = len(g.size), len(order)
+    m = _Memory(
+        np.zeros(values, np.bool_), np.zeros(values, np.int64), np.zeros(values, np.int64), np.full(values, ops, np.int64),
+        np.empty(values + 1, np.int64), np.full(values, -1, np.int64), np.empty((most, 4), np.int64),
+        np.array([0, g.capacity[0], 0], np.int64), np.zeros(1),
+    )  # fmt: skip
+    fill, uses = g.reader_start[:-1].copy(), np.empty(g.reader_start[values], np.int64)
     for p in range(ops):
         for k in range(g.r_start[order[p]], g.r_start[order[p] + 1]):
             uses[fill[g.r_items[k]]] = p
             fill[g.r_items[k]] += 1
-    at_use = use_start[:-1].copy()
-    next_use, clean = np.full(values, ops, np.int64), np.zeros(values, np.int64)
-    below = np.zeros(values, np.int64)  # the other levels that hold it, as bits
-    heap, place, count = np.empty(values, np.int64), np.full(values, -1, np.int64), 0
-    here, room, cost = np.zeros(values, np.bool_), g.capacity[0], 0.0
-    store = g.read[0] + g.write[last]
+    at_use = g.reader_start[:-1].copy()
     for v in range(values):
-        if use_start[v] < use_start[v + 1]:
-            next_use[v] = uses[use_start[v]]
-        below[v] = g.start[v] >> 1 << 1
-        clean[v] = below[v] != 0
+        if at_use[v] < g.reader_start[v + 1]:
+            m.next_use[v] = uses[at_use[v]]
+        m.below[v] = g.start[v] >> 1 << 1
+        m.clean[v] = m.below[v] != 0
         if g.start[v] & 1:
-            here[v] = True
-            room -= g.size[v]
-            heap[count], place[v] = v, count
-            _up(heap, place, next_use, clean, g.size, count)
-            count += 1
-    if room < 0 or last == 0:
-        return moves[:0], np.inf
+            _enter(g, m, v)
+    if m.numbers[_ROOM] < 0 or len(g.capacity) == 1:
+        return m.moves[:0], np.inf
     for p in range(ops):
         op = order[p]
-        need = np.int64(0)
+        if not _run_op(g, m, op, p, ops) or m.cost[0] > bound:
+            return m.moves[:0], np.inf
         for k in range(g.r_start[op], g.r_start[op + 1]):
-            if not here[g.r_items[k]]:
-                need += g.size[g.r_items[k]]
-        for phase in range(2):
-            if phase == 1:
-                need = np.int64(0)
-                for k in range(g.w_start[op], g.w_start[op + 1]):
-                    need += g.size[g.w_items[k]]
-                for k in range(g.d_start[op], g.d_start[op + 1]):
-                    if here[g.d_items[k]]:
-                        need -= g.size[g.d_items[k]]
-            while need > room:
-                if count == 0:
-                    return moves[:0], np.inf
-                v = heap[0]
-                if next_use[v] <= p:  # all that is left is needed now
-                    return moves[:0], np.inf
-                wanted = next_use[v] < ops or g.survive[v]
-                if wanted and below[v] == 0:
-                    cost += store * g.size[v]
-                    if cost >= bound:
-                        return moves[:0], np.inf
-                    below[v] = 1 << last
-                    if most:
-                        moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _COPY, v, 0, last
-                        length += 1
-                count = _take_out(heap, place, next_use, clean, g.size, v, count)
-                here[v] = False
-                clean[v] = below[v] != 0
-                room += g.size[v]
-                if most:
-                    moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _DROP, v, 0, 0
-                    length += 1
-            if phase == 1:
-                break
-            for k in range(g.r_start[op], g.r_start[op + 1]):
-                v = g.r_items[k]
-                if here[v]:
-                    continue
-                source = 0
-                for level in range(1, last + 1):
-                    if below[v] >> level & 1 and (source == 0 or g.read[level] < g.read[source]):
-                        source = level
-                if source == 0:
-                    return moves[:0], np.inf
-                cost += (g.read[source] + g.write[0]) * g.size[v]
-                if cost >= bound:
-                    return moves[:0], np.inf
-                here[v] = True
-                room -= g.size[v]
-                if g.size[v] > 0:
-                    heap[count], place[v] = v, count
-                    _up(heap, place, next_use, clean, g.size, count)
-                    count += 1
-                if most:
-                    moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _COPY, v, source, 0
-                    length += 1
-        if most:
-            moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _COMPUTE, op, 0, 0
-            length += 1
-        for k in range(g.d_start[op], g.d_start[op + 1]):
-            v = g.d_items[k]
-            if here[v]:
-                here[v] = False
-                room += g.size[v]
-                if place[v] >= 0:
-                    count = _take_out(heap, place, next_use, clean, g.size, v, count)
-            below[v] = 0
+            v = g.r_items[k]
+            at_use[v] += 1
+            m.next_use[v] = uses[at_use[v]] if at_use[v] < g.reader_start[v + 1] else ops
+            _settle(g, m, v, ops)
         for k in range(g.w_start[op], g.w_start[op + 1]):
-            v = g.w_items[k]
-            here[v] = True
-            room -= g.size[v]
-            if g.size[v] > 0:
-                heap[count], place[v] = v, count
-                _up(heap, place, next_use, clean, g.size, count)
-                count += 1
-        for phase in range(2):
-            for k in range(
-                g.r_start[op] if phase == 0 else g.w_start[op], g.r_start[op + 1] if phase == 0 else g.w_start[op + 1]
-            ):
-                v = g.r_items[k] if phase == 0 else g.w_items[k]
-                if phase == 0:
-                    at_use[v] += 1
-                    next_use[v] = uses[at_use[v]] if at_use[v] < use_start[v + 1] else ops
-                if not here[v]:
-                    continue
-                if next_use[v] == ops and not g.survive[v]:
-                    here[v] = False
-                    room += g.size[v]
-                    if place[v] >= 0:
-                        count = _take_out(heap, place, next_use, clean, g.size, v, count)
-                    if most:
-                        moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _DROP, v, 0, 0
-                        length += 1
-                elif place[v] >= 0:
-                    _up(heap, place, next_use, clean, g.size, place[v])
-                    _down(heap, place, next_use, clean, g.size, place[v], count)
-    for v in range(values):
-        if g.end[v] == 0:
-            continue
-        if g.end[v] != 1 << last:
-            return moves[:0], np.inf
-        if below[v] >> last & 1 == 0:
-            if not here[v]:
-                return moves[:0], np.inf
-            cost += store * g.size[v]
-            if most:
-                moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _COPY, v, 0, last
-                length += 1
-        if here[v] and most:
-            moves[length, 0], moves[length, 1], moves[length, 2], moves[length, 3] = _DROP, v, 0, 0
-            length += 1
-    for p in range(ops):
-        cost += g.cost[order[p]]
-    return moves[:length].copy(), cost
+            _settle(g, m, g.w_items[k], ops)
+    if not _end(g, m):
+        return m.moves[:0], np.inf
+    return m.moves[: m.numbers[_LENGTH]].copy(), m.cost[0] + g.cost[order].sum()
