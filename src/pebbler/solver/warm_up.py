@@ -280,17 +280,27 @@ def _reruns(management: str) -> None:
 
     search = Search(_problem(management))
     start_orders(search.problem.graph)  # not asked for when the search is done before
+    _orders_from_structure()
     raise_and_rerun(search, lambda: 1e9)  # it ends by itself, and compiling takes its time
     _play(management)
 
 
+def _orders_from_structure() -> None:
+    from pebbler.solver.structure.order_search import OrderSearch
+
+    OrderSearch(chain(3).dataflow, [4.0], lambda order, bound: 1.0, lambda: 1e9).explore()
+
+
 def _large(*, anywhere: bool = False) -> None:
+    from pebbler.solver.greedy_plans import GreedyPlanner
     from pebbler.solver.large_games import solve_large
     from pebbler.solver.tiling.loop_nests import LoopNests
 
     fastest = Problem.of(_problem().graph, Machine("fastest", "float32", _LEVELS, operands="fastest"))
     for problem in (_problem(),) if anywhere else (_one_level(), fastest):
         solve_large(Search(problem))
+    _orders_from_structure()  # not asked for where a search is done before
+    GreedyPlanner.of(fastest).belady(np.arange(len(fastest.graph.ops)))
     if not anywhere:
         LoopNests(fastest).nested(0, {"n": 1})
 
