@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 _ANNEALINGS = 3  # per round
 _PROOF_SECONDS, _PROOF_SHARE, _LEAVES = 4.0, 0.25, 40  # of one certificate
 _FIRST_SECONDS, _SINGLES, _SOME = 6.0, 12, 0.01  # of linear relaxations of single milestones before anything else
-_FIT_SHARE = 0.2  # of the time, for making one sequence fit
+_AMPLE, _FIT_SHARE = 3.0, 0.2  # seconds below which a plan comes first; of the time, for making one sequence fit
 _FRUITLESS = 3  # relaxations in a row that bring nothing before the time goes to annealing
 _PATIENCE = 40  # rounds without progress before a search without a time limit gives up
 
@@ -73,7 +73,8 @@ def solve_recompute(search: Search) -> None:
     if search.done or (search.time_limit is not None and search.remaining <= 0):
         search.cut_off = search.cut_off or not search.done
         return
-    solver.bound_by_programs()
+    if search.remaining > _AMPLE:
+        solver.bound_by_programs()
     for sequence in solver.hints:
         solver.offer(sequence)
         solver.offer(solver.fitted(sequence))
@@ -174,7 +175,7 @@ class _RecomputeSolver:
 
     def fitted(self, sequence: Ints) -> Ints:
         """Return a sequence with runs added until it fits, or until a share of the time is over: annealing may come further."""
-        ends = self.search.elapsed + _FIT_SHARE * self.search.remaining
+        ends = self.search.elapsed + max(_AMPLE, _FIT_SHARE * self.search.remaining)
         return fit(self.problem, sequence, is_over=lambda: self.is_over() or self.search.elapsed > ends)
 
     def bound_by_programs(self) -> None:
