@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from benchmarks.torch_gpu import SMALL, Language, Size
 
-__all__ = ["MODELS", "SIX", "Training"]
+__all__ = ["MODELS", "SIX", "Training", "adamw", "llama_of", "pictures"]
 
-MLP_WIDTH = {1024: 2816, 1536: 4096}  # by the width of a Llama; twice the width elsewhere
+MLP_WIDTH = {1024: 2816, 1536: 4096, 2048: 8192}  # by the width of a Llama; twice the width elsewhere
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Training:
     def state_bytes(self) -> int:
         """What the optimizer will hold from the end of the first step on."""
         tensors = 2 if isinstance(self.optimizer, torch.optim.AdamW) else 1
-        return tensors * sum(p.nbytes for p in self.model.parameters())
+        return tensors * sum(p.nbytes for p in self.model.parameters() if p.requires_grad)
 
     @property
     def resident_bytes(self) -> int:
@@ -90,7 +90,8 @@ class UNet(nn.Module):
         return self.last(x)
 
 
-def _adamw(model: nn.Module) -> torch.optim.Optimizer:
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimizer that most models are trained with."""
     return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
@@ -98,34 +99,35 @@ def _gpt(device: str, tiny: bool) -> Training:
     size = SMALL if tiny else Size()
     model = Language(size).to(device, torch.bfloat16)
     tokens, targets = (torch.randint(size.words, (size.batch, size.length), device=device) for _ in range(2))
-    return Training(model, _adamw(model), lambda run: run(tokens, targets))
+    return Training(model, adamw(model), lambda run: run(tokens, targets))
 
 
 def _llama(device: str, tiny: bool) -> Training:
     if tiny:
-        return _llama_of(device, 2, 32, words=256, shape=(2, 32))
-    return _llama_of(device, 12, 1536, words=32000, shape=(8, 2048))
+        return llama_of(device, 2, 32, words=256, shape=(2, 32))
+    return llama_of(device, 12, 1536, words=32000, shape=(8, 2048))
 
 
 def _deep_llama(device: str, tiny: bool) -> Training:
     """The model of pytorch issue 197838."""
     if tiny:
-        return _llama_of(device, 32, 32, words=256, shape=(2, 32))
-    return _llama_of(device, 32, 1024, words=32000, shape=(4, 1024))
+        return llama_of(device, 32, 32, words=256, shape=(2, 32))
+    return llama_of(device, 32, 1024, words=32000, shape=(4, 1024))
 
 
-def _llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int, int]) -> Training:
+def llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int, int]) -> Training:
+    """Return a Llama of some size and a batch of random words."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     heads = max(2, width // 128)
     config = LlamaConfig(
         hidden_size=width, intermediate_size=MLP_WIDTH.get(width, 2 * width), num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=max(1, heads // 3), vocab_size=words, use_cache=False,
-        max_position_embeddings=2048,
+        max_position_embeddings=max(2048, shape[1]),
     )  # fmt: skip
     model = LlamaForCausalLM(config).to(device, torch.bfloat16)
     ids = torch.randint(words, shape, device=device)
-    return Training(model, _adamw(model), lambda run: run(input_ids=ids, labels=ids).loss, clip=1.0)
+    return Training(model, adamw(model), lambda run: run(input_ids=ids, labels=ids).loss, clip=1.0)
 
 
 def _gpt2(device: str, tiny: bool) -> Training:
@@ -141,12 +143,14 @@ def _gpt2(device: str, tiny: bool) -> Training:
             result: torch.Tensor = run(input_ids=ids, labels=ids).loss
         return result
 
-    return Training(model.train(), _adamw(model), loss)
+    return Training(model.train(), adamw(model), loss)
 
 
-def _pictures(model: nn.Module, device: str, batch: int, side: int, classes: int) -> Training:
+def pictures(model: nn.Module, device: str, batch: int, side: int, classes: int, clip: float | None = None) -> Training:
+    """Return a model of pictures with autocast, and a random batch; with `clip`, AdamW and gradients that are clipped."""
     model = model.to(device, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    optimizer = adamw(model) if clip is not None else sgd
     x = torch.randn(batch, 3, side, side, device=device).to(memory_format=torch.channels_last)
     y = torch.randint(classes, (batch,), device=device)
 
@@ -154,7 +158,7 @@ def _pictures(model: nn.Module, device: str, batch: int, side: int, classes: int
         with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16):
             return functional.cross_entropy(run(x), y)
 
-    return Training(model, optimizer, loss)
+    return Training(model, optimizer, loss, clip)
 
 
 def _resnet(device: str, tiny: bool) -> Training:
@@ -162,16 +166,16 @@ def _resnet(device: str, tiny: bool) -> Training:
     from torchvision.models.resnet import BasicBlock
 
     if tiny:
-        return _pictures(ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10), device, 4, 32, 10)
-    return _pictures(resnet50(), device, 192, 224, 1000)
+        return pictures(ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10), device, 4, 32, 10)
+    return pictures(resnet50(), device, 192, 224, 1000)
 
 
 def _vit(device: str, tiny: bool) -> Training:
     from torchvision.models import VisionTransformer, vit_b_16
 
     if tiny:
-        return _pictures(VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10), device, 4, 32, 10)
-    return _pictures(vit_b_16(), device, 192, 224, 1000)
+        return pictures(VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10), device, 4, 32, 10)
+    return pictures(vit_b_16(), device, 192, 224, 1000)
 
 
 def _unet(device: str, tiny: bool) -> Training:
@@ -183,7 +187,7 @@ def _unet(device: str, tiny: bool) -> Training:
         with torch.autocast(device.partition(":")[0], dtype=torch.bfloat16):
             return functional.mse_loss(run(x), y)
 
-    return Training(model, _adamw(model), loss)
+    return Training(model, adamw(model), loss)
 
 
 MODELS: dict[str, Callable[[str, bool], Training]] = {

@@ -1,4 +1,4 @@
-"""Six models under `torch.compile`: eager, its own activation_memory_budget, and pebbler at the same peaks and at the least.
+"""Models under `torch.compile`: eager, its own activation_memory_budget, and pebbler at the same peaks and at the least.
 
 Peak GiB of a whole training step, milliseconds, seconds of set-up, and the losses of the first steps. One process per model: they
 trace, compile and train side by side, and all others stand still while one is timed (`quiet_turns`). Every variant begins with
@@ -32,11 +32,15 @@ import torch
 
 import pebbler.torch as pt
 from benchmarks.quiet_turns import QuietTurns, Turn
-from benchmarks.torch_model_steps import MODELS, SIX, Training
+from benchmarks.torch_model_steps import MODELS as FIRST
+from benchmarks.torch_model_steps import SIX, Training
 from benchmarks.torch_models_page import markdown, show, shown_row
+from benchmarks.torch_more_models import MORE
 from pebbler.files import write_text
+from pebbler.run.torch.backend import step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
+MODELS = FIRST | MORE
 VARIANTS = "eager,torch:1,torch:0.3,pebbler:@torch:0.3,pebbler:none,pebbler:least,torch:0.05,pebbler:@torch:0.05"
 WARM_UP = 12  # steps: a budget is measured in the first ones, and graphs may be compiled again
 CHUNKS = 3
@@ -81,6 +85,7 @@ class Bench:
         with fresh_cache():
             Peaks(self.device)  # the record of the variant before ends here
             training = self.make()
+            step_budget._BUDGETS.clear()
             self.synchronize()
             began, stood = time.perf_counter(), self.turn.paused()
             run, budget = self.compile(training, variant)
@@ -99,6 +104,7 @@ class Bench:
         return {
             "model": self.name, "variant": variant, "budget": budget, "peak": peak, "ms": milliseconds, "setup": setup,
             "trial_peak": peaks.before, "quiet": quiet, "losses": [round(loss.item(), 6) for loss in losses],
+            **planned(),
         }  # fmt: skip
 
     def synchronize(self) -> None:
@@ -147,6 +153,15 @@ class Bench:
             gc.collect()
             if self.device != "cpu":
                 torch.cuda.empty_cache()
+
+
+def planned() -> dict[str, Any]:
+    """Return what pebbler predicted of forward and backward, what they held in the last step that it measured, and compilations."""
+    budgets = list(step_budget._BUDGETS.values())
+    if not budgets:
+        return {}
+    known = budgets[-1]
+    return {"predicted": known.predicted, "held": known.held, "compilations": known.compilations}
 
 
 class Peaks:

@@ -39,7 +39,7 @@ def plan_cache(path: str) -> None:
     plan = PlanCache(str(Path(path).parent)).load(Path(path).stem)
     if plan is not None:
         frontier = plan.frontier
-        _ = (frontier.choice, str(frontier), frontier.within(10**6), frontier.take(0), frontier.moves())
+        _ = (frontier.choice, str(frontier), frontier.within(10**6), frontier.least, frontier.cost())
 
 
 def device(path: str) -> None:

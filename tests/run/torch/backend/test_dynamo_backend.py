@@ -15,7 +15,7 @@ from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed
 
 import pebbler.torch as pt
-from pebbler.run.torch.backend import step_budget
+from pebbler.run.torch.backend import partitioner, step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
 pytestmark = [
@@ -31,9 +31,12 @@ def compiled(function, budget, **options):
 
 
 def stay(monkeypatch, place):
-    """Take one choice of every graph, whatever the budget leaves."""
-    monkeypatch.setattr(step_budget.StepBudget, "start", lambda self, frontier: place % len(frontier.choices))
-    monkeypatch.setattr(step_budget.StepBudget, "_loosen", lambda self, running, room: None)
+    """Take one choice of every graph, whatever the budget leaves: the first, or the one that holds least."""
+
+    def settle(frontier, room, schedule):
+        frontier.place, frontier.room = (frontier.least if place < 0 else place), 10**15
+
+    monkeypatch.setattr(partitioner, "settle_place", settle)
 
 
 @pytest.fixture
@@ -77,15 +80,15 @@ def test_budgets_lower_the_measured_peak_and_losses_stay(graphs):
         peaks.append(held + peak)
         assert peaks[-1] <= budget
         assert list(step_budget._BUDGETS.values())[-1].peak <= budget
-        budget = int(1.05 * graphs[-1].frontier.choices[-1].peak)
+        budget = int(1.05 * min(choice.peak for choice in graphs[-1].frontier.choices))
     assert saved[0] > saved[1]
     assert peaks[0] > peaks[1]
 
 
 def test_a_step_that_is_over_is_compiled_again_and_then_kept(graphs, monkeypatch):
     model, batches = deep(), [torch.randn(256, 32) for _ in range(4)]
-    start = step_budget.StepBudget.start  # as if the simulation saw nothing:
-    monkeypatch.setattr(step_budget.StepBudget, "start", lambda self, frontier: min(0, start(self, frontier)))
+    room = step_budget.StepBudget.room  # as if much more were there at first:
+    monkeypatch.setattr(step_budget.StepBudget, "room", lambda self, frontier: room(self, frontier) + 10**9)
     losses = train(model, compiled(lambda x: model(x).square().mean(), 300_000), batches)
     eager_model = deep()
     assert losses == pytest.approx(train(eager_model, lambda x: eager_model(x).square().mean(), batches), rel=1e-4)
@@ -101,7 +104,7 @@ def test_what_cannot_be_kept_is_refused_with_the_least(graphs):
     says = r"the budget is 100,000 bytes; the least budget that is known to work is [0-9,]+ bytes"
     with pytest.raises(pt.OverBudget, match=says):
         train(model, forward, [torch.randn(256, 32)] * 4)
-    assert graphs[0].frontier.choice is graphs[0].frontier.choices[-1]
+    assert graphs[0].frontier.place == graphs[0].frontier.least
 
 
 def refused_and_asked_for(make, train_steps):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +22,7 @@ from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.last_layers import LastLayers
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
+from pebbler.run.torch.backend.recompute_order import recompute_late
 from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
@@ -28,6 +31,10 @@ from pebbler.run.torch.backend.weight_watch import WeightWatch
 from pebbler.run.torch.cost.costs import nearest_device
 
 __all__ = ["pebbler"]
+
+_LOG = logging.getLogger(__name__)
+_AGAIN = 0.02  # of the cost: what must be computed again before chunks of a loss are compared
+_Form = tuple[int, bool]  # a level, and whether operands of products may be copied to round sizes
 
 
 def pebbler(
@@ -59,11 +66,11 @@ class PlannedGraph:
     def __init__(
         self, gm: fx.GraphModule, example_inputs: Sequence[Any], options: BackendOptions, budget: StepBudget
     ) -> None:
-        self._budget = budget
+        self._budget, self._least = budget, options.least
         self._partitioner = SavedValuesPartitioner(
             nearest_device(budget.device),
-            options.time_limit,
-            budget.start,
+            math.inf if options.least else options.time_limit,
+            self._room,
             options.objective,
             budget.host_share if options.offload else None,
         )
@@ -84,11 +91,9 @@ class PlannedGraph:
             places = places if known.spare else []
         self.forms = GraphForms(options.budget, known.level if known is not None else 0)
         self._spare = SpareGradients(self._graph, places, self._expect_all) if places else None
-        self._plans: dict[int, GraphFrontier] = {}  # of the forms that are compared before one is compiled, by level
-        self._untried = self._first_levels(options.least) if known is None else []
+        self._plans: dict[_Form, GraphFrontier] = {}  # of the forms that are compared before one is compiled
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
-        self._plans.clear()
         self._trained: list[weakref.ref[Any]] = []
         keep_graph(self)
 
@@ -112,23 +117,23 @@ class PlannedGraph:
         """Compile before the next call, with the choice that the frontier's place says then."""
         self._stale = True
 
-    def compile_smaller(self) -> bool:
-        """Compile before the next call with choices that time kept from being found, or in a form that holds less; or return False.
-
-        Operands are copied to round sizes in every form but the last one.
-        """
-        if self.frontier is not None and self.frontier.cut_off and self._partitioner.search_to_the_end():
-            self.compile_again()
-            return True
-        level = self.forms.next_level(self._whole(self._graph).graph) if self.frontier is not None else None
-        if level is not None:
-            self.forms.level = level
-        elif self._padding and self.frontier is not None and self.frontier.padded:
-            self._padding = False
-        else:
+    def compile_least(self) -> bool:
+        """Compile before the next call what holds least, whatever it takes to find it; or return False where that is done."""
+        if self._least or self.frontier is None:
             return False
+        self._begin_least()
         self.compile_again()
         return True
+
+    def _begin_least(self) -> None:
+        self._least = True
+        self._plans.clear()
+        self.forms, self._padding = GraphForms(None), True
+        self._partitioner.plans_anew, self._partitioner.time_limit = True, math.inf
+
+    def _room(self, frontier: GraphFrontier) -> int:
+        room = self._budget.room(frontier)
+        return 0 if self._least else room
 
     def settle(self, peak: int) -> None:
         """Keep the plan on disk, now that the step's peak is known and nothing will change."""
@@ -151,9 +156,14 @@ class PlannedGraph:
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
+        self._whole_graph = self._whole(
+            self._graph
+        ).graph  # made here: within Inductor fake tensors are of another mode
         try:
-            compiled = _inductor(self.forms.write(self._whole(gm)), inputs, settings)
+            compiled = _inductor(self.forms.write(self._whole(gm)), inputs, settings, self._partitioner)
+            self._budget.compiled()
             self._weights.compiled(self._partitioner.read_again)
+            self._plans.clear()
             return compiled
         except NotRepeatable:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None
@@ -161,31 +171,40 @@ class PlannedGraph:
             pass  # the forms' level says which
         return self._compile(copy.deepcopy(self._graph), inputs)
 
-    def _first_levels(self, least: bool) -> list[int]:
-        """Return the forms to compare with the graph as it is, where that must run something again to keep its budget.
-
-        Chunks may take less time than that; tiles never do, and wait until nothing else is left.
-        """
-        levels = self.forms.levels(self._whole(self._graph).graph) if torch.is_grad_enabled() else []
-        return levels if least else [level for level in levels if level == 1]
-
     def _wants_other_form(self, frontier: GraphFrontier) -> bool:
-        """Return whether another form is to be planned or compiled; the forms' level then says which."""
-        if not self._untried and not self._plans:
-            return False
-        if not self._plans and not self._budget.presses(frontier):
-            self._untried.clear()
-            return False
-        self._plans[self.forms.level] = frontier
-        if self._untried:
-            self.forms.level = self._untried.pop(0)
+        """Return whether another form is to be planned or compiled, now that one is; its level and padding then say which.
+
+        Chunks may take less time than computing much again, so they are compared with the graph as it is. All other forms are for
+        budgets that nothing else keeps, and the last resort is what holds least, as if that had been asked for.
+        """
+        here = self.forms.level, self._padding
+        self._plans[here] = frontier
+        fits = any(plan.peak() <= (plan.room or 0) for plan in self._plans.values())
+        forms = [form for form in self._forms(frontier) if form not in self._plans]
+        if fits:
+            again = here == (0, True) and frontier.cost() > frontier.cost(0) * (1 + _AGAIN)
+            forms = [form for form in forms if form == (1, True) and again]
+        elif not forms and not self._least:
+            self._begin_least()
             return True
-        best = min(self._plans, key=lambda level: (self._budget.price(self._plans[level]), level))
-        if best == self.forms.level:
-            return False
-        self.forms.level, self._partitioner.frontier = best, self._plans[best]
-        self._plans = {best: self._partitioner.frontier}
+        if not forms:
+            forms = [min(self._plans, key=lambda form: (*self._price(self._plans[form]), form))]
+            self._partitioner.frontier = self._plans[forms[0]]
+            for plan in self._plans.values():
+                plan.room = None
+            if forms[0] == here:
+                return False
+        self.forms.level, self._padding = forms[0]
         return True
+
+    def _price(self, frontier: GraphFrontier) -> tuple[int, float]:
+        """Return the bytes that a plan holds too much, and what it costs: of two forms of a graph the lower is better."""
+        return max(0, frontier.peak() - (frontier.room or 0)), frontier.cost()
+
+    def _forms(self, frontier: GraphFrontier) -> list[_Form]:
+        """Return the forms that a graph has; operands are copied to round sizes in every one but the last."""
+        levels = [0, *self.forms.levels(self._whole_graph)]
+        return [*((level, True) for level in levels), *([(levels[-1], False)] if frontier.padded else [])]
 
     def __call__(self, *args: Any) -> Any:
         spare = self._spare
@@ -229,12 +248,16 @@ def _own_context() -> TracingContext | None:
     return context
 
 
-def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:
+def _inductor(
+    gm: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any], planned: SavedValuesPartitioner | None = None
+) -> Callable[..., Any]:
     import torch._functorch.config as functorch_config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
     def compile_one(graph: fx.GraphModule, *args: Any, **more: Any) -> Any:
-        with kept_order(graph.graph):
+        late = planned is not None and planned.late and bool(more.get("is_backward"))
+        _LOG.info("compiling: %s", "backward" if more.get("is_backward") else "forward")
+        with kept_order(graph.graph), recompute_late(late):
             return compile_fx_inner(graph, *args, **more)
 
     # The cache of joint graphs is asked before the partitioner and does not know what it would decide now; that of kernels is used.

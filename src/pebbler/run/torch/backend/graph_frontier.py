@@ -1,11 +1,15 @@
-"""The choices of one joint graph, and which one is taken: plain data, so that a file can hold it; and moving to smaller ones."""
+"""The choices of one joint graph, and which one is taken: plain data, so that a file can hold it.
+
+The peak of a choice is simulated, or known from its schedule; the schedules of a few choices correct the simulated peaks and costs
+of all others.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import fx
@@ -16,12 +20,27 @@ from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import send_frontier
 from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMemory, eager_peak
 
-__all__ = ["GraphFrontier", "PlannedCall", "give_bytes", "joint_key", "shrink"]
+__all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "joint_key", "settle_place", "step_peak"]
+
+_TRIES = 3  # schedules that are made for one decision
+_WORTH = 0.01  # of the cost: what another schedule must promise
+_NEAR = 0.02  # of the room: what a choice may leave free
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """What the schedule of a choice says: its peak in bytes, and its cost, where that is time."""
+
+    peak: int
+    cost: float | None = None
 
 
 @dataclass
 class GraphFrontier:
-    """The choices of one joint graph from fast to small, and which one is taken: `place`. Sizes are bytes."""
+    """The choices of one joint graph, the first of them torch's own without a budget, and which one is taken: `place`.
+
+    Sizes are bytes.
+    """
 
     key: str  # of the joint graph that this was made for
     names: list[str]
@@ -30,9 +49,10 @@ class GraphFrontier:
     inputs: int  # what the graph is given
     padded: bool  # whether operands of products are copied to round sizes
     place: int = 0
-    fastest: int = 0  # the first place that is not known to be over the budget
     largest: int = 0  # what the graph was given in the largest step that was measured
     cut_off: bool = False  # whether time ended the search for choices
+    scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
+    room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
 
     @classmethod
     def plan(
@@ -52,6 +72,10 @@ class GraphFrontier:
         choices = saved_frontier(memory, theirs, time_limit)
         if room is not None:
             choices = send_frontier(memory, choices, room, time_limit)
+        # Torch's own stay, whatever the simulation says of them: their schedules may say something else.
+        known = {choice.saved for choice in choices}
+        own = [memory.simulate(saved) for saved in theirs]
+        choices += [choice for choice in own if choice.legal and choice.saved not in known]
         names = [node.name for node in step.nodes]
         return cls(
             key=key,
@@ -69,26 +93,78 @@ class GraphFrontier:
         """What is taken now."""
         return self.choices[self.place]
 
+    def peak(self, place: int | None = None) -> int:
+        """Return the peak of a choice: as scheduled, or as simulated and corrected by the schedules of its neighbours."""
+        place = self.place if place is None else place
+        if place in self.scheduled:
+            return self.scheduled[place].peak
+        simulated = self.choices[place].peak
+        if not self.scheduled:
+            return simulated
+        known = sorted((self.choices[i].peak, s.peak - self.choices[i].peak) for i, s in self.scheduled.items())
+        below = [pair for pair in known if pair[0] <= simulated]
+        above = [pair for pair in known if pair[0] >= simulated]
+        if not below or not above:
+            return simulated + (below[-1] if below else above[0])[1]
+        (low, less), (high, more) = below[-1], above[0]
+        part = (simulated - low) / (high - low) if high > low else 0.5
+        return simulated + round(less + part * (more - less))
+
+    def cost(self, place: int | None = None) -> float:
+        """Return what a choice costs: as scheduled, or as estimated and corrected by what was scheduled."""
+        place = self.place if place is None else place
+        timed = {i: s.cost for i, s in self.scheduled.items() if s.cost is not None}
+        if place in timed:
+            return timed[place]
+        cost = self.choices[place].cost
+        if not timed:
+            return cost
+        simulated = sum(self.choices[i].cost for i in timed)
+        return cost * sum(timed.values()) / simulated if simulated > 0 else cost
+
     def within(self, target: int) -> int:
-        """Return the place of the fastest choice whose simulated peak is at most `target`, or the last place."""
-        places = range(self.fastest, len(self.choices))
-        return next((i for i in places if self.choices[i].peak <= target), len(self.choices) - 1)
+        """Return the place of the fastest choice whose peak is at most `target`, or of the smallest."""
+        places = range(len(self.choices))
+        fitting = [i for i in places if self.peak(i) <= target]
+        return self.fastest(fitting) if fitting else self.least
 
-    def take(self, room: int) -> float:
-        """Move to the fastest choice that holds at most so much more, and return the cost that this saves."""
-        here = self.choice
-        self.place = min(self.place, self.within(here.peak + room))
-        return here.cost - self.choice.cost
+    def fastest(self, places: Iterable[int]) -> int:
+        """Return the place among some whose choice costs least."""
+        return min(places, key=lambda i: (self.cost(i), i))
 
-    def moves(self) -> list[tuple[float, int, int]]:
-        """Return cost per byte, place and bytes of the moves to smaller choices."""
-        here = self.choice
-        after = enumerate(self.choices[self.place + 1 :], start=self.place + 1)
-        return [((c.cost - here.cost) / (here.peak - c.peak), place, here.peak - c.peak) for place, c in after]
+    @property
+    def least(self) -> int:
+        """The place of the smallest choice."""
+        return min(range(len(self.choices)), key=lambda i: (self.peak(i), self.cost(i), i))
 
     def __str__(self) -> str:
         """Say which choice is taken, for the log."""
-        return f"choice {self.place} of {len(self.choices)}, simulated {shown_bytes(self.choice.peak)}"
+        said = "scheduled" if self.place in self.scheduled else "simulated"
+        return f"choice {self.place} of {len(self.choices)}, {said} {shown_bytes(self.peak())}"
+
+
+def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled], tries: int = _TRIES) -> None:
+    """Take the fastest choice whose scheduled peak is at most `room`, or the smallest; schedule as few as can be.
+
+    Every schedule corrects what is thought of the others, so the next one is nearer. A choice that fits is good enough where
+    another promises next to nothing more.
+    """
+    for _ in range(tries):
+        place = frontier.within(room)
+        if place in frontier.scheduled:
+            break
+        fitting = [i for i, s in frontier.scheduled.items() if s.peak <= room]
+        if fitting:
+            best = min(fitting, key=frontier.cost)
+            near = frontier.peak(best) >= room * (1 - _NEAR)
+            if near or frontier.cost(place) >= frontier.cost(best) * (1 - _WORTH):
+                break
+        frontier.scheduled[place] = schedule(place)
+    fitting = [i for i, s in frontier.scheduled.items() if s.peak <= room]
+    if fitting:
+        frontier.place = frontier.fastest(fitting)
+    else:
+        frontier.place = min(frontier.scheduled, key=lambda i: (frontier.scheduled[i].peak, i))
 
 
 class PlannedCall(Protocol):
@@ -99,30 +175,56 @@ class PlannedCall(Protocol):
 
     def compile_again(self) -> None: ...
 
-    def compile_smaller(self) -> bool: ...
+    def compile_least(self) -> bool: ...
 
     def settle(self, peak: int) -> None: ...
 
 
-def shrink(running: Iterable[PlannedCall]) -> bool:
-    """Have graphs compiled again in forms that hold less, and return whether any has one."""
-    return sum(graph.compile_smaller() for graph in running) > 0
+def step_peak(frontiers: Sequence[GraphFrontier], places: Sequence[int]) -> int:
+    """Return what the graphs of a step hold at most, above what they are given.
+
+    Forward runs them in order and backward the other way round, so while one runs, what those before it have saved is held.
+    """
+    most = held = 0
+    for frontier, place in zip(frontiers, places, strict=True):
+        most = max(most, held + frontier.peak(place) - frontier.inputs)
+        held += frontier.choices[place].bytes
+    return most
 
 
-def give_bytes(frontiers: Sequence[GraphFrontier], excess: int) -> None:
-    """Move to smaller choices, always the move that costs least time per byte, then back as far as enough is still given."""
-    given = 0
-    while given < excess:
-        moves = [(*move, i) for i, frontier in enumerate(frontiers) for move in frontier.moves()]
-        if not moves:
-            return
-        _, place, less, i = min(moves)
-        frontiers[i].place = place
-        given += less
-    for frontier in frontiers:
-        here = frontier.choice.peak
-        frontier.place = frontier.within(here + given - excess)
-        given -= frontier.choice.peak - here
+def fit_step(frontiers: Sequence[GraphFrontier], room: int) -> list[int]:
+    """Return places whose step holds at most `room` bytes above what it is given, or as little as is found.
+
+    Begins with the fastest of all, and moves one graph at a time to a choice with a smaller peak or fewer saved bytes, always the
+    move that costs least per byte of the step's peak; then back, as far as the room allows.
+    """
+    places = [frontier.fastest(range(len(frontier.choices))) for frontier in frontiers]
+    most = step_peak(frontiers, places)
+    while most > room:
+        best: tuple[float, int, int, int] | None = None
+        for g, frontier in enumerate(frontiers):
+            for place in range(len(frontier.choices)):
+                if place == places[g]:
+                    continue
+                less = most - step_peak(frontiers, [*places[:g], place, *places[g + 1 :]])
+                if less <= 0:
+                    continue
+                enough = min(less, most - room)
+                price = max(0.0, frontier.cost(place) - frontier.cost(places[g])) / enough
+                if best is None or (price, -less) < best[:2]:
+                    best = (price, -less, g, place)
+        if best is None:
+            return places
+        places[best[2]] = best[3]
+        most += best[1]
+    for g, frontier in enumerate(frontiers):  # the fastest that still fits
+        fits = [
+            place
+            for place in range(len(frontier.choices))
+            if step_peak(frontiers, [*places[:g], place, *places[g + 1 :]]) <= room
+        ]
+        places[g] = frontier.fastest(fits) if fits else places[g]
+    return places
 
 
 def joint_key(graph: fx.Graph) -> str:

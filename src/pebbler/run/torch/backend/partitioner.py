@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import logging
+import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,16 +14,22 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
+from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.backend.compiled_program import CompiledNode, read_joint, read_split
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier, joint_key
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, joint_key, settle_place
 from pebbler.run.torch.backend.joint_step import JointStep
+from pebbler.run.torch.backend.scheduled_graph import NotScheduled
+from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import send_values
 from pebbler.run.torch.backend.sent_values import host_room
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
+from pebbler.run.torch.backend.step_schedule import copied, schedule_step
 from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.backend.weight_watch import inputs_read_again
 from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
+
+_LOG = logging.getLogger(__name__)
 
 __all__ = ["HostShare", "SavedValuesPartitioner", "WantsOtherForm"]
 
@@ -60,25 +67,26 @@ def _listen() -> None:
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
-    """Splits joint graphs as torch does, and saves what a frontier's choice says; `start` picks the first choice of a graph."""
+    """Splits joint graphs as torch does, and saves what a frontier's choice says; `room` says what a graph may hold."""
 
     def __init__(
         self,
         device: Device,
         time_limit: float,
-        start: Callable[[GraphFrontier], int],
+        room: Callable[[GraphFrontier], int],
         objective: str = "time",
         host: Callable[[], HostShare] | None = None,
     ) -> None:
-        self.device, self.time_limit, self.start, self.objective = device, time_limit, start, objective
+        self.device, self.time_limit, self.room, self.objective = device, time_limit, room, objective
         self.host = host  # asked for a graph's share of the host's memory, where values may go there
         self.frontier: GraphFrontier | None = None
+        self.plans_anew = False  # whether what is known of a graph is to be left aside
+        self.program: ScheduledStep | None = None  # of what was partitioned last
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
-        self.programs: tuple[list[CompiledNode], list[CompiledNode]] | None = (
-            None  # what runs, and that without a budget
-        )
+        # What runs, and that without a budget.
+        self.programs: tuple[list[CompiledNode], list[CompiledNode]] | None = None
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
-        # Whether another form of the graph is wanted.
+        # Whether another form of the graph is wanted, once it is known what this one holds.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
 
     def __deepcopy__(self, memo: Any) -> SavedValuesPartitioner:
@@ -93,35 +101,78 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         """Return a key for Inductor's caches: they hold kernels of forward and backward, after the decision was made."""
         return f"pebbler {VERSION}"
 
-    def search_to_the_end(self) -> bool:
-        """Look for choices once more, for as long as that takes, where time has ended it; return whether it has not been so yet."""
-        again = math.isfinite(self.time_limit)
-        self.time_limit = math.inf
-        self.frontier = None if again else self.frontier
-        return again
+    @property
+    def late(self) -> bool:
+        """Whether values are computed again as late as they can be: torch's own choice is compiled as torch does."""
+        return self.frontier is not None and self.frontier.place > 0
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
         """Return the graphs of forward and backward."""
         if self.repeatable:
             refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
-        joint = read_joint(gm.graph, self.device)
-        _listen()
-        told = _DECISION.set(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
-        try:
-            forward, backward = partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
-        finally:
-            _DECISION.reset(told)
+        made: dict[int, tuple[fx.GraphModule, fx.GraphModule, ScheduledStep | None]] = {}
+
+        def partition(
+            decide: Callable[[fx.Graph, Any, Choose], list[fx.Node]],
+        ) -> tuple[fx.GraphModule, fx.GraphModule]:
+            _listen()
+            told = _DECISION.set(decide)
+            try:
+                both = partitioners.min_cut_rematerialization_partition(copied(gm), joint_inputs, **kwargs)
+            finally:
+                _DECISION.reset(told)
+            forward, backward = both
+            frontier = self.frontier
+            if self.host is not None and frontier is not None and frontier.choice.sent:
+                send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
+            return forward, backward
+
+        def schedule(place: int) -> Scheduled:
+            assert self.frontier is not None
+            self.frontier.place = place
+            if place not in made:
+                made[place] = (*partition(self._chosen), None)
+            forward, backward, _ = made[place]
+            began = time.monotonic()
+            try:
+                program = schedule_step(forward, backward, outputs, self.device, self.late)
+            except NotScheduled as error:
+                _LOG.warning("%s: peaks are simulated", error)
+                return Scheduled(self.frontier.choice.peak)
+            made[place] = forward, backward, program
+            _LOG.info(
+                "planning: choice %d holds %s, %.1f s", place, shown_bytes(program.peak), time.monotonic() - began
+            )
+            return Scheduled(program.peak, program.seconds if self.objective == "time" else None)
+
+        first = partition(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         frontier = self.frontier
-        if self.host is not None and frontier is not None and frontier.choice.sent:
-            send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
+        if frontier is None:
+            forward, backward, self.program = *first, None
+        else:
+            made[frontier.place] = (*first, None)
+            if frontier.room is not None:
+                settle_place(frontier, frontier.room, schedule)
+                if self.refuses(frontier):
+                    raise WantsOtherForm
+                frontier.room = None
+            elif frontier.place not in frontier.scheduled:
+                frontier.scheduled[frontier.place] = schedule(frontier.place)
+            forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
         self.read_again = inputs_read_again(backward.graph)
-        self.programs = read_split(forward.graph, backward.graph, outputs, self.device), joint
+        self.programs = (
+            read_split(forward.graph, backward.graph, outputs, self.device),
+            read_joint(gm.graph, self.device),
+        )
         return forward, backward
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:
+        """Plan a graph that is new, and return what its first choice saves."""
         key = joint_key(graph)
-        if self.frontier is None or self.frontier.key != key:
+        if self.frontier is None or self.frontier.key != key or self.plans_anew:
+            self.plans_anew = False
+            began = time.monotonic()
             step = JointStep.read(graph, info, outputs, self.device, self.objective)
             room = None
             if self.host is not None:
@@ -131,9 +182,14 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             with cuts_remembered():
                 theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
             self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit, room)
-            self.frontier.place = self.start(self.frontier)
-        if self.refuses(self.frontier):
-            raise WantsOtherForm
+            self.frontier.room = self.room(self.frontier)
+            self.frontier.place = self.frontier.within(self.frontier.room)
+            _LOG.info("planning: %d choices, %.1f s", len(self.frontier.choices), time.monotonic() - began)
+        return self._chosen(graph, info, choose)
+
+    def _chosen(self, graph: fx.Graph, _info: Any, choose: Choose) -> list[fx.Node]:
+        """Return what the choice that is taken saves."""
+        assert self.frontier is not None
         if self.frontier.place == 0:
             return choose(1.0)
         nodes = [node for node in graph.nodes if node.op != "output"]

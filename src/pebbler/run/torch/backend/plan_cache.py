@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 5"
+_FORMAT = "pebbler compiled graph 6"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,14 +92,12 @@ def _check(plan: GraphPlan, key: str) -> None:
     count = len(frontier.names)
     if plan.format != _FORMAT or plan.key != key:
         raise InputError(f"{key[:32]}.json: it is not the plan that its name says")
-    if frontier.place not in places or frontier.fastest not in places:
+    if frontier.place not in places or any(i not in places for i in frontier.scheduled):
         raise InputError(
             f"{key[:32]}.json: frontier.place: expected one of {len(places)} choices, got {frontier.place}"
         )
     if any(not 0 <= i < count for choice in frontier.choices for i in choice.saved):
         raise InputError(f"{key[:32]}.json: frontier.choices: a value that is saved is not in the graph")
-    if any(after.peak >= before.peak for before, after in pairwise(frontier.choices)):
-        raise InputError(f"{key[:32]}.json: frontier.choices: they are not from large to small")
     for choice in frontier.choices:
         if any(
             v.node not in choice.saved or not END <= v.left < count or not 0 <= v.fetched < count for v in choice.sent

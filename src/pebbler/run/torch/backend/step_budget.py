@@ -1,8 +1,8 @@
 """One budget for all graphs of a step: first steps are measured, and graphs told to save less where the step held too much.
 
 A step begins with the first call of a graph that will have a backward, and ends with the end of that backward. What the
-simulation cannot know (what runs between graphs, workspaces, optimizer state, kernels that Inductor fused otherwise) is in the
-measured peak; so the difference between it and the budget is what the simulated peaks must fall by.
+graphs hold is known from their schedules, and so is how it adds up over the graphs of a step. What a schedule cannot know (eager
+code between and after graphs, workspaces, optimizer state) is what a measured step holds besides; graphs get what that leaves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from pebbler.game.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.backward_watch import watch_backward
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, give_bytes, shrink
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, fit_step, step_peak
 from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.optimizer_watch import TrainedLeaves, watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
@@ -41,11 +41,10 @@ __all__ = ["StepBudget", "shared_budget"]
 _LOG = logging.getLogger(__name__)
 _TRIALS = 3  # steps measured after a change; optimizers make their state at the end of the first
 _NO_TASK = -1
-_MARGIN = 0.002  # of the budget, by which a step that was over aims below it
-_SPARE = 0.02  # of the budget, left free by a step that saves more: compiling again takes as long as the first time
+_MARGIN = (
+    0.002  # of the budget, by which a step aims below it: a device's allocator rounds, and libraries take workspaces
+)
 _LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
-_LOOSENED = 1  # times that graphs are compiled again to save more
-_WORTH = 0.03  # of the time of a step: what that must gain
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,11 @@ class StepBudget:
         self.device, self.options = device, options
         self.peak: int | None = None  # of the last step that was measured
         self.steps = 0  # that have begun
-        self._trials = self._loosened = 0  # a graph that is new begins the trials
+        self.compilations = 0  # of graphs
+        self.predicted: int | None = None  # the peak of the last step that was measured, by the schedules of its graphs
+        self.held: int | None = None  # what forward and backward of that step held
+        self._outside = 0  # bytes that steps have held besides what their graphs' schedules say
+        self._trials = 0  # a graph that is new begins the trials
         self._most: int | None = 0  # bytes in the steps of the trials; None before a step that compiles
         self._gap = self._wait = 0  # settled steps between two measurements, and until the next
         self._new = False  # whether a graph has not been in a measured step yet
@@ -89,21 +92,17 @@ class StepBudget:
         """Whether a graph's backward runs now: calls within it are part of it, such as those that a user's checkpoint repeats."""
         return self._task != _NO_TASK and self._task == torch._C._current_graph_task_id()
 
-    def start(self, frontier: GraphFrontier) -> int:
-        """Return which choice a new graph starts with, given what is held besides it now."""
+    def room(self, frontier: GraphFrontier) -> int:
+        """Return the bytes that a new graph may hold, given what is held besides it now."""
         self._trials, self._most, self._new = _TRIALS, None, True
-        return frontier.within(self._room(frontier))
-
-    def price(self, frontier: GraphFrontier) -> tuple[int, float]:
-        """Return the bytes that a graph's choice holds too much, and what it costs: of two forms of a graph the lower is better."""
-        choice = frontier.choice
-        return max(0, choice.peak - self._room(frontier)), choice.cost
-
-    def _room(self, frontier: GraphFrontier) -> int:
-        """Return the bytes that a new graph may hold."""
         if self.options.least:
             return 0
-        return self.limit([*self._frontiers(), frontier]) - self.options.reserve - self._besides(frontier)
+        limit = self.limit([*self._frontiers(), frontier])
+        return int(limit * (1 - _MARGIN)) - self.options.reserve - self._besides(frontier) - self._outside
+
+    def compiled(self) -> None:
+        """Count a compilation."""
+        self.compilations += 1
 
     def host_share(self) -> HostShare:
         """Return what a new graph may take of the host's memory: what the graphs of the same step have left."""
@@ -111,10 +110,6 @@ class StepBudget:
         limit = self.options.host_budget
         taken = sum(frontier.choice.host for frontier in self._frontiers())
         return HostShare(self.host.number, None if limit is None else max(0, limit - taken))
-
-    def presses(self, frontier: GraphFrontier) -> bool:
-        """Return whether a graph must do with less than its fastest choice, or with less than any."""
-        return frontier.place > 0 or frontier.choice.peak > self.limit([frontier])
 
     def numbered(self, key: str) -> str:
         """Return a key that differs where graphs are alike: blocks that are compiled apart may get different choices."""
@@ -256,22 +251,29 @@ class StepBudget:
         # What a compiler holds is measured with the first step, so no budget is refused or named by that.
         compiles = self._most is None
         self._most = 0 if self._most is None else max(self._most, self.peak)
+        frontiers = [graph.frontier for graph in running if graph.frontier]
+        above = step_peak(frontiers, [frontier.place for frontier in frontiers])
+        there = meter.there + (self.options.reserve if self.device == "cpu" else 0)
+        self.predicted, self.held = there + above, self.peak
+        if not compiles:
+            self._outside = max(self._outside, self.peak - self.predicted)
+        budget = self.limit(frontiers)
+        told = "; ".join(map(str, frontiers))
+        said = "as little as is known" if self.options.least else f"the budget is {shown_bytes(budget)}"
+        step = f"measuring step {_TRIALS - self._trials} of {_TRIALS}" if self._trials >= 0 else "measuring a step"
+        _LOG.info(
+            "%s: held %s, predicted %s, %s: %s", step, shown_bytes(self.peak), shown_bytes(self.predicted), said, told
+        )
         if self.options.least:
-            if shrink(running):
-                self._trials, self._most = _TRIALS, None
+            self._fit_least(running)
             self._settle(running)
             return
-        budget = self.limit(graph.frontier for graph in running if graph.frontier)
         self._kept = budget if self.peak <= budget else None
-        told = "; ".join(str(graph.frontier) for graph in running if graph.frontier)
-        _LOG.info("a step held %s, the budget is %s: %s", shown_bytes(self.peak), shown_bytes(budget), told)
         new, self._new = self._new, False
         if new and self.device.startswith("cuda"):
             self._first = _FirstStep(running, self._held, self.peak)  # judged when it is known what stays of it
         elif self.peak > budget:
             self._tighten(running, self.peak - budget + int(_MARGIN * budget), None if compiles else budget)
-        elif not self._trials:
-            self._loosen(running, budget - self._most - int(_SPARE * budget))
         self._settle(running)
 
     def _look_again(self, running: list[PlannedCall]) -> None:
@@ -296,42 +298,49 @@ class StepBudget:
                 self._settled.add(id(graph))
                 graph.settle(self._most or 0)
 
-    def _loosen(self, running: list[PlannedCall], room: int) -> None:
-        """Let graphs save more where the step holds much less than it may, and that gains enough to be compiled again."""
-        frontiers = [graph.frontier for graph in running if graph.frontier]
-        if self._loosened >= _LOOSENED or room <= 0:
-            return
-        before = [(frontier, frontier.place) for frontier in frontiers]
-        cost = sum(frontier.choice.cost for frontier in frontiers)
-        gain = sum(frontier.take(room // len(frontiers)) for frontier in frontiers)
-        if gain <= 0 or gain < _WORTH * cost:
-            for frontier, place in before:
-                frontier.place = place
-            return
-        self._loosened += 1
-        self._trials, self._most = _TRIALS, None
-        for graph in running:
-            if any(graph.frontier is frontier and frontier.place != place for frontier, place in before):
-                graph.compile_again()
-
     def _tighten(self, running: list[PlannedCall], excess: int, budget: int | None) -> None:
-        """Move the graphs of a step to smaller choices that give `excess` bytes, or refuse a budget where there are none."""
-        before = [graph.frontier.place if graph.frontier else 0 for graph in running]
-        if len(running) == 1 and running[0].frontier:
-            running[0].frontier.fastest = min(before[0] + 1, len(running[0].frontier.choices) - 1)
-        give_bytes([graph.frontier for graph in running if graph.frontier], excess)
-        moved = [g for g, place in zip(running, before, strict=True) if g.frontier and g.frontier.place != place]
+        """Have the graphs of a step hold `excess` bytes less, or refuse a budget where they cannot."""
+        frontiers = [graph.frontier for graph in running if graph.frontier]
+        room = step_peak(frontiers, [frontier.place for frontier in frontiers]) - excess
+        places = fit_step(frontiers, room)
+        most = step_peak(frontiers, places)
         self._trials = _TRIALS
         self._gap = self._wait = 0
-        if moved or shrink(running):
-            self._most = None
+        if most <= room:
+            self._move(running, places, room - most)
+            return
+        least = [graph.compile_least() for graph in running]  # all are asked
+        if any(least) or self._fit_least(running):
+            self._trials, self._most = _TRIALS, None
         elif budget is not None:
             raise OverBudget(
                 f"the step holds {shown_bytes(self._most or 0)} with as little saved as is known, the budget is "
                 f"{shown_bytes(budget)}; the least budget that is known to work is {named_bytes(self._most or 0)}"
             )
-        for graph in moved:
-            graph.compile_again()
+
+    def _fit_least(self, running: list[PlannedCall]) -> bool:
+        """Have the graphs of a step hold as little together as is known, and return whether that is a change."""
+        frontiers = [graph.frontier for graph in running if graph.frontier]
+        before = [frontier.place for frontier in frontiers]
+        if len(frontiers) < 2:
+            return False  # a graph alone has been brought to its own least
+        places = fit_step(frontiers, 0)
+        if step_peak(frontiers, places) >= step_peak(frontiers, before):
+            return False
+        self._move(running, places, 0)
+        return True
+
+    def _move(self, running: list[PlannedCall], places: Sequence[int], spare: int) -> None:
+        """Have graphs compiled again with other choices; a graph alone may use the bytes that are left over."""
+        graphs = [graph for graph in running if graph.frontier]
+        for graph, place in zip(graphs, places, strict=True):
+            frontier = graph.frontier
+            assert frontier is not None
+            if place != frontier.place:
+                frontier.room = frontier.peak(place) + spare if len(graphs) == 1 else None
+                frontier.place = place
+                graph.compile_again()
+                self._trials, self._most = _TRIALS, None
 
     def _frontiers(self) -> list[GraphFrontier]:
         return [graph.frontier for graph in self._running if graph.frontier is not None]

@@ -116,6 +116,11 @@ class StepMeter:
             self._before[address] = size
             self._there += size
 
+    @property
+    def there(self) -> int:
+        """Bytes of what was there when the step began, once its peak was asked for."""
+        return self._there
+
     def peak(self) -> int:
         """Return the most bytes that the step held."""
         self.close()
@@ -141,6 +146,7 @@ class _DeviceMeter(StepMeter):
         torch.cuda.synchronize(device)
         if anew:
             torch.cuda.reset_peak_memory_stats(device)
+        self._there = held_now(device)
 
     def note(self, args: Sequence[Any]) -> None:
         """The device counts what it holds."""

@@ -1,0 +1,68 @@
+"""Keeping values that are computed again where torch's partitioner has put them: just before the gradient that wants them.
+
+They depend on saved values alone, so Inductor may fuse and run those of all layers at the start of backward, where they are held
+for long. A pass before fusion tells its scheduler that such a node comes after the last product of gradients that stands before
+it: torch's own fake dependencies say so, which order nodes and hold no memory.
+
+Private in torch, the same in 2.11 and 2.13: `config._pre_fusion_custom_pass`, `add_fake_dep`, `WeakDep`, `compute_ancestors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+__all__ = ["recompute_late"]
+
+_TANGENTS = "tangents"  # the beginning of the names of backward's gradients, as AOTAutograd calls them
+
+
+@contextmanager
+def recompute_late(wanted: bool) -> Iterator[None]:
+    """Have graphs that are compiled meanwhile compute values again as late as they are written."""
+    from torch._inductor import config
+
+    with config.patch({"_pre_fusion_custom_pass": _order_pass()} if wanted else {}):
+        yield
+
+
+@cache
+def _order_pass() -> Any:
+    from torch._inductor import custom_graph_pass
+
+    base: Any = getattr(custom_graph_pass, "CustomSchedulerPass", custom_graph_pass.CustomGraphPass)  # before 2.13
+
+    class OrderPass(base):  # type: ignore[misc]
+        """Calls `order_nodes`; Inductor's caches ask for its key."""
+
+        def __call__(self, nodes: list[Any]) -> list[Any]:
+            return order_nodes(nodes)
+
+        def uuid(self) -> str:
+            return "pebbler computes again late 1"
+
+    return OrderPass()
+
+
+def order_nodes(nodes: list[Any]) -> list[Any]:
+    """Let what is computed again wait for the last product of gradients that stands before it."""
+    from torch._inductor.dependencies import WeakDep
+    from torch._inductor.virtualized import V
+
+    late: set[str] = {name for name in V.graph.graph_inputs if name.startswith(_TANGENTS)}
+    anchor: str | None = None
+    waits = False
+    for node in nodes:
+        if any(dep.name in late for dep in node.read_writes.reads):
+            late.update(node.get_buffer_names())
+            outputs = [buf.get_name() for buf in node.get_outputs()]
+            if node.is_extern() and outputs:
+                anchor = outputs[0]
+        elif anchor is not None and not node.is_foreach():
+            node.add_fake_dep(WeakDep(anchor, node.get_name(), is_fake=True))  # as torch's control dependencies do
+            waits = True
+    if waits:
+        V.graph.scheduler.compute_ancestors()
+    return nodes

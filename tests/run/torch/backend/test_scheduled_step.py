@@ -1,0 +1,139 @@
+"""The scheduled program of a step: its peak is what the compiled step holds, and one compilation is enough."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import pebbler.torch as pt
+from pebbler.game.moves import Compute
+from pebbler.referee.judgement import check
+from pebbler.run.torch.backend import scheduled_graph, step_budget
+from pebbler.run.torch.backend.dynamo_backend import pebbler
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
+from pebbler.run.torch.backend.scheduled_graph import Allocation, Call, Free, Reuse, ScheduledGraph
+from pebbler.run.torch.backend.scheduled_step import scheduled_step
+from pebbler.run.torch.backend.step_memory import SavedChoice
+
+pytestmark = [
+    pytest.mark.usefixtures("graphs"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),
+]
+
+
+def frontier_of(*choices, inputs=0):
+    """Return choices of simulated peak, saved bytes and cost."""
+    found = [SavedChoice((i,), held, cost, peak) for i, (peak, held, cost) in enumerate(choices)]
+    return GraphFrontier("", [], found, eager=choices[0][0], inputs=inputs, padded=False)
+
+
+def test_a_program_is_a_plan_and_its_peak_is_the_referees():
+    forward = ScheduledGraph(
+        inputs={"w": 10}, outputs=["loss", "h"], strides=[(), (1,)],
+        events=[
+            Allocation("h", 100), Call("first", ("w",), ("h",), 1e-9),
+            Allocation("t", 40), Call("second", ("h",), ("t",), 1e-9), Reuse("t", "loss"),
+            Call("third", ("t",), ("loss",), 1e-9),
+        ],
+    )  # fmt: skip
+    backward = ScheduledGraph(
+        inputs={"h": 100, "tangents_1": 40}, outputs=["g"], strides=[(1,)],
+        events=[
+            Allocation("d", 30), Call("fourth", ("h", "tangents_1"), ("d",), 1e-9, scratch=500), Free("h"), Free("tangents_1"),
+            Allocation("g", 60), Call("fifth", ("d",), ("g",), 1e-9), Free("d"),
+        ],
+    )  # fmt: skip
+    step = scheduled_step(forward, backward, {"h": 1}, forward.inputs)
+    assert step.peak == 10 + 100 + 40 + 30 + 500  # the fourth call, with its scratch memory
+    assert check(step.plan).legal
+    assert sum(isinstance(move, Compute) for move in step.plan.moves) == 6  # one of them takes the tangent
+    assert step.seconds == pytest.approx(5e-9)
+
+
+def test_few_schedules_correct_all_choices():
+    frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1), (600, 500, 1.2), (400, 300, 1.5), (200, 100, 3.0))
+    made = []
+
+    def schedule(place):
+        made.append(place)
+        return Scheduled(int(1.5 * frontier.choices[place].peak), frontier.choices[place].cost)
+
+    settle_place(frontier, 650, schedule)
+    assert frontier.place == 3  # 600 as scheduled; 600 as simulated would be 900
+    assert len(made) <= 3
+    settle_place(frontier, 0, schedule)
+    assert frontier.place == frontier.least == 4
+
+
+def test_graphs_of_a_step_hold_what_those_before_them_have_saved():
+    first = frontier_of((500, 400, 1.0), (150, 50, 1.2), inputs=10)
+    second = frontier_of((500, 400, 1.0), (300, 200, 1.1))
+    assert step_peak([first, second], [0, 0]) == 400 + 500
+    assert step_peak([first, second], [1, 0]) == 50 + 500
+    assert fit_step([first, second], 900) == [0, 0]
+    assert fit_step([first, second], 700) == [0, 1]  # the cheaper way
+    assert fit_step([first, second], 350) == [1, 1]
+    assert fit_step([first, second], 1) == [1, 1]  # as little as there is
+
+
+def test_a_torch_that_is_not_known_is_told_and_simulated(graphs, monkeypatch, caplog):
+    def fail(self):
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(scheduled_graph._Reader, "read", fail)
+    layer = nn.Linear(8, 8)
+    with caplog.at_level("WARNING", logger="pebbler"):
+        torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
+    assert "schedule cannot be read" in caplog.text
+    assert torch.__version__ in caplog.text
+    assert graphs[0].frontier.peak() == graphs[0].frontier.choice.peak
+
+
+def mlp():
+    model = nn.Sequential(*chain(*[(nn.Linear(64, 64), nn.Tanh()) for _ in range(5)]))
+    return model, lambda run, x: run(x).square().mean(), torch.randn(512, 64)
+
+
+def conv():
+    model = nn.Sequential(*chain(*[(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()) for _ in range(3)]))
+    return model, lambda run, x: run(x).square().mean(), torch.randn(4, 4, 32, 32)
+
+
+def attention():
+    model = nn.Sequential(
+        *[nn.TransformerEncoderLayer(32, 2, 64, dropout=0.1, batch_first=True, activation="gelu") for _ in range(2)]
+    )
+    return model, lambda run, x: run(x).square().mean(), torch.randn(4, 64, 32)
+
+
+def words():
+    model = nn.Sequential(nn.Embedding(512, 32), nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 512))
+    y = torch.randint(512, (1024,))
+    return model, lambda run, x: functional.cross_entropy(run(x).float(), y), torch.randint(512, (1024,))
+
+
+KINDS = {"mlp": mlp, "conv": conv, "attention": attention, "words": words}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.9, 0.45, "least"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_predicted_is_held_and_one_compilation_is_enough(kind, share, graphs):
+    torch.manual_seed(0)
+    model, loss, x = KINDS[kind]()
+    whole = torch.compile(lambda x: loss(model, x), backend=pebbler, options={"budget": share})
+    try:
+        for _ in range(3):
+            model.zero_grad()
+            whole(x).backward()
+    except pt.OverBudget:
+        assert graphs[0].frontier.place == graphs[0].frontier.least
+    (budget,) = step_budget._BUDGETS.values()
+    assert budget.predicted == pytest.approx(budget.held, rel=0.01)
+    if share != 0.45:
+        assert budget.compilations == 1
