@@ -120,9 +120,10 @@ def llama_of(device: str, layers: int, width: int, words: int, shape: tuple[int,
     from transformers import LlamaConfig, LlamaForCausalLM
 
     heads = max(2, width // 128)
+    shared = next(count for count in range(max(1, heads // 3), 0, -1) if heads % count == 0)
     config = LlamaConfig(
         hidden_size=width, intermediate_size=MLP_WIDTH.get(width, 2 * width), num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=max(1, heads // 3), vocab_size=words, use_cache=False,
+        num_attention_heads=heads, num_key_value_heads=shared, vocab_size=words, use_cache=False,
         max_position_embeddings=max(2048, shape[1]),
     )  # fmt: skip
     model = LlamaForCausalLM(config).to(device, torch.bfloat16)
