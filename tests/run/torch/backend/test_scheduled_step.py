@@ -7,12 +7,13 @@ from itertools import chain
 import pytest
 import torch
 from torch import nn
+from torch._inductor.dependencies import StarDep
 from torch.nn import functional
 
 import pebbler.torch as pt
 from pebbler.game.moves import Compute
 from pebbler.referee.judgement import check
-from pebbler.run.torch.backend import scheduled_graph, step_budget
+from pebbler.run.torch.backend import scheduled_graph, step_budget, step_schedule
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Call, Free, Reuse, ScheduledGraph
@@ -92,6 +93,46 @@ def test_a_torch_that_is_not_known_is_told_and_simulated(graphs, monkeypatch, ca
     assert "schedule cannot be read" in caplog.text
     assert torch.__version__ in caplog.text
     assert graphs[0].frontier.peak() == graphs[0].frontier.choice.peak
+
+
+def test_a_schedule_that_is_no_plan_does_not_stop_a_model(graphs, monkeypatch, caplog):
+    def lose(*args):
+        raise KeyError("buf55")
+
+    monkeypatch.setattr(step_schedule, "scheduled_step", lose)
+    layer = nn.Linear(8, 8)
+    with caplog.at_level("WARNING", logger="pebbler"):
+        torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
+    assert "schedule is no plan" in caplog.text
+    assert graphs[0].frontier.peak() == graphs[0].frontier.choice.peak
+
+
+def test_a_kernel_may_read_its_own_results(graphs, monkeypatch):
+    """As kernels of Triton do whose parts have loops of their own: found on a Swin transformer."""
+    asked = []
+    own = scheduled_graph._Reader._ran
+
+    def reading_its_own(self, node):
+        reads = node.read_writes.reads
+        for buf in node.get_outputs():
+            reads.add(StarDep(buf.get_name()))
+            asked.append(buf.get_name())
+        return own(self, node)
+
+    monkeypatch.setattr(scheduled_graph._Reader, "_ran", reading_its_own)
+    layer = nn.Linear(8, 8)
+    torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
+    assert asked
+    assert graphs[0].frontier.scheduled[graphs[0].frontier.place].cost is not None
+
+
+def test_values_are_computed_again_late_only_where_that_is_needed():
+    frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1))
+    frontier.scheduled = {0: Scheduled(1000, 1.0), 1: Scheduled(900, 1.1)}
+    assert not frontier.late
+    frontier.recompute_late()
+    assert frontier.late
+    assert list(frontier.scheduled) == [0]  # torch's own choice is compiled as torch does
 
 
 def mlp():

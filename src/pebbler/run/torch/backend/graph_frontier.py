@@ -23,7 +23,7 @@ from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMem
 __all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "joint_key", "settle_place", "step_peak"]
 
 _TRIES = 3  # schedules that are made for one decision
-_WORTH = 0.01  # of the cost: what another schedule must promise
+_WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise, after none, one and two
 _NEAR = 0.02  # of the room: what a choice may leave free
 
 
@@ -53,6 +53,7 @@ class GraphFrontier:
     cut_off: bool = False  # whether time ended the search for choices
     scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
     room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
+    late: bool = False  # whether values are computed again as late as they can be, which holds less and fuses less
 
     @classmethod
     def plan(
@@ -122,6 +123,11 @@ class GraphFrontier:
         simulated = sum(self.choices[i].cost for i in timed)
         return cost * sum(timed.values()) / simulated if simulated > 0 else cost
 
+    def recompute_late(self) -> None:
+        """Have values computed again as late as they can be, and forget the schedules in which they are not."""
+        self.late = True
+        self.scheduled = {place: known for place, known in self.scheduled.items() if place == 0}
+
     def within(self, target: int) -> int:
         """Return the place of the fastest choice whose peak is at most `target`, or of the smallest."""
         places = range(len(self.choices))
@@ -149,7 +155,7 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
     Every schedule corrects what is thought of the others, so the next one is nearer. A choice that fits is good enough where
     another promises next to nothing more.
     """
-    for _ in range(tries):
+    for done in range(tries):
         place = frontier.within(room)
         if place in frontier.scheduled:
             break
@@ -157,7 +163,7 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
         if fitting:
             best = min(fitting, key=frontier.cost)
             near = frontier.peak(best) >= room * (1 - _NEAR)
-            if near or frontier.cost(place) >= frontier.cost(best) * (1 - _WORTH):
+            if near or frontier.cost(place) >= frontier.cost(best) * (1 - _WORTH[min(done, len(_WORTH) - 1)]):
                 break
         frontier.scheduled[place] = schedule(place)
     fitting = [i for i, s in frontier.scheduled.items() if s.peak <= room]

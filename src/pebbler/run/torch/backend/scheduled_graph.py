@@ -241,10 +241,16 @@ class _Reader:
             if not given and not isinstance(buf.node, MultiOutput) and buf.get_name() not in removed:
                 made += self._own(buf)
         if not isinstance(node.node, MultiOutput):
+            own = {buf.get_name(): None for buf in node.get_outputs()}
+            # A fused kernel may read its own results, in other loops than those that write them.
             reads = tuple(
-                dict.fromkeys(dep.name for dep in node.read_writes.reads if not getattr(dep, "is_fake", False))
+                dict.fromkeys(
+                    dep.name
+                    for dep in node.read_writes.reads
+                    if dep.name not in own and not getattr(dep, "is_fake", False)
+                )
             )
-            writes = tuple(buf.get_name() for buf in node.get_outputs() if buf.get_name() not in removed)
+            writes = tuple(name for name in own if name not in removed)
             made.append(Call(node.get_name(), reads, writes, self._seconds(node), self._scratch(node)))
         return made
 

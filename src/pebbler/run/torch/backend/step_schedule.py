@@ -19,7 +19,7 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.run.torch.backend.recompute_order import recompute_late
-from pebbler.run.torch.backend.scheduled_graph import ScheduledGraph, schedule_graph
+from pebbler.run.torch.backend.scheduled_graph import NotScheduled, ScheduledGraph, schedule_graph
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep, scheduled_step
 from pebbler.run.torch.cost.costs import Device
 
@@ -42,7 +42,10 @@ def schedule_step(
         values = [_as_laid_out(n, saved, ahead) for n in second.graph.find_nodes(op="placeholder")]
         with recompute_late(late):
             back = schedule_graph(second, device, values, is_backward=True)
-    return scheduled_step(ahead, back, saved, ahead.inputs)
+    try:
+        return scheduled_step(ahead, back, saved, ahead.inputs)
+    except Exception as error:  # an order of buffers that is not understood is no reason to refuse a model
+        raise NotScheduled(f"its compiler's schedule is no plan ({type(error).__name__}: {error})") from error
 
 
 def copied(gm: fx.GraphModule) -> fx.GraphModule:
