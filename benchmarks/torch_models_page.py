@@ -134,7 +134,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
             least[model] = ours["peak"] / min(theirs)
     lines += _told("least peak, over the knob's least (below 1 on every model)", least, ".2f", max)
     setup = {_at(row): ratio for row in known.kind("pebbler") if (ratio := known.ratio(row, "setup")) is not None}
-    lines += _told("set-up, over torch.compile's (at most 1.6, 1.3 on average)", setup, ".2f", max)
+    lines += _told("set-up, over torch.compile's (at most 1.6, 1.3 on average)", setup, ".2f", max, every=False)
     apart = {_at(row): row["predicted"] / row["held"] - 1 for row in known.kind("pebbler") if row.get("predicted")}
     lines += _told(
         "predicted peak of forward and backward, over the held one (1% apart, 2% at worst)",

@@ -21,7 +21,7 @@ from pebbler.game.byte_sizes import bytes_of
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
-from pebbler.run.torch.backend.sent_values import HostRoom
+from pebbler.run.torch.backend.sent_values import host_room
 from pebbler.run.torch.backend.step_memory import SavedChoice
 from pebbler.run.torch.cost.costs import DEVICES
 
@@ -43,7 +43,7 @@ class Predictor(SavedValuesPartitioner):
     def _saved(self, graph: torch.fx.Graph, info: Any, outputs: int, choose: Any) -> list[torch.fx.Node]:
         step = JointStep.read(graph, info, outputs, self.device)
         theirs = [[step.nodes.index(node) for node in choose(1.0)]]
-        for room in (None, HostRoom.on(self.device, "time", self.limit, step)):
+        for room in (None, host_room(self.device, "time", self.limit, step)):
             self.choices.append(GraphFrontier.plan(step, theirs, "", self.time_limit, room).choices)
         raise Planned
 

@@ -92,4 +92,4 @@ def test_weights_are_read_once_per_piece_of_the_batch_and_large_tiles_are_in_no_
     assert of_all < 5e6  # grants every element the registers
     assert tiny > 10e6
     assert coarse > 11e6
-    assert of_all < tiled_bound(problem, 3_000).energy < 10e6  # all tilings, in a few cases
+    assert of_all < tiled_bound(problem, 3_000).energy < min(tiny, coarse)  # all tilings, in a few cases

@@ -53,7 +53,7 @@ def solve_large_cache(search: Search) -> None:
     >>> from pebbler.solver.problem import Problem
     >>> search = Search(Problem.of(workloads.mlp(n=2, hidden=8), machine("notes")))
     >>> solve_large_cache(search)
-    >>> search.bound < search.energy <= 3575  # program order
+    >>> search.bound <= search.energy <= 3575  # program order
     True
     """
     raise_and_rerun(search, lambda: search.remaining, patient=search.time_limit is not None)

@@ -292,6 +292,7 @@ def _orders_from_structure() -> None:
 
 
 def _large(*, anywhere: bool = False) -> None:
+    from pebbler.solver.bounds.sampled_moments import large_bounds
     from pebbler.solver.greedy_plans import GreedyPlanner
     from pebbler.solver.large_games import solve_large
     from pebbler.solver.tiling.loop_nests import LoopNests
@@ -299,7 +300,9 @@ def _large(*, anywhere: bool = False) -> None:
     fastest = Problem.of(_problem().graph, Machine("fastest", "float32", _LEVELS, operands="fastest"))
     for problem in (_problem(),) if anywhere else (_one_level(), fastest):
         solve_large(Search(problem))
-    _orders_from_structure()  # not asked for where a search is done before
+    # Not asked for where a search is done before.
+    large_bounds(_problem(), lambda: 1.0)
+    _orders_from_structure()
     GreedyPlanner.of(fastest).belady(np.arange(len(fastest.graph.ops)))
     if not anywhere:
         LoopNests(fastest).nested(0, {"n": 1})

@@ -74,7 +74,7 @@ class MilestoneProgram:
     >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=4),))
     >>> built = MilestoneProgram(Task(chain(6), one, steady=False), [6])
     >>> len(built.program.costs), len(built.program.rows)
-    (40, 81)
+    (26, 61)
     """
 
     def __init__(self, task: PlayedGraph, milestones: Sequence[int], *, beside: bool = True) -> None:

@@ -16,7 +16,7 @@ from pebbler.referee.judgement import check
 from pebbler.run.torch.backend import scheduled_graph, step_budget, step_schedule
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
-from pebbler.run.torch.backend.scheduled_graph import Allocation, Call, Free, Reuse, ScheduledGraph
+from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 from pebbler.run.torch.backend.scheduled_step import scheduled_step
 from pebbler.run.torch.backend.step_memory import SavedChoice
 
@@ -37,16 +37,17 @@ def test_a_program_is_a_plan_and_its_peak_is_the_referees():
     forward = ScheduledGraph(
         inputs={"w": 10}, outputs=["loss", "h"], strides=[(), (1,)],
         events=[
-            Allocation("h", 100), Call("first", ("w",), ("h",), 1e-9),
-            Allocation("t", 40), Call("second", ("h",), ("t",), 1e-9), Reuse("t", "loss"),
-            Call("third", ("t",), ("loss",), 1e-9),
+            Allocation("h", 100), KernelCall("first", ("w",), ("h",), 1e-9),
+            Allocation("t", 40), KernelCall("second", ("h",), ("t",), 1e-9), Reuse("t", "loss"),
+            KernelCall("third", ("t",), ("loss",), 1e-9),
         ],
     )  # fmt: skip
     backward = ScheduledGraph(
         inputs={"h": 100, "tangents_1": 40}, outputs=["g"], strides=[(1,)],
         events=[
-            Allocation("d", 30), Call("fourth", ("h", "tangents_1"), ("d",), 1e-9, scratch=500), Free("h"), Free("tangents_1"),
-            Allocation("g", 60), Call("fifth", ("d",), ("g",), 1e-9), Free("d"),
+            Allocation("d", 30), KernelCall("fourth", ("h", "tangents_1"), ("d",), 1e-9, scratch=500), Free("h"),
+            Free("tangents_1"),
+            Allocation("g", 60), KernelCall("fifth", ("d",), ("g",), 1e-9), Free("d"),
         ],
     )  # fmt: skip
     step = scheduled_step(forward, backward, {"h": 1}, forward.inputs)
@@ -86,7 +87,7 @@ def test_a_torch_that_is_not_known_is_told_and_simulated(graphs, monkeypatch, ca
     def fail(self):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(scheduled_graph._Reader, "read", fail)
+    monkeypatch.setattr(scheduled_graph._ScheduleReader, "read", fail)
     layer = nn.Linear(8, 8)
     with caplog.at_level("WARNING", logger="pebbler"):
         torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
@@ -110,7 +111,7 @@ def test_a_schedule_that_is_no_plan_does_not_stop_a_model(graphs, monkeypatch, c
 def test_a_kernel_may_read_its_own_results(graphs, monkeypatch):
     """As kernels of Triton do whose parts have loops of their own: found on a Swin transformer."""
     asked = []
-    own = scheduled_graph._Reader._ran
+    own = scheduled_graph._ScheduleReader._ran
 
     def reading_its_own(self, node):
         reads = node.read_writes.reads
@@ -119,7 +120,7 @@ def test_a_kernel_may_read_its_own_results(graphs, monkeypatch):
             asked.append(buf.get_name())
         return own(self, node)
 
-    monkeypatch.setattr(scheduled_graph._Reader, "_ran", reading_its_own)
+    monkeypatch.setattr(scheduled_graph._ScheduleReader, "_ran", reading_its_own)
     layer = nn.Linear(8, 8)
     torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
     assert asked

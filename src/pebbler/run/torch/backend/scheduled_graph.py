@@ -26,7 +26,7 @@ from pebbler.errors import PebblerError
 from pebbler.run.torch.backend.node_costs import hinted, scratch_bytes
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
-__all__ = ["Allocation", "Call", "Free", "NotScheduled", "Reuse", "ScheduledGraph", "schedule_graph"]
+__all__ = ["Allocation", "Free", "KernelCall", "NotScheduled", "Reuse", "ScheduledGraph", "schedule_graph"]
 
 
 class NotScheduled(PebblerError):
@@ -57,7 +57,7 @@ class Free:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A scheduled node: one kernel, or one call of a library."""
 
     name: str
@@ -74,7 +74,7 @@ class ScheduledGraph:
     inputs: dict[str, int]  # bytes of what the graph is given, by name
     outputs: list[str | None]  # buffers that it returns; None for numbers
     strides: list[tuple[int, ...] | None]  # of what it returns
-    events: list[Allocation | Reuse | Free | Call] = field(default_factory=list)
+    events: list[Allocation | Reuse | Free | KernelCall] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)  # buffers in the memory of others
 
 
@@ -85,7 +85,7 @@ class _Ran:
     node: Any
 
 
-class _Scheduled(BaseException):
+class _ScheduleMade(BaseException):
     """Carries a scheduled graph out of Inductor; not an `Exception`, so that nobody takes it for a failure."""
 
     def __init__(self, graph: ScheduledGraph) -> None:
@@ -107,7 +107,7 @@ def _listen() -> None:
         read = _READ.get()
         if read is None:
             return write(self, *args, **more)
-        raise _Scheduled(read(self))
+        raise _ScheduleMade(read(self))
 
     GraphLowering.codegen = stop
 
@@ -118,11 +118,11 @@ def schedule_graph(gm: fx.GraphModule, device: Device, inputs: Sequence[Any], **
     from torch._inductor.compile_fx import compile_fx_inner
 
     _listen()
-    token = _READ.set(lambda graph: _Reader(graph, device).read())
+    token = _READ.set(lambda graph: _ScheduleReader(graph, device).read())
     try:
         with config.patch(fx_graph_cache=False, fx_graph_remote_cache=False):
             compile_fx_inner(gm, list(inputs), **told)
-    except _Scheduled as done:
+    except _ScheduleMade as done:
         return done.graph
     except Exception as error:  # whatever is not as it was in the versions that are known
         raise NotScheduled(
@@ -138,7 +138,7 @@ def _device(node: Any) -> Any:
     return node.get_device()
 
 
-class _Reader:
+class _ScheduleReader:
     """Walks over a lowered graph's scheduled nodes as Inductor does when it writes the program."""
 
     def __init__(self, graph: Any, device: Device) -> None:
@@ -251,7 +251,7 @@ class _Reader:
                 )
             )
             writes = tuple(name for name in own if name not in removed)
-            made.append(Call(node.get_name(), reads, writes, self._seconds(node), self._scratch(node)))
+            made.append(KernelCall(node.get_name(), reads, writes, self._seconds(node), self._scratch(node)))
         return made
 
     def _own(self, buf: Any) -> list[Any]:

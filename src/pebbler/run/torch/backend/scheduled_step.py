@@ -13,7 +13,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Drop, Move, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import require_legal
-from pebbler.run.torch.backend.scheduled_graph import Allocation, Call, Free, Reuse, ScheduledGraph
+from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 
 __all__ = ["ScheduledStep", "scheduled_step"]
 
@@ -99,7 +99,7 @@ class _PlanWriter:
                 place[event.buffer] = memory
                 self.held[memory].discard(event.old)
                 self.held[memory].add(event.buffer)
-            elif isinstance(event, Call):
+            elif isinstance(event, KernelCall):
                 self._call(phase, event, [find(b) for b in event.reads], [find(b) for b in event.writes], fresh)
             elif isinstance(event, Free):
                 freed = find(event.buffer)
@@ -112,7 +112,7 @@ class _PlanWriter:
         return [None if out is None else find(out) for out in graph.outputs]
 
     def _call(
-        self, phase: str, call: Call, reads: Sequence[str | None], writes: Sequence[str | None], fresh: list[str]
+        self, phase: str, call: KernelCall, reads: Sequence[str | None], writes: Sequence[str | None], fresh: list[str]
     ) -> None:
         self._allocate([memory for memory in fresh if memory not in writes])
         fresh.clear()
