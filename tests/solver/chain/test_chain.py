@@ -185,6 +185,7 @@ def test_chosen_nodes_give_legal_schedules_and_all_of_them_the_best(adjoint, n, 
     assert general._solve_chosen(kept, sizes, memory, nodes, n)[0] == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_long_chains_of_uneven_nodes_use_their_memory():
     """In grains so coarse that all of them fit, the nodes of this chain would all count as large as the largest."""
     n, fast = 1500, 40

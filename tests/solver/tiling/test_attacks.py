@@ -102,6 +102,7 @@ def test_no_plan_is_below_the_bound_of_its_source_in_thousands_of_cases(attack, 
         attack(seed, make)
 
 
+@pytest.mark.slow
 def test_no_plan_is_below_the_bound_where_parameters_are_read_and_updated():
     for seed in range(CASES):
         attack_pairs(seed)

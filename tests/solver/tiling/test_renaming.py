@@ -143,6 +143,7 @@ def test_a_tilable_graph_with_other_names_gets_the_same_plan(rng: random.Random,
     solve_renamed(random_tilable_graph(rng), data)
 
 
+@pytest.mark.slow
 @settings(max_examples=2)
 @given(st.data(), steps)
 def test_a_training_step_with_other_names_gets_the_same_plan(data: st.DataObject, spec: str) -> None:

@@ -89,6 +89,7 @@ def test_gradients_through_odd_outputs_are_right(kind, graphs):
             assert graphs[0]._spare is None  # what cannot be repeated alone gets all gradients at once
 
 
+@pytest.mark.slow
 def test_losses_behind_dropout_are_computed_in_chunks(graphs):
     tokens = torch.arange(512).reshape(2, 256)
     model, ours = Dropped(words=1024), Dropped(words=1024)

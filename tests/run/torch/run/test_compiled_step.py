@@ -31,6 +31,7 @@ def measured_memory(captured):
     return Costs(rows, memory.link, price)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_compiled_plan_trains_alike_within_its_peak(tmp_path):
     training = models.normed(depth=2)
