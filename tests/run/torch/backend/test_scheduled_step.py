@@ -127,15 +127,6 @@ def test_a_kernel_may_read_its_own_results(graphs, monkeypatch):
     assert graphs[0].frontier.scheduled[graphs[0].frontier.place].cost is not None
 
 
-def test_values_are_computed_again_late_only_where_that_is_needed():
-    frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1))
-    frontier.scheduled = {0: Scheduled(1000, 1.0), 1: Scheduled(900, 1.1)}
-    assert not frontier.late
-    frontier.recompute_late()
-    assert frontier.late
-    assert list(frontier.scheduled) == [0]  # torch's own choice is compiled as torch does
-
-
 def mlp():
     model = nn.Sequential(*chain(*[(nn.Linear(64, 64), nn.Tanh()) for _ in range(5)]))
     return model, lambda run, x: run(x).square().mean(), torch.randn(512, 64)

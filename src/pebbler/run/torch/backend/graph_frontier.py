@@ -53,7 +53,6 @@ class GraphFrontier:
     cut_off: bool = False  # whether time ended the search for choices
     scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
     room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
-    late: bool = False  # whether values are computed again as late as they can be, which holds less and fuses less
 
     @classmethod
     def plan(
@@ -122,11 +121,6 @@ class GraphFrontier:
             return cost
         simulated = sum(self.choices[i].cost for i in timed)
         return cost * sum(timed.values()) / simulated if simulated > 0 else cost
-
-    def recompute_late(self) -> None:
-        """Have values computed again as late as they can be, and forget the schedules in which they are not."""
-        self.late = True
-        self.scheduled = {place: known for place, known in self.scheduled.items() if place == 0}
 
     def within(self, target: int) -> int:
         """Return the place of the fastest choice whose peak is at most `target`, or of the smallest."""

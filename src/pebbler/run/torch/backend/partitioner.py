@@ -104,7 +104,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
     @property
     def late(self) -> bool:
         """Whether values are computed again as late as they can be: torch's own choice is compiled as torch does."""
-        return self.frontier is not None and self.frontier.late and self.frontier.place > 0
+        return self.frontier is not None and self.frontier.place > 0
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
         """Return the graphs of forward and backward."""
@@ -154,9 +154,6 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             made[frontier.place] = (*first, None)
             if frontier.room is not None:
                 settle_place(frontier, frontier.room, schedule)
-                if frontier.peak() > frontier.room and not frontier.late:
-                    frontier.recompute_late()
-                    settle_place(frontier, frontier.room, schedule)
                 if self.refuses(frontier):
                     raise WantsOtherForm
                 frontier.room = None
@@ -186,7 +183,6 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]
             self.frontier = GraphFrontier.plan(step, theirs, key, self.time_limit, room)
             self.frontier.room = self.room(self.frontier)
-            self.frontier.late = self.frontier.room <= 0  # the least is asked for
             self.frontier.place = self.frontier.within(self.frontier.room)
             _LOG.info("planning: %d choices, %.1f s", len(self.frontier.choices), time.monotonic() - began)
         return self._chosen(graph, info, choose)
