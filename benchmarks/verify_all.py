@@ -1,9 +1,10 @@
 """Verify the certificates of all plans in a folder, without searching.
 
-Run `python -m benchmarks.verify_all DIR`. Every `*.json` in the folder is loaded as a plan; of each there is a line with the energy
-that the referee finds, the bound that the file claims, the bound that its certificate proves, the gap between the energy and that
-bound, leaves and bytes of the certificate, and the seconds that this took. The exit status is 1 if a certificate proves nothing, a
-plan is illegal or a file is no plan. A plan without a certificate is told so; its claims are not looked at.
+Run `python -m benchmarks.verify_all DIR`. Every `*.json` in the folder, or in `plans` of a sweep's folder, is loaded as a plan.
+Each gets a line with the energy that the referee finds, the bound that the file claims, the bound that its certificate proves,
+the gap between the energy and that bound, leaves and bytes of the certificate, and the seconds that this took. The exit status is
+1 if a certificate proves nothing, a plan is illegal or a file is no plan. A plan without a certificate is told so; its claims are
+not looked at.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"{folder} is not a folder")
     print(HEADER)
     found = []
-    for path in sorted(folder.glob("*.json")):
+    plans = folder / "plans"  # of a folder of results, as sweeps and `benchmarks.gaps --folder` write it
+    for path in sorted(plans.rglob("*.json") if plans.is_dir() else folder.glob("*.json")):
         found.append(verified(path))
         print(found[-1], flush=True)
     proven = sum(one.bound is not None for one in found)

@@ -28,6 +28,14 @@ def test_a_folder_of_plans_is_verified(plan, tmp_path, capsys):
     assert lines[3].startswith("2 files: 1 verified, 1 without a certificate, 0 wrong")
 
 
+def test_plans_of_a_sweep_are_found(plan, tmp_path, capsys):
+    (tmp_path / "plans" / "ab").mkdir(parents=True)
+    (tmp_path / "row.json").write_text("{}")
+    plan.save(tmp_path / "plans" / "ab" / "abcd.json")
+    assert verify_all.main([str(tmp_path)]) == 0
+    assert "1 files: 1 verified" in capsys.readouterr().out
+
+
 def test_what_proves_nothing_is_named_and_makes_the_status_1(plan, tmp_path, capsys):
     plan.save(tmp_path / "plan.json")
     words = json.loads((tmp_path / "plan.json").read_text())
