@@ -178,8 +178,9 @@ const cssValue = (name) => getComputedStyle(document.documentElement).getPropert
 
 /** Take a section that would say nothing off the page, and its link among the views. */
 function leaveOut(id) {
-  document.querySelector(`section[aria-labelledby=${id}]`).hidden = true;
-  document.querySelector(`nav.contents a[href='#${id}']`).hidden = true;
+  for (const part of [`section[aria-labelledby=${id}]`, `nav.contents a[href='#${id}']`]) {
+    /** @type {HTMLElement} */ (document.querySelector(part)).hidden = true;
+  }
 }
 
 /** A table of text; columns that are numbers align right. */
