@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -58,7 +59,10 @@ def compare_with_brute_force(small: RandomGame) -> None:
 
 def test_an_op_runs_more_than_twice_where_memory_is_short() -> None:
     graph = backward_net([4] * 9, [1] * 9)
-    search = Search(Problem.of(graph, one_level(20, unit="byte")), time_limit=0.6)
+    problem = Problem.of(graph, one_level(20, unit="byte"))
+    with suppress(Impossible):
+        solve_recompute(Search(problem, time_limit=0.6))  # loads the kernels
+    search = Search(problem, time_limit=0.6)
     solve_recompute(search)
     assert search.best is not None
     assert search.bound <= search.energy <= 37
