@@ -150,3 +150,13 @@ def test_without_time_the_first_barrier_is_all_that_is_looked_at(monkeypatch):
 def test_every_tiling_of_a_batch(name, work, least):
     problem = Problem.of(pb.workloads.mlp(n=20, hidden=1000, batch=32), pb.machine(name))
     assert tiled_bound(problem, work=work).energy > least
+
+
+def test_assumptions_are_tried_with_every_row_however_many_moments_came_before_them() -> None:
+    graph = pb.workloads.deep_mlp(n=4, hidden=8, layers=8)
+    levels = (pb.Level("fast", 1, 1, capacity=224), pb.Level("slow", 100, 100))
+    search = RangeSearch(Problem.of(graph, pb.Machine("two", graph.unit, levels, "lru")), {})
+    search.run(10_000)
+    assert search.root is not None
+    assert search.root.split == {"moment": 38, "near": 0}
+    assert min(part.own for part in search.root.parts.values()) > search.root.own

@@ -147,14 +147,14 @@ class RangeSearch:
             self.families[key].seconds_left = lambda: self.seconds_left()
         return self.families[key]
 
-    def _new(self, node: _Node, setting: LeafSetting) -> _Node:
-        """Return a part of a node, bounded by the rows that bound the node."""
+    def _new(self, node: _Node, setting: LeafSetting, *, every: bool = False) -> _Node:
+        """Return a part of a node, bounded by the rows that bound the node; by every row where something new is assumed."""
         self.number += 1
         part = _Node(setting, self.number, node.bound)
         moment = setting.moment if setting.near else self._moment(node)
         if moment is not None and not self._family(setting.tiles).moment(moment).after:
             moment = None
-        self._try(part, moment)
+        self._try(part, moment, every=every)
         return part
 
     def _moment(self, node: _Node) -> int | None:
@@ -216,7 +216,7 @@ class RangeSearch:
         best: tuple[float, dict[str, _Node], dict[str, Any]] = 0.0, {}, {}
         for moment in moments:
             for level in self._pair_levels(node, moment):
-                parts = {few: self._new(node, one) for few, one in setting.assuming(moment, level).items()}
+                parts = {few: self._new(node, one, every=True) for few, one in setting.assuming(moment, level).items()}
                 least = min(part.own for part in parts.values())
                 if least > node.own * (1 + _WORTH):
                     probes = [] if whole else self._probes()
@@ -240,7 +240,7 @@ class RangeSearch:
         node = _Node(LeafSetting(tiles), 0, node.bound)
         if not self._family(tiles).moment(moment).after:
             return 0.0
-        return min(self._new(node, one).own for one in node.setting.assuming(moment, level).values())
+        return min(self._new(node, one, every=True).own for one in node.setting.assuming(moment, level).values())
 
     def _pair_levels(self, node: _Node, moment: int) -> list[int]:
         """Return levels in which not all parameters that are read before a moment and updated after it have room."""
