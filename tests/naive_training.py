@@ -1,10 +1,12 @@
-"""Brute-force twins of the training kernels: plain Python, one float at a time."""
+"""Brute-force twins of the training kernels: plain Python, one float at a time; mini-batches in numpy."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Iterable
+
+import numpy as np
 
 
 def draw(n: int, k: int, hidden: int, seed: int, samples: int) -> tuple[list, list, dict]:
@@ -85,3 +87,13 @@ def fresh_state(n: int, hidden: int) -> dict:
     state: dict = dict.fromkeys(("y_hat", "loss", "dy", "db2"), 0.0)
     state |= {name: [0.0] * hidden for name in ("h_pre", "h", "dW2", "dh", "dh_pre", "db1")}
     return state | {"dW1": [[0.0] * n for _ in range(hidden)]}
+
+
+def batch_step(p: dict[str, np.ndarray], xs: np.ndarray, ys: np.ndarray, lr: float, wd: float) -> dict[str, np.ndarray]:
+    """Return the parameters after one step on a batch: whole matrices, gradients averaged, everything updated."""
+    pre = xs @ p["W1"].T + p["b1"]
+    h = np.maximum(pre, 0)
+    dy = np.where((h @ p["W2"] + p["b2"]) * ys < 1, -ys / len(ys), 0.0)
+    dpre = np.outer(dy, p["W2"]) * (pre > 0)
+    gradients = {"W1": dpre.T @ xs, "b1": dpre.sum(0), "W2": h.T @ dy, "b2": dy.sum()}
+    return {name: value - lr * (gradients[name] + wd * value) for name, value in p.items()}

@@ -20,7 +20,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="pebble-game, chain, tiling, ard, minibatch; all by default.",
+            help="pebble-game, chain, tiling, ard, minibatch, accuracy; all by default.",
             show_default=False,
             autocompletion=complete_experiment,
         ),
@@ -28,6 +28,9 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", help="Folder for results, findings, plots and the report.")] = Path(
         "out/notes"
     ),
+    full: Annotated[
+        bool, typer.Option("--full", help="The whole grid of accuracy: hours of CPU, on all cores, resumable in --out.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Reproduce the notes' figures, and show the corrected ones beside them.
@@ -52,7 +55,13 @@ def reproduce(
         return bool(done)
 
     with hold(keep), progress("reproducing") as update:
-        found = run(names or (), out, lambda name, part: update(f"reproducing {name}", part), finished=done.__setitem__)
+        found = run(
+            names or (),
+            out,
+            lambda name, part: update(f"reproducing {name}", part),
+            finished=done.__setitem__,
+            full=full,
+        )
     failed = _show(found, out, json)
     for one in failed:
         tell(f"does not reproduce: {one}")

@@ -18,7 +18,7 @@ from pebbler.game.plan import Plan
 from pebbler.notes.experiment import Experiment
 from pebbler.notes.notes_page import folded
 from pebbler.notes.reference_orders import marked_orders
-from pebbler.notes.reproduction import EXPERIMENTS, REPORT, plan_quickly, reproduce
+from pebbler.notes.reproduction import EXPERIMENTS, REPORT, SWEEPS, plan_quickly, reproduce
 from pebbler.referee.judgement import Judgement, require_legal
 from pebbler.run.numbers import Comparison, verify
 from pebbler.show.report import report
@@ -28,7 +28,8 @@ __all__ = ["Demonstration", "demonstrate"]
 
 PLAN = "plan.json"
 NOTES = "notes"
-_ORDER = (*list(EXPERIMENTS)[1:], *list(EXPERIMENTS)[:1])  # the first note waits for the plan
+_QUICK = [name for name in EXPERIMENTS if name not in SWEEPS]  # the others take minutes
+_ORDER = (*_QUICK[1:], *_QUICK[:1])  # the first note waits for the plan
 _TITLE = "One training step, before and after"
 _WHAT_NOTES_ARE = (
     "The step is that of five short research notes on how much energy training takes; pebbler computes every figure that they "
@@ -86,7 +87,7 @@ def demonstrate(out: str | Path, progress: Callable[[str, float], None] | None =
         names=["pebbler's plan"],
         title=_TITLE,
         references=marked_orders(),
-        appendix=folded([found[name] for name in EXPERIMENTS], _WHAT_NOTES_ARE, f"{NOTES}/{REPORT}"),
+        appendix=folded([found[name] for name in _QUICK], _WHAT_NOTES_ARE, f"{NOTES}/{REPORT}"),
     )
     return Demonstration(plan, before, require_legal(plan), verify(plan), found, folder / PLAN, page)
 

@@ -89,14 +89,14 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
-    """A plot as data; `marks` are vertical lines with a label."""
+    """A plot as data; `marks` are vertical lines with a label. A heat map has a series per row; what is infinite there is never."""
 
     name: str
     title: str
     x_label: str
     y_label: str
     series: tuple[Series, ...]
-    kind: Literal["line", "bar", "histogram"] = "line"
+    kind: Literal["line", "bar", "histogram", "heat"] = "line"
     log_x: bool = False
     log_y: bool = False
     marks: tuple[tuple[str, int | float], ...] = ()

@@ -16,7 +16,7 @@ from pebbler.notes.reference_orders import note_order
 from pebbler.referee.judgement import check, require_legal
 from pebbler.workloads import deep_mlp, mlp
 
-__all__ = ["batch_question", "depth_question", "eager_order", "hazard_question", "recompute_question"]
+__all__ = ["batch_question", "computed_once", "depth_question", "eager_order", "hazard_question", "recompute_question"]
 
 _LAYERS = (1, 2, 4, 8, 16)
 _BATCHES = (1, 4, 8, 16, 32, 64, 128)
@@ -98,7 +98,7 @@ def recompute_question(solve: Solver | None) -> Question:
     question = "What does recomputation buy?"
     rows: list[tuple[Value, ...]] = []
     energies = []
-    for graph, allowed in ((_without_recomputation(mlp(n=20, hidden=1000)), "no"), (mlp(n=20, hidden=1000), "yes")):
+    for graph, allowed in ((computed_once(mlp(n=20, hidden=1000)), "no"), (mlp(n=20, hidden=1000), "yes")):
         plan = None if solve is None else solve(graph, machine("notes-explicit"))
         if plan is None:
             return Question(question=question, answer=NEEDS_SOLVER)
@@ -112,8 +112,12 @@ def recompute_question(solve: Solver | None) -> Question:
     )
 
 
-def _without_recomputation(graph: Graph) -> Graph:
-    """Return the same graph with every op marked `once`."""
+def computed_once(graph: Graph) -> Graph:
+    """Return the same graph with every op marked `once`: nothing may be recomputed.
+
+    >>> computed_once(mlp(n=20, hidden=50)).ops[0].once
+    True
+    """
     return Graph(graph.name, graph.unit, graph.tensors, [msgspec.structs.replace(op, once=True) for op in graph.ops])
 
 

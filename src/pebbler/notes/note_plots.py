@@ -6,8 +6,10 @@ import io
 import re
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from pebbler.notes.experiment import Plot
@@ -69,7 +71,7 @@ def _render(plot: Plot, kind: str, ink: str) -> bytes:
                 va="top",
                 fontsize=8,
             )
-        if len(plot.series) > 1:
+        if len(plot.series) > 1 and plot.kind != "heat":
             axes.legend(frameon=False, fontsize=8)
         out = io.BytesIO()
         # The date and the library's version would make two runs differ.
@@ -122,4 +124,33 @@ def _histogram(axes: Axes, plot: Plot) -> None:
     axes.hist(values, bins=40, stacked=True, color=colours, label=[series.label for series in plot.series])
 
 
-_DRAW = {"line": _lines, "bar": _bars, "histogram": _histogram}
+def _heat(axes: Axes, plot: Plot) -> None:
+    """Draw a map in colours of the logarithm, the least framed, the figures in the cells."""
+    values = np.array([series.y for series in plot.series], float)
+    known = np.log10(np.where(np.isfinite(values), values, np.nan))
+    colours = matplotlib.colormaps["cividis_r"]
+    image = axes.imshow(known, cmap=colours, aspect="auto", origin="lower")
+    for (row, column), value in np.ndenumerate(values):
+        never = not np.isfinite(value)
+        if never:
+            axes.add_patch(
+                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="#d9d9d9", edgecolor="#8c8c8c", hatch="//")
+            )
+        red, green, blue, _ = (0.85,) * 4 if never else image.to_rgba(known[row, column])
+        dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+        text = "never" if never else _three_digits(value)
+        axes.text(column, row, text, ha="center", va="center", fontsize=10, color="#ffffff" if dark else "#000000")
+    row, column = np.unravel_index(np.nanargmin(known), known.shape)
+    frame = Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor=PALETTE[1], linewidth=3)
+    axes.add_patch(frame)
+    axes.set_xticks(range(values.shape[1]), [str(x) for x in plot.series[0].x])
+    axes.set_yticks(range(len(values)), [series.label for series in plot.series])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+_DRAW = {"line": _lines, "bar": _bars, "histogram": _histogram, "heat": _heat}

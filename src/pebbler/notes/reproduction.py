@@ -20,7 +20,7 @@ from pebbler.notes.experiment import Experiment
 from pebbler.notes.note000_savings import Solver
 from pebbler.solver import solve as solve_graph
 
-__all__ = ["EXPERIMENTS", "REPORT", "experiment_task", "plan_quickly", "reproduce"]
+__all__ = ["EXPERIMENTS", "REPORT", "SWEEPS", "experiment_task", "plan_quickly", "reproduce"]
 
 # Each experiment's module, in the order of the notes.
 EXPERIMENTS = {
@@ -29,7 +29,9 @@ EXPERIMENTS = {
     "tiling": "note002_tiling",
     "ard": "note003_ard",
     "minibatch": "note004_minibatch",
+    "accuracy": "note004_accuracy",
 }
+SWEEPS = ("accuracy",)  # on all cores themselves, and resumable
 REPORT = "report.html"
 _SOLVING = ("pebble-game",)  # those whose open questions want a solver
 
@@ -42,12 +44,14 @@ def reproduce(
     progress: Progress | None = None,
     solve: Solver | None = None,
     finished: Callable[[str, Experiment], None] | None = None,
+    full: bool = False,
 ) -> dict[str, Experiment]:
     """Run experiments, all of them by default, and return what each found; `out` is a folder for their files.
 
     `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
     a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run. `finished` is
-    given every experiment as soon as it is done and its files are written.
+    given every experiment as soon as it is done and its files are written. `full` is for the experiment `accuracy`: the whole grid,
+    which takes hours of CPU. What was trained and planned for it stays in `out`, and another call goes on from there.
 
     >>> found = reproduce(["ard"])
     >>> found["ard"].ok
@@ -62,9 +66,18 @@ def reproduce(
         require_writable(folder / REPORT)
         _sweep(folder)
     found: dict[str, Experiment] = {}
-    if progress is not None:
-        progress(chosen[0], 0.0)
-    for name, one, seconds in _run(chosen, solve):
+    tell = progress or (lambda _name, _part: None)
+    tell(chosen[0], 0.0)
+
+    def sweep_one(name: str) -> Experiment:
+        def told(what: str, part: float) -> None:
+            tell(f"{name}: {what}", (len(found) + part) / len(chosen))
+
+        run = import_module(f"pebbler.notes.{EXPERIMENTS[name]}").run
+        made: Experiment = run(None if folder is None else folder / name, full, told)
+        return made
+
+    for name, one, seconds in _run(chosen, solve, sweep_one):
         found[name] = one
         if folder is not None:
             # Here, so that figures without files do not wait for the plotting library.
@@ -73,8 +86,7 @@ def reproduce(
             write_findings(one, folder / name, seconds)
         if finished is not None:
             finished(name, one)
-        if progress is not None:
-            progress(next((other for other in chosen if other not in found), name), len(found) / len(chosen))
+        tell(next((other for other in chosen if other not in found), name), len(found) / len(chosen))
     found = {name: found[name] for name in chosen}
     if folder is not None:
         from pebbler.notes.notes_page import page
@@ -85,15 +97,21 @@ def reproduce(
     return found
 
 
-def _run(chosen: Sequence[str], solve: Solver | None) -> Iterator[tuple[str, Experiment, float]]:
-    """Yield experiments and the seconds they took: side by side in processes of their own, but here with a solver of one's own."""
-    if solve is not None:
-        for name in chosen:
-            began = time.perf_counter()
-            yield name, _experiment(name, solve), time.perf_counter() - began
-        return
-    for number, answer in run_all(experiment_task, [name.encode() for name in chosen]):
-        yield chosen[number], *msgspec.msgpack.decode(answer, type=tuple[Experiment, float])
+def _run(
+    chosen: Sequence[str], solve: Solver | None, sweep_one: Callable[[str], Experiment]
+) -> Iterator[tuple[str, Experiment, float]]:
+    """Yield experiments and the seconds they took: side by side in processes of their own, but here with a solver of one's own.
+
+    Sweeps come last, one after the other: each takes all cores.
+    """
+    single = [name for name in chosen if name not in SWEEPS]
+    if solve is None:
+        for number, answer in run_all(experiment_task, [name.encode() for name in single]):
+            yield single[number], *msgspec.msgpack.decode(answer, type=tuple[Experiment, float])
+    for name in chosen if solve is not None else [name for name in chosen if name in SWEEPS]:
+        began = time.perf_counter()
+        made = _experiment(name, solve) if solve is not None and name not in SWEEPS else sweep_one(name)
+        yield name, made, time.perf_counter() - began
 
 
 def experiment_task(name: bytes) -> bytes:

@@ -1,0 +1,210 @@
+"""What energy to accuracy is measured on: training runs and plans of steps, both as sweeps that can be stopped and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pebbler.errors import PebblerError
+from pebbler.game.graph import Graph
+from pebbler.notes.batch_sgd import GOALS, TrainTask
+from pebbler.notes.note000_questions import computed_once
+from pebbler.sweeps.result_folder import ResultFolder, Row
+from pebbler.sweeps.sweep import SweepProgress, SweepRunner, sweep
+from pebbler.sweeps.sweep_row import is_sweep_row
+from pebbler.sweeps.sweep_spec import SweepSpec
+from pebbler.sweeps.swept_run import SweptRun
+from pebbler.workloads import mlp
+
+__all__ = [
+    "BEST",
+    "FULL",
+    "ONCE",
+    "PROGRAM",
+    "QUICK",
+    "SCHEDULES",
+    "UNTILED",
+    "AccuracyGrid",
+    "Measurements",
+    "StepPrice",
+    "TrainedRuns",
+    "closed_prices",
+    "measure",
+    "plan_runs",
+    "step_graph",
+    "training_runs",
+]
+
+# What a plan may do: nothing but follow the program, all but split tensors and fuse ops, all but compute again, all.
+PROGRAM, UNTILED, ONCE, BEST = SCHEDULES = ("program order", "no tilings", "no recomputation", "best plan")
+_TRAINING, _PLANS = "training", "plans"
+
+
+class AccuracyGrid(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells (batch x hidden) with the learning rates and seeds that each is trained with, and the machines that price its step."""
+
+    batches: tuple[int, ...]
+    hidden: tuple[int, ...]
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    machines: tuple[str, ...]
+    looks: int = 128
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """Every batch with every hidden size."""
+        return list(product(self.batches, self.hidden))
+
+
+def _rates(low: float, high: float) -> tuple[float, ...]:
+    """Return rates that double from the first to the last: batches double, too, so that none is nearer to its best than another."""
+    found = [low]
+    while found[-1] < high:
+        found.append(2 * found[-1])
+    return tuple(found)
+
+
+QUICK = AccuracyGrid(
+    batches=(1, 8, 32), hidden=(10, 50, 200), rates=_rates(0.025, 6.4), seeds=(42, 43, 44), machines=("notes",)
+)
+FULL = AccuracyGrid(
+    batches=tuple(2**i for i in range(8)),
+    hidden=(5, 10, 20, 50, 100, 200, 500, 1000, 2000),
+    rates=_rates(0.0125, 6.4),
+    seeds=tuple(range(42, 53)),
+    machines=("notes", "h200-measured", "notes-explicit"),
+)
+
+
+class TrainedRuns(msgspec.Struct, frozen=True):
+    """The samples that each seed needed for each of `GOALS`, at one learning rate; None: more than were allowed."""
+
+    batch: int
+    hidden: int
+    lr: float
+    samples: tuple[tuple[int | None, ...], ...]
+
+
+class StepPrice(msgspec.Struct, frozen=True):
+    """What one step costs on a machine under a schedule, in pJ, and what no plan of that kind can undercut."""
+
+    batch: int
+    hidden: int
+    machine: str
+    schedule: str
+    energy: float
+    bound: float
+
+
+class Measurements(msgspec.Struct, frozen=True):
+    """Everything that was measured on a grid; the figures of the experiment follow from it."""
+
+    grid: AccuracyGrid
+    goals: tuple[float, ...]
+    trained: tuple[TrainedRuns, ...]
+    prices: tuple[StepPrice, ...]
+    versions: dict[str, str] = {}
+
+
+def step_graph(batch: int, hidden: int, n: int = 20) -> Graph:
+    """Return the training step of a cell.
+
+    >>> step_graph(1, 50).name, step_graph(8, 50).name
+    ('mlp:n=20,hidden=50', 'mlp:n=20,hidden=50,batch=8')
+    """
+    return mlp(n=n, hidden=hidden, batch=None if batch == 1 else batch)
+
+
+def training_runs(grid: AccuracyGrid) -> list[SweptRun]:
+    """Return the training runs of a grid, the seeds of a cell and rate together.
+
+    >>> len(training_runs(QUICK))
+    81
+    """
+    return [
+        SweptRun(
+            {"batch": batch, "hidden": hidden, "lr": lr},
+            "pebbler.notes.batch_sgd:train_task",
+            TrainTask(hidden, batch, lr, grid.seeds, grid.looks),
+            None,
+        )
+        for (batch, hidden), lr in product(grid.cells, grid.rates)
+    ]
+
+
+def plan_runs(grid: AccuracyGrid) -> dict[str, list[SweptRun]]:
+    """Return the plans that a grid asks for, by what they may do.
+
+    >>> {schedule: len(runs) for schedule, runs in plan_runs(QUICK).items()}
+    {'best plan': 9, 'no recomputation': 9, 'no tilings': 9}
+    """
+    steps = [step_graph(*cell) for cell in grid.cells]
+    once = [computed_once(step) for step in steps]
+    # The same plan every time, after a small and fixed amount of work.
+    options: dict[str, Any] = {"machines": list(grid.machines), "steady": True, "quick": True}
+    return {
+        BEST: sweep.runs(SweepSpec(graphs=steps, **options)),
+        ONCE: sweep.runs(SweepSpec(graphs=once, **options)),
+        UNTILED: sweep.runs(SweepSpec(graphs=steps, tile="none", **options)),
+    }
+
+
+def measure(grid: AccuracyGrid, folder: Path, report: Callable[[str, float], None] | None = None) -> Measurements:
+    """Do what is missing in a folder, and return everything; `report` is told what is going on and how far it is."""
+    training, plans = training_runs(grid), plan_runs(grid)
+    every_plan = [run for runs in plans.values() for run in runs]
+    tell = report or (lambda _what, _part: None)
+    trained = _swept(training, ResultFolder(folder / _TRAINING), lambda part: tell("training", 0.3 * part))
+    results = ResultFolder(folder / _PLANS, is_row=is_sweep_row)
+    planned = _swept(every_plan, results, lambda part: tell("plans", 0.3 + 0.7 * part))
+    steps = {step_graph(*cell).name: cell for cell in grid.cells}
+    prices = []
+    for schedule, runs in plans.items():
+        for run in runs:
+            batch, hidden = steps[run.columns["graph"]]
+            row = planned[run.key]
+            prices.append(StepPrice(batch, hidden, row["machine"], schedule, row["energy"], row["bound"]))
+            if schedule == BEST:
+                program = row["program_order"]
+                prices.append(StepPrice(batch, hidden, row["machine"], PROGRAM, program, program))
+    from pebbler.notes.findings import versions  # it draws plots, too
+
+    return Measurements(
+        grid,
+        GOALS,
+        tuple(msgspec.convert(trained[run.key], TrainedRuns) for run in training),
+        tuple(closed_prices(prices)),
+        versions(),
+    )
+
+
+def _swept(runs: list[SweptRun], folder: ResultFolder, report: Callable[[float], None]) -> dict[str, Row]:
+    """Do the runs that a folder does not have, and return all rows by key; one that failed ends it."""
+
+    def tell(progress: SweepProgress) -> None:
+        report(progress.finished / progress.runs)
+
+    SweepRunner(runs, folder).run(report=tell)
+    rows = {run.key: folder.row(run.key) or {} for run in runs}
+    for run in runs:
+        if rows[run.key].get("status") not in ("done", "optimal", "bounded", "heuristic"):
+            why = rows[run.key].get("error", "its row is damaged")
+            raise PebblerError(f"{folder.path}: {msgspec.json.encode(dict(run.columns)).decode()}: {why}")
+    return rows
+
+
+def closed_prices(prices: Iterable[StepPrice]) -> Iterator[StepPrice]:
+    """Yield the prices with what they say about each other.
+
+    A plan that may do less is one that may do more, too; a bound for plans that may do more holds for those that may do less.
+    """
+    kinds = {((one.batch, one.hidden, one.machine), one.schedule): one for one in prices}
+    less = {PROGRAM: (), UNTILED: (PROGRAM,), ONCE: (PROGRAM,), BEST: (PROGRAM, UNTILED, ONCE)}
+    for (step, schedule), one in kinds.items():
+        energy = min([one.energy, *(kinds[step, kind].energy for kind in less[schedule])])
+        bound = one.bound if schedule == PROGRAM else max(one.bound, kinds[step, BEST].bound)
+        yield msgspec.structs.replace(one, energy=energy, bound=bound)

@@ -1,0 +1,434 @@
+"""Notes 003 and 004: batch size and hidden size as levers for energy, measured where it counts, in µJ to accuracy."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pebbler.files import write_json
+from pebbler.notes.accuracy_grid import BEST, FULL, PROGRAM, QUICK, SCHEDULES, Measurements, measure
+from pebbler.notes.accuracy_map import RESAMPLES, EnergyMap, energy_map, trained_cells
+from pebbler.notes.batch_sgd import GOALS, LOOK
+from pebbler.notes.experiment import (
+    ClaimVerdict,
+    Experiment,
+    NoteFigure,
+    Plot,
+    Question,
+    Series,
+    Value,
+    show,
+    table,
+)
+from pebbler.notes.parity import Config
+
+__all__ = ["experiment", "run"]
+
+MEASURED, RUNS = "measured.json", "runs"
+_GUESSED = (16, 32)  # note 004's batch sizes: "plateaus around BS=16-32"
+_FEWER_WRITES = 16  # note 004: "16x fewer parameter writes ... a proportional energy saving"
+_NOTE_BATCH, _NOTE_HIDDEN = 32, 1000
+_CONVENTIONS = (
+    "Network, hinge loss, data, initial parameters and weight decay (0.01, biases too) are the notes': 20 bits, 3 of them secret, "
+    "500 training and 200 test samples per seed, float64. A step takes the next samples in the order of the data, over and over, "
+    "averages their gradients over the batch and updates every parameter, whether or not a sample made a gradient: note 000's "
+    "trainer, and the graph that is planned. The learning rate is chosen per cell and accuracy from one grid for all: the one at "
+    f"which the median seed is there first. Test accuracy is looked at every {LOOK} samples, and the first time that it is reached "
+    "counts. Energy is that of moving floats, as the machine prices it, for one step of an endless loop with the parameters where "
+    "the plan keeps them. Looking at the test samples costs nothing."
+)
+Maps = dict[tuple[float, str, str], EnergyMap]  # by accuracy, machine and schedule
+
+
+def run(
+    folder: Path | None = None, full: bool = False, report: Callable[[str, float], None] | None = None
+) -> Experiment:
+    """Train and plan what is missing in a folder, write what was measured there, and return what it shows."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as place:
+            return run(Path(place), full, report)
+    found = measure(FULL if full else QUICK, folder / RUNS, report)
+    write_json(folder / MEASURED, msgspec.to_builtins(found))
+    return experiment(found)
+
+
+def experiment(found: Measurements) -> Experiment:
+    """Return what the measurements show; nothing else decides it."""
+    maps: Maps = {}
+    for goal in found.goals:
+        cells = trained_cells(found, goal)
+        for machine in found.grid.machines:
+            maps |= {(goal, machine, kind): energy_map(found, cells, machine, kind) for kind in SCHEDULES}
+    machine = found.grid.machines[0]
+    return Experiment(
+        name="accuracy",
+        note="003 and 004",
+        question=(
+            "How much energy does it take to train to 90 % and to 100 % test accuracy, and what do the sizes of the batch and of "
+            "the hidden layer do to it?"
+        ),
+        config=msgspec.to_builtins(found.grid) | {"goals": found.goals, "training": _convention_config()},
+        seeds=found.grid.seeds,
+        rows=_rows(found, maps),
+        verdicts=_verdicts(found, maps),
+        questions=(
+            _best_question(found, maps),
+            _schedule_question(found, maps),
+            _batch_question(found, maps, machine),
+            _hidden_question(found, maps, machine),
+            _sure_question(found, maps),
+            _training_question(found, maps[0.9, machine, BEST], maps[1.0, machine, BEST]),
+        ),
+        plots=(
+            *(_heat(maps[goal, machine, BEST], goal) for goal in found.goals),
+            _heat(maps[0.9, machine, PROGRAM], 0.9),
+            _to_accuracy_plot(found, maps, machine),
+            _per_sample_plot(found, maps, machine),
+        ),
+    )
+
+
+def _convention_config() -> dict[str, Value]:
+    config = Config(always_update=True)
+    names = ("n", "k", "wd", "n_train", "n_test", "always_update")
+    return {name: getattr(config, name) for name in names} | {"look": LOOK}
+
+
+def _percent(goal: float) -> str:
+    return f"{100 * goal:.0f} %"
+
+
+def _cell(found: EnergyMap) -> str:
+    return f"batch {found.best.cell.batch}, {show(found.best.cell.hidden)} hidden"
+
+
+def _rows(found: Measurements, maps: Maps) -> tuple[NoteFigure, ...]:
+    rows = []
+    for (goal, machine, kind), one in maps.items():
+        if kind == BEST:
+            batch = one.best.cell.batch
+            fits = _GUESSED[0] <= batch <= _GUESSED[1]
+            rows.append(
+                NoteFigure(
+                    name=f"best batch, {_percent(goal)}, {machine}",
+                    published=_GUESSED,
+                    measured=batch,
+                    match=fits,
+                    wrong=not fits,
+                    corrected=None if fits else batch,
+                    why=""
+                    if fits
+                    else "Floats per sample do not tell it: samples to accuracy and where floats lie decide.",
+                )
+            )
+    for machine in found.grid.machines:
+        cells = maps[0.9, machine, BEST].cells
+        if {(1, _NOTE_HIDDEN), (_NOTE_BATCH, _NOTE_HIDDEN)} <= cells.keys():
+            saved = cells[1, _NOTE_HIDDEN].per_sample / cells[_NOTE_BATCH, _NOTE_HIDDEN].per_sample
+            fits = abs(saved - _FEWER_WRITES) < 0.5
+            rows.append(
+                NoteFigure(
+                    name=f"energy per sample, batch 1 over {_NOTE_BATCH}, {_NOTE_HIDDEN} hidden, {machine}",
+                    published=_FEWER_WRITES,
+                    measured=saved,
+                    match=fits,
+                    wrong=not fits,
+                    corrected=None if fits else saved,
+                    unit="x",
+                    why="" if fits else "Parameters are written 16 times less; activations and gradients are not.",
+                )
+            )
+    return tuple(rows)
+
+
+def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
+    machine = found.grid.machines[0]
+    one = maps[0.9, machine, BEST]
+    best, alone = one.best, one.best_of_batch(found.grid.batches[0])
+    batches = sorted({maps[goal, name, BEST].best.cell.batch for goal in found.goals for name in found.grid.machines})
+    inside = all(_GUESSED[0] <= batch <= _GUESSED[1] for batch in batches)
+    hidden = sorted({maps[goal, name, BEST].best.cell.hidden for goal in found.goals for name in found.grid.machines})
+    smallest = min(found.grid.hidden)
+    only_smallest = hidden == [smallest]
+    large = one.cells[best.cell.batch, max(found.grid.hidden)]
+    evidence = (
+        f"{len(found.grid.cells)} cells, {len(found.grid.rates)} learning rates, {len(found.grid.seeds)} seeds; energy per step of "
+        f"the best plan found. The cell is the best in {_percent(one.sure)} of bootstrap resamples."
+    )
+    return (
+        ClaimVerdict(
+            claim="Batch size is a lever for energy (note 004).",
+            truth=(
+                f"Yes: to {_percent(0.9)} on {machine}, batch 1 needs {_micro(alone.energy)} at its best hidden size, {_cell(one)} "
+                f"{_micro(best.energy)}, {alone.energy / best.energy:.1f} times less."
+            ),
+            evidence=evidence,
+        ),
+        ClaimVerdict(
+            claim="The best batch size is 16 to 32: larger ones see diminishing returns (note 004).",
+            truth=(
+                f"{'Right' if inside else 'Not everywhere'}: the best cells of {len(found.grid.machines)} machines and both "
+                f"accuracies have batches of {_listed(batches)}."
+            ),
+            evidence=evidence,
+        ),
+        ClaimVerdict(
+            claim="Smaller models would help: reduce the hidden dimension (note 003).",
+            truth=(
+                f"{'Right' if only_smallest else 'Up to a point'}: the best cells have {_listed(hidden)} hidden units, where the "
+                f"smallest tried is {smallest}. With batch {best.cell.batch} on {machine}, {show(large.cell.hidden)} hidden units "
+                f"need {_micro(large.energy)} to {_percent(0.9)}, {best.cell.hidden} need {_micro(best.energy)}."
+            ),
+            evidence=evidence,
+        ),
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    words = [show(number) for number in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _micro(energy: float) -> str:
+    return f"{show(energy, 0 if energy >= 1000 else 1)} µJ" if math.isfinite(energy) else "never gets there"
+
+
+def _best_question(found: Measurements, maps: Maps) -> Question:
+    rows: list[tuple[Value, ...]] = []
+    for goal in found.goals:
+        for machine in found.grid.machines:
+            one = maps[goal, machine, BEST]
+            best = one.best
+            low, high = best.interval
+            rows.append(
+                (
+                    _percent(goal), machine, best.cell.batch, best.cell.hidden, best.cell.lr, best.cell.samples, best.energy,
+                    f"{show(low)} to {show(high)}", best.bound, f"{100 * one.sure:.0f} %",
+                )
+            )  # fmt: skip
+    first = maps[found.goals[0], found.grid.machines[0], BEST]
+    return Question(
+        question="Which batch and hidden size reach the accuracy with the least energy?",
+        answer=(
+            f"On {found.grid.machines[0]} to {_percent(found.goals[0])}: {_cell(first)}, {_micro(first.best.energy)}, and no plan "
+            f"of these steps needs less than {_micro(first.best.bound)}."
+        ),
+        tables=(
+            table(
+                "The best cell by accuracy and machine: median seed, 90 % of resampled medians, bound, how often it is the best",
+                ["accuracy", "machine", "batch", "hidden", "lr", "samples", "µJ", "interval", "bound µJ", "best in"],
+                rows,
+            ),
+        ),
+    )
+
+
+def _schedule_question(found: Measurements, maps: Maps) -> Question:
+    rows: list[tuple[Value, ...]] = []
+    for goal in found.goals:
+        for machine in found.grid.machines:
+            for kind in SCHEDULES:
+                one = maps[goal, machine, kind]
+                cell = one.best.cell
+                share = f"{100 * one.sure:.0f} %"
+                rows.append(
+                    (_percent(goal), machine, kind, cell.batch, cell.hidden, one.best.energy, one.best.bound, share)
+                )
+    machine = found.grid.machines[0]
+    plain, best = (maps[0.9, machine, kind].best for kind in (PROGRAM, BEST))
+    moved = [
+        f"{name} ({_percent(goal)})"
+        for goal in found.goals
+        for name in found.grid.machines
+        if len({maps[goal, name, kind].best.cell.batch for kind in SCHEDULES}) > 1
+    ]
+    return Question(
+        question="What does the schedule change about the best batch size?",
+        answer=(
+            f"On {machine} to 90 %, program order is cheapest at batch {plain.cell.batch} ({plain.cell.hidden} hidden, "
+            f"{_micro(plain.energy)}), the best plan at batch {best.cell.batch} ({best.cell.hidden} hidden, "
+            f"{_micro(best.energy)}). "
+            + (f"The best batch depends on the schedule on {', '.join(moved)}." if moved else "It moves on no machine.")
+        ),
+        tables=(
+            table(
+                "The best cell by what a plan may do",
+                ["accuracy", "machine", "schedule", "batch", "hidden", "µJ", "bound µJ", "best in"],
+                rows,
+            ),
+        ),
+    )
+
+
+def _batch_question(found: Measurements, maps: Maps, machine: str) -> Question:
+    hidden = _shown_hidden(found)
+    rows: list[tuple[Value, ...]] = []
+    for batch in found.grid.batches:
+        cells = [maps[0.9, machine, kind].cells[batch, hidden] for kind in SCHEDULES]
+        rows.append((batch, *(one.per_sample for one in cells), cells[-1].per_sample_bound, cells[-1].cell.samples))
+    cheapest = min(rows, key=lambda row: row[4])  # type: ignore[arg-type, return-value]
+    return Question(
+        question="How does the energy per sample depend on the batch size?",
+        answer=(
+            f"With {show(hidden)} hidden units on {machine} it is least at batch {cheapest[0]}: {show(cheapest[4], 3)} µJ, against "
+            f"{show(rows[0][4], 3)} µJ at batch {rows[0][0]}. In program order it is {show(rows[0][1], 3)} and "
+            f"{show(rows[-1][1], 3)} µJ at batches {rows[0][0]} and {rows[-1][0]}."
+        ),
+        tables=(
+            table(
+                f"µJ per sample on {machine}, {show(hidden)} hidden units, and samples to 90 %",
+                ["batch", *SCHEDULES, "bound", "samples"],
+                rows,
+            ),
+        ),
+    )
+
+
+def _shown_hidden(found: Measurements) -> int:
+    return _NOTE_HIDDEN if _NOTE_HIDDEN in found.grid.hidden else max(found.grid.hidden)
+
+
+def _hidden_question(found: Measurements, maps: Maps, machine: str) -> Question:
+    tables = []
+    for goal in found.goals:
+        one = maps[goal, machine, BEST]
+        rows = [
+            (hidden, *(_never(one.cells[batch, hidden].energy) for batch in found.grid.batches))
+            for hidden in found.grid.hidden
+        ]
+        title = f"µJ to {_percent(goal)} on {machine}, best plan"
+        tables.append(table(title, ["hidden", *(f"batch {batch}" for batch in found.grid.batches)], rows))
+    best = maps[0.9, machine, BEST].best
+    column = [maps[0.9, machine, BEST].cells[best.cell.batch, hidden] for hidden in found.grid.hidden]
+    small, large = column[0], column[-1]
+    return Question(
+        question="Do smaller hidden layers save energy, or do they not learn?",
+        answer=(
+            f"At batch {best.cell.batch} the median seed needs {show(small.cell.samples, 0)} samples with {small.cell.hidden} "
+            f"hidden units, at {show(small.per_sample, 3)} µJ each, and {show(large.cell.samples, 0)} with "
+            f"{show(large.cell.hidden)}, at {show(large.per_sample, 3)} µJ."
+        ),
+        tables=tuple(tables),
+    )
+
+
+def _never(energy: float) -> Value:
+    return energy if math.isfinite(energy) else "never"
+
+
+def _sure_question(found: Measurements, maps: Maps) -> Question:
+    rows: list[tuple[Value, ...]] = []
+    open_cells = 0
+    for goal in found.goals:
+        for machine in found.grid.machines:
+            one = maps[goal, machine, BEST]
+            others = one.might_win()
+            open_cells += bool(others)
+            named = ", ".join(
+                f"{batch}x{hidden} {100 * share:.0f} %" for (batch, hidden), share in list(one.shares.items())[:4]
+            )
+            could = ", ".join(f"{other.cell.batch}x{other.cell.hidden}" for other in others) or "none"
+            rows.append((_percent(goal), machine, named, could))
+    return Question(
+        question="How sure is the best cell?",
+        answer=(
+            f"Chance: seeds are resampled {show(RESAMPLES)} times, and rates and cells chosen anew each time. Plans: in "
+            f"{open_cells} of {len(rows)} rows another cell would win if its plan came down to its bound while the best cell's "
+            "stayed. Choosing the best of several rates on the same seeds favours every cell a little."
+        ),
+        tables=(
+            table(
+                "Batch x hidden: how often each cell is the best, and which a better plan might make the best",
+                ["accuracy", "machine", "best in", "open by bounds"],
+                rows,
+            ),
+        ),
+    )
+
+
+def _training_question(found: Measurements, *maps: EnergyMap) -> Question:
+    tables = []
+    limit = found.grid.looks * LOOK
+    for goal, one in zip(GOALS, maps, strict=True):
+        rows: list[tuple[Value, ...]] = [
+            (
+                hidden,
+                *(
+                    f"{show(cell.samples, 0)} at {cell.lr:g} ({cell.learned})"
+                    if math.isfinite(cell.samples)
+                    else f"never ({cell.learned})"
+                    for cell in (one.cells[batch, hidden].cell for batch in found.grid.batches)
+                ),
+            )
+            for hidden in found.grid.hidden
+        ]
+        title = f"Samples of the median seed to {_percent(goal)} at the best rate (seeds of {len(found.grid.seeds)} that get there)"
+        tables.append(table(title, ["hidden", *(f"batch {batch}" for batch in found.grid.batches)], rows))
+    rates = f"{found.grid.rates[0]:g} to {found.grid.rates[-1]:g}, {len(found.grid.rates)} of them"
+    return Question(
+        question="What exactly is trained, and how long does it take?",
+        answer=f"{_CONVENTIONS} Learning rates: {rates}. A run that is not there after {show(limit)} samples counts as never.",
+        tables=tuple(tables),
+    )
+
+
+def _heat(one: EnergyMap, goal: float) -> Plot:
+    batches = tuple(sorted({batch for batch, _ in one.cells}))
+    hidden = sorted({size for _, size in one.cells})
+    best = one.best.cell
+    return Plot(
+        name=f"map-{round(100 * goal)}-{one.schedule.replace(' ', '-')}",
+        title=(
+            f"µJ to {_percent(goal)} accuracy on {one.machine}, {one.schedule}\n"
+            f"least: {_micro(one.best.energy)} at batch {best.batch}, {show(best.hidden)} hidden units"
+        ),
+        x_label="batch size",
+        y_label="hidden units",
+        kind="heat",
+        series=tuple(
+            Series(label=show(size), x=batches, y=tuple(one.cells[batch, size].energy for batch in batches))
+            for size in hidden
+        ),
+    )
+
+
+def _to_accuracy_plot(found: Measurements, maps: Maps, machine: str) -> Plot:
+    def line(label: str, kind: str, bound: bool = False) -> Series:
+        cells = [maps[0.9, machine, kind].best_of_batch(batch) for batch in found.grid.batches]
+        reached = [one for one in cells if math.isfinite(one.energy)]
+        energies = tuple(one.bound if bound else one.energy for one in reached)
+        return Series(label=label, x=tuple(one.cell.batch for one in reached), y=energies)
+
+    return Plot(
+        name="to-accuracy",
+        title=f"Energy to 90 % at the best hidden size, {machine}",
+        x_label="batch size",
+        y_label="µJ",
+        log_x=True,
+        log_y=True,
+        series=(*(line(kind, kind) for kind in SCHEDULES), line("bound", BEST, bound=True)),
+    )
+
+
+def _per_sample_plot(found: Measurements, maps: Maps, machine: str) -> Plot:
+    hidden, batches = _shown_hidden(found), found.grid.batches
+
+    def line(label: str, kind: str, bound: bool = False) -> Series:
+        cells = [maps[0.9, machine, kind].cells[batch, hidden] for batch in batches]
+        return Series(
+            label=label, x=batches, y=tuple(one.per_sample_bound if bound else one.per_sample for one in cells)
+        )
+
+    return Plot(
+        name="per-sample",
+        title=f"Energy per sample, {show(hidden)} hidden units, {machine}",
+        x_label="batch size",
+        y_label="µJ per sample",
+        log_x=True,
+        log_y=True,
+        series=(*(line(kind, kind) for kind in SCHEDULES), line("bound", BEST, bound=True)),
+    )
