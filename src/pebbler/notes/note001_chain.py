@@ -114,7 +114,7 @@ def stored_at(places: Sequence[int], length: int = LENGTH, red: int = RED) -> It
 def fewest_recomputes(transfers: int) -> int:
     """Return a number of recomputed nodes that no pebbling with so many stores and loads undercuts.
 
-    Whatever a transfer is taken to cost, the optimum at that price is no dearer than such a pebbling.
+    At any price of a store or load, the optimum costs no more than such a pebbling.
 
     >>> fewest_recomputes(0), fewest_recomputes(18)
     (135, 81)
