@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch._inductor.dependencies import StarDep
+from torch._inductor.scheduler import Scheduler
 from torch.nn import functional
 
 import pebbler.torch as pt
@@ -16,6 +17,7 @@ from pebbler.referee.judgement import check
 from pebbler.run.torch.backend import scheduled_graph, step_budget, step_schedule
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
+from pebbler.run.torch.backend.measured_calls import measured_call
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 from pebbler.run.torch.backend.scheduled_step import scheduled_step
 from pebbler.run.torch.backend.step_memory import SavedChoice
@@ -125,6 +127,56 @@ def test_a_kernel_may_read_its_own_results(graphs, monkeypatch):
     torch.compile(lambda x: layer(x).tanh().sum(), backend=pebbler, options={"budget": 10**8})(torch.ones(4, 8))
     assert asked
     assert graphs[0].frontier.scheduled[graphs[0].frontier.place].cost is not None
+
+
+def test_a_model_that_is_planned_is_lowered_and_written_once(graphs, monkeypatch):
+    made = []
+    own = Scheduler.codegen
+    monkeypatch.setattr(Scheduler, "codegen", lambda self: (made.append(self), own(self))[1])
+    layer, x = nn.Linear(16, 16), torch.randn(8, 16)
+    with torch._inductor.config.patch(fx_graph_cache=False):
+        torch.compile(lambda x: layer(x).sin().square().sum(), backend=pebbler, options={"budget": 10**8})(x).backward()
+    assert len(made) == 2  # forward and backward
+    found = layer.weight.grad
+    (expected,) = torch.autograd.grad(layer(x).sin().square().sum(), [layer.weight])
+    torch.testing.assert_close(found, expected)
+
+
+def test_torchs_own_choice_is_scheduled_and_taken_where_another_is_hardly_better():
+    def settled(ours, theirs, held=600):
+        """Return which of three choices is taken, given the times of ours and torch's own for the room of 600."""
+        frontier = frontier_of((1000, 900, 1.0), (590, 500, 1.2), (600, 510, 1.25))
+        frontier.own = [0, 2]
+        peaks, costs, made = (1000, 590, held), (1.0, ours, theirs), []
+
+        def schedule(place):
+            made.append(place)
+            return Scheduled(peaks[place], costs[place])
+
+        settle_place(frontier, 600, schedule)
+        return frontier.place, made
+
+    assert settled(1.2, 1.22) == (2, [1, 2])
+    assert settled(1.2, 1.3) == (1, [1, 2])
+    assert settled(1.2, 1.1, held=601) == (1, [1, 2])  # it does not fit
+    assert settled(1.0, 1.25)[0] == 1
+
+
+def test_calls_are_measured_where_they_run():
+    a, b = torch.ones(300, 300), torch.ones(300, 300)
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    x.meta["val"], y.meta["val"] = a, b
+    product = graph.call_function(torch.ops.aten.mm.default, (x, y))
+    found = measured_call(product, kinds=("cpu",))
+    assert 0 < found.seconds < 1
+    assert found.scratch < 1e6
+    assert measured_call(product, {x: (1, 300)}, ("cpu",)) is not found  # laid out in another way
+    assert measured_call(product, kinds=("cpu",)) is found
+    assert measured_call(product) is None  # on a CPU a plan does not depend on the clock
+    assert measured_call(graph.call_function(torch.ops.aten.add.Tensor, (x, y)), kinds=("cpu",)) is None
+    y.meta["val"] = torch.ones(3)  # fails
+    assert measured_call(product, kinds=("cpu",)) is None
 
 
 def mlp():

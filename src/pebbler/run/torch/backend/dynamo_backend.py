@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._guards import TracingContext, active_fake_mode, tracing
+from torch._inductor import config as inductor_config
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
@@ -23,6 +24,7 @@ from pebbler.run.torch.backend.last_layers import LastLayers
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.recompute_order import recompute_late
+from pebbler.run.torch.backend.scheduled_graph import written_before
 from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
@@ -154,6 +156,8 @@ class PlannedGraph:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
         self._partitioner.repeatable = self._spare is not None and self._spare.whole
         settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
+        if not inductor_config.triton.cudagraphs:  # which partitions of a graph's program are for
+            settings["graph_partition"] = False
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
         self._whole_graph = self._whole(
@@ -257,8 +261,12 @@ def _inductor(
     def compile_one(graph: fx.GraphModule, *args: Any, **more: Any) -> Any:
         late = planned is not None and planned.late and bool(more.get("is_backward"))
         _LOG.info("compiling: %s", "backward" if more.get("is_backward") else "forward")
-        with kept_order(graph.graph), recompute_late(late):
-            return compile_fx_inner(graph, *args, **more)
+        written = planned.written if planned is not None else []
+        with kept_order(graph.graph), recompute_late(late), written_before(written):
+            compiled = compile_fx_inner(graph, *args, **more)
+        if more.get("is_backward"):  # which torch may compile later than forward
+            written.clear()
+        return compiled
 
     # The cache of joint graphs is asked before the partitioner and does not know what it would decide now; that of kernels is used.
     with functorch_config.patch(enable_autograd_cache=functorch_config.enable_autograd_cache and not settings):

@@ -25,6 +25,8 @@ __all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "joint_key",
 _TRIES = 3  # schedules that are made for one decision
 _WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise, after none, one and two
 _NEAR = 0.02  # of the room: what a choice may leave free
+_HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
+_DOUBT = 0.08  # of peaks and costs that were not scheduled
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,12 @@ class GraphFrontier:
     place: int = 0
     largest: int = 0  # what the graph was given in the largest step that was measured
     cut_off: bool = False  # whether time ended the search for choices
+    own: list[int] = field(
+        default_factory=lambda: [0]
+    )  # places of torch's own choices, which are compiled as torch does
     scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
     room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
+    slack: int = 0  # bytes more, for torch's own choices: their peaks are those of torch without us
 
     @classmethod
     def plan(
@@ -76,6 +82,7 @@ class GraphFrontier:
         known = {choice.saved for choice in choices}
         own = [memory.simulate(saved) for saved in theirs]
         choices += [choice for choice in own if choice.legal and choice.saved not in known]
+        theirs_saved = {choice.saved for choice in own}
         names = [node.name for node in step.nodes]
         return cls(
             key=key,
@@ -86,6 +93,7 @@ class GraphFrontier:
             # Inductor's pass that pads the operands of products names its copies so.
             padded=any(name.startswith("constant_pad_nd_default") for name in names),
             cut_off=time.monotonic() > ends,
+            own=[i for i, choice in enumerate(choices) if (choice.saved in theirs_saved and not choice.sent) or not i],
         )
 
     @property
@@ -122,15 +130,25 @@ class GraphFrontier:
         simulated = sum(self.choices[i].cost for i in timed)
         return cost * sum(timed.values()) / simulated if simulated > 0 else cost
 
-    def within(self, target: int) -> int:
-        """Return the place of the fastest choice whose peak is at most `target`, or of the smallest."""
-        places = range(len(self.choices))
-        fitting = [i for i in places if self.peak(i) <= target]
+    def fits(self, place: int, room: int) -> bool:
+        """Return whether a choice holds at most so many bytes."""
+        return self.peak(place) <= room + (self.slack if place in self.own else 0)
+
+    def within(self, room: int) -> int:
+        """Return the place of the fastest choice that fits, or of the smallest."""
+        fitting = [i for i in range(len(self.choices)) if self.fits(i, room)]
         return self.fastest(fitting) if fitting else self.least
 
     def fastest(self, places: Iterable[int]) -> int:
-        """Return the place among some whose choice costs least."""
-        return min(places, key=lambda i: (self.cost(i), i))
+        """Return the place among some whose choice costs least; torch's own where another is hardly better."""
+        return min(places, key=lambda i: (self.cost(i) * (1 - _HARDLY if i in self.own else 1), i))
+
+    def rival(self, room: int) -> int | None:
+        """Return the place of a choice of torch's own that may be better than what is scheduled, if any."""
+        best = self.fastest([i for i in self.scheduled if self.fits(i, room)] or self.scheduled)
+        near = [i for i in self.own if i not in self.scheduled and self.peak(i) <= (1 + _DOUBT) * room + self.slack]
+        near = [i for i in near if not self.fits(best, room) or self.cost(i) <= (1 + _DOUBT) * self.cost(best)]
+        return self.fastest(near) if near and best not in self.own else None
 
     @property
     def least(self) -> int:
@@ -147,20 +165,23 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
     """Take the fastest choice whose scheduled peak is at most `room`, or the smallest; schedule as few as can be.
 
     Every schedule corrects what is thought of the others, so the next one is nearer. A choice that fits is good enough where
-    another promises next to nothing more.
+    another promises next to nothing more. What torch would choose by itself is scheduled, too, unless it is clearly slower.
     """
     for done in range(tries):
-        place = frontier.within(room)
-        if place in frontier.scheduled:
-            break
-        fitting = [i for i, s in frontier.scheduled.items() if s.peak <= room]
+        place: int | None = frontier.within(room)
+        fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
         if fitting:
-            best = min(fitting, key=frontier.cost)
+            best = frontier.fastest(fitting)
             near = frontier.peak(best) >= room * (1 - _NEAR)
-            if near or frontier.cost(place) >= frontier.cost(best) * (1 - _WORTH[min(done, len(_WORTH) - 1)]):
-                break
+            worth = 1 - _WORTH[min(done, len(_WORTH) - 1)]
+            if near or place is None or frontier.cost(place) >= frontier.cost(best) * worth:
+                place = None
+        if place is None or place in frontier.scheduled:
+            place = frontier.rival(room)
+        if place is None:
+            break
         frontier.scheduled[place] = schedule(place)
-    fitting = [i for i, s in frontier.scheduled.items() if s.peak <= room]
+    fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
     if fitting:
         frontier.place = frontier.fastest(fitting)
     else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pebbler.run.torch.backend.measured_calls import measured_call, number
 from pebbler.run.torch.cost.costs import Device, operator_flops
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "scratch_bytes",
 ]
 
-_UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _LONG = 16384  # numbers that a reduction reads for one result: more than one kernel's blocks keep
 _ENDLESS = 1 << 60
 _ATTENTION = {f"_scaled_dot_product_{way}_attention_backward" for way in ("flash", "efficient", "cudnn")}  # on CUDA
@@ -39,12 +39,7 @@ def hinted(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         shape = [hinted(n) for n in value.shape]
         return torch.empty(shape, dtype=value.dtype, device="meta")
-    if isinstance(value, torch.SymInt):
-        hint = value.node.hint if value.node.has_hint() else None
-        return _UNKNOWN_SIZE if hint is None else int(hint)
-    if isinstance(value, torch.SymFloat | torch.SymBool):
-        return 1
-    return value
+    return number(value)
 
 
 def is_symbol(node: fx.Node) -> bool:
@@ -72,11 +67,24 @@ def _numbers(value: torch.Tensor) -> int:
     return count
 
 
-def call_cost(node: fx.Node, device: Device, objective: str) -> float:
-    """Return what a node costs that is a call of its own, by a roofline of bytes and flops."""
+def call_cost(
+    node: fx.Node,
+    device: Device,
+    objective: str,
+    moved: int | None = None,
+    strides: Mapping[fx.Node, tuple[int, ...]] | None = None,
+) -> float:
+    """Return what a node costs that is a call of its own: as measured, or by a roofline of bytes and flops.
+
+    `moved` says how many bytes it moves and `strides` how operands are laid out, where that is known better than from the nodes.
+    """
     if node.op != "call_function" or node.target is operator.getitem or is_symbol(node):
         return 0.0
-    moved = all_bytes([node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)])
+    measured = measured_call(node, strides) if objective == "time" else None
+    if measured is not None:
+        return measured.seconds
+    if moved is None:
+        moved = all_bytes([node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)])
     args, kwargs, out = tree_map(_operand, (list(node.args), dict(node.kwargs), node.meta.get("val")))
     flops = operator_flops(node.target, args, kwargs, out)
     dtypes = [source.meta["val"].dtype for source in node.all_input_nodes if hasattr(source.meta.get("val"), "dtype")]
@@ -112,8 +120,14 @@ def reach_bytes(node: fx.Node) -> int:
     return all_bytes([node.meta.get("val")]) if name in _GATHERS else _ENDLESS
 
 
-def scratch_bytes(node: fx.Node) -> int:
-    """Return what an operator holds while it runs besides operands and results: attention adds up a query's gradient in float32."""
+def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:
+    """Return what an operator holds while it runs besides operands and results: as measured, or by what is known.
+
+    Attention adds up a query's gradient in float32.
+    """
+    measured = measured_call(node, strides)
+    if measured is not None:
+        return measured.scratch
     if (
         not isinstance(node.target, torch._ops.OpOverload)
         or node.target._schema.name.partition("::")[2] not in _ATTENTION

@@ -18,7 +18,7 @@ from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.backend.compiled_program import CompiledNode, read_joint, read_split
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, joint_key, settle_place
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.scheduled_graph import NotScheduled
+from pebbler.run.torch.backend.scheduled_graph import NotScheduled, WrittenGraph
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import send_values
 from pebbler.run.torch.backend.sent_values import host_room
@@ -82,6 +82,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.frontier: GraphFrontier | None = None
         self.plans_anew = False  # whether what is known of a graph is to be left aside
         self.program: ScheduledStep | None = None  # of what was partitioned last
+        self.written: list[WrittenGraph] = []  # its graphs as Inductor has lowered them
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
         # What runs, and that without a budget.
         self.programs: tuple[list[CompiledNode], list[CompiledNode]] | None = None
@@ -103,15 +104,17 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
 
     @property
     def late(self) -> bool:
-        """Whether values are computed again as late as they can be: torch's own choice is compiled as torch does."""
-        return self.frontier is not None and self.frontier.place > 0
+        """Whether values are computed again as late as they can be: torch's own choices are compiled as torch does."""
+        return self.frontier is not None and self.frontier.place not in self.frontier.own
 
     def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
         """Return the graphs of forward and backward."""
         if self.repeatable:
             refuse_unrepeatable(gm.graph)
         outputs = kwargs["num_fwd_outputs"]
+        static = kwargs.get("static_lifetime_input_indices") or ()
         made: dict[int, tuple[fx.GraphModule, fx.GraphModule, ScheduledStep | None]] = {}
+        written: dict[int, list[WrittenGraph]] = {}
 
         def partition(
             decide: Callable[[fx.Graph, Any, Choose], list[fx.Node]],
@@ -136,7 +139,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             forward, backward, _ = made[place]
             began = time.monotonic()
             try:
-                program = schedule_step(forward, backward, outputs, self.device, self.late)
+                program, written[place] = schedule_step(forward, backward, outputs, self.device, self.late, static)
             except NotScheduled as error:
                 _LOG.warning("%s: peaks are simulated", error)
                 return Scheduled(self.frontier.choice.peak)
@@ -160,6 +163,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             elif frontier.place not in frontier.scheduled:
                 frontier.scheduled[frontier.place] = schedule(frontier.place)
             forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
+            self.written = written.get(frontier.place, [])
         self.read_again = inputs_read_again(backward.graph)
         self.programs = (
             read_split(forward.graph, backward.graph, outputs, self.device),

@@ -25,7 +25,7 @@ from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
 
-_FORMAT = "pebbler compiled graph 6"
+_FORMAT = "pebbler compiled graph 7"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ def _check(plan: GraphPlan, key: str) -> None:
     count = len(frontier.names)
     if plan.format != _FORMAT or plan.key != key:
         raise InputError(f"{key[:32]}.json: it is not the plan that its name says")
-    if frontier.place not in places or any(i not in places for i in frontier.scheduled):
+    if frontier.place not in places or any(i not in places for i in (*frontier.scheduled, *frontier.own)):
         raise InputError(
             f"{key[:32]}.json: frontier.place: expected one of {len(places)} choices, got {frontier.place}"
         )

@@ -1,19 +1,21 @@
-"""What Inductor will run: its own lowering, fusion and order of a graph and the memory of its buffers, before any code is made.
+"""What Inductor will run: its own lowering, fusion and order of a graph and the memory of its buffers, before it is compiled.
 
 Inductor lowers a graph, fuses and orders it, and then walks over the scheduled nodes to write a program: for each it allocates
-buffers, lets results take the memory of operands that nobody needs again, and frees what was read for the last time. Here the same
-walk is made with Inductor's own objects, so the allocations, reuses and frees are those of the program. For a GPU no kernel is
-written; for a CPU kernels are written, since what they keep to themselves depends on it, and none is compiled.
+buffers, lets results take the memory of operands that nobody needs again, and frees what was read for the last time. Here it does
+so and stops before anything is compiled, so the allocations, reuses and frees are those of the program. A program that is taken is
+not lowered and written again: where Inductor is given the same graph later, it goes on with what it has.
 
-Private in torch, the same in 2.11 and 2.13: `GraphLowering.codegen`, `init_wrapper_code`, `_update_scheduler`; `Scheduler.nodes`,
-`free_buffers`, `buffer_names_to_free`, `completed_operations`, `available_buffer_names`; `decide_inplace_update`, `mark_run` and
-`last_usage` of its nodes; `Kernel.remove_kernel_local_buffers`; the wrapper's `lines`, its `AllocateLine`, `ReuseLine`, `FreeLine`,
-`FreeIfNotReusedLine` and `run_wrapper_ir_passes`.
+Private in torch, the same in 2.11 and 2.13: `GraphLowering.run`, `codegen`, `_update_scheduler`; `Scheduler.free_buffers`,
+`enter_context`, `current_node`; the wrapper's `lines`, its `AllocateLine`, `ReuseLine`, `FreeLine`, `FreeIfNotReusedLine` and
+`run_wrapper_ir_passes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -23,10 +25,23 @@ import torch
 from torch import fx
 
 from pebbler.errors import PebblerError
-from pebbler.run.torch.backend.node_costs import hinted, scratch_bytes
-from pebbler.run.torch.cost.costs import Device, operator_flops
+from pebbler.run.torch.backend.graph_frontier import joint_key
+from pebbler.run.torch.backend.node_costs import call_cost, hinted, scratch_bytes
+from pebbler.run.torch.cost.costs import Device
 
-__all__ = ["Allocation", "Free", "KernelCall", "NotScheduled", "Reuse", "ScheduledGraph", "schedule_graph"]
+__all__ = [
+    "Allocation",
+    "Free",
+    "KernelCall",
+    "NotScheduled",
+    "Reuse",
+    "ScheduledGraph",
+    "WrittenGraph",
+    "schedule_graph",
+    "written_before",
+]
+
+_LOG = logging.getLogger(__name__)
 
 
 class NotScheduled(PebblerError):
@@ -79,153 +94,178 @@ class ScheduledGraph:
 
 
 @dataclass(frozen=True)
-class _Ran:
-    """Stands among the lines of a program where a node runs."""
+class WrittenGraph:
+    """A graph that Inductor has lowered and written, to be taken where it would do so again; `key` says of what it was made."""
 
-    node: Any
+    key: str
+    lowered: Any
+    code: Any
 
 
 class _ScheduleMade(BaseException):
     """Carries a scheduled graph out of Inductor; not an `Exception`, so that nobody takes it for a failure."""
 
-    def __init__(self, graph: ScheduledGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: ScheduledGraph, written: WrittenGraph) -> None:
+        self.graph, self.written = graph, written
 
 
-_READ: ContextVar[Callable[[Any], ScheduledGraph] | None] = ContextVar("read", default=None)
+# The device of a graph whose schedule alone is wanted, and what was written before, in the thread that compiles for us.
+_DEVICE: ContextVar[Device | None] = ContextVar("device", default=None)
+_WRITTEN: ContextVar[Sequence[WrittenGraph]] = ContextVar("written", default=())
 
 
 @cache
 def _listen() -> None:
-    """Have Inductor stop where it would write code, in threads that want to see the schedule alone."""
+    """Have Inductor take what it has written before, and stop after writing in threads that want to see the schedule alone."""
     from torch._inductor.graph import GraphLowering
 
-    write = GraphLowering.codegen
+    run, write = GraphLowering.run, GraphLowering.codegen
+
+    @wraps(run)
+    def run_or_take(self: Any, *args: Any) -> Any:
+        if _DEVICE.get() is not None:
+            self.__dict__["_pebbler_key"] = _lowering_key(self, args)
+        elif _WRITTEN.get():
+            key = _lowering_key(self, args)
+            for written in _WRITTEN.get():
+                if written.key == key:
+                    self.__dict__ = written.lowered.__dict__ | {"_pebbler_code": written.code}
+                    return None
+            _LOG.info("compiling: a graph is not as it was planned, and is lowered again")
+        return run(self, *args)
 
     @wraps(write)
-    def stop(self: Any, *args: Any, **more: Any) -> Any:
-        read = _READ.get()
-        if read is None:
-            return write(self, *args, **more)
-        raise _ScheduleMade(read(self))
+    def write_or_stop(self: Any) -> Any:
+        device = _DEVICE.get()
+        if device is None:
+            return self.__dict__.pop("_pebbler_code", None) or write(self)
+        reader = _ScheduleReader(self, device)
+        code = reader.write(write)
+        raise _ScheduleMade(reader.read(), WrittenGraph(self.__dict__.pop("_pebbler_key"), self, code))
 
-    GraphLowering.codegen = stop
+    GraphLowering.run, GraphLowering.codegen = run_or_take, write_or_stop
 
 
-def schedule_graph(gm: fx.GraphModule, device: Device, inputs: Sequence[Any], **told: Any) -> ScheduledGraph:
-    """Return the program of a graph that nobody else needs, as Inductor would write it; `told` as for `compile_fx_inner`."""
+def _lowering_key(graph: Any, inputs: Sequence[Any]) -> str:
+    """Return a key of all that a graph's lowering depends on and that may differ between planning and compiling."""
+    from torch._inductor import config
+    from torch._inductor.utils import get_donated_idxs
+
+    nodes = graph.module.graph
+    strides = [str(list(x.stride())) if isinstance(x, torch.Tensor) else str(x) for x in inputs]
+    visible = nodes.output_node().meta.get("user_visible_output_idxs")
+    donated = sorted(get_donated_idxs() or ()) if graph.is_backward else []
+    checked = list(getattr(graph, "inputs_to_check", None) or ())
+    said = (strides, visible, donated, checked, graph.is_backward, graph.is_inference, config.graph_partition)
+    return hashlib.sha256(repr((joint_key(nodes), *said)).encode()).hexdigest()
+
+
+@contextmanager
+def written_before(written: Sequence[WrittenGraph]) -> Iterator[None]:
+    """Have Inductor take graphs that it has written before, where it is given the same."""
+    token = _WRITTEN.set(written)
+    try:
+        yield
+    finally:
+        _WRITTEN.reset(token)
+
+
+def schedule_graph(
+    gm: fx.GraphModule, device: Device, inputs: Sequence[Any], **told: Any
+) -> tuple[ScheduledGraph, WrittenGraph]:
+    """Return the program of a graph that nobody else needs, as Inductor writes it; `told` as for `compile_fx_inner`."""
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
 
     _listen()
-    token = _READ.set(lambda graph: _ScheduleReader(graph, device).read())
+    token = _DEVICE.set(device)
     try:
-        with config.patch(fx_graph_cache=False, fx_graph_remote_cache=False):
+        with config.patch(fx_graph_cache=False, fx_graph_remote_cache=False, graph_partition=False):
             compile_fx_inner(gm, list(inputs), **told)
     except _ScheduleMade as done:
-        return done.graph
+        return done.graph, done.written
     except Exception as error:  # whatever is not as it was in the versions that are known
         raise NotScheduled(
             f"torch {torch.__version__}: its compiler's schedule cannot be read ({type(error).__name__}: {error}); "
             "known to work: 2.11, 2.13"
         ) from error
     finally:
-        _READ.reset(token)
+        _DEVICE.reset(token)
     raise NotScheduled("Inductor compiled a graph without scheduling it")
 
 
-def _device(node: Any) -> Any:
-    return node.get_device()
+@cache
+def _mark() -> Any:
+    """Return the class of what stands among the lines of a program where a node runs; it writes nothing."""
+    from torch._inductor.codegen.wrapper import WrapperLine
+
+    class Ran(WrapperLine):  # type: ignore[misc]
+        def __init__(self, node: Any) -> None:
+            self.node = node
+
+        def codegen(self, code: Any) -> None:
+            pass
+
+    return Ran
 
 
 class _ScheduleReader:
-    """Walks over a lowered graph's scheduled nodes as Inductor does when it writes the program."""
+    """Looks on while Inductor writes a lowered graph's program."""
 
     def __init__(self, graph: Any, device: Device) -> None:
         self.graph, self.device = graph, device
         self.made: set[str] = set()  # results of calls that have several
+        self.lines: list[Any] = []  # of the program, when memory is planned
+
+    def write(self, write: Callable[[Any], Any]) -> Any:
+        """Have the program written, and note where each node runs: what a kernel keeps to itself follows from its code."""
+        graph, ran = self.graph, _mark()
+        update = graph._update_scheduler
+
+        def update_and_look() -> None:
+            update()
+            scheduler, wrapper = graph.scheduler, graph.wrapper_code
+            free, enter, plan = scheduler.free_buffers, scheduler.enter_context, wrapper.run_wrapper_ir_passes
+            entered: list[Any] = []
+
+            def note() -> None:
+                if scheduler.current_node in entered:
+                    count = entered.index(scheduler.current_node) + 1
+                    graph.wrapper_code.lines.extend(ran(node) for node in entered[:count])
+                    del entered[:count]
+
+            def note_and_free() -> None:
+                note()  # a flush comes before the node that was entered last
+                free()
+
+            def note_node(node: Any) -> None:
+                entered.append(node)
+                enter(node)
+
+            def note_and_plan(*told: Any) -> None:
+                note()
+                plan(*told)
+                self.lines = list(wrapper.lines)
+
+            scheduler.free_buffers, scheduler.enter_context = note_and_free, note_node
+            wrapper.run_wrapper_ir_passes = note_and_plan
+
+        graph._update_scheduler = update_and_look
+        try:
+            return write(graph)
+        finally:
+            del graph._update_scheduler
 
     def read(self) -> ScheduledGraph:
-        """Return the program."""
-        from torch._inductor.virtualized import V
-
+        """Return the program that was written."""
         graph = self.graph
-        graph.init_wrapper_code()
-        graph._update_scheduler()
-        wrapper, scheduler = graph.wrapper_code, graph.scheduler
-        assert V.graph is graph
         found = ScheduledGraph(
             inputs={name: self._input_bytes(name) for name in graph.graph_inputs},
             outputs=[self._output_name(out) for out in graph.graph_outputs],
             strides=[self._stride(out) for out in graph.graph_outputs],
         )
-        wrapper.lines.clear()
-        if all(device.type == "cpu" for device in map(_device, scheduler.nodes) if device is not None):
-            self._write()
-        else:
-            self._walk()
-        wrapper.run_wrapper_ir_passes(graph.is_inference)
-        self._translate(wrapper.lines, found)
+        self._translate(self.lines, found)
         return found
-
-    def _write(self) -> None:
-        """Have the program written, and note where each node runs: what a C++ kernel keeps to itself follows from its code."""
-        lines, scheduler = self.graph.wrapper_code.lines, self.graph.scheduler
-        free, enter = scheduler.free_buffers, scheduler.enter_context
-        entered: list[Any] = []
-
-        def note() -> None:
-            if scheduler.current_node in entered:
-                count = entered.index(scheduler.current_node) + 1
-                lines.extend(_Ran(node) for node in entered[:count])
-                del entered[:count]
-
-        def note_and_free() -> None:
-            note()  # a flush comes before the node that was entered last
-            free()
-
-        def note_node(node: Any) -> None:
-            entered.append(node)
-            enter(node)
-
-        scheduler.free_buffers, scheduler.enter_context = note_and_free, note_node
-        self.graph.wrapper_code.push_codegened_graph(self.graph)
-        try:
-            scheduler.codegen()
-        finally:
-            self.graph.wrapper_code.pop_codegened_graph()
-        note()
-
-    def _walk(self) -> None:
-        """Allocate and free what every node does, and note where it runs, without writing any kernel."""
-        lines, scheduler = self.graph.wrapper_code.lines, self.graph.scheduler
-        for node in scheduler.nodes:
-            scheduler.current_node = node
-            scheduler.buffer_names_to_free.update(node.last_usage)
-            self._allocate(node)
-            lines.append(_Ran(node))
-            scheduler.free_buffers()
-            scheduler.available_buffer_names.update(node.get_buffer_names())
-            scheduler.completed_operations.update(node.get_operation_names())
-
-    def _allocate(self, node: Any) -> None:
-        """Allocate what a node makes, as kernels of Triton do: what nobody else reads stays in the kernel."""
-        from torch._inductor.codegen.common import Kernel
-        from torch._inductor.virtualized import V
-
-        kernel = Kernel(increase_kernel_count=False)
-        parts = list(node.get_nodes())
-        with V.set_kernel_handler(kernel):
-            for part in parts:
-                part.decide_inplace_update()
-            if not node.is_extern():
-                written = {dep.name for part in parts for dep in part.read_writes.writes}
-                kernel.store_buffer_names.update(sorted(written))
-                kernel.remove_kernel_local_buffers()
-            for part in parts:
-                part.mark_run()
-        self.graph.removed_buffers |= kernel.removed_buffers
-        self.graph.inplaced_to_remove |= kernel.inplaced_to_remove
 
     def _ran(self, node: Any) -> list[Any]:
         """Return a node as a call, with the memory that it makes by itself."""
@@ -251,7 +291,7 @@ class _ScheduleReader:
                 )
             )
             writes = tuple(name for name in own if name not in removed)
-            made.append(KernelCall(node.get_name(), reads, writes, self._seconds(node), self._scratch(node)))
+            made.append(KernelCall(node.get_name(), reads, writes, *self._cost(node)))
         return made
 
     def _own(self, buf: Any) -> list[Any]:
@@ -277,7 +317,7 @@ class _ScheduleReader:
         from torch._inductor.codegen import wrapper as w
 
         for line in lines:
-            if isinstance(line, _Ran):
+            if isinstance(line, _mark()):
                 found.events += self._ran(line.node)
             elif isinstance(line, w.AllocateLine):
                 found.events.append(Allocation(line.node.get_name(), self._bytes(line.node)))
@@ -325,19 +365,25 @@ class _ScheduleReader:
         except (AttributeError, NotImplementedError):
             return None
 
-    def _seconds(self, node: Any) -> float:
-        """Return about how long a node takes, by a roofline of the bytes that it reads and writes and its flops."""
-        moved = node.get_read_write_buffers_sizes() / self.device.bandwidth
+    def _cost(self, node: Any) -> tuple[float, int]:
+        """Return about how many seconds a node takes, and the bytes that it holds while it runs."""
+        moved = node.get_read_write_buffers_sizes()
         origin = node.node.get_origin_node() if node.is_extern() and node.node is not None else None
         if origin is None or origin.op != "call_function":
-            return float(max(self.device.launch, moved))
-        values = fx.node.map_arg((origin.args, origin.kwargs), lambda n: hinted(n.meta.get("val")))
-        out = torch.utils._pytree.tree_map(hinted, origin.meta.get("val"))
-        flops = operator_flops(origin.target, list(values[0]), dict(values[1]), out)
-        dtypes = [n.meta["val"].dtype for n in origin.all_input_nodes if hasattr(n.meta.get("val"), "dtype")]
-        rate, _ = self.device.rate(str(dtypes[0]).removeprefix("torch.") if dtypes else "")
-        return float(max(self.device.launch, moved, flops / rate))
+            return self.device.kernel(moved)[0], 0
+        strides = self._operand_strides(node, origin)
+        return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
 
-    def _scratch(self, node: Any) -> int:
-        origin = node.node.get_origin_node() if node.is_extern() and node.node is not None else None
-        return 0 if origin is None else scratch_bytes(origin)
+    def _operand_strides(self, node: Any, origin: fx.Node) -> dict[fx.Node, tuple[int, ...]]:
+        """Return how the operands of a call are laid out: Inductor may have chosen another layout than the graph's."""
+        sources = [source for source in origin.all_input_nodes if isinstance(source.meta.get("val"), torch.Tensor)]
+        inputs = [x for x in getattr(node.node, "inputs", []) if hasattr(x, "get_size")]
+        if len(sources) != len(inputs):
+            return {}
+        found = {}
+        for source, given in zip(sources, inputs, strict=True):
+            stride = self._stride(given)
+            sizes = [self._hint(n) for n in given.get_size()]
+            if stride is not None and sizes == list(hinted(source.meta["val"]).shape):
+                found[source] = stride
+        return found

@@ -98,6 +98,7 @@ class StepBudget:
         if self.options.least:
             return 0
         limit = self.limit([*self._frontiers(), frontier])
+        frontier.slack = int(limit * _MARGIN)
         return int(limit * (1 - _MARGIN)) - self.options.reserve - self._besides(frontier) - self._outside
 
     def compiled(self) -> None:
