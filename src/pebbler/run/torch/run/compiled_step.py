@@ -6,7 +6,8 @@ import gc
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from pebbler.errors import InputError, quoted
 from pebbler.game.byte_sizes import shown_bytes
@@ -19,6 +20,9 @@ from pebbler.run.torch.fuse.fusion import fuse, inner_bytes, kernels_of, mark_fu
 from pebbler.run.torch.plan.host_link import MEMORY
 from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
 from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
+from pebbler.run.torch.run.cuda_graphs import CudaGraphs, graphs_on
+from pebbler.run.torch.run.program import Program
+from pebbler.run.torch.run.program_replay import GraphRecorder
 from pebbler.run.torch.run.runner import Runner
 from pebbler.run.torch.run.verification import (
     DoesNotFit,
@@ -26,11 +30,14 @@ from pebbler.run.torch.run.verification import (
     OverBudget,
     PlanDiffers,
     PlanOutdated,
+    proven_call,
     verified_call,
 )
 from pebbler.run.torch.run.verify_schedule import Verify, VerifySchedule, require_verify
 
-__all__ = ["CompiledStep", "compile"]
+__all__ = ["CompiledStep", "Replay", "compile", "require_replay"]
+
+Replay = bool | Literal["auto"]  # "auto": wherever it can be
 
 
 class CompiledStep:
@@ -43,8 +50,12 @@ class CompiledStep:
         captured: Captured | None,
         kernels: KernelChoice,
         verify: Verify = "again",
+        replay: Replay = "auto",
+        graphs: CudaGraphs | None = None,
     ) -> None:
-        self.plan, self.step, self.kernels, self.verify = plan, step, kernels, verify
+        self.plan, self.step, self.kernels, self.verify, self.replay = plan, step, kernels, verify, replay
+        self._graphs = (graphs or graphs_on(plan.device)) if replay else None
+        self._told = replay is not True  # whether why it is not replayed has been said
         self._exact: Runner | None = None  # runs the same plan call by call
         self._unverified: set[str] = set()  # fingerprints of phases that have not been compared with the step yet
         self._schedule = VerifySchedule(verify)
@@ -53,7 +64,7 @@ class CompiledStep:
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return what a copy is made of: it captures its own step, for this one's tensors are not those of the copy."""
-        return replace(self.plan, captured=None), self.step, None, self.kernels, self.verify
+        return replace(self.plan, captured=None), self.step, None, self.kernels, self.verify, self.replay
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]
@@ -67,7 +78,7 @@ class CompiledStep:
         runner = self._runner
         due = self._schedule.due()
         if not due and not self._unverified:
-            return runner(*args, **keywords)
+            return self._ran(runner, args, keywords)
         phase = runner.phase().fingerprint
         if phase in self._unverified:
             result = self._compared(runner, args, keywords)
@@ -75,7 +86,19 @@ class CompiledStep:
             if due:
                 self._schedule.done()
             return result
-        return self._verified_again(runner, args, keywords) if due else runner(*args, **keywords)
+        return self._verified_again(runner, args, keywords) if due else self._ran(runner, args, keywords)
+
+    def _ran(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run the plan; a replay of it is compared first."""
+        replay = runner.unproven()
+        if replay is None:
+            return runner(*args, **keywords)
+        with one_at_a_time():
+            result = proven_call(runner, replay, args, keywords)
+        if not self._told and replay.why_not is not None:
+            self._told = True
+            warnings.warn(f"the planned step is {replay}", stacklevel=4)
+        return result
 
     def _compared(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         try:
@@ -84,7 +107,7 @@ class CompiledStep:
         except NotCompared as error:
             self._room &= not isinstance(error, DoesNotFit)
             warnings.warn(f"{error}; its plan runs without comparison", stacklevel=4)
-            return runner(*args, **keywords)
+            return self._ran(runner, args, keywords)
 
     def _verified_again(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Compare once more; where there is no memory for the step itself, with what it does on tensors without memory."""
@@ -95,7 +118,7 @@ class CompiledStep:
             else:
                 self._record_again(runner, args, keywords)
                 gc.collect()  # a recording holds itself, and small tensors, which count against the budget
-                result = runner(*args, **keywords)
+                result = self._ran(runner, args, keywords)
         except OverBudget:
             raise
         except PlanDiffers as error:
@@ -120,6 +143,15 @@ class CompiledStep:
 
     def _make(self, captured: Captured) -> Runner:
         runner = self._make_runner(captured)
+        if self._graphs is None and not self._told:
+            self._told = True
+            warnings.warn(
+                f"the planned step is not replayed: nothing can be recorded on {self.plan.device}", stacklevel=3
+            )
+        if self.verify == "never":
+            for program in runner.programs:
+                if program.replay is not None:
+                    program.replay.proven = True
         if self.verify != "never":
             self._unverified = {phase.fingerprint for phase in runner.captured.phases}
             if self.kernels == "compiled":
@@ -142,16 +174,26 @@ class CompiledStep:
         moves: list[Sequence[Move]] = [phase.moves for phase in self.plan.phases]
         if self.kernels == self.plan.kernels:
             _refuse_others(self.plan, captured)
-            return Runner(captured, moves, kernels_of(captured), self.plan.launches)
+            return Runner(captured, moves, kernels_of(captured), self.plan.launches, self._recorder)
         if self.kernels == "exact":
             _require_room(self.plan, captured)
-            return Runner(captured, moves)
+            return Runner(captured, moves, recorder=self._recorder)
         marked = mark_fusable(captured)
         costs = profile(marked)
         assert costs.price is not None
         room = self.plan.peak - self.plan.headroom
         last, launches, _ = plan_launches(marked.phases[-1], self.plan.plan, MEMORY, costs[-1], costs.price, room)
-        return Runner(marked, [*moves[:-1], last.moves], marked.kernels, launches)
+        return Runner(marked, [*moves[:-1], last.moves], marked.kernels, launches, self._recorder)
+
+    @property
+    def _recorder(self) -> Callable[[Program], GraphRecorder] | None:
+        return None if self._graphs is None else partial(self._graphs.recorder, budget=self.plan.budget)
+
+    @property
+    def replayed(self) -> str:
+        """In words, whether the repeating step is replayed, and if not, why; empty where nothing can be recorded."""
+        replay = None if self._runner is None else self._runner.programs[-1].replay
+        return "" if replay is None else str(replay)
 
     @property
     def running(self) -> bool:
@@ -216,7 +258,12 @@ def _require_room(plan: TorchPlan, captured: Captured) -> None:
 
 
 def compile(
-    plan: TorchPlan, step: Callable[..., Any], *, kernels: KernelChoice | None = None, verify: Verify = "again"
+    plan: TorchPlan,
+    step: Callable[..., Any],
+    *,
+    kernels: KernelChoice | None = None,
+    verify: Verify = "again",
+    replay: Replay = "auto",
 ) -> CompiledStep:
     """Return a drop-in for `step` that runs the plan within the budget.
 
@@ -233,6 +280,9 @@ def compile(
     that the plan was right before. Where there is a budget, or no memory, the step is then recorded again on tensors without
     memory instead. With "first" nothing is repeated, with a number every so many calls are compared, with "never" none is.
 
+    On CUDA the plan is recorded as a CUDA graph at its second call and replayed from then on: nothing waits for Python to launch
+    kernels. `replayed` says so, or why not. `replay=True` warns where it is not, with `replay=False` nothing is recorded.
+
     >>> import torch
     >>> from pebbler.run.torch.plan.planner import plan
     >>> weight = torch.ones(3)
@@ -248,4 +298,11 @@ def compile(
     if kernels not in (None, "exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
     require_verify(verify)
-    return CompiledStep(plan, step, captured, kernels or plan.kernels, verify)
+    require_replay(replay)
+    return CompiledStep(plan, step, captured, kernels or plan.kernels, verify, replay)
+
+
+def require_replay(replay: Replay) -> None:
+    """Refuse what is no answer to the question whether to replay."""
+    if replay is not True and replay is not False and replay != "auto":
+        raise InputError(f"replay must be auto, True or False, got {quoted(replay)}")

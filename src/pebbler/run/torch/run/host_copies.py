@@ -6,6 +6,9 @@ of it, and memory for a value that comes back is taken on the computing stream, 
 caching allocator sees one stream only. On a CPU the host is a file that is mapped into memory and has no name any more, so that
 what goes there is not held by torch's allocator, and copies take their turn.
 
+Work that is recorded to be replayed (`Transfers.begin_recording`) may only wait for what was recorded with it: at the end of a
+recording the computing stream waits for all copies, and events from before mean that nothing is left to wait for.
+
 Buffers are kept from step to step, by size: a step asks for the same sizes in the same order each time, so after the first one
 nothing is allocated. A limit on their bytes is kept by letting go of those that nobody uses; where that is not enough, `NoRoom`
 says so.
@@ -18,6 +21,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -33,6 +37,9 @@ __all__ = [
     "begin_store",
     "end_store",
 ]
+
+
+_over: WeakSet[Any] = WeakSet()  # events that nobody waits for any more: the computing stream has
 
 
 class NoRoom(RuntimeError):
@@ -60,6 +67,10 @@ class Transfers:
         self._used = self._most_used = 0  # of buffers that are in use
         self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
+        self._begun: list[
+            tuple[Any, Any]
+        ] = []  # while a recording is made: streams that copy, and events of their copies
+        self._recording = False
 
     @property
     def streams(self) -> tuple[Any, Any]:
@@ -103,7 +114,7 @@ class Transfers:
         for size, buffer in idle:
             if excess <= 0:
                 break
-            if buffer.last is not None:
+            if buffer.last is not None and buffer.last not in _over:
                 buffer.last.synchronize()
             self._free[size].remove(buffer)
             self.bytes -= self.held_for(size)
@@ -111,6 +122,30 @@ class Transfers:
         idle.clear()
         if self.device.type == "cuda":
             torch._C._host_emptyCache()  # torch would keep them pinned
+
+    def begin_recording(self) -> None:
+        """Record copies from here on with what the computing stream does; all buffers must be there already."""
+        self.synchronize()
+        for free in self._free.values():
+            for buffer in free:
+                buffer.last = None
+        self._recording = True
+
+    def end_recording(self) -> None:
+        """Let the computing stream wait for all copies: who comes later must not."""
+        for stream in {id(stream): stream for stream, _ in self._begun}.values():
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+        self.forget_recording()
+
+    def forget_recording(self) -> None:
+        """Record nothing more, whatever has become of it."""
+        _over.update(event for _, event in self._begun)
+        self._begun, self._recording = [], False
+
+    def note(self, stream: Any, event: Any) -> None:
+        """Remember a copy that is being recorded."""
+        if self._recording:
+            self._begun.append((stream, event))
 
     def synchronize(self) -> None:
         """Wait for all copies: when a step fails, the memory that they use is about to go."""
@@ -196,8 +231,7 @@ def end_store(copy: HostBytes, tensor: torch.Tensor) -> None:
 
     The tensor is an operand only so that whoever holds it does so until here.
     """
-    if copy.done is not None:
-        torch.cuda.current_stream(tensor.device).wait_event(copy.done)
+    _wait(tensor.device, copy.done)
 
 
 def begin_load(transfers: Transfers, copy: HostCopy) -> PendingLoad:
@@ -209,19 +243,26 @@ def begin_load(transfers: Transfers, copy: HostCopy) -> PendingLoad:
 
 def arrive(loading: PendingLoad) -> torch.Tensor:
     """Return the tensor after making the computing stream wait for it."""
-    if loading.done is not None:
-        torch.cuda.current_stream(loading.tensor.device).wait_event(loading.done)
+    _wait(loading.tensor.device, loading.done)
     return loading.tensor
+
+
+def _wait(device: Any, event: Any) -> None:
+    """Make the computing stream wait for an event, unless that is over."""
+    if event is not None and event not in _over:
+        torch.cuda.current_stream(device).wait_event(event)
 
 
 def _copied(stream: Any, transfers: Transfers, after: Any, copy: Callable[[], Any]) -> Any:
     """Copy on a stream, after what computes now and after an event; return the event of its end."""
     stream.wait_stream(torch.cuda.current_stream(transfers.device))
-    if after is not None:
+    if after is not None and after not in _over:
         stream.wait_event(after)
     with torch.cuda.stream(stream):
         copy()
-    return stream.record_event()
+    event = stream.record_event()
+    transfers.note(stream, event)
+    return event
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:

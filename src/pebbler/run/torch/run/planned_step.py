@@ -25,7 +25,8 @@ from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
 from pebbler.run.torch.plan.planner import plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
-from pebbler.run.torch.run.compiled_step import CompiledStep, compile
+from pebbler.run.torch.run.compiled_step import CompiledStep, Replay, require_replay
+from pebbler.run.torch.run.cuda_graphs import CudaGraphs, graphs_on
 from pebbler.run.torch.run.verification import OverBudget, PlanDiffers, PlanOutdated
 from pebbler.run.torch.run.verify_schedule import Verify, require_verify
 from pebbler.solver.problem import Impossible
@@ -48,6 +49,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float = 30.0
     seed: int = 0
     verify: Verify = "again"
+    replay: Replay = "auto"
     keep_grads: bool = False
 
 
@@ -69,7 +71,7 @@ def step(
     why; with `strict` that is an error. A step that does something only once, such as making a cache, is planned after that. A
     budget that no plan keeps is always an error. With `keep_grads` gradients are left in `.grad` as the step leaves them. Other
     options are those of `plan` and `compile`: `device`, `objective`, `kernels`, `offload`, `time_limit` (of one plan), `seed`,
-    `verify`.
+    `verify`, `replay`.
 
     >>> model = torch.nn.Linear(4, 2)
     >>> rule = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -106,6 +108,7 @@ def _require_options(options: StepOptions) -> None:
         if getattr(options, name) not in get_args(expected):
             raise InputError(f"{name} must be {' or '.join(get_args(expected))}, got {quoted(getattr(options, name))}")
     require_verify(options.verify)
+    require_replay(options.replay)
     if options.device is not None:
         if not isinstance(options.device, str | Device):
             raise InputError(f"device must be the name of a described device, got {quoted(options.device)}")
@@ -135,6 +138,7 @@ class PlannedStep:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
         self._variants: dict[tuple[Any, ...], _Variants] = {}
         self._unread = unread_parameters(function)
+        self._graphs: dict[str, CudaGraphs | None] = {}  # by device; all plans share the memory of their recordings
 
     def __getstate__(self) -> tuple[Any, ...]:
         """Return what a copy is made of: it plans for itself, for its plans would train what the original trains."""
@@ -153,6 +157,7 @@ class PlannedStep:
             unit = "s" if most.objective == "time" else "J"
             told += [f"peak {shown_bytes(most.peak)}", f"{most.cost:.3g} {unit} per step ({most.more_cost})"]
         told.append(f"{len(plans)} plan{'' if len(plans) == 1 else 's'}" if plans else "not planned yet")
+        told += {fast.replayed: None for each in self._variants.values() for fast in each.plans if fast.replayed}
         return f"PlannedStep({name}, {', '.join(told)})"
 
     @property
@@ -226,7 +231,12 @@ class PlannedStep:
                 if self.options.kernels == "compiled":
                     captured = fuse(captured)
                 made = self._cached(captured) or self._made(captured)
-                return compile(made, self.function, verify=self.options.verify)
+                if made.device not in self._graphs:
+                    self._graphs[made.device] = graphs_on(made.device)
+                return CompiledStep(
+                    made, self.function, made.captured, made.kernels, self.options.verify, self.options.replay,
+                    self._graphs[made.device],
+                )  # fmt: skip
         except (Impossible, GradientsForgotten):
             raise  # to run as it is would break the budget, or stop in the middle
         except NotSettled as error:
@@ -269,7 +279,7 @@ class PlannedStep:
         """Return where a plan is kept: under what it depends on. A plan of more phases serves for fewer, so the last one counts."""
         assert self.cache is not None
         device = torch.cuda.get_device_name(captured.device) if captured.device.startswith("cuda") else captured.device
-        options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first"))
+        options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first", replay=False))
         facts = (captured.phases[-1].fingerprint, device, torch.__version__, VERSION, options)
         return self.cache / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
 

@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.calls import Place
+from pebbler.run.torch.run.generator_nodes import drawn_so_far, restore_generator, save_generator
 from pebbler.run.torch.run.host_copies import Transfers
+from pebbler.run.torch.run.program_replay import ProgramReplay
 
 __all__ = ["Program"]
 
@@ -18,15 +21,22 @@ _LISTED = 8  # places named in a message
 
 
 class _Verifier(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a program node by node and holds every new tensor against the recording: views depend on its strides."""
+    """Runs a program node by node and holds every new tensor against the recording: views depend on its strides.
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    For whoever replays the program, it notes in each node's `meta` whether it has to do with the host (`host`), what tensor it
+    makes (`form`), and how much had been drawn where the generator's state was saved (`drawn`).
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, device: str) -> None:
         super().__init__(module)
         self.at = -1  # number of the node that runs
+        self.device = device
+        self.drawn = drawn_so_far(save_generator(device)) if device.startswith("cuda") else 0
 
     def run_node(self, n: torch.fx.Node) -> Any:
         self.at += 1
         result = super().run_node(n)
+        self._note(n, result)
         info = n.meta.get("made")
         if n.op == "call_function" and not n.users:
             result = None  # the interpreter would keep it to the end
@@ -41,12 +51,24 @@ class _Verifier(torch.fx.Interpreter):  # type: ignore[misc]
             )
         return result
 
+    def _note(self, n: torch.fx.Node, result: Any) -> None:
+        leaves = tree_flatten(([self.env[operand] for operand in n.all_input_nodes], result))[0]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        reads = bool(tensors) and isinstance(result, int | float | complex)
+        on_host = any(str(tensor.device) != self.device for tensor in tensors)
+        n.meta["host"] = (reads or on_host) and n.target not in (save_generator, restore_generator)
+        made = isinstance(result, torch.Tensor)
+        n.meta["form"] = (tuple(result.shape), result.stride(), result.dtype, result.device) if made else None
+        if n.target is save_generator and self.device.startswith("cuda"):
+            n.meta["drawn"] = drawn_so_far(result) - self.drawn
+
 
 class Program:
     """A runnable phase: a GraphModule, and what to pass to it.
 
     The inputs are the tensors found at `places`, then the constants, then the learning rates named in `rates`; the outputs are the
     step's result (flat), then what goes to the places of `binds`. `transfers` holds what its copies to the host need.
+    With `replay` it is recorded, once it has run, and replayed.
     """
 
     def __init__(
@@ -55,30 +77,39 @@ class Program:
         places: list[Place],
         rates: list[str],
         binds: list[Place],
+        device: str,
         transfers: Transfers | None = None,
     ) -> None:
         self.module, self.places, self.rates, self.binds, self.transfers = module, places, rates, binds, transfers
-        self._verified = False
+        self.device = device
+        self.replay: ProgramReplay | None = None
+        self.has_run = False
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the program; the first time, check what the kernels return. An error says what had been changed by then."""
-        interpreter = None if self._verified else _Verifier(self.module)
         transfers = () if self.transfers is None else (self.transfers,)
+        interpreter: Any = None
         try:
-            # Not by calling the module: its own handler prints the error, and forgets where in the program it was.
-            outputs = (
-                self.module.forward(*transfers, *inputs)
-                if interpreter is None
-                else interpreter.run(*transfers, *inputs)
-            )
+            if not self.has_run:
+                interpreter = _Verifier(self.module, self.device)
+                outputs = interpreter.run(*transfers, *inputs)
+            elif self.replay is not None and (interpreter := self.replay.ready(inputs)) is not None:
+                outputs = interpreter.play(*inputs)
+            else:
+                # Not by calling the module: its own handler prints the error, and forgets where in the program it was.
+                outputs = self.module.forward(*transfers, *inputs)
         except BaseException as error:
             if self.transfers is not None:
                 self.transfers.synchronize()
             at = interpreter.at if interpreter is not None else self._position(error.__traceback__)
             error.add_note(self._changed_before(at))
             raise
-        self._verified = True
+        self.has_run = True
         return outputs
+
+    def is_here(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on the device where the program computes."""
+        return str(tensor.device) == self.device
 
     def _position(self, trace: TracebackType | None) -> int | None:
         """Return the number of the node that an error comes from, None if that is unknown."""

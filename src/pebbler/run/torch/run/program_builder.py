@@ -27,25 +27,13 @@ from pebbler.run.torch.capture.views import view_call
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 from pebbler.run.torch.plan.host_link import HOST, MEMORY
 from pebbler.run.torch.plan.launch_fusion import launch_group
+from pebbler.run.torch.run.generator_nodes import restore_generator, save_generator
 from pebbler.run.torch.run.host_copies import Transfers, arrive, begin_load, begin_store, end_store
 from pebbler.run.torch.run.program import Program
 
 __all__ = ["ProgramBuilder"]
 
 aten = torch.ops.aten
-
-
-def save_generator(device: str) -> torch.Tensor:
-    """Return the state of the default random generator of a device."""
-    return torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
-
-
-def restore_generator(device: str, state: torch.Tensor) -> None:
-    """Set the state of the default random generator of a device."""
-    if device.startswith("cuda"):
-        torch.cuda.set_rng_state(state, device)
-    else:
-        torch.set_rng_state(state)
 
 
 @functools.cache
@@ -126,7 +114,7 @@ class ProgramBuilder:
         binds = list(self.phase.binds)
         self.graph.output([*results, *(self._tensor(self.phase.binds[place]) for place in binds)])
         module = torch.fx.GraphModule(self.modules, self.graph)
-        return Program(module, places, rates, binds, Transfers(self.device) if copies else None)
+        return Program(module, places, rates, binds, self.device, Transfers(self.device) if copies else None)
 
     def _placeholders(self) -> list[Place]:
         places = []

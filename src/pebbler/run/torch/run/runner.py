@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.place_reader import PlaceReader
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
+from pebbler.run.torch.run.program_replay import GraphRecorder, ProgramReplay
 from pebbler.run.torch.run.undo_log import random_state, set_random_state
 
 __all__ = ["Runner"]
@@ -47,7 +48,8 @@ class _ReadyPhase(NamedTuple):
 class Runner:
     """Runs the phases of a captured step in the order of their plans; call it like the step.
 
-    Without `kernels` every operator runs by itself; `launches` are those of the last phase, the one that repeats.
+    Without `kernels` every operator runs by itself; `launches` are those of the last phase, the one that repeats. With a `recorder`
+    programs are replayed from their second run on, those of other phases from their third: most of them run once.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Runner:
         moves: Sequence[Sequence[Move]],
         kernels: Kernels | None = None,
         launches: Sequence[Sequence[int]] = (),
+        recorder: Callable[[Program], GraphRecorder] | None = None,
     ) -> None:
         self.captured, self.state, self.moves = captured, captured.state, moves
         self.running = False  # a call is under way, or has failed after it may have changed something
@@ -73,6 +76,9 @@ class Runner:
         with_copies = [program for program in self.programs if program.transfers is not None]
         for program in with_copies:
             program.transfers = with_copies[0].transfers
+        if recorder is not None:
+            for program in self.programs:
+                program.replay = ProgramReplay(program, recorder, patience=0 if program is self.programs[-1] else 1)
         self._shapes = {
             storage.place[1]: phase.record.tensors[storage.root]
             for phase in captured.phases
@@ -150,6 +156,14 @@ class Runner:
         for tensor in self._clears:
             if isinstance(tensor.grad, ForgottenGradient):
                 tensor.grad.cleared()
+
+    def unproven(self) -> ProgramReplay | None:
+        """Return the replay that the next call could begin with if it had been compared; None if there is none."""
+        replays = [program.replay for program in self.programs if program.replay is not None]
+        if not any(replay.due and not replay.proven for replay in replays):
+            return None
+        replay = self._ready_phase().program.replay
+        return replay if replay is not None and replay.due and not replay.proven else None
 
     def phase(self) -> Phase:
         """Return the phase that the next call runs."""

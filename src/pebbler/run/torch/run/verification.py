@@ -24,10 +24,11 @@ from pebbler.run.torch.capture.python_state import PythonState, same_value
 from pebbler.run.torch.capture.recordings import python_roots
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.peak_memory import measure_peak
+from pebbler.run.torch.run.program_replay import ProgramReplay
 from pebbler.run.torch.run.runner import Runner
 from pebbler.run.torch.run.undo_log import StepBindings, UndoLog, random_state
 
-__all__ = ["DoesNotFit", "NotCompared", "OverBudget", "PlanDiffers", "PlanOutdated", "verified_call"]
+__all__ = ["DoesNotFit", "NotCompared", "OverBudget", "PlanDiffers", "PlanOutdated", "proven_call", "verified_call"]
 
 # How far compiled kernels may be from the step's own, of the size of what a step changes, over all tensors of a kind. An optimizer
 # that divides by the size of a gradient turns rounding into steps of full size, so half precision says little.
@@ -81,6 +82,13 @@ def verified_call(
             if not more:
                 raise NotCompared("other threads draw from torch's generator while the step is compared") from error
     raise AssertionError  # the last attempt raises or returns
+
+
+def proven_call(runner: Runner, replay: ProgramReplay, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Run a planned step call by call and replayed, from the same state; a replay that does not leave the same is given up."""
+    runner.check(args, keywords)
+    runner.forget_gradients()
+    return _Verification(runner, None, None, args, keywords).replayed(replay)
 
 
 @dataclass
@@ -153,6 +161,31 @@ class _Verification:
         else:
             self._require_near(eager, planned)
 
+    def replayed(self, replay: ProgramReplay) -> Any:
+        """Return what a planned step returns, after its replay has been compared with it."""
+        for tensor in self.known:
+            if tensor is not None:
+                self.log.keep(tensor)
+        try:
+            planned = self._run_plan()
+            replay.proven = True
+            self._undo()
+            difference = _difference(planned, self._run_plan())
+            if difference is not None and replay.why_not is None:
+                replay.proven = False
+                self._undo()
+                again = _difference(planned, self._run_plan())
+                replay.proven = True
+                if again is None:  # otherwise its kernels do not repeat their own bits
+                    replay.refuse(f"it did not do the same ({difference})")
+        except BaseException:
+            self._undo()
+            raise
+        return self.returned
+
+    def _run_plan(self) -> _Outcome:
+        return self._run(partial(self.runner, *self.args, **self.keywords))
+
     # Running ----------------------------------------------------------------------------------------------------------
 
     def _run(self, function: Callable[[], Any]) -> _Outcome:
@@ -161,7 +194,7 @@ class _Verification:
 
     def _run_in_budget(self) -> _Outcome:
         if self.budget is None or torch.autograd._profiler_enabled():
-            return self._run(partial(self.runner, *self.args, **self.keywords))
+            return self._run_plan()
         held = 0
         for _ in range(2):  # the first run of a program goes through an interpreter, which may hold a little more
             self.returned = None
@@ -240,7 +273,7 @@ class _Verification:
         self.repeats = False
         self._require_near(eager, planned)
         self._undo()
-        self._run(partial(self.runner, *self.args, **self.keywords))
+        self._run_plan()
 
     def _require_near(self, eager: _Outcome, planned: _Outcome) -> None:
         if eager.tensors.keys() != planned.tensors.keys() or not _same_others(eager, planned):

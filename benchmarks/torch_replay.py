@@ -1,0 +1,239 @@
+"""Planned steps on a GPU, call by call and replayed: times against eager, torch.compile and the prediction, bits, memory held.
+
+Every model runs in a process of its own with a time limit; rows are written as they come, and what fails leaves its traceback. With
+`held` a row tells what a replay keeps: all that is allocated outside of its pools, and the pools whole.
+
+    python -m benchmarks.torch_replay --models convnext,gpt2 --output replay.json
+    python -m benchmarks.torch_replay --tiny --models gpt2      # on a CPU: nothing is replayed there
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import pebbler.torch as pt
+from benchmarks.torch_model_steps import MODELS as FIRST
+from benchmarks.torch_more_models import MORE
+from pebbler.files import write_text
+from pebbler.run.torch.run import cuda_graphs
+
+MODELS = FIRST | MORE
+STEPS = 10  # timed together
+ROUNDS = 3
+LOSSES = 6
+GIB = 2**30
+
+
+class Bench:
+    """Measures the schedules of one model in this process."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self.name, self.options = name, options
+        self.device = "cuda:0" if torch.cuda.is_available() else "cpu"
+        torch.manual_seed(0)
+        training = self.training = MODELS[name](self.device, options.tiny)
+        self.step: Callable[[], torch.Tensor] = lambda: training.step(training.model)
+        self.state: Any = None
+        if options.any_memory:
+            recorder = cuda_graphs.CudaGraphs.recorder
+            cuda_graphs.CudaGraphs.recorder = lambda graphs, program, budget: recorder(graphs, program, None)  # type: ignore
+        if options.plain_pools:
+            cuda_graphs._whole_blocks = nullcontext  # type: ignore[assignment]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of all schedules."""
+        eager = self.measured(self.step, "eager")
+        yield eager
+        if "torch" in self.options.variants:
+            compiled = torch.compile(self.training.model)
+            yield self.measured(lambda: self.training.step(compiled), "torch.compile")
+            torch._dynamo.reset()
+        for kernels in ("exact", "compiled"):
+            if kernels in self.options.variants:
+                yield from self.planned(kernels, eager["peak"])
+
+    def planned(self, kernels: str, whole: int) -> Iterator[dict[str, Any]]:
+        """Yield a plan call by call and replayed, without a limit and at shares of what eager holds."""
+        began = time.perf_counter()
+        captured = pt.capture(self.step)
+        captured = pt.fuse(captured) if kernels == "compiled" else captured
+        costs = pt.profile(captured)
+        profiled = time.perf_counter() - began
+        for share in self.options.shares.split(","):
+            began = time.perf_counter()
+            budget: Any = None if share == "none" else int(float(share) * whole) or f"{100 * float(share):.0f}%"
+            what = f"{kernels} {share}"
+            try:
+                plan = pt.plan_captured(captured, costs, budget=budget, time_limit=self.options.time_limit)
+                predicted = 1e3 * pt.predict_energy(plan, costs).seconds
+                about = {
+                    "budget": plan.budget,
+                    "plan_peak": plan.peak,
+                    "headroom": plan.headroom,
+                    "predicted_ms": predicted,
+                    "profile_s": profiled,
+                }
+                about["plan_s"] = time.perf_counter() - began
+                slow = pt.compile(plan, self.step, verify="first", replay=False)
+                slow()
+                self.keep()
+                losses = self.losses(slow)
+                yield self.measured(slow, f"{what} planned") | about
+                self.put_back()
+                fast = pt.compile(plan, self.step, verify="first")
+                fast()
+                self.put_back()
+                self.synchronize()
+                ours = self.losses(fast)
+                row = self.measured(fast, f"{what} replayed") | about
+                yield row | {"replayed": fast.replayed, "same_bits": ours == losses, "held": self.held(fast)}
+                del slow, fast
+            except Exception as error:
+                traceback.print_exc()
+                yield {"model": self.name, "what": what, "failed": f"{type(error).__name__}: {error}"[:500]}
+
+    def held(self, fast: Any) -> int | None:
+        """Return what is held while a step is replayed: what is allocated, and the whole of its pools."""
+        if self.device == "cpu" or fast._graphs is None:
+            return None
+        return int(torch.cuda.memory_allocated()) + fast._graphs.pool_bytes
+
+    def losses(self, step: Callable[[], torch.Tensor]) -> list[float]:
+        return [loss.item() for loss in [step() for _ in range(LOSSES)]]
+
+    def keep(self) -> None:
+        """Keep the state of the training, on the host."""
+        training = self.training
+        model = {name: value.detach().cpu().clone() for name, value in training.model.state_dict().items()}
+        rule = [copy.deepcopy(_on_host(values)) for values in training.optimizer.state.values()]
+        drawn = torch.cuda.get_rng_state() if self.device != "cpu" else torch.get_rng_state()
+        self.state = model, rule, drawn
+
+    def put_back(self) -> None:
+        """Go back to what was kept, in the same memory."""
+        model, rule, drawn = self.state
+        self.training.model.load_state_dict(model)
+        with torch.no_grad():
+            for values, kept in zip(self.training.optimizer.state.values(), rule, strict=True):
+                for key, value in kept.items():
+                    if isinstance(value, torch.Tensor):
+                        values[key].copy_(value)
+        if self.device != "cpu":
+            torch.cuda.set_rng_state(drawn)
+        else:
+            torch.set_rng_state(drawn)
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+    def measured(self, step: Callable[[], Any], what: str) -> dict[str, Any]:
+        """Return the row of a step: milliseconds in a loop that does not wait for each, and the peak by the allocator."""
+        began = time.perf_counter()
+        for _ in range(2 if self.options.tiny else 6):
+            step()
+        self.synchronize()
+        setup = time.perf_counter() - began
+        if self.device != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+        times = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            for _ in range(1 if self.options.tiny else STEPS):
+                step()
+            self.synchronize()
+            times.append((time.perf_counter() - began) / (1 if self.options.tiny else STEPS))
+        peak = torch.cuda.max_memory_allocated() if self.device != "cpu" else 0
+        return {"model": self.name, "what": what, "ms": 1e3 * min(times), "peak": peak, "setup_s": setup}
+
+
+def _on_host(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.cpu() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Return a row as a line."""
+    if "failed" in row:
+        return f"{row['model']:10} {row.get('what', ''):24} failed: {row['failed']}"
+    cells = [f"{row['model']:10} {row['what']:24} {row['ms']:8.2f} ms  peak {row['peak'] / GIB:6.2f} GiB"]
+    if row.get("predicted_ms"):
+        cells.append(f"predicted {row['predicted_ms']:7.2f} ms, planned peak {row['plan_peak'] / GIB:.2f}")
+    if row.get("budget"):
+        cells.append(f"budget {row['budget'] / GIB:.2f}")
+    if row.get("held"):
+        cells.append(f"holds {row['held'] / GIB:.2f}")
+    if "replayed" in row:
+        cells.append(f"{row['replayed'] or 'not replayed'}, {'same' if row['same_bits'] else 'OTHER'} losses")
+    return "  ".join(cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="convnext,gpt2,masked", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--variants", default="torch,exact,compiled", help="of torch, exact, compiled")
+    parser.add_argument(
+        "--shares", default="none,1.0,0.6", help="budgets as shares of what eager holds; none: no limit"
+    )
+    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of one plan")
+    parser.add_argument(
+        "--seconds", type=float, default=150.0, help="of one model; what is not measured then is left out"
+    )
+    parser.add_argument("--any-memory", action="store_true", help="replay also where that takes more than the budget")
+    parser.add_argument(
+        "--plain-pools", action="store_true", help="leave the allocator's settings alone while recording"
+    )
+    parser.add_argument("--tiny", action="store_true", help="small sizes")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        for row in Bench(options.one, options).rows():
+            print("ROW " + json.dumps(row), flush=True)
+        return
+    rows: list[dict[str, Any]] = []
+    for name in options.models.split(","):
+        command = [sys.executable, "-m", "benchmarks.torch_replay", "--one", name, *_passed(options)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            until = time.monotonic() + options.seconds
+            watch = subprocess.Popen(
+                [sys.executable, "-c", _KILL, str(child.pid), str(options.seconds)], stdin=subprocess.DEVNULL
+            )
+            assert child.stdout is not None
+            for line in child.stdout:
+                if line.startswith("ROW "):
+                    rows.append(json.loads(line[4:]))
+                    print(shown(rows[-1]), flush=True)
+                    if options.output is not None:
+                        write_text(options.output, json.dumps(rows, indent=1))
+                else:
+                    print(line, end="", flush=True)
+            watch.kill()
+            watch.wait()
+        if child.wait():
+            late = "it took too long" if time.monotonic() >= until else f"exit status {child.returncode}"
+            print(f"{name}: {late}", flush=True)
+
+
+_KILL = "import os, signal, sys, time; time.sleep(float(sys.argv[2])); os.kill(int(sys.argv[1]), signal.SIGKILL)"
+
+
+def _passed(options: argparse.Namespace) -> list[str]:
+    passed = ["--variants", options.variants, "--shares", options.shares, "--time-limit", str(options.time_limit)]
+    flags = [name for name in ("tiny", "any_memory", "plain_pools") if getattr(options, name)]
+    return [*passed, *(f"--{name.replace('_', '-')}" for name in flags)]
+
+
+if __name__ == "__main__":
+    main()
