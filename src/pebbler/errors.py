@@ -1,4 +1,4 @@
-"""What pebbler raises when the person who called it can do something about it."""
+"""Exceptions that the caller can act on."""
 
 from __future__ import annotations
 

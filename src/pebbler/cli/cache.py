@@ -1,4 +1,4 @@
-"""`pebbler cache`: what a trace does to caches."""
+"""`pebbler cache`: cache misses of a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pebbler calibrate`: this machine's prices, measured."""
+"""`pebbler calibrate`: measured prices of this machine."""
 
 from __future__ import annotations
 

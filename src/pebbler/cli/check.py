@@ -1,4 +1,4 @@
-"""`pebbler check`: the referee."""
+"""`pebbler check`: the referee's judgement of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pebbler graph`: look at a graph, or write it in another form."""
+"""`pebbler graph`: a description of a graph, or the graph in another format."""
 
 from __future__ import annotations
 

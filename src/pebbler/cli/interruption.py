@@ -1,7 +1,7 @@
-"""Ctrl-C: a command ends within a second or two, and what it has found by then is printed and saved.
+"""Ctrl-C: a command ends within two seconds, after printing and saving its best result so far.
 
-A command runs in a thread of its own while the main thread waits. So Ctrl-C is heard at any moment, because compiled kernels let
-other threads run; and no exception is thrown into one, which would crash.
+A command runs in its own thread while the main thread waits. The main thread can handle Ctrl-C at any moment, because compiled
+kernels release the interpreter lock, and no exception is raised inside a kernel, which would crash the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`pebbler machines`: the built-in machines."""
+"""`pebbler machines`: the list of built-in machines."""
 
 from __future__ import annotations
 

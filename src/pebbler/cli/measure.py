@@ -1,4 +1,4 @@
-"""`pebbler measure`: joules of another program."""
+"""`pebbler measure`: the energy of another program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print: tables that fit 80 columns, JSON alone on stdout, everything else on stderr."""
+"""Output of commands: tables that fit 80 columns, JSON alone on stdout, messages on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pebbler play`: the pebble game by hand."""
+"""`pebbler play`: a page for playing the pebble game by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def play(
     graph: Annotated[
         str | None,
         typer.Argument(
-            help="A graph or plan file (JSON) or a built-in workload; without one, levels from easy to note 001's chain.",
+            help="A graph or plan file (JSON) or a built-in workload; without one, puzzles from three nodes to note 001's chain.",
             show_default=False,
             autocompletion=complete_workload,
         ),

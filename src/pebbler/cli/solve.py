@@ -1,4 +1,4 @@
-"""`pebbler solve`: the best plan."""
+"""`pebbler solve`: the best plan for a graph on a machine."""
 
 from __future__ import annotations
 

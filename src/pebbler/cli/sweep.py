@@ -1,4 +1,4 @@
-"""`pebbler sweep`: many plans, kept run by run."""
+"""`pebbler sweep`: plans for many combinations of settings, in one resumable command."""
 
 from __future__ import annotations
 

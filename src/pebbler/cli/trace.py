@@ -1,4 +1,4 @@
-"""`pebbler trace`: what a plan or graph touches, as a file."""
+"""`pebbler trace`: the memory accesses of a plan or graph, as a file."""
 
 from __future__ import annotations
 

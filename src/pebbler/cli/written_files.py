@@ -1,4 +1,4 @@
-"""The files that a command writes: tried before the work, named after it, and no answer is lost when one cannot be written."""
+"""The output files of a command: paths are tested before the computation, and results are printed even if writing fails."""
 
 from __future__ import annotations
 

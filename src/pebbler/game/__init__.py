@@ -1,1 +1,1 @@
-"""What is played: graphs, their values and hazards, machines, moves, plans, transforms."""
+"""The objects of a scheduling problem: graphs, their values and hazards, machines, moves, plans, transforms."""

@@ -1,4 +1,4 @@
-"""Numbers and energies as people read them, on a terminal, on a page and in a notebook alike."""
+"""Formatting of numbers and energies, shared by the terminal, the pages and notebooks."""
 
 from __future__ import annotations
 

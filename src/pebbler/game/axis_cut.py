@@ -1,4 +1,4 @@
-"""Cutting tensors and ops along one axis."""
+"""Tiling of tensors and ops along one axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets of small numbers as the bits of an integer, the form of `Dataflow.ancestors`."""
+"""Sets of small integers stored as the bits of one integer, as in `Dataflow.ancestors`."""
 
 from __future__ import annotations
 

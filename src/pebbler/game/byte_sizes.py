@@ -1,4 +1,4 @@
-"""Bytes as people write and read them."""
+"""Parsing and formatting of byte counts, such as `64KiB` and `50%`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The values of a program and its hazards, as flat arrays, and answers to questions about them.
+"""The values and hazards of a program as flat arrays, with queries on them.
 
 A *value* is one version of one tensor. Tensors that overwrite one another share a *storage*, which holds at most one value
-at a time; writing into a storage destroys the value that it held. From that alone follow the hazards: a reader needs the
-value to be there (RAW), the op that destroys it must wait for all its readers (WAR) and for its maker (WAW).
+at a time; writing into a storage destroys the value that it held. All hazards follow from this rule: a value must exist
+before it is read (RAW), and the op that destroys a value must wait for all readers (WAR) and for the maker (WAW).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How energies compare: exactly where prices are whole, up to rounding elsewhere. No other module decides this.
+"""Comparison of energies: exact where all prices are whole numbers, up to rounding otherwise. No other module compares energies.
 
 An energy is a sum of prices and op costs, in doubles. Where all of these are whole (or whole quarters: prices per float32 taken
 per byte), every such sum below 2**53 quanta is exact, whatever the order of its terms. Otherwise a sum of n terms may be off by

@@ -1,4 +1,4 @@
-"""Which of pebbler's files a JSON file is, so that one given to the wrong command is answered with the right one."""
+"""Recognition of pebbler's JSON files. A file given to the wrong command is answered with the name of the right command."""
 
 from __future__ import annotations
 

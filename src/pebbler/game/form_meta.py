@@ -1,8 +1,8 @@
-"""What tiling and fusion write into the `meta` of an op and read again: checked once, when a graph comes from a file.
+"""The `meta` entries of ops that tiling and fusion write and read. They are checked once, when a graph is loaded from a file.
 
-`adds` names operands that are added once to a sum, `accumulates` results that other tiles have begun. A fused op has the ops
-that it was made from (`parts`) and the axes of what they pass on (`inner`); one that works on all tiles of an axis has what
-stands behind it (`gather`).
+`adds` names operands that are added to a sum only once. `accumulates` names results that an earlier tile has already begun.
+A fused op lists its original ops (`parts`) and the axes of the temps between them (`inner`). An op that works on all tiles of
+an axis at once has the untiled op under `gather`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A training step as a graph: tensors, and ops in program order.
 
-The program order is the meaning. Versions and hazards follow from it (`pebbler.game.dataflow`) and are never declared by hand.
+Program order defines the meaning of a graph. Versions and hazards are derived from it (`pebbler.game.dataflow`), never declared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A machine as data: levels of memory with sizes and prices.
 
-The built-in machines are TOML files in `pebbler/machines/`, each citing where its figures come from.
+The built-in machines are TOML files in `pebbler/game/machines/`. Each file cites the source of its figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A device as `pebbler calibrate` measured it: the table `[device]` of a machine file."""
+"""A device measured by `pebbler calibrate`: the table `[device]` of a machine file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Moves: compute an op, copy a value from one level to another, drop a copy.
 
-A move is a small value with names in it: `Compute("c1")`, `Copy("N0", "slow", "fast")`, `Drop("N1", "fast")`. A plan holds its
-moves as flat arrays of numbers (`Moves`), which solvers write and the referee reads as they are; as a sequence it reads as moves.
+A move is a small object that holds names: `Compute("c1")`, `Copy("N0", "slow", "fast")`, `Drop("N1", "fast")`. A plan stores its
+moves as flat arrays of numbers (`Moves`), which solvers write and the referee reads directly. `Moves` is also a sequence of moves.
 """
 
 from __future__ import annotations

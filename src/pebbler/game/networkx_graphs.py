@@ -1,4 +1,4 @@
-"""Graphs of networkx as graphs of ours; networkx itself is not imported."""
+"""Conversion of networkx graphs to pebbler graphs. networkx itself is not imported."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How many orders of its ops a graph allows, counted exactly where that is feasible.
+"""The number of legal orders of a graph's ops, counted exactly where that is feasible.
 
-Counting linear extensions is hard in general, so the order is taken apart first: independent parts interleave freely (a
-multinomial), and an op comparable with every other one cuts its part in two. What remains is counted by dynamic programming over
-the sets of ops that may have run.
+Counting linear extensions is hard in general, so the partial order is decomposed first. Independent parts interleave freely (a
+multinomial), and an op that is comparable with all others splits its part in two. The remaining parts are counted by dynamic
+programming over the sets of ops that may have run.
 """
 
 from __future__ import annotations

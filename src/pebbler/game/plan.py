@@ -1,4 +1,4 @@
-"""A plan: a graph, a machine, where things start, the moves, and what is known about them."""
+"""A plan: a graph, a machine, the initial placement of values, the moves, and the claims about their cost."""
 
 from __future__ import annotations
 

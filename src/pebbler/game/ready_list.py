@@ -1,4 +1,4 @@
-"""Which nodes may run next: the bookkeeping of every list scheduler."""
+"""The set of nodes that may run next, as every list scheduler needs it."""
 
 from __future__ import annotations
 

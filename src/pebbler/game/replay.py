@@ -1,8 +1,7 @@
-"""A plan played move by move: which value every level holds, and when that changes.
+"""Replay of a plan, move by move: the values that every level holds, and the moments when they change.
 
-The replay judges nothing: of an illegal plan it shows what would happen, such as a read that finds a newer version. On a machine
-with caches the moves do not say where values are, so there everything is on one level, number 0, and nothing leaves it but
-overwritten values.
+A replay does not judge legality: for an illegal plan it shows what would happen, such as a read that finds a newer version. On a
+machine with caches, moves do not place values. There all values are on level 0, and only overwritten values leave it.
 """
 
 from __future__ import annotations

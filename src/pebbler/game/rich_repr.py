@@ -1,6 +1,6 @@
-"""How notebooks show graphs, plans and judgements: by HTML that `pebbler.show` makes.
+"""Notebook representations of graphs, plans and judgements, as HTML from `pebbler.show`.
 
-The classes that are shown stand above the room that draws them, so they do not know it: the front door introduces the two.
+These classes may not import `pebbler.show`, which is a lower layer. `pebbler/__init__.py` connects the two.
 """
 
 from __future__ import annotations

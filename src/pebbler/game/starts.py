@@ -1,4 +1,4 @@
-"""Where values start: given, or for the plan to choose."""
+"""The initial placement of values: given by the problem, or chosen by the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph is, in a few numbers."""
+"""A summary of a graph in a few numbers."""
 
 from __future__ import annotations
 

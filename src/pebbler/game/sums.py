@@ -1,8 +1,8 @@
-"""Sums of a graph whose terms may be added up in any order, and the graph with its terms in another order.
+"""Sums whose terms may be added in any order, and the graph with a different order of the terms.
 
-A sum is a tensor that ops with the kernel `add` write and nobody else: the first reads two terms and begins it in the room
-of one of them, each other one reads it and one more term. A term is made by one op and read by that addition alone. In
-exact arithmetic it does not matter in which order the terms come.
+A sum is a tensor that only ops with the kernel `add` write. The first addition reads two terms and stores the sum in place of
+one of them. Every further addition reads the sum and one more term. A term is made by one op and read by one addition only. In
+exact arithmetic the order of the terms does not matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which part of what a tensor or op is: `meta["tile"]`, which tiling writes and everything that groups tiles reads.
+"""`meta["tile"]`: the source tensor or op of a tile, and the part that the tile covers.
 
-Names never say what a tile is: they are the user's, and may contain anything.
+Tiles are never recognised by name, because names are the user's and may contain anything.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Tiling and fusion: a graph in, a graph out that computes the same in smaller or fewer pieces.
+"""Tiling and fusion: graph transformations that compute the same values in smaller or fewer ops.
 
-The result is a graph like any other. Its tensors and ops say in `meta` what they are pieces of, so that a plan of it can be
-run on the source's numbers and compared with the source:
+The result is an ordinary graph. The `meta` of its tensors and ops relates them to the source graph, so that a plan of the result
+can be run on the numbers of the source and compared with it:
 
-- a tensor's or an op's `tile`: what of the source it is part `of`, and which part of each axis (`at`: start and stop);
-- an op's `adds`: reads that are added once to a sum, `accumulates`: results that it adds to in place (its last reads);
-- an op's `gather`: the op on whole tensors that stands behind one that reads or writes all tiles at once;
-- an op's `parts`: the ops fused into it, and the axes of the temps that are never stored (`inner`).
+- `tile` of a tensor or op: the source tensor or op (`of`), and the range of each axis (`at`: start and stop);
+- `adds` of an op: reads that are added to a sum only once; `accumulates`: results that the op adds to in place (its last reads);
+- `gather` of an op: the untiled op behind an op that reads or writes all tiles at once;
+- `parts` of an op: the ops fused into it, and the axes of the temps that are never stored (`inner`).
 """
 
 from __future__ import annotations

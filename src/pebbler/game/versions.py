@@ -1,4 +1,4 @@
-"""Versions and hazards derived from program order: who makes, reads and overwrites which value."""
+"""Versions and hazards derived from program order: the ops that make, read and overwrite each value."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Many pieces of work: an engine runs each in a process of its own, and what is lost with a process is done again elsewhere."""
+"""Parallel jobs: an engine runs every job in its own process, and repeats jobs that are lost with a process."""

@@ -1,8 +1,8 @@
-"""The program of a child process: it answers requests, one after the other, until its parent is gone.
+"""The main program of a child process, which answers requests one by one until its parent ends.
 
 `python -m pebbler.jobs.child` reads requests from its standard input and writes replies to its standard output, each with its
-length before it. A thread reads, so that the end of the parent ends this process too, whatever it is doing: kernels let other
-threads run.
+length before it. A separate thread reads, so the end of the parent ends this process even during a computation: kernels release
+the interpreter lock.
 """
 
 from __future__ import annotations

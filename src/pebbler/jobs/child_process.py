@@ -1,7 +1,7 @@
-"""Child processes as seen by whoever starts them: a request goes in, a reply comes out, whatever happens to the process.
+"""Child processes from their parent's side: every request gets a reply, even if the process dies.
 
-Every run of every engine happens in such a child, so a run that is killed, hangs or takes all memory ends alone: the thread, the
-Dask worker or the Slurm job that asked for it lives on and says what happened.
+Every run of every engine happens in such a child. A run that is killed, hangs or exhausts memory therefore ends alone: the thread,
+Dask worker or Slurm job that started the run continues and reports the failure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where jobs run: threads of this process, a Dask cluster, or anything that speaks `concurrent.futures.Executor`.
+"""Engines that run jobs: threads of this process, a Dask cluster, or any `concurrent.futures.Executor`.
 
-An engine only carries bytes: each job runs in a child process of whatever the engine calls a worker (`child_process`).
+An engine only carries bytes. Each job runs in a child process of the engine's worker (`child_process`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running jobs on an engine: a bounded number at a time, and again what was lost with its process."""
+"""Running jobs on an engine: a bounded number at a time, with lost jobs repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes to a worker and what comes back: bytes, and nothing that runs."""
+"""Requests to workers and their replies: plain bytes, never code."""
 
 from __future__ import annotations
 

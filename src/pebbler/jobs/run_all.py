@@ -1,4 +1,4 @@
-"""A function on many inputs: on all cores, each in a process that may die, or one after the other where there is little to do."""
+"""A function applied to many inputs: on all cores, each in its own process, or sequentially for small workloads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Measured energy: counters of GPUs and CPUs, windows long enough for them, and a machine calibrated with them."""
+"""Measured energy: counters of GPUs and CPUs, measurement windows of sufficient length, and calibration of machines."""

@@ -1,4 +1,4 @@
-"""Calibration: probes are run, levels told apart, and prices fitted to what the counter says."""
+"""Calibration: run probes, separate the memory levels, and fit prices to the energy counter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Energy counters as the rest of pebbler sees them: joules that only grow, read one at a time.
+"""The interface of energy counters: monotonic joules, one counter per device.
 
-Nothing here estimates. Where no counter can be read, `find_counters` says why for every kind of counter, and there are no joules.
+Energy is never estimated here. If no counter can be read, `find_counters` gives the reason for every kind of counter.
 """
 
 from __future__ import annotations

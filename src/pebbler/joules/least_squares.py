@@ -1,4 +1,4 @@
-"""Non-negative least squares with standard errors, for prices: no byte and no flop gives energy back."""
+"""Non-negative least squares with standard errors, for prices, which cannot be negative."""
 
 from __future__ import annotations
 

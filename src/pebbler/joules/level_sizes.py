@@ -1,4 +1,4 @@
-"""Levels of memory told apart by what a byte costs at each footprint: plateaus, and the sizes where one ends."""
+"""Memory levels found from the cost per byte at each footprint: plateaus, and the sizes where they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine as TOML text, measurements and all: what `pebbler calibrate` writes."""
+"""A machine with its measurements as TOML text, as `pebbler calibrate` writes it."""
 
 from __future__ import annotations
 

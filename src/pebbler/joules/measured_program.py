@@ -1,4 +1,4 @@
-"""Another program, run with the counters on."""
+"""Running another program with the energy counters on."""
 
 from __future__ import annotations
 

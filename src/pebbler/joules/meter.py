@@ -1,4 +1,4 @@
-"""A meter: joules and seconds of whatever runs between two moments."""
+"""A meter: joules and seconds between two moments."""
 
 from __future__ import annotations
 

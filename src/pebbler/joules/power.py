@@ -1,8 +1,8 @@
-"""Power and time of work that repeats: measured between updates of a counter, until the standard error is small.
+"""Power and time of repeated work, measured between counter updates until the standard error is small.
 
-A counter shows a new value every 20 to 100 ms or so, which makes windows of a fixed length wrong by up to that at both ends. So
-work is kept running, the counter is watched while it runs, and every stretch between two updates is one measurement of the power.
-What was drawn before the first update is left out: that stretch began before the work.
+A counter shows a new value every 20 to 100 ms, so a window of fixed length has an error of that size at both ends. Instead, work
+runs continuously while the counter is watched, and every interval between two updates is one measurement of the power. The
+interval before the first update is discarded, because it began before the work.
 """
 
 from __future__ import annotations

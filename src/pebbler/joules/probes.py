@@ -1,4 +1,4 @@
-"""Probes: small pieces of work whose bytes, flops and launches are known, so that their joules and seconds give prices."""
+"""Probes: small kernels with known bytes, flops and launches, whose measured joules and seconds give the prices."""
 
 from __future__ import annotations
 

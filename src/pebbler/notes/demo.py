@@ -1,4 +1,4 @@
-"""The demo: one training step planned, checked and shown, with the notes that it comes from behind it."""
+"""The demo: one training step planned, checked and shown, with the research notes on a second page."""
 
 from __future__ import annotations
 

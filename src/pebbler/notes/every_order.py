@@ -1,4 +1,4 @@
-"""Every order in which a small graph can run, and what each costs under note 000's pricing."""
+"""All legal orders of a small graph, and their costs under note 000's pricing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment finds: rows of figures, verdicts on the note's claims, answers to its open questions, and plots."""
+"""The results of an experiment: rows of figures, verdicts on the note's claims, answers to its open questions, and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment as files: results.json for programs, findings.md for people, and the plots."""
+"""The files of an experiment: results.json for programs, findings.md for readers, and the plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Note 002: W1 in tiles. Its metric sees no gain; a cache does, once the backward pass visits the tiles in reverse."""
+"""Note 002: W1 in tiles. The note's metric shows no gain; a cache shows one if the backward pass visits the tiles in reverse."""
 
 from __future__ import annotations
 

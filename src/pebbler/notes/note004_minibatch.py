@@ -1,4 +1,4 @@
-"""Note 004: mini-batches, their reuse distance and what they load."""
+"""Note 004: mini-batches, their reuse distance and their loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mini-batch does to caches: hit rates by size, and parameter floats loaded per sample."""
+"""Mini-batches in caches: hit rates by cache size, and parameter floats loaded per sample."""
 
 from __future__ import annotations
 

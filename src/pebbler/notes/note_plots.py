@@ -1,4 +1,4 @@
-"""Plots drawn from data, the same bytes every time: PNG for people, SVG for pages that are light or dark."""
+"""Reproducible plots: PNG files for readers, and SVG for light and dark pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One self-contained page over all experiments: claims and truths, every table, every plot, no network."""
+"""One self-contained page about all experiments: published and recomputed figures, tables and plots. It loads nothing."""
 
 from __future__ import annotations
 

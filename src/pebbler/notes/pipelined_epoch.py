@@ -1,7 +1,7 @@
-"""One epoch of the fully tiled loop on numbers, to hold it against ordinary training.
+"""One epoch of the fully tiled loop on numbers, for comparison with ordinary training.
 
-Each tile of hidden units takes the last sample's update and at once the next sample's forward pass. Written in plain numpy,
-apart from the compiled trainer, so that the two can be compared bit for bit.
+Each tile of hidden units applies the update of the last sample and then runs the forward pass of the next sample. The epoch is
+plain numpy, independent of the compiled trainer, so that the two can be compared bit for bit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Note 000's four orders of a training step, by name, for whoever wants to compare with them.
+"""Note 000's four orders of a training step, by name, for comparisons.
 
-Solvers and reports know no note: they take reference orders as an argument, and these are the ones that the commands pass.
+Solvers and reports do not depend on the notes: they take reference orders as an argument, and the commands pass these four.
 """
 
 from __future__ import annotations

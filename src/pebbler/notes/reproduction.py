@@ -1,4 +1,4 @@
-"""Running the notes' experiments by name, and writing what they found."""
+"""Running the notes' experiments by name, and writing their results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Single-sample SGD on sparse parity, run through any order of the training step's ops.
 
 Each hidden unit sums its inputs one by one and then adds its bias, the output sums the hidden units one by one and then adds
-b2. The published accuracies come out of that order, and of others too (docs/notes.md).
+b2. This order reproduces the published accuracies; some other orders do, too (docs/notes.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one training step of the notes reads and writes, buffer by buffer.
+"""The reads and writes of one training step of the notes, buffer by buffer.
 
 Every trace is a script in the notes' own notation: `R` reads, `W` writes, and a name with a star stands for one buffer per
-tile or per sample (`W1*` is W1_t0, W1_t1, ...). A step whose margin is at least 1 stops after the loss: it fires no gradient.
+tile or per sample (`W1*` is W1_t0, W1_t1, ...). A step whose margin is at least 1 stops after the loss, since its gradient is zero.
 """
 
 from __future__ import annotations

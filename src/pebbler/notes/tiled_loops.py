@@ -1,6 +1,6 @@
-"""Training loops, whole or tile by tile, as event traces, and what caches make of them in steady state.
+"""Training loops, untiled or tiled, as event traces, and their cache misses in steady state.
 
-A schedule knows how to `start` (write its parameters) and which steps its endless loop consists of.
+A schedule has a `start`, which writes its parameters, and the steps of its endless loop.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Plans for people: the report page, plots, drawings, tables."""
+"""Presentation of plans: the report page, plots, drawings and tables."""

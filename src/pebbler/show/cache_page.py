@@ -1,4 +1,4 @@
-"""A page about a trace: what `pebbler cache` prints, with the miss curve, in one file without scripts."""
+"""The page of a trace: the figures of `pebbler cache` and the miss curve, in one file without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph in other forms: DOT, SVG and networkx."""
+"""A graph in other formats: DOT, SVG and networkx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots for papers, in one colour-blind-safe style; the file name says which format."""
+"""Plots for papers in one colour-blind-safe style. The file name extension selects the format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look that all of pebbler's pages share."""
+"""The style sheet shared by all of pebbler's pages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sweeps: graphs x machines x capacities x options, each a run that is kept by itself; `pb.sweep` is the door."""
+"""Sweeps over graphs, machines, capacities and options, with every run stored separately. `pb.sweep` is the entry point."""

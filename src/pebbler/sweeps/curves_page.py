@@ -1,4 +1,4 @@
-"""The page of a sweep: curves, the front of PyTorch steps, all runs, and a page of its own for chosen plans."""
+"""The page of a sweep: curves, the Pareto front of PyTorch steps, a table of all runs, and separate pages for chosen plans."""
 
 from __future__ import annotations
 

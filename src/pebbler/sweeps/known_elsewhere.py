@@ -1,9 +1,9 @@
-"""What the other runs of a sweep say about a run: a plan that fits into less memory fits into more, and costs the same there.
+"""Best known figures of a sweep's runs. A plan that fits into less memory also fits into more, at the same cost.
 
-So the best energy known at a capacity is the least found at any that is no larger, and the best bound the highest proven at any
-that is no smaller: runs that were cut off by their time limit make no dents into a curve. This holds where plans decide what is
-where (explicit machines, PyTorch steps), not for caches; runs that may be compared share their `family`, in which
-all bounds are for the same plans: of the graph as it is, or of every form.
+The best energy known at a capacity is therefore the least energy found at any smaller or equal capacity, and the best bound is the
+highest bound proven at any larger or equal capacity. Curves stay monotonic even if a time limit cut off some runs. This holds where
+plans place values (explicit machines, PyTorch steps), not for caches. Comparable runs share a `family`: their bounds hold for the
+same set of plans, either of the given graph or of every tiling and fusion.
 """
 
 from __future__ import annotations

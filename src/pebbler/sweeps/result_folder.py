@@ -1,8 +1,8 @@
-"""A folder of results: one row and one plan per run, each written whole or not at all, whoever else writes there.
+"""A folder of results: one row and one plan per run, each written atomically, also with concurrent writers.
 
-A run's plan is written first, its row after it: a row that is there stands for a run that is done. Rows and plans are named by the
-run's key, so two sweeps that find the same write the same. Which runs are being worked on is told by locks on bytes of one file,
-which end with the process that holds them.
+The plan of a run is written before its row, so an existing row means a completed run. Rows and plans are named by the key of the
+run, so two sweeps with the same run write the same files. Runs in progress are marked by locks on bytes of one file; a lock ends
+with the process that holds it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker does for one run: solve a problem, and give back the plan and the figures about it."""
+"""The task of a worker for one run: solve a problem, and return the plan and its figures."""
 
 from __future__ import annotations
 

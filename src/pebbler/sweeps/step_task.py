@@ -1,4 +1,4 @@
-"""What a worker does for one run of a PyTorch step: plan it within a budget, and say what that takes in time and in joules."""
+"""The task of a worker for one run of a PyTorch step: plan the step within a budget, and return its time and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pb.sweep(...)`: many plans at once, kept run by run, so that whatever is stopped can be gone on with."""
+"""`pb.sweep(...)`: many plans in one resumable call, with every run stored as soon as it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row of a sweep is. Whoever can write into a folder can write rows: one with other columns or types is no row."""
+"""The columns of a sweep's rows. Row files with other columns or types are ignored, since anybody with access can write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep varies, as its TOML file, the command line and Python say it."""
+"""The specification of a sweep, from a TOML file, the command line or Python."""
 
 from __future__ import annotations
 

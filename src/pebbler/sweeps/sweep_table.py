@@ -1,4 +1,4 @@
-"""The table of a sweep: rows in a settled order, as CSV, JSON, Parquet or a data frame."""
+"""The table of a sweep: rows in a fixed order, as CSV, JSON, Parquet or a data frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs that a sweep names: files, built-in workloads with lists of parameters, PyTorch steps, graphs made in Python."""
+"""The graphs of a sweep: files, built-in workloads with lists of parameters, PyTorch steps, and graphs made in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a sweep, with a key made from all that its result depends on."""
+"""One run of a sweep, with a key that is a hash of all inputs of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a sweep: every combination of what its spec lists."""
+"""The runs of a sweep: every combination of the values in its specification."""
 
 from __future__ import annotations
 

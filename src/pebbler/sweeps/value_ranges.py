@@ -1,4 +1,4 @@
-"""Amounts as a sweep's spec writes them: `1024..65536x2`, `100..500+100`, `64KiB`, `25%`, and lists of these."""
+"""Amounts and ranges in a sweep's specification: `1024..65536x2`, `100..500+100`, `64KiB`, `25%`, and lists of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule touches: traces, reuse distances and caches."""
+"""The memory accesses of a schedule: traces, reuse distances and caches."""
 
 from pebbler.trace.buffer_events import Events, buffer_lru
 from pebbler.trace.cache_analysis import analyse, roles

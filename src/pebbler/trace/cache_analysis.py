@@ -1,4 +1,4 @@
-"""A trace in caches of several sizes, in one call: distances, LRU and OPT misses, write-backs, energy, and whose they are."""
+"""Analysis of a trace for several cache sizes at once: distances, LRU and OPT misses, write-backs and energy, by tensor and op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches other than one LRU stack: Belady's optimum, sets and ways, separate levels, and write-backs at every size."""
+"""Caches beyond a single LRU stack: Belady's optimum, set-associative caches, separate levels, and write-backs at every size."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""LRU reuse distances of an access trace, and what follows from their histogram.
+"""LRU reuse distances of an access trace, and the figures that follow from their histogram.
 
 The reuse distance of an access is the number of *distinct* words touched since the last access to the same word, itself
 included, so an immediate re-read has distance 1. A first touch has distance `COLD`. An LRU cache of C words hits exactly
-the accesses whose distance is 1 to C, so one histogram answers for every size of cache.
+the accesses whose distance is 1 to C, so one histogram gives the misses of every cache size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `lru` price of any trace of lines: the referee's rule for touches that come from no graph."""
+"""The `lru` price of any trace of lines: the referee's rule applied to accesses that do not come from a graph."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arrays of NPY files and of archives of them (NPZ), read from front to back, whoever wrote them.
+"""Sequential reading of arrays from NPY and NPZ files of any origin.
 
-Nothing that a file says of itself is believed before it is compared with what the disk holds.
+Sizes stated in a file are compared with the size on disk before they are used.
 """
 
 from __future__ import annotations

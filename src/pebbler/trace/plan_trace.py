@@ -1,4 +1,4 @@
-"""The trace of a plan, or of any order of a graph: every unit that its ops touch, in order."""
+"""The trace of a plan or of any order of a graph: every unit of memory that its ops touch, in order."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Miss-ratio curves of traces too long to measure whole, from a sample of their words, with error bars.
+"""Miss-ratio curves with error bars, estimated from a sample of words, for traces too long to measure in full.
 
 Spatial sampling (SHARDS; Waldspurger et al. 2015): keep every access to a random fraction of the *words*. Distances among the
-kept accesses are that fraction of the true ones. Misses are divided by the rate and by the true number of accesses, so that a hot
-word that happens to be in the sample or out of it counts among the hits, where it belongs. The error comes from
-leaving out one group of the sample's words at a time (jackknife).
+kept accesses are that fraction of the true distances. Misses are divided by the rate and by the true number of accesses, so a hot
+word counts as hits whether it is in the sample or not. The standard error is a jackknife: one group of sampled words is left out
+at a time.
 """
 
 from __future__ import annotations

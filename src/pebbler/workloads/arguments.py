@@ -1,4 +1,4 @@
-"""Checks of the whole numbers that workloads are called with."""
+"""Validation of integer parameters of workloads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The numpy kernels of the built-in workloads, by name.
 
 An op names its kernel in `meta["kernel"]`; arrays carry the names of their axes, so that one kernel serves a single sample, a
-batch and a tile alike. The vocabulary is fixed: a file can name a kernel, never bring one.
+batch and a tile alike. The set of kernels is fixed: a file can name a kernel but cannot contain one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A training step of one attention block, with axes, so that it can be tiled and fused."""
+"""A training step of one attention block. Its tensors have axes, so the step can be tiled and fused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products of single elements: every multiplication and every addition is an op of its own."""
+"""Matrix products element by element: every multiplication and every addition is a separate op."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_a_level_is_played_by_mouse(show: Callable[..., Any], levels_file: Path)
     assert (spent(page), solved(page)) == (20, 1)
     node["s"].click()
     assert "Finished at 21 units: nobody can do better." in word(page)
-    page.get_by_role("button", name="Next level").click()
+    page.get_by_role("button", name="Next puzzle").click()
     assert page.locator("select[aria-label=Level] option:checked").inner_text() == "2. A line"
     assert page.locator("select[aria-label=Level] option").first.inner_text() == "1. A sum ✓"
     page.reload()

@@ -1,4 +1,4 @@
-"""Sweeps over an array, repeated inside one call, so that a small footprint costs no more calls than a large one."""
+"""Sweeps over an array, repeated inside one call, so that small and large footprints take the same number of calls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Compiled SGD on a two-layer ReLU network that runs a training step as a program of ops.
+"""Compiled SGD on a two-layer ReLU network, with the training step given as a program of ops.
 
-A program is an (m, 3) array of instructions: op code, first and past-the-last hidden unit. Instructions run as given, in
-place, on buffers that keep what the previous sample left there, so an order that breaks a hazard trains on the wrong
-values just as it would on a real machine.
+A program is an (m, 3) array of instructions: op code, first hidden unit, and the unit after the last. Instructions run in the
+given order, in place, on buffers that keep the values of the previous sample. An order that breaks a hazard therefore trains on
+wrong values, as it would on a real machine.
 
 W1 is held transposed (inputs x hidden), so every inner loop runs over hidden units and vectorises without touching the
 order in which a float is summed: over the inputs one by one, then the bias; over the hidden units one by one, then b2.

@@ -1,4 +1,4 @@
-"""Games to be played by hand: the levels that come with pebbler, and games of one's own, each with its optimum."""
+"""Puzzles of `pebbler play`: the built-in puzzles and the user's own games, each with its optimum."""
 
 from __future__ import annotations
 

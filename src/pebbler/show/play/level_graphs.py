@@ -1,4 +1,4 @@
-"""The games of the levels: small ones that each show one thing, up to note 001's chain."""
+"""The graphs of the built-in puzzles, from small graphs that show one idea each to note 001's chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a captured PyTorch step holds without a budget, and what other budgets would cost: behind its plan, and as a curve."""
+"""The memory of a captured PyTorch step without a budget, and the cost of other budgets as a curve."""
 
 from __future__ import annotations
 

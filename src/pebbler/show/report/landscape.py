@@ -1,4 +1,4 @@
-"""Where a plan stands among the other orders of its graph, and what more or less fast memory would do to it."""
+"""The rank of a plan among other orders of its graph, and its energy with more or less fast memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report page shows, gathered from plans as plain lists that become JSON."""
+"""The data of a report page, gathered from plans as plain lists that become JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proof means for a reader: for which plans the bound holds, and which page of the documentation proves it."""
+"""The explanation of a proof: the plans for which the bound holds, and the page of the documentation with the argument."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Why a plan is cheaper than program order: schedules between the two, each with one freedom more, priced by the referee.
+"""Schedules between program order and a plan, each with one more freedom, priced by the referee. They show why the plan is cheaper.
 
-Nothing is searched here. Every schedule follows from the plan by taking one thing away: recomputation, the directions of its
-sweeps, its tiles, its fusions, its order. So a step says what this plan gains from a freedom once it has those before it, and not
-what the best plan with that freedom would gain (`pebbler solve --compare` searches for that); it may be a loss that a later
-step makes good.
+There is no search here. Every schedule follows from the plan by removing one freedom: recomputation, sweep directions, tiles,
+fusions, order. A step therefore shows the gain of this plan from a freedom, given the freedoms before it. It does not show the
+gain of the best plan with that freedom (`pebbler solve --compare` searches for that). A step may be a loss that a later step
+recovers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report shows of a captured PyTorch step besides its graph: the model's names, lines, parts, kernels and the budget."""
+"""Details of a captured PyTorch step for the report: the model's names, source lines, parts, kernels and the budget."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reuse distances and miss curves of a schedule, from whole runs of addresses instead of single ones.
 
-All lines of a run are at the same depth of the LRU stack whenever it is touched, so a run counts as one touch with a weight:
-the figures are exactly those of the trace line by line, at a cost that does not grow with the sizes of the tensors.
+All lines of a run are at the same depth of the LRU stack whenever the run is touched, so a run counts as one touch with a weight.
+The figures are exactly those of the trace line by line, at a cost that is independent of tensor sizes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Numba kernels on flat arrays; they know nothing of graphs."""
+"""Numba kernels on flat arrays, independent of graphs."""

@@ -1,9 +1,9 @@
 """Belady's optimum (OPT): misses of the best possible replacement, from next-use times.
 
-The times of next use of what the cache holds are distinct, so they are kept as one bit each in a bitmap over time: a hit
-clears the bit of its own time, and the victim is the highest set bit. Three floors above it mark the words of
-the floor below that are not empty, so the search for the highest bit looks at one word per floor. Words with no next use
-are all equally good victims: they are only counted.
+Words in the cache have distinct times of next use. A bitmap over time holds one bit for each of these times: a hit clears the
+bit of its own time, and the victim is the highest set bit. Three summary bitmaps above it mark the non-empty words of the
+bitmap below, so the search for the highest bit reads one word per bitmap. Words without a next use are equally good victims
+and are only counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Set-associative LRU levels with write-back, the dirty side of LRU at every size, and the time since a word was written.
+"""Set-associative LRU levels with write-back, write-backs of LRU at every size, and the time since a word was last written.
 
-A level is fed requests in order and passes on its own: the line it misses, then the dirty line it evicts for it. So a
-hierarchy is one call per level, each on what the level above passed on.
+A level takes requests in order and produces requests for the next level: the missed line, then the dirty line evicted for it.
+A hierarchy is therefore one call per level, each on the requests from the level above.
 """
 
 from __future__ import annotations

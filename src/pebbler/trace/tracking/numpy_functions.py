@@ -1,7 +1,7 @@
-"""How much of their operands numpy's functions touch, for arrays that record it.
+"""The parts of their operands that numpy functions touch, for tracked arrays.
 
-Only functions for which the answer is certain are listed. Those that depend on values (`searchsorted`), stop early or
-touch a part that their arguments choose are left out, or handled one by one where arrays are tracked.
+Only functions with a certain answer are listed. Functions that depend on values (`searchsorted`), stop early, or touch a part
+chosen by their arguments are left out, or handled individually in `tracked_array`.
 """
 
 from __future__ import annotations

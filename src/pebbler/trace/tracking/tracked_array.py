@@ -1,6 +1,6 @@
 """Numpy arrays that record which of their elements are read and written.
 
-A tracked array behaves as a numpy array does and tells its recorder what is touched:
+A tracked array behaves like a numpy array and reports every access to its recorder:
 
 - Basic indexing, transposes and reshapes that numpy makes views of touch nothing; using the view touches its elements.
 - An operation (a ufunc, a reduction, a product, an assignment) reads its tracked operands in the order of the arguments, each
@@ -9,7 +9,7 @@ A tracked array behaves as a numpy array does and tells its recorder what is tou
 - Results are tracked too, as fresh buffers that are written. A result of one element that numpy gives as a scalar, and
   operands that are plain arrays or numbers, count as registers: they are not recorded.
 
-Functions whose touched elements are not known exactly are refused rather than recorded wrongly.
+Functions whose accesses are not known exactly are refused.
 """
 
 from __future__ import annotations

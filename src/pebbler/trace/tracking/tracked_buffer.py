@@ -1,4 +1,4 @@
-"""The memory behind an array and its views: which of its elements a view holds, and whom to tell when they are touched."""
+"""The memory behind an array and its views: the elements of each view, and the recorder of accesses to them."""
 
 from __future__ import annotations
 

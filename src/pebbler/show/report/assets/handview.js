@@ -254,7 +254,7 @@ class HandView {
       ? `Finished at ${energyText(spent, this.unit)}: nobody can do better.`
       : `Finished at ${energyText(spent, this.unit)}${level.optimum === null ? "" : `; the optimum is ${energyText(level.optimum, this.unit)}`}.`;
     this.say(text, best ? "good" : "");
-    if (this.options.next) this.word.append(" ", el("button", { type: "button", onclick: this.options.next }, "Next level"));
+    if (this.options.next) this.word.append(" ", el("button", { type: "button", onclick: this.options.next }, "Next puzzle"));
   }
 
   // The cheapest way from here --------------------------------------------------------------------------------------

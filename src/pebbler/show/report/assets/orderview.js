@@ -129,10 +129,11 @@ class OrderView extends LaneView {
     pen.lineWidth = 1;
     pen.font = `11px ${FONT}`;
     pen.textAlign = "center";
+    const title = frame.right - pen.measureText("moves done").width - 6;
     for (const n of scale.ticks(Math.max(2, room / 110))) {
       if (!Number.isInteger(n) || n > timeline.length) continue;
       rule(pen, scale(n), frame.bottom, scale(n), frame.bottom + 4);
-      if (scale(n) < frame.right - 76) pen.fillText(grouped(n), scale(n), frame.bottom + 16);
+      if (scale(n) + pen.measureText(grouped(n)).width / 2 < title) pen.fillText(grouped(n), scale(n), frame.bottom + 16);
     }
     pen.textAlign = "right";
     pen.fillText("moves done", frame.right, frame.bottom + 16);

@@ -15,7 +15,7 @@ function readReached() {
 function startPlaying() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const levels = data.levels,
-    select = el("select", { "aria-label": "Level" });
+    select = el("select", { "aria-label": "Puzzle" });
   const root = document.getElementById("play-view");
   let current = 0;
   const reached = readReached();
@@ -59,7 +59,7 @@ function startPlaying() {
     const i = levels.findIndex((level) => level.name === name);
     if (name === null || i < 0) {
       open(0);
-      if (location.hash.length > 1 && name !== null) view.say(`The link is for level ${JSON.stringify(shown(name, 40))}, which this page does not have.`, "bad"); // prettier-ignore
+      if (location.hash.length > 1 && name !== null) view.say(`The link is for puzzle ${JSON.stringify(shown(name, 40))}, which this page does not have.`, "bad"); // prettier-ignore
       return;
     }
     const code = given.get("moves") || "",
@@ -75,7 +75,7 @@ function startPlaying() {
   };
   select.addEventListener("change", () => open(Number(select.value)));
   window.addEventListener("hashchange", () => openLink());
-  document.getElementById("controls").append(...(levels.length > 1 ? [el("label", {}, "Level ", select)] : []), themeButton());
+  document.getElementById("controls").append(...(levels.length > 1 ? [el("label", {}, "Puzzle ", select)] : []), themeButton());
   // Keys work wherever nothing else wants them.
   document.addEventListener("keydown", (event) => {
     if (event.target === document.body) view.pressed(event);

@@ -162,14 +162,18 @@ function waterfall(plan, unit) {
           .attr("x2", x(plan.bound))
           .attr("y1", y1)
           .attr("y2", y2);
-      const near = x(plan.bound) > width * 0.6;
+      // The label stands beside the line where it fits, otherwise as far right as the chart goes.
+      const words = `proven: no plan costs less than ${text(plan.bound)}`,
+        wide = 6.5 * words.length,
+        after = x(plan.bound) + 4 + wide <= width,
+        before = !after && x(plan.bound) - 4 - wide >= 0;
       svg
         .append("text")
         .attr("class", "floor")
-        .attr("x", x(plan.bound) + (near ? -4 : 4))
+        .attr("x", after ? x(plan.bound) + 4 : before ? x(plan.bound) - 4 : width)
         .attr("y", end + 14)
-        .attr("text-anchor", near ? "end" : "start")
-        .text(`proven: no plan costs less than ${text(plan.bound)}`);
+        .attr("text-anchor", after ? "start" : "end")
+        .text(words);
     }
     svg
       .append("text")
