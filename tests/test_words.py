@@ -19,6 +19,11 @@ RETIRED_MODULES = {
     "retention", "rooms", "routing", "settle", "stakes", "takeover", "tasting", "utils",
 }  # fmt: skip
 
+# A docstring names its subject by a noun. "Whether" is how a boolean is described.
+QUESTION = re.compile(r"(What|How|Where|Which|Who|Why|When)\b")
+# Of functions and classes too, in the folders that were rewritten so.
+NAMED_BY_NOUNS = ("cli", "game", "jobs", "joules", "notes", "show", "sweeps", "trace", "workloads")
+
 
 def written_by_us() -> list[Path]:
     """Return every file of code or prose in the repository, less what is bundled from others."""
@@ -59,3 +64,24 @@ def test_retired_words_stay_retired():
     ]
     assert used == []
     assert RETIRED_MODULES & {path.stem for path in SOURCES} == set()
+
+
+def docstrings() -> list[tuple[Path, ast.AST, str]]:
+    """Return all docstrings of the package."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        (path, node, text)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, owners) and (text := ast.get_docstring(node))
+    ]
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    asking = [
+        f"{path.relative_to(ROOT)}: {text.splitlines()[0]}"
+        for path, node, text in docstrings()
+        if QUESTION.match(text.removeprefix("Return ").capitalize())
+        and (isinstance(node, ast.Module) or path.relative_to(ROOT / "src" / "pebbler").parts[0] in NAMED_BY_NOUNS)
+    ]
+    assert asking == []

@@ -161,7 +161,7 @@ def _source_file(module: str | None) -> Path | None:
 
 
 def _imported(source: str) -> list[str]:
-    """Return what a source imports from this package: modules, and names that may be modules."""
+    """Return the imports of a source from this package: modules, and names that may be modules."""
     found = []
     for match in _IMPORT.finditer(source):
         home, names, plain = match.groups()
@@ -255,7 +255,7 @@ def _separate_results(library: Any) -> dict[str, Any]:
 
 
 def _state(result: Any) -> Any:
-    """Return what is kept on disk of a compiled result: what it was loaded from, if it was."""
+    """Return the state of a compiled result as it is kept on disk: the one that it was loaded from, if any."""
     return getattr(result.library, "state", None) or result._reduce()
 
 

@@ -134,7 +134,7 @@ def decode_json(data: bytes, type_: type[T], where: str) -> T:
 
 
 def convert_fields(fields: dict[str, Any], type_: type[T], where: str) -> T:
-    """Return what a file says, as keys and values, as a value of `type_`; `where` names the file in the error."""
+    """Return the keys and values of a file as a value of `type_`. `where` names the file in error messages."""
     try:
         return msgspec.convert(fields, type=type_)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: machine code that is loaded and run, so nobody else may be able to put anything there.
+"""The folder of compiled kernels. It holds machine code that is loaded and run, so no other user may be able to write there.
 
 A folder is used only if it and all folders above it belong to this user or to root, and nobody else can write to them. It is
 reached from the root step by step. Every step is opened relative to the folder before and judged once it is open, so nothing can
@@ -60,7 +60,7 @@ class KernelFolder:
                 raise PermissionError(errno.EACCES, "it cannot be written to", str(self.path))
 
     def read(self, part: str, name: str) -> bytes:
-        """Return what was written under a name of a sub-folder, whole."""
+        """Return the complete contents of a file in a sub-folder."""
         with _opened(self.path) as place, place.inner(part) as inner:
             return inner.read(name)
 
@@ -281,7 +281,7 @@ def _choose() -> KernelFolder:
 
 
 def child_variables() -> dict[str, str]:
-    """Return what the environment of a child process needs so that it shares this process's kernels."""
+    """Return the environment variables with which a child process shares this process's kernels."""
     folder = cache_folder()
     return {"NUMBA_CACHE_DIR": str(folder.path.parent)} if folder.temporary else {}
 

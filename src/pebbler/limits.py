@@ -1,4 +1,4 @@
-"""What a file may take, whoever wrote it: checked before the work, named by the message that refuses, raised by an option.
+"""Limits on the resources that a file may take: checked before the work, named in the refusal, raised by an option.
 
 A file of a few bytes can ask for any amount of work: a compressed trace that unpacks to gigabytes, a sweep of billions of
 runs. What is beyond these limits is far more likely a wrong or a hostile file than a real one.

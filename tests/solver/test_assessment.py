@@ -126,6 +126,9 @@ def test_only_the_very_plan_that_a_search_has_made_is_not_proven_again(monkeypat
     changed = replace(plan, energy=None)
     assert assess(changed, seconds=10).unverified == ("bound", "status")
     assert proofs == [boast, changed]
+    described = assessment.with_meta(plan, {"note": 1})  # a page of a step in PyTorch is about such a copy
+    again = assess(described)
+    assert (again.bound, again.status, again.unverified) == (plan.bound, "optimal", ())
     key = id(plan)
     del plan, found
     gc.collect()

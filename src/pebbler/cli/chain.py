@@ -20,7 +20,7 @@ __all__ = ["chain"]
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """Which chain is to be solved."""
+    """The chain to solve."""
 
     length: Annotated[
         int | None,

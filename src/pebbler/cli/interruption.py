@@ -29,7 +29,7 @@ _PRESSED, _LET_GO, _ENDED = "Ctrl-C", "let go", "ended"
 
 
 class _Hands:
-    """What the running command has in hand, and whether Ctrl-C has taken it."""
+    """The best result so far of the running command, and whether Ctrl-C has claimed it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -25,7 +25,7 @@ _PAGE, _PLOT = 3.0, 1.0  # seconds that are kept for a page and for a plot, of h
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What is to be solved and for how long: arguments of `pebbler.solve` by the same names."""
+    """The problem and the time limit: arguments of `pebbler.solve` with the same names."""
 
     machine: Annotated[
         str | None,

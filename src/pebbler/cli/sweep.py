@@ -24,7 +24,7 @@ _TOLD = 30.0  # seconds between lines about progress where there is no terminal
 
 @dataclass(frozen=True)
 class AxisOptions:
-    """What is swept, when no file says so; commas make lists."""
+    """The settings of a sweep without a file. Commas separate list items."""
 
     machine: Annotated[
         list[str] | None,
@@ -77,7 +77,7 @@ class AxisOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the runs happen, and what is done about faults."""
+    """The engine of the runs, and the handling of faults."""
 
     engine: Annotated[str, typer.Option(help="local: processes here; dask: a Dask cluster.")] = "local"
     scheduler: Annotated[

@@ -170,7 +170,7 @@ def _print_table(step: str, made: TorchPlan, on_stderr: bool) -> None:
 
 
 def _proven(made: TorchPlan) -> str:
-    """Return what is known of the cost: that nothing is cheaper, or by how much it could be."""
+    """Return the proven statement about the cost: optimality, or the largest possible gap."""
     known = made.status if made.gap is None or made.status == "optimal" else f"at most {made.gap:.1%} above the optimum"
     return f"{known}{', cut off' if made.plan.meta.get('cut_off') else ''}"
 

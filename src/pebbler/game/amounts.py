@@ -15,7 +15,7 @@ _SCALES = {
 
 
 def cost_word(unit: str) -> str:
-    """Return what costs counted in a unit are: a time is no energy.
+    """Return the word for costs in a unit: `time` or `energy`.
 
     >>> cost_word("pJ"), cost_word("units"), cost_word("ns")
     ('energy', 'energy', 'time')
@@ -61,7 +61,7 @@ for _power, _prefix in enumerate("kmgt", start=1):
 
 
 def byte_count(text: str) -> int | None:
-    """Return how many bytes an amount is, or None if it is no amount of whole bytes; KB is 1,000 bytes, KiB 1,024.
+    """Return an amount in bytes, or None if the text is not a whole number of bytes; KB is 1,000 bytes, KiB 1,024.
 
     >>> byte_count("256KiB"), byte_count("1.5 MB"), byte_count("12XB")
     (262144, 1500000, None)

@@ -42,7 +42,7 @@ def budget_of(budget: str | int | float) -> int | str:
 
 
 def bytes_within(budget: int | str, whole: int) -> int:
-    """Return what `budget_of` gave in bytes; shares are of `whole`.
+    """Return a result of `budget_of` in bytes. Shares refer to `whole`.
 
     >>> bytes_within("25%", 1000), bytes_within(7, 1000)
     (250, 7)

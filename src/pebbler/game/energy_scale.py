@@ -28,7 +28,7 @@ _SURELY = 1e-9  # sums of ten million terms; an accusation forgives so much
 
 @dataclass(frozen=True)
 class EnergyScale:
-    """How exact the energies of a graph's plans on a machine are: multiples of `quantum`, or rounded sums (`quantum` 0).
+    """The precision of energies of a graph's plans on a machine: multiples of `quantum`, or rounded sums (`quantum` 0).
 
     >>> whole, rounded = EnergyScale(1.0), EnergyScale(0.0)
     >>> whole.proves(10**13 - 1, 10**13), rounded.proves(10**13 - 1, 10**13)

@@ -137,7 +137,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return self._scaled(unit, UNIT_BYTES[unit])
 
     def amount_of(self, units: int, unit: str) -> int:
-        """Return how many of this machine's own units hold so many of another, which converts.
+        """Return an amount in this machine's own unit, converted from another unit.
 
         >>> machine("cortex-m").amount_of(10, "float32"), machine("notes").amount_of(10, "byte")
         (40, 3)
@@ -175,7 +175,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def energy_unit(unit: str, priced: Machine | None = None) -> str:
-    """Return what costs are counted in for graphs of this unit: plain units for pebbles, else pJ, or ns where a machine says so.
+    """Return the unit of costs for graphs of this unit: plain units for pebbles, ns for machines that measure time, otherwise pJ.
 
     >>> energy_unit("byte"), energy_unit("pebble")
     ('pJ', 'units')
@@ -216,7 +216,7 @@ def machine(name: str | Path | Machine) -> Machine:
 
 
 def measured_device(name: str | Path) -> MeasuredDevice:
-    """Return what a machine's file says of a measured device: its table `[device]`, which `pebbler calibrate` writes."""
+    """Return the table `[device]` of a machine's file, which `pebbler calibrate` writes."""
     found = _read_machine(name).device
     if found is None:
         raise InputError(

@@ -39,7 +39,7 @@ class CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class MeasuredDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What was measured; figures in joules and watts are missing where there was no energy counter.
+    """The measurements of a device. Joules and watts are missing without an energy counter.
 
     `idle_watts` is drawn before and after, with nothing to do; `static_watts` is what the fit takes for being awake, whatever
     runs. Prices count beyond that.

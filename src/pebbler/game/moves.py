@@ -262,7 +262,7 @@ class MoveList:
 
 
 def _explain(graph: Graph, machine: Machine, i: int, words: Sequence[Any]) -> InputError:
-    """Return what is wrong with the words of a move."""
+    """Return a description of the error in the words of a move."""
     place = f"moves[{i}]"
     said = [word if isinstance(word, str) else repr(word) for word in words[:5]]
     got = f"got [{', '.join(map(quoted, said))}{', ...' if len(words) > 5 else ''}]"

@@ -61,12 +61,12 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def words(self) -> str:
-        """Where the bound comes from."""
+        """The origin of the bound."""
         return self.proof if isinstance(self.proof, str) else self.proof.words
 
     @property
     def covers(self) -> Covers | None:
-        """Which plans bound and status are for; None where the file does not say."""
+        """The set of plans that bound and status refer to; None if the file does not say."""
         return None if isinstance(self.proof, str) else self.proof.covers
 
 
@@ -128,7 +128,7 @@ class Plan(RichRepr):
 
     @property
     def gap(self) -> float | None:
-        """How far the energy may be above the optimum, as a fraction of it; None when no bound is known."""
+        """The largest possible excess over the optimum, as a fraction of the bound; None without a bound."""
         if self.energy is None or self.bound is None:
             return None
         if self.energy <= self.bound:
@@ -137,13 +137,13 @@ class Plan(RichRepr):
 
     @property
     def energy_unit(self) -> str:
-        """What its costs are counted in: pJ, plain units for pebbles, or what the plan's `meta` says, such as ns for time."""
+        """The unit of its costs: pJ, plain units for pebbles, or the unit in the plan's `meta`, such as ns for time."""
         said = self.meta.get("cost_unit")
         return said if isinstance(said, str) else energy_unit(self.graph.unit, self.machine)
 
     @property
     def cost_word(self) -> str:
-        """What its costs are: an energy, or a time."""
+        """The kind of its costs: `energy` or `time`."""
         return cost_word(self.energy_unit)
 
     # Names to numbers -------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Plan(RichRepr):
         return msgspec.json.encode(file)
 
     def proof_file(self) -> ProofFile | str:
-        """Return how the bound is known, as files say it."""
+        """Return the origin of the bound, in the notation of files."""
         if self.covers is None:
             return self.proof
         certificate = None if self.certificate is None else dict(self.certificate)

@@ -23,7 +23,7 @@ Held = tuple[int, int]  # a value and the level that holds it
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one move does. `reads` has a pair per operand of a compute, in order: (NONE, NONE) where nothing is there."""
+    """The effect of one move. `reads` has a pair per operand of a compute, in order: (NONE, NONE) for a missing operand."""
 
     move: Move
     reads: tuple[Held, ...] = ()

@@ -13,15 +13,15 @@ __all__ = ["PlayedGraph", "free_starts", "looped_params", "start_choices"]
 
 
 class PlayedGraph(Protocol):
-    """A graph on a machine in the graph's unit, with what is asked of its start."""
+    """A graph on a machine in the graph's unit, with the requirements on its start."""
 
     @property
     def graph(self) -> Graph:
-        """What is played."""
+        """The graph."""
 
     @property
     def machine(self) -> Machine:
-        """On what."""
+        """The machine."""
 
     @property
     def steady(self) -> bool:

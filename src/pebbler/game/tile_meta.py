@@ -23,7 +23,7 @@ class TileMeta(msgspec.Struct, frozen=True):
 
 
 def tile_of(piece: Tensor | Op) -> TileMeta | None:
-    """Return which part of what a tensor or op is, None if it is no tile.
+    """Return the tile that a tensor or op is; None for a whole tensor or op.
 
     >>> from pebbler.game.transform import tile
     >>> from pebbler.workloads import mlp

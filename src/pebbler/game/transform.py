@@ -155,7 +155,7 @@ def _parts(op: Op) -> list[dict[str, Any]]:
 
 
 def _why_not_fused(graph: Graph, temp: str) -> str | None:
-    """Return why a temp cannot be fused away, None if it can (as far as its own maker and reader go)."""
+    """Return the reason why a temp cannot be fused away; None if its maker and reader allow it."""
     tensor = graph.tensor_named(temp)
     if tensor.kind != "temp":
         return f"it is of kind {tensor.kind}, not temp"

@@ -115,7 +115,7 @@ class _Values:
             self.writes.append(self._make(i, position))
 
     def surviving(self) -> Bools:
-        """Return which values must be there at the end."""
+        """Return the values that must exist at the end."""
         survive = np.zeros(len(self.tensor), np.bool_)
         for i, tensor in enumerate(self.tensors):
             if tensor.kind == "output":

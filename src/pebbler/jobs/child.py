@@ -44,7 +44,7 @@ def write_message(stream: BinaryIO, data: bytes) -> None:
 
 
 def answer(request: JobRequest) -> JobReply:
-    """Return what a request's function gives; it must be one of this package.
+    """Return the result of a request's function, which must belong to this package.
 
     >>> answer(JobRequest("os:getcwd", b"", current_versions())).reason
     'os:getcwd is no function of pebbler'
@@ -73,7 +73,7 @@ def answer(request: JobRequest) -> JobReply:
 
 
 def echo(payload: bytes) -> bytes:
-    """Return what was given: the job with which is measured what a job takes apart from its work."""
+    """Return the argument: a job for measuring the overhead of jobs."""
     return payload
 
 

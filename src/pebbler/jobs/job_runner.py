@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job: its answer, or why there is none."""
+    """The outcome of a job: its answer, or the reason for having none."""
 
     key: str
     body: bytes | None
@@ -50,7 +50,7 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class Faults:
-    """What is done about faults: how often a lost job is tried again, and what each may take."""
+    """The handling of faults: the number of retries of a lost job, and the limits of each job."""
 
     retries: int = 2
     memory: int | None = None  # bytes per job
@@ -112,7 +112,7 @@ class _Run:
         future.add_done_callback(self.ended.put)
 
     def _outcome(self, future: Future[bytes]) -> JobOutcome | None:
-        """Return what became of a job; None when it is to be tried again."""
+        """Return the outcome of a job; None if the job will be retried."""
         job = self.running.pop(future)
         reply = _reply(future)
         if reply.status == "refused":

@@ -30,7 +30,7 @@ class JobRequest(msgspec.Struct, frozen=True):
 
 
 class JobReply(msgspec.Struct, frozen=True):
-    """What became of a request.
+    """The reply to a request.
 
     `done`: `body` is the answer. `error`: it failed, and would again. `lost`: its process died, hung or was out of memory.
     `refused`: the worker has other versions.

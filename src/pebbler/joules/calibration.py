@@ -232,7 +232,7 @@ def _is_pure(probe: Probe, levels: Sequence[_SeenLevel]) -> bool:
 
 
 def _amounts(reading: ProbeReading, levels: Sequence[_SeenLevel]) -> dict[str, float]:
-    """Return how much of every column one run of a probe has."""
+    """Return the amounts of one run of a probe, by column."""
     probe = reading.probe
     amounts: dict[str, float] = {"awake": reading.seconds, "launch": probe.launches, "link": probe.link_bytes}
     if reading.moved:

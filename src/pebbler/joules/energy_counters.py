@@ -17,11 +17,11 @@ __all__ = ["EnergyCounter", "NoCounter", "RecordedCounter", "find_counters"]
 
 
 class EnergyCounter(Protocol):
-    """What counts joules: a GPU's total, a CPU package's, its memory's."""
+    """An energy counter: of a GPU, a CPU package, or its memory."""
 
     @property
     def name(self) -> str:
-        """What it counts, such as `GPU 0 (NVIDIA H200)`."""
+        """The name of the counted device, such as `GPU 0 (NVIDIA H200)`."""
 
     def read(self) -> float:
         """Return joules since some moment in the past; never less than before."""

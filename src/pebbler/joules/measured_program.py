@@ -78,7 +78,7 @@ class MeasuredProgram:
 
     @property
     def seconds(self) -> float:
-        """How long it ran."""
+        """The run time in seconds."""
         return self._meter.seconds
 
     @property
@@ -95,7 +95,7 @@ class MeasuredProgram:
 
     @property
     def uncertain_joules(self) -> float:
-        """What an update of the counter that comes too early or too late makes out."""
+        """The error in joules from a counter update that comes too early or too late."""
         return self.watts * self.period
 
     def figures(self) -> dict[str, Any]:

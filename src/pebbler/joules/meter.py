@@ -110,7 +110,7 @@ class EnergyMeter:
 
     @property
     def seconds(self) -> float:
-        """How long the window was, or is by now."""
+        """The length of the window so far, in seconds."""
         return (self.clock() if self._inside else self._ended) - self._began
 
     @property

@@ -36,7 +36,7 @@ class Work(Protocol):
         """Start it, at once or behind what still runs; may return before it has ended."""
 
     def pending(self) -> int:
-        """Return how many launches have not ended yet."""
+        """Return the number of launches that have not ended yet."""
 
     def wait(self) -> None:
         """Wait until all have ended."""
@@ -68,7 +68,7 @@ class CallWork:
 
 @dataclass(frozen=True)
 class PowerReading:
-    """What was measured of repeated work: average watts, seconds of one run, and how sure the watts are.
+    """A measurement of repeated work: average watts, seconds of one run, and the standard error of the watts.
 
     `error` is the standard error of the watts as a fraction, `stretches` between how many updates of the counter it was measured.
     """

@@ -42,4 +42,4 @@ class Bench(Protocol):
     notes: list[str]  # what could not be probed, and why
 
     def probes(self) -> Sequence[Probe]:
-        """Return what to run, in order."""
+        """Return the work items, in order."""

@@ -39,7 +39,7 @@ _WHAT_NOTES_ARE = (
 
 @dataclass(frozen=True)
 class Demonstration:
-    """What the demo found: a plan, what the referee says of program order and of it, and the notes' figures."""
+    """The results of the demo: a plan, the referee's judgements of program order and of the plan, and the notes' figures."""
 
     plan: Plan
     before: Judgement
@@ -51,7 +51,7 @@ class Demonstration:
 
     @property
     def times_less(self) -> float:
-        """How many times less energy the plan needs than program order."""
+        """The energy of program order divided by that of the plan."""
         return self.before.energy / self.after.energy
 
 

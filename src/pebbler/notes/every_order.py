@@ -28,7 +28,7 @@ def all_orders(graph: Graph, *, war: bool = True) -> Ints:
 
 
 def hazard_free(graph: Graph, orders: Ints) -> Bools:
-    """Return which orders respect every hazard, those of in-place updates included.
+    """Return the orders that respect every hazard, including those of in-place updates.
 
     >>> from pebbler import workloads
     >>> graph = workloads.note_mlp()
@@ -44,7 +44,7 @@ def hazard_free(graph: Graph, orders: Ints) -> Bools:
 
 
 def recency_energies(graph: Graph, machine: Machine, orders: Ints) -> Floats:
-    """Return what each order costs by note 000's rule; the same kernel as the referee's, set up once for all of them.
+    """Return the cost of each order by note 000's rule, from the referee's kernel, set up once for all orders.
 
     >>> from pebbler import machine, workloads
     >>> recency_energies(workloads.note_mlp(), machine("notes-recency"), np.arange(15)[None]).tolist()

@@ -73,7 +73,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a note claimed, what is true, and how we know."""
+    """A claim of a note, the corrected statement, and the evidence."""
 
     claim: str
     truth: str

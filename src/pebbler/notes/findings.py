@@ -37,7 +37,7 @@ def finding_files(experiment: Experiment, folder: Path) -> list[Path]:
 
 
 def results(experiment: Experiment, seconds: float) -> dict[str, Any]:
-    """Return what results.json holds; only `time` and `versions` differ between two runs of the same code."""
+    """Return the contents of results.json. Only `time` and `versions` differ between two runs of the same code."""
     fields = {"format": FORMAT, **msgspec.to_builtins(experiment)}
     fields.pop("plots")
     return {

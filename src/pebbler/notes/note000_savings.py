@@ -1,4 +1,4 @@
-"""How much energy a plan can save beyond note 000's model: the same step in tiles, priced by the referee."""
+"""Energy savings beyond note 000's model: the same step in tiles, priced by the referee."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tile_by_tile(graph: Graph, loss: str = "bwd_loss") -> list[str]:
 
 
 def savings(solve: Solver | None) -> tuple[Question, ClaimVerdict]:
-    """Return what a step costs in program order, in the note's order, in tiles, and as the solver plans it."""
+    """Return the cost of a step in program order, in the note's order, in tiles, and as planned by the solver."""
     step, lru = mlp(n=20, hidden=1000), machine("notes")
     plans = {_PROGRAM: Plan.in_order(step, lru, steady=True)}
     plans[_NOTE] = Plan.in_order(step, lru, note_order("optimal"), steady=True)
@@ -97,6 +97,6 @@ def _evidence(solved: Plan | None) -> str:
 
 
 def _difference(plan: Plan) -> str:
-    """Return how far a plan's results are from program order's, in words."""
+    """Return a description of the difference between a plan's results and program order's."""
     found = verify(plan).largest_difference
     return "none" if found == 0 else f"{found:.0e}"

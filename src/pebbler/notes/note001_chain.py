@@ -141,7 +141,7 @@ def optimum(red: int, io: float = IO, length: int = LENGTH) -> ChainSolution:
 
 
 def run() -> Experiment:
-    """Return what note 001's program does, and the true optimum beside it."""
+    """Return the moves of note 001's program, and the true optimum beside them."""
     moves = list(note_program())
     theirs, roomy = (judge("note 001's program", LENGTH, red, 1, IO, moves) for red in (RED, LENGTH + 2))
     backward_steps = sum(kind == "backward" for kind, _ in moves)

@@ -100,7 +100,7 @@ def _section(experiment: Experiment) -> str:
 
 
 def _rows(rows: Sequence[NoteFigure]) -> str:
-    """Return what the note printed or got wrong, and the rest, which only its program tells, folded away."""
+    """Return the figures that the note printed or got wrong, and the remaining figures of its program in a closed section."""
     told = [row for row in rows if row.published is not None or row.corrected is not None or not row.ok]
     rest = [row for row in rows if row not in told]
     if len(rows) <= _FEW_ROWS or not rest:

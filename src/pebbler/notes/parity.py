@@ -18,7 +18,7 @@ MAX_FLOATS = 10**8
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training run depends on. The defaults are note 000's.
+    """The parameters of a training run. The defaults are note 000's.
 
     Training stops after `max_epochs`, or after the first epoch whose test accuracy reaches `stop`. A sample whose margin is at
     least 1 makes no update, unless `always_update` says that weight decay applies even then.

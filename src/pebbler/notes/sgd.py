@@ -45,7 +45,7 @@ class TrainingRun:
 
     @property
     def epochs(self) -> int:
-        """How many epochs ran."""
+        """The number of epochs run."""
         return len(self.test_accuracy)
 
     @property
@@ -132,7 +132,7 @@ def train(config: Config, order: str | Sequence[Instruction] = "standard", data:
 
 
 def firing(config: Config, count: int) -> list[bool]:
-    """Return which of the first `count` samples make a gradient when the untrained network learns from one after the other.
+    """Return those of the first `count` samples that make a gradient when the untrained network learns from one after the other.
 
     >>> sum(firing(Config(), 32))
     17

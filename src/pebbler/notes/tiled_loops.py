@@ -203,7 +203,7 @@ class SteadyMisses:
 
 
 def steady_lru(schedule: TrainingLoop, cache_floats: int) -> SteadyMisses:
-    """Return what one step reads and misses in a buffer-granular LRU cache, once what came before the loop no longer matters.
+    """Return the reads and misses of one step in a buffer-granular LRU cache in steady state.
 
     >>> steady_lru(Tiled(20, 1000, 20, reverse=True, tile_dh=True), 64 * FLOATS_PER_KB).missed_floats
     23384.0

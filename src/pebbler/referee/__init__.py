@@ -1,4 +1,4 @@
-"""Who judges: whether a plan is legal, and what it costs."""
+"""The referee: legality and cost of plans, independent of any solver."""
 
 from pebbler.referee import (
     known_prices as known_prices,

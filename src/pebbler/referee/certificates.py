@@ -1,4 +1,4 @@
-"""What certificates are written in: fractions as text; and what is said of those that prove nothing."""
+"""The notation of certificates (fractions as text), and the messages for certificates that prove nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which element of a value is in which part of a leaf.
+"""The assignment of a value's elements to the parts of a leaf.
 
 A part says how many elements it has, that they are in tiles of full size along some axes, and how large these are at least. In a
 form that may be true of more elements; any choice will do.

@@ -1,4 +1,4 @@
-"""What a schedule costs on caches, and where: a graph and a machine as the rules see them, and one function per rule.
+"""The cost of a schedule on caches, by level: a graph and a machine as the rules see them, and one function per rule.
 
 Under `explicit` the moves say where everything is (`explicit_play`). Under `recency` and `lru` the moves are computes only
 and the price follows from their order.

@@ -1,4 +1,4 @@
-"""Why a plan is illegal, in words: the numbers that the rules return, as names of the graph and the machine."""
+"""Messages for illegal plans: error codes of the rules, with the names of the graph and the machine."""
 
 from __future__ import annotations
 

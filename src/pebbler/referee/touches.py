@@ -1,4 +1,4 @@
-"""What an order of ops touches in memory: whole runs of addresses, one address per unit.
+"""The memory accesses of an order of ops, as runs of addresses, one address per unit.
 
 Addresses come from one of two allocators, the same for every schedule that is compared. Both start every block on a line.
 

@@ -1,4 +1,4 @@
-"""Calibrating the machine at hand: its GPU where there is one, else its CPU."""
+"""Calibration of this machine: its GPU if it has one, otherwise its CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on numbered cells, as text: three-address instructions whose reads cost by distance, read, run and priced.
+"""Programs on numbered cells: three-address instructions as text, parsed, run, and priced by the distance of their reads.
 
 The first line holds the cells of the inputs, the last one those of the outputs, and between them are instructions: `add
 d,s,t`, `sub d,s,t`, `mul d,s,t` (`add d,s` is `add d,d,s`) and `copy d,s`. Lines end at a newline or a semicolon. Reading

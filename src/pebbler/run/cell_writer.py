@@ -1,4 +1,4 @@
-"""A plan as a program on numbered cells: levels become rows of cells, nearest first, and every copy of a value has one."""
+"""Conversion of a plan to a program on numbered cells: levels are rows of cells, nearest first; each copy of a value has a cell."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Run a plan on real numbers, storage by storage, and compare with program order.
 
-The replay of a plan has levels of storage and obeys the moves, legal or not. A plan that overwrites a parameter too early therefore
-computes with the new one, as a real machine would. Graphs without numpy kernels run on fingerprints: every op mixes all that
-it reads into a 64-bit number, so that one stale value anywhere changes the result.
+The replay of a plan has levels of storage and follows all moves, legal or not. A plan that overwrites a parameter too early
+therefore computes with the new value, as a real machine would. Graphs without numpy kernels run on fingerprints: every op hashes
+all its operands into a 64-bit number, so that any stale value changes the result.
 """
 
 from __future__ import annotations

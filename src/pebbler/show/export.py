@@ -109,7 +109,7 @@ def table_of(plan: Plan, name: str) -> PlanTable:
 
 
 def lifetimes(plan: Plan) -> list[Lifetime]:
-    """Return when each value is where, up to the first illegal move; on a cache machine, from its making to its last use.
+    """Return the lifetimes of all values by level, up to the first illegal move; on a cache machine, from first write to last use.
 
     >>> from pebbler import machine, workloads
     >>> plan = Plan.in_order(workloads.chain(1), machine("red-blue"), start={"N0": "fast"})

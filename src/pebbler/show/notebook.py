@@ -25,7 +25,7 @@ _LONGEST = 80  # characters of a name
 
 
 def html(thing: object) -> str | None:
-    """Return what a notebook shows of a graph, a plan, a judgement or a report; None of what it shows as text.
+    """Return the HTML that a notebook shows for a graph, plan, judgement or report; None for other objects.
 
     >>> from pebbler import machine, workloads
     >>> "15 moves" in html(Plan.in_order(workloads.note_mlp(), machine("notes")))

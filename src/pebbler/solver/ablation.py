@@ -1,4 +1,4 @@
-"""What each kind of optimisation is worth, row by row: the table of `pebbler solve --compare`."""
+"""The gain from each kind of optimisation, row by row: the table of `pebbler solve --compare`."""
 
 from __future__ import annotations
 

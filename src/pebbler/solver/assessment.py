@@ -1,4 +1,4 @@
-"""What can be said of a plan without believing it: the referee's energy, bounds proven again, and what is only claimed.
+"""Verification of a plan from a file: the referee's energy, bounds that are proven again, and claims that are not verified.
 
 A plan's energy, bound and status are words in a file, and moves may have been changed since they were written. The referee finds
 the energy anew, and the verifier proves the bound from the plan's certificate. A claim without a certificate is neither confirmed
@@ -8,8 +8,8 @@ nor refuted, unless it is asked for: then methods that are quick enough run agai
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pebbler.errors import PebblerError
@@ -25,7 +25,7 @@ from pebbler.solver.methods import has_forms
 from pebbler.solver.plan_forms import form_in, own_problem, source_problem
 from pebbler.solver.problem import Search
 
-__all__ = ["Assessment", "assess", "contradictions", "remember_proof"]
+__all__ = ["Assessment", "assess", "contradictions", "remember_proof", "with_meta"]
 
 SECONDS = 60.0  # that a certificate may take to be verified
 _STATES = 400_000  # of a small game, about a second
@@ -39,6 +39,19 @@ def remember_proof(plan: Plan) -> None:
     """Remember that the bound of this very plan was proven here, so that a page about it need not prove it again."""
     key = id(plan)
     _proven[key] = weakref.ref(plan, lambda _: _proven.pop(key, None))
+
+
+def with_meta(plan: Plan, more: Mapping[str, Any]) -> Plan:
+    """Return the plan with more entries in its `meta`. A bound that was proven in this process stays proven.
+
+    >>> from pebbler import solve_chain
+    >>> with_meta(solve_chain(20, red=4), {"note": 1}).meta["note"]
+    1
+    """
+    made = replace(plan, meta={**plan.meta, **more})
+    if id(plan) in _proven:
+        remember_proof(made)
+    return made
 
 
 @dataclass(frozen=True)

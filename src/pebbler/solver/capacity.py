@@ -1,4 +1,4 @@
-"""How much fast memory a problem needs at the very least, why, and what to say when the machine has less."""
+"""The least fast memory of a problem, with the reason, and the message for machines that have less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How CP-SAT is run: alike everywhere, on one thread, without the parts that have given wrong proofs."""
+"""The settings of CP-SAT: the same for every caller, one thread, without the components that have given wrong proofs."""
 
 from __future__ import annotations
 

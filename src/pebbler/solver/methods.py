@@ -1,4 +1,4 @@
-"""Which methods a problem gets, in which order, and how they share the time."""
+"""The methods that apply to a problem, their order, and their shares of the time."""
 
 from __future__ import annotations
 

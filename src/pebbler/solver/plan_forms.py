@@ -1,4 +1,4 @@
-"""Which problem a plan is a plan of: its source's, where its graph is a form of it and its tiles start as one; else its graph's.
+"""The problem that a plan solves: its source's if its graph is a form of the source whose tiles start together, else its graph's.
 
 A file may say anything of where its graph comes from, so a form is made again from the source and compared.
 """

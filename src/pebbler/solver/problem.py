@@ -1,4 +1,4 @@
-"""What every solving method gets and gives: a problem, a running search, and the best plan so far."""
+"""The input and output of every solving method: a problem, a running search, and the best plan so far."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def write_page(
 
 
 def _title(table: SweepTable, folder: ResultFolder) -> str:
-    """Return what was swept, where that is one graph on one machine, and otherwise the folder's name."""
+    """Return the title: the graph and machine if there is only one of each, otherwise the folder's name."""
     graphs, machines = ({str(row.get(name)) for row in table.rows} for name in ("graph", "machine"))
     if len(graphs) == len(machines) == 1:
         return f"Sweep: {graphs.pop()} on {machines.pop()}"

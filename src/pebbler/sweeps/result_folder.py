@@ -69,11 +69,11 @@ class ResultFolder:
             raise InputError(f"{path}: there is no sweep in this folder")
 
     def row_path(self, key: str) -> Path:
-        """Return where a run's row is."""
+        """Return the path of a run's row."""
         return self._place("rows", key)
 
     def plan_path(self, key: str) -> Path:
-        """Return where a run's plan is."""
+        """Return the path of a run's plan."""
         return self._place("plans", key)
 
     def _place(self, kind: str, key: str) -> Path:

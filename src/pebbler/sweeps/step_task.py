@@ -92,7 +92,7 @@ def solve_step_task(payload: bytes) -> bytes:
 
 
 def _cost_by(made: TorchPlan, problem: StepProblem, other: StepProblem) -> float:
-    """Return what the same moves cost by another objective's prices; joules with static power while the step waits."""
+    """Return the cost of the same moves by another objective's prices. Joules include static power while the step waits."""
     again = repriced(made.plan, other.graphs[-1], other.link)
     overlap = other.link is not None and other.link.overlap and len(again.machine.level) > 1
     cost = predicted_cost(again, True) if overlap else check(again).energy

@@ -34,7 +34,7 @@ _SLACK, _COMPILING = 3.0, 300.0  # a run hangs after so many times its limit, an
 
 @dataclass
 class SweepProgress:
-    """How far a sweep has come."""
+    """The progress of a sweep."""
 
     runs: int
     kept: int = 0  # done before it began
@@ -51,7 +51,7 @@ class SweepProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """What the rest will take, if it goes on like this; None before anything is done."""
+        """The estimated remaining seconds; None before the first run is done."""
         here = self.done + self.failed
         return (time.monotonic() - self.began) / here * (self.runs - self.finished) if here else None
 
@@ -162,7 +162,7 @@ class SweepRunner:
 
 
 class Sweeper:
-    """What `pb.sweep` is: call it to sweep; `pb.sweep.load` reads what was found, `pb.sweep.runs` lists what would be done."""
+    """The type of `pb.sweep`: a call runs a sweep, `pb.sweep.load` reads results, `pb.sweep.runs` lists the runs."""
 
     def __call__(
         self,

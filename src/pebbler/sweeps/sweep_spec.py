@@ -19,7 +19,7 @@ Axis = Any  # one value, or a list of them
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is solved with, apart from its graph and machine."""
+    """The settings of one run apart from its graph and machine."""
 
     tile: Literal["auto", "none"] = "auto"
     seed: int = 0
@@ -68,7 +68,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return list(dict.fromkeys(found))
 
     def option_count(self) -> int:
-        """Return how many combinations of options there are, equal ones counted too."""
+        """Return the number of combinations of options, including duplicates."""
         return prod(map(len, self._option_axes()))
 
     def _option_axes(self) -> list[list[Any]]:

@@ -47,7 +47,7 @@ def find_graphs(spec: SweepSpec, folder: Path) -> Iterator[SweptGraph]:
 
 
 def count_graphs(spec: SweepSpec, folder: Path) -> int:
-    """Return how many graphs a spec has, without making any.
+    """Return the number of graphs in a specification, without making any.
 
     >>> count_graphs(SweepSpec(graphs=["chain:length=2..4", {"workload": "mlp", "n": "1..9000", "hidden": "1..9000"}]), Path("."))
     81000003

@@ -25,7 +25,7 @@ class SweptRun:
     seconds: float | None  # the solver's time limit
 
     def payload(self) -> bytes:
-        """Return what goes to the worker."""
+        """Return the request for the worker."""
         return msgspec.msgpack.encode(self.task)
 
     @cached_property

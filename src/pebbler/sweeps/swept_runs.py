@@ -63,7 +63,7 @@ def list_runs(spec: SweepSpec, folder: Path, *, allow_code: bool = True) -> list
 
 
 def _runs_per_graph(spec: SweepSpec) -> int:
-    """Return how many runs a spec has of each graph at most, without making any."""
+    """Return the largest number of runs per graph in a specification, without making any."""
     machines = len(spec.machines) if isinstance(spec.machines, list | tuple) else 1
     capacities = prod(len(amounts_of(given, f"capacity of {quoted(name)}")) for name, given in spec.capacity.items())
     budgets = 1 if spec.budget is None else len(amounts_of(spec.budget, "budget"))

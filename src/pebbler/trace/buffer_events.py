@@ -76,12 +76,12 @@ class Events:
 
     @property
     def reads(self) -> int:
-        """How many reads count, those of never-written buffers left out."""
+        """The number of reads, without those of never-written buffers."""
         return int(np.count_nonzero(self.counted()))
 
     @property
     def writes(self) -> int:
-        """How many writes there are."""
+        """The number of writes."""
         return sum(self._write)
 
     @property
@@ -103,7 +103,7 @@ class Events:
         return np.array(self._size, dtype=np.int64)
 
     def is_write(self) -> Bools:
-        """Return which events are writes."""
+        """Return a mask of the events that are writes."""
         return np.array(self._write, dtype=np.bool_)
 
     def all_distances(self) -> Ints:
@@ -135,7 +135,7 @@ class Events:
         return result
 
     def counted(self) -> Bools:
-        """Return which events are reads that count."""
+        """Return a mask of the events that are counted reads."""
         known: Bools = self.all_distances() != NEVER_WRITTEN
         return known & ~self.is_write()
 

@@ -31,7 +31,7 @@ LADDER = [4**k for k in range(1, 21)]
 
 @dataclass(frozen=True)
 class Share:
-    """What one tensor or op has of a trace: its accesses, and its LRU misses by cache size."""
+    """The share of one tensor or op in a trace: its accesses, and its LRU misses by cache size."""
 
     accesses: int
     misses: dict[int, int]
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True)
 class CacheAnalysis:
-    """What a trace costs in caches of several sizes. Sizes count lines; distances are 1-based; energies are in the machine's unit.
+    """The figures of a trace in caches of several sizes. Sizes are in lines, distances are 1-based, energies in the machine's unit.
 
     `ard` is the notes' average reuse distance (accesses since the last write of the word), over reads of words that were written;
     `mean_distance` is the LRU stack distance over all accesses that are not first touches.
@@ -102,7 +102,7 @@ class CacheAnalysis:
 
 
 def roles(graph: Graph) -> dict[str, str]:
-    """Return what each tensor is to training: parameter, input, gradient (as its `meta` says), or activation.
+    """Return the role of each tensor in training: parameter, input, gradient (from its `meta`), or activation.
 
     >>> from pebbler.workloads import mlp
     >>> [roles(mlp())[name] for name in ("W1", "x", "h", "dW1")]
@@ -121,7 +121,7 @@ def analyse(
     machine: Machine | None = None,
     steady: bool = False,
 ) -> CacheAnalysis:
-    """Return what a trace costs in caches of the given sizes: a file, a trace, or its pieces in order.
+    """Return the figures of a trace in caches of the given sizes. The trace is a file, a `Trace`, or its pieces in order.
 
     Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
     as the referee prices the plan it came from; where the trace says how many bytes an address stands for, the machine is taken in
@@ -244,7 +244,7 @@ class _Reader:
             self._before = piece
 
     def priced(self, lines: Ints | None, machine: Machine, *, steady: bool) -> LruEnergy:
-        """Return what the trace, all of its lines, costs by the `lru` rule."""
+        """Return the cost of the whole trace by the `lru` rule."""
         if lines is None:
             raise InputError(f"a trace of more than {MOST_FOR_OPT:,} accesses cannot be priced in memory")
         starts = np.flatnonzero(~np.concatenate(self._follows))
@@ -291,7 +291,7 @@ class _Owners:
 
 
 def _follows(piece: Trace, line: int, before: Trace | None) -> Bools:
-    """Return which accesses go on to the next unit of a line: they share one touch of it, priced at one level."""
+    """Return a mask of accesses that continue to the next unit of a line: they share one touch, priced at one level."""
     same = np.zeros(len(piece), np.bool_)
     if line == 1:
         return same

@@ -48,7 +48,7 @@ def opt_misses(words: ArrayLike, sizes: ArrayLike, *, bypass: bool = False) -> I
 
 
 def opt_hits(words: ArrayLike, writes: ArrayLike, size: int) -> Bools:
-    """Return which reads find their word in a cache of `size` words, when as many as possible do.
+    """Return a mask of the reads that hit in a cache of `size` words under the optimal replacement.
 
     A missed word need not be kept, and nothing is kept for a write, which needs no old value: Belady's rule with bypassing.
 
@@ -194,13 +194,13 @@ class WriteBacks:
         return distances
 
     def evicted(self, sizes: ArrayLike) -> Ints:
-        """Return how often a cache of each size has evicted a dirty word so far."""
+        """Return the number of dirty words evicted so far, by cache size."""
         still = np.bincount(self._sunk_to(), minlength=self._counts.size)
         total = np.cumsum(self._counts + still) if self._counts.size else np.zeros(1, np.int64)
         return np.asarray(total[-1] - total[np.minimum(check_sizes(sizes), total.size - 1)], np.int64)
 
     def left(self, sizes: ArrayLike) -> Ints:
-        """Return how many dirty words a cache of each size holds now."""
+        """Return the number of dirty words held now, by cache size."""
         return np.searchsorted(np.sort(self._sunk_to()), check_sizes(sizes), side="right").astype(np.int64)
 
     def _sunk_to(self) -> Ints:

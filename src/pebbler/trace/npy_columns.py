@@ -47,7 +47,7 @@ class NpyColumn:
 
     @property
     def bytes(self) -> int:
-        """How many bytes its elements take, as its header says."""
+        """The size of the elements in bytes, according to the header."""
         return self.length * self.dtype.itemsize
 
     def read(self, count: int) -> Array:

@@ -76,7 +76,7 @@ class Trace:
 
     @property
     def distinct(self) -> int:
-        """How many different addresses there are."""
+        """The number of different addresses."""
         return len(np.unique(self.address))
 
     def columns(self) -> Columns:

@@ -225,7 +225,7 @@ def test_levels_are_readable_and_fit_the_screen(
 ) -> None:
     page = show(levels_file, "", size[:2], size[2])
     for number, level in enumerate(level_games()):
-        page.locator("select[aria-label=Level]").select_option(str(number))
+        page.locator("select[aria-label=Puzzle]").select_option(str(number))
         page.locator(".place").first.focus()
         assert page.evaluate(UNREADABLE) == [], level.name
         if level.name == "chain-6":  # with steps done, and pebbles of both colours
@@ -251,11 +251,11 @@ def test_a_level_is_played_by_mouse(show: Callable[..., Any], levels_file: Path)
     node["s"].click()
     assert "Finished at 21 units: nobody can do better." in word(page)
     page.get_by_role("button", name="Next puzzle").click()
-    assert page.locator("select[aria-label=Level] option:checked").inner_text() == "2. A line"
-    assert page.locator("select[aria-label=Level] option").first.inner_text() == "1. A sum ✓"
+    assert page.locator("select[aria-label=Puzzle] option:checked").inner_text() == "2. A line"
+    assert page.locator("select[aria-label=Puzzle] option").first.inner_text() == "1. A sum ✓"
     page.reload()
     page.wait_for_selector(READY)
-    assert page.locator("select[aria-label=Level] option").first.inner_text() == "1. A sum ✓"
+    assert page.locator("select[aria-label=Puzzle] option").first.inner_text() == "1. A sum ✓"
 
 
 def test_a_level_is_played_by_keys_alone(show: Callable[..., Any], levels_file: Path) -> None:

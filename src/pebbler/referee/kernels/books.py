@@ -1,4 +1,4 @@
-"""The books that every rule fills: what was paid, and for what."""
+"""The accounts that every price rule fills: amounts paid, by level, tensor and op."""
 
 from __future__ import annotations
 

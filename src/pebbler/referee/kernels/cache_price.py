@@ -1,4 +1,4 @@
-"""What an order costs on caches, in one compiled call: the referee's rules without their details, for a search over orders."""
+"""The cost of an order on caches in one compiled call: the referee's rules without a breakdown, for searches over orders."""
 
 from __future__ import annotations
 

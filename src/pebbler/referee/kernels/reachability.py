@@ -1,4 +1,4 @@
-"""Which ops can be reached from one, in one sweep."""
+"""The ops that are reachable from an op, in one sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be made again in one level of memory, around some first runs: the formula `milestones`.
+"""Recomputation that is unavoidable on one level of memory, around some first runs: the formula `milestones`.
 
 Pick *milestones*: ops of which each must first run after the one before. Their first runs cut any plan, of any order and with any
 number of runs, into stages. What is said of a stage: which ops run in it at least once, and which values are there right after the

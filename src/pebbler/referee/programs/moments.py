@@ -1,4 +1,4 @@
-"""What is alive at some moments of a plan cannot all be in the fast levels: the formula `moments`.
+"""Values alive at some moments of a plan that cannot all be in the fast levels: the formula `moments`.
 
 A moment is right after an op has run for the first time, or the end of the plan. A certificate has, for each of some moments, a
 price of a unit of room within the first level, the first two and so on. `docs/exact.md` proves what they say together: at a moment

@@ -1,4 +1,4 @@
-"""How often matrix products must read from outside of so much room, and what that costs on a machine of many levels.
+"""The least number of reads of a matrix product from outside a given room, and their cost on a machine of many levels.
 
 A read that costs `p` costs one `q[1] - q[0]` for every step of prices below `p`: the price of all reads is the sum, over the prices
 `q` of the machine, of the reads from levels that cost more than `q`. Each of these numbers has a bound of its own, by how much fits

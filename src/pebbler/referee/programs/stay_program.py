@@ -1,4 +1,4 @@
-"""Which values stay in the fastest level and which come back, at all moments together: the formula `stays`.
+"""The choice, for all moments together, of values that stay in the fastest level and values that come back: the formula `stays`.
 
 `docs/exact.md` names the variables and says why each row holds. A certificate names the moments, whether values that are made again
 are looked at, and has a tree of weights (`pebbler.referee.programs.fact_program`).

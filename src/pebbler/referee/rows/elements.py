@@ -1,4 +1,4 @@
-"""What must be alive when: which values live across a moment in every order, tiling and fusion of a graph.
+"""Liveness: the values that are alive across a moment in every order, tiling and fusion of a graph.
 
 A moment T is right after the move that makes the last element of some value B for the first time (`Liveness`). Some axes may be
 known to be cut, others to be whole (`tile_range`); docs/bounds.md has the rules of tiling and fusion.

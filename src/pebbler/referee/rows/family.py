@@ -1,4 +1,4 @@
-"""What ranges of tilings have in common that agree on which axes are cut: dependences, readers, products and moments."""
+"""The common properties of tiling ranges with the same cut axes: dependences, readers, products and moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is kept for sums that wait, and how many of them wait: `sums_wait` has the proof."""
+"""The amount kept for waiting sums, and the number of waiting sums. `sums_wait` has the proof."""
 
 from __future__ import annotations
 

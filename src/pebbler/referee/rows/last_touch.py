@@ -1,4 +1,4 @@
-"""How deep what a piece reads must lie.
+"""The least depth of the elements that a piece reads.
 
 On a cache let a piece p of op u read an element e, and let q be the piece that touched e last. The units above e when p reads it
 include all of its tile, what q touched after it, and what p touched before it: e lies at least as deep as these together are large

@@ -1,4 +1,4 @@
-"""What making values again reads.
+"""The reads of recomputation.
 
 An element that is made again needs a later run of a piece of its op, which reads at least size(operand) / size(result) elements
 of each operand per element. Indices of an axis that the operand lacks share a read only within a tile, so at most `most` of them

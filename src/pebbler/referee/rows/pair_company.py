@@ -1,4 +1,4 @@
-"""What is touched along with parameters that are read before a moment T and updated after it, and takes room in the same caches.
+"""Elements touched together with parameters that are read before a moment T and updated after it, and the cache room they take.
 
 `near_twice` has the names: P are the N elements that pair, C is a reach, X are those before whose first touch in a phase at least
 C others are touched in it, Y those after whose last touch at least C others are.

@@ -1,4 +1,4 @@
-"""How much of what a piece touches is near.
+"""The share of a piece's elements that can be near.
 
 Let R(t) be the room of the levels up to t. Of the elements that one piece reads, at most R(t) are found in those levels. Where a
 plan places tiles, all of them are there just before the move. On a cache take the last element that the piece finds there: all

@@ -1,4 +1,4 @@
-"""Where a plan places elements: on explicit machines every way into a level is a write or a copy.
+"""Placement of elements: on explicit machines every entry into a level is a write or a copy.
 
 An element is in a set of levels at each moment. A *tier* is the levels whose reads cost no more than some price; an element is near
 if a level of the tier has it, and far if a level outside of the tier does.

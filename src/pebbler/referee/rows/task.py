@@ -1,4 +1,4 @@
-"""What a bound speaks of: a graph on a machine, with where its values start."""
+"""The subject of a bound: a graph on a machine, with the initial placement of its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tiles there are.
+"""The number of tiles.
 
 A form cuts an axis into t tiles, and an op into as many pieces as the product of the t of its axes. Rows that speak of pieces,
 and of reads by all pieces, have such products as counters (`tiles` of some axes), so that they hold for every tiling of a range

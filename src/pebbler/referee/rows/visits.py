@@ -1,4 +1,4 @@
-"""How often elements are read.
+"""The number of reads per element.
 
 A piece of an op reads, of each operand, the elements whose indices along the cut axes are its own. So every element of an operand
 is read once by each combination of tiles of those axes that cut the op and that the operand lacks. In a range of tile sizes up to

@@ -1,4 +1,4 @@
-"""What is written, and sinks.
+"""Writes and write-backs.
 
 On a cache every element is written once by each piece that adds to it, to the fastest level. A made value whose element is found
 below level t by any read has been written back that far. Each element is counted once (`sunk`), at the write price of the level

@@ -115,7 +115,7 @@ def _play_data(title: str, levels: list[HandLevel]) -> PlayData:
 
 
 def _room(machine: Machine) -> str:
-    """Return how much the fast level holds, in words."""
+    """Return the capacity of the fast level, in words."""
     count = machine.level[0].capacity
     if machine.unit == "pebble":
         return f"{count:,} red pebble{'' if count == 1 else 's'}"

@@ -21,7 +21,7 @@ _COMPILED = ("_orig_mod", "_torchdynamo_orig_callable")  # what torch.compile le
 
 @runtime_checkable
 class HoldsPlan(Protocol):
-    """What can be shown as a plan: `pebbler.torch.TorchPlan` is."""
+    """An object that can be shown as a plan, such as `pebbler.torch.TorchPlan`."""
 
     def as_plan(self) -> Plan:
         """Return it as one plan."""

@@ -20,7 +20,7 @@ _MOST_OPS = 4_000
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """What budgets cost, from the least for which a plan was found to no limit."""
+    """The cost of budgets, from the smallest with a plan to no limit."""
 
     graph: int  # in ReportData.graphs
     points: list[BudgetPoint]
@@ -38,7 +38,7 @@ def unlimited_step(graph: Graph) -> UnlimitedStep:
 
 
 def budget_curve(plan: Plan, budget: BudgetData, graph: int) -> BudgetCurve | None:
-    """Return what other budgets would cost a step; copies to the host are used where its plan has them. None without PyTorch."""
+    """Return the cost of other budgets for a step, with host copies if its plan has them; None without PyTorch."""
     if budget.curve:
         return BudgetCurve(graph, sorted(budget.curve, key=lambda point: point.peak))
     try:

@@ -119,7 +119,7 @@ def survey(
 
 
 def _binned(energies: Sequence[float]) -> list[int]:
-    """Return how many energies are in each of some bins of equal width from the least to the most; one bin where all are equal.
+    """Return a histogram of energies with bins of equal width from the least to the most; one bin if all are equal.
 
     numpy's histogram refuses energies so large that they differ in their last digits only.
 
@@ -141,7 +141,7 @@ def _in_words(count: int) -> str:
 
 
 def _pricer(plan: Plan, machine: Machine) -> tuple[Callable[[npt.NDArray[np.int64]], float | None], str]:
-    """Return what prices an order, and in words how."""
+    """Return the function that prices an order, and a description of the rule."""
     steady = bool(plan.steady)
     if machine.management != "explicit":
         game = cache_game(plan.graph, machine, steady=steady)

@@ -131,7 +131,7 @@ class JudgementData:
 
 @dataclass(frozen=True)
 class ClaimData:
-    """What a plan says of itself, which of it nothing here confirms, and which of it is wrong."""
+    """The claims of a plan: all of them, those not verified here, and those found to be wrong."""
 
     energy: float | None
     bound: float | None
@@ -245,7 +245,7 @@ def gather(
     title: str | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
 ) -> ReportData:
-    """Return what the page shows of some plans; a plan in program order joins them for comparison.
+    """Return the data of a page about some plans. A plan in program order is added for comparison.
 
     `references` are orders, by name, to be marked in the landscape.
 

@@ -116,7 +116,7 @@ class _PartMeta(msgspec.Struct):
 
 
 class _Part(msgspec.Struct):
-    """What `fuse` writes of an op that became part of another, as far as it is needed here."""
+    """The entries that `fuse` writes about an op that became part of another, as far as needed here."""
 
     name: str
     meta: _PartMeta = msgspec.field(default_factory=_PartMeta)
@@ -228,7 +228,7 @@ class _Undone:
 
 
 def form_words(graph: Graph, source: Graph | None) -> str:
-    """Return what was done to a source to make a graph of it, in words: temps fused away, axes cut into tiles.
+    """Return a description of how a graph was made from its source: temps fused away, axes cut into tiles.
 
     >>> from pebbler.game.transform import fuse, tile
     >>> from pebbler.workloads import mlp

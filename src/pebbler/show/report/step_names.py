@@ -34,7 +34,7 @@ class BudgetPoint(msgspec.Struct, frozen=True):
 
 
 class BudgetData(msgspec.Struct, frozen=True):
-    """What a plan file says of the budget that it was made for, in bytes, and how its costs are meant."""
+    """The budget of a plan file in bytes, and the meaning of its costs."""
 
     device: str
     budget: int | None

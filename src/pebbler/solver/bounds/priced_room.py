@@ -1,4 +1,4 @@
-"""What room in the fast levels is worth at a moment: prices per unit with which what values pay at the least is the most."""
+"""Prices per unit of room in the fast levels at one moment, chosen so that the lower bound on what values pay is largest."""
 
 from __future__ import annotations
 

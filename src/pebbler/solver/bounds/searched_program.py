@@ -1,4 +1,4 @@
-"""What CP-SAT says that a program in 0-1 variables costs at least: a search, of which nothing is left to be verified."""
+"""Lower bounds of programs in 0-1 variables by CP-SAT. The search leaves no certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule for adjoint code of one's own: what to run, keep and forget, one action after the other."""
+"""A checkpointing schedule for user-written adjoint code, as a sequence of actions: run, keep, forget."""
 
 from __future__ import annotations
 

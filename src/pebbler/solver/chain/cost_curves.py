@@ -1,4 +1,4 @@
-"""What a chain costs against the number of red pebbles and against the price of slow memory."""
+"""The cost of a chain against the number of red pebbles and against the price of slow memory."""
 
 from __future__ import annotations
 

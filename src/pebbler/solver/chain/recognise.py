@@ -1,4 +1,4 @@
-"""Which graphs are chains, whatever their tensors and ops are called."""
+"""Recognition of chains by structure, independent of names."""
 
 from __future__ import annotations
 

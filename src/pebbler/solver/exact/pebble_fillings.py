@@ -1,4 +1,4 @@
-"""What a pebble game still costs after an op that leaves no room for others, for every set of ops that can have run by then.
+"""The remaining cost of a pebble game after an op that fills the memory, for every possible set of ops run before it.
 
 Beside such an op everything else is in the slow level, so the game falls into stretches that are searched from the last to the
 first. `docs/exact.md` ("Ops that fill the memory") says what is proven.

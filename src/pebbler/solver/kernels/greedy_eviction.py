@@ -1,4 +1,4 @@
-"""What to evict from the fastest level when room is short, and how: kept below, stored below, or promised to be made again."""
+"""Evictions from the fastest level: the victim, and whether it is already stored below, stored now, or marked for recomputation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a greedy run of an order stands: what is held where, and which values are promised to be made again.
+"""The state of a greedy run of an order: the values in each level, and the values marked for recomputation.
 
 A value that is dropped although it is still needed is a *promise*: what its maker reads is kept, stored, or promised itself,
 until the value is there again.

@@ -1,4 +1,4 @@
-"""Which values are there whenever an op runs, summed per op: sets of values as bits, a block of them at a time."""
+"""The values that are certainly in memory when an op runs, summed per op. Sets of values are bits, processed in blocks."""
 
 from __future__ import annotations
 

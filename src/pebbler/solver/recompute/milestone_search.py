@@ -1,4 +1,4 @@
-"""Which milestones to bound by, one relaxation after the other.
+"""The choice of milestones for a bound, one relaxation after the other.
 
 One milestone is a small model that is solved at once, and at the right op it is often all it takes. Where it is not, its
 summary, spread out as a sequence, shows where it cheats: at a run that does not fit. A milestone there comes next.

@@ -1,4 +1,4 @@
-"""Orders from the structure of a graph: walks, strips and recursive bisection, priced by whoever asks for them."""
+"""Orders from the structure of a graph: walks, strips and recursive bisection. The caller prices them."""
 
 from pebbler.solver.structure.order_search import OrderSearch
 

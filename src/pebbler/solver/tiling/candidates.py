@@ -1,4 +1,4 @@
-"""What a transformed graph costs on a machine: a quick schedule to compare transforms by, and a thorough search for the best.
+"""The cost of a transformed graph on a machine: a quick schedule for comparing transforms, and a thorough search for the best.
 
 On caches an order is all there is to choose; on explicit machines every order is priced with a placement of its own.
 """

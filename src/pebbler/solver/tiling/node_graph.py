@@ -1,4 +1,4 @@
-"""What a search over orders moves about: *nodes*, runs of ops that stay together.
+"""The *nodes* of a search over orders: groups of ops that stay together.
 
 Without recomputation every op is a node. A value that is recomputed is computed right before the op that needs it, in that
 op's node.

@@ -60,7 +60,7 @@ def _push(tree: Int32s, owner: Ints, slot_of: Ints, top: int, value: int) -> int
 
 @kernel
 def _count_to(tree: Int32s, slot: int) -> int:
-    """Return how many live values are at or below a slot."""
+    """Return the number of live values at or below a slot."""
     total = 0
     i = slot + 1
     while i > 0:

@@ -40,7 +40,7 @@ MASKED = _named("all amax amin any max mean min prod std sum var")
 _OUT_THIRD = _named("all amax amin any argmax argmin concatenate dot max median min outer ptp round stack")
 _OUT_FOURTH = _named("clip cumprod cumsum mean prod std sum var")
 OUT_POSITION: dict[Callable[..., Any], int] = {**dict.fromkeys(_OUT_THIRD, 2), **dict.fromkeys(_OUT_FOURTH, 3)}
-"""Where `out` stands among the arguments of functions that take it by position too."""
+"""The position of `out` among the arguments of functions that also accept it by position."""
 
 CREATING = _named("empty_like zeros_like ones_like full_like")
 """Look only at the shape and type of the first operand."""

@@ -39,7 +39,7 @@ class Tracked(View, NDArrayOperatorsMixin):
 
     @property
     def recorder(self) -> Recorder:
-        """Where accesses are recorded."""
+        """The recorder of accesses."""
         return self.buffer.recorder
 
     @property

@@ -1,4 +1,4 @@
-"""What a user may tell the backend: `torch.compile(model, backend="pebbler", options={...})`, or the environment."""
+"""The options of the backend: `torch.compile(model, backend="pebbler", options={...})`, or environment variables."""
 
 from __future__ import annotations
 

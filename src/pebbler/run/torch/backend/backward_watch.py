@@ -1,4 +1,4 @@
-"""Seeing backward passes begin and end, whoever starts them: hooks of autograd run within the engine, in the middle of a step."""
+"""Hooks on the begin and end of backward passes. Autograd's own hooks run inside the engine, in the middle of a step."""
 
 from __future__ import annotations
 

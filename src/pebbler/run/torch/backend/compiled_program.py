@@ -1,4 +1,4 @@
-"""What a compiled graph runs, for people to look at: its forward and backward as a plan of the game, with the model's names.
+"""The forward and backward programs of a compiled graph as a plan for the report page, with the model's names.
 
 Read off the graphs that torch's partitioner gives to Inductor, before that. What Inductor computes inside other kernels
 (`node_kinds`) is part of the op that reads it, unless several read it. So its peak is near what the program holds, and `held` says

@@ -1,4 +1,4 @@
-"""How Inductor computes a node of a joint graph: not at all, inside other kernels, by a kernel that stores it, or by a call."""
+"""Kinds of nodes in a joint graph, as Inductor treats them: no code, inlined into other kernels, stored by a kernel, or a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeing optimizers step, whoever calls them: what they hold belongs to the peak of a training step."""
+"""Hooks on optimizer steps. The memory of optimizers belongs to the peak of a training step."""
 
 from __future__ import annotations
 

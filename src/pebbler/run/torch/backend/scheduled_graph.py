@@ -1,4 +1,4 @@
-"""What Inductor will run: its own lowering, fusion and order of a graph and the memory of its buffers, before it is compiled.
+"""Inductor's own schedule of a graph (lowering, fusion, order and buffer memory), before it is compiled.
 
 Inductor lowers a graph, fuses and orders it, and then walks over the scheduled nodes to write a program: for each it allocates
 buffers, lets results take the memory of operands that nobody needs again, and frees what was read for the last time. Here it does

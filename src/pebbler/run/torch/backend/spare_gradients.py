@@ -1,4 +1,4 @@
-"""Outputs that get no gradient: a model that returns its loss also returns logits, and nobody differentiates through these.
+"""Outputs without a gradient: a model that returns its loss often also returns logits, which are not differentiated.
 
 Autograd does not know that beforehand. It fills a gradient of zeros for every output, as large as the output, and the compiled
 backward adds it. So where a graph returns one scalar, it is compiled as if nothing came back through its other outputs. If

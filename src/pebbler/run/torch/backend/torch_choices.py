@@ -1,4 +1,4 @@
-"""What torch itself would save, at several values of its `activation_memory_budget`: ours is to be no slower at those peaks."""
+"""Torch's own choices of saved values at several values of `activation_memory_budget`, as candidates of the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step is told while it is recorded when it looks at a value: what it would find, if that can be known, else a refusal."""
+"""Answers to a recorded step that inspects a value: the value itself if it can be known in advance, otherwise a refusal."""
 
 from __future__ import annotations
 

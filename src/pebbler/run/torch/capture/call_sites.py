@@ -1,4 +1,4 @@
-"""Where every call of a step comes from: the module that made it, the user's line, and the part of the step.
+"""The origin of every call of a step: its module, the user's source line, and the part of the step.
 
 Found while the step is recorded, from the frames above the call. A call of the backward pass has none of its own; it belongs to the
 call of the forward pass whose autograd node it runs in.

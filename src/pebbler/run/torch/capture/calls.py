@@ -1,4 +1,4 @@
-"""What a recording of a training step holds: tensors, storages and calls of operators."""
+"""The contents of a recorded training step: tensors, storages and operator calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether classes are what they were: methods that were replaced, and attributes that were added or now hide others.
+"""Detection of changed classes: replaced methods, and added attributes that hide others.
 
 An object finds what it has not got itself in its class and the bases of that. So of every class that a step may ask, the bases in
 their order, the functions and other descriptors, and the presence of names that the step asks for are held to what they were.

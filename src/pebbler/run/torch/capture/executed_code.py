@@ -1,4 +1,4 @@
-"""Which Python code a step runs, and what that code can reach by name: functions, globals, names of attributes.
+"""The Python code that a step runs, and the names that it can reach: functions, globals, attributes.
 
 What a step depends on besides its arguments comes in through closures, defaults, globals and attributes. The code that ran says
 which: its functions are found again by their code objects, and its instructions name the globals and attributes that it reads.

@@ -1,4 +1,4 @@
-"""What operators return on tensors without memory, remembered by operator and by what the operands look like.
+"""A cache of operator results on fake tensors, by operator and operand metadata.
 
 Torch finds it out anew in every call, in a tenth of a millisecond or more; a step has few kinds of calls, and every step is
 recorded several times. Remembered is what depends on nothing but the key: shapes, strides, dtypes, devices, and which operand a

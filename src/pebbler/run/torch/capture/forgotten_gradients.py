@@ -1,4 +1,4 @@
-"""Gradients that a plan did not keep: in their place stand tensors without memory, and whoever uses their numbers is told.
+"""Gradients that a plan did not keep. Tensors without memory replace them, and any use of their numbers is an error.
 
 A step leaves gradients behind, and throws them away when it runs again. A plan does not keep them, unless it is asked to. Eager
 code, an optimizer or another planned step that adds to them, clips, logs or applies them would then train differently, so it gets

@@ -1,4 +1,4 @@
-"""What must not change between steps: Python values, tensors and settings that the recorded step depended on.
+"""Guards: Python values, tensors and settings that the recorded step depended on and that must not change between steps.
 
 A plan repeats what was recorded. So whatever the step could read is looked at before every run, as far as Python shows it: values
 in closures, globals, attributes, lists and dicts that its code names, what its tensors look like, and torch's own settings. What

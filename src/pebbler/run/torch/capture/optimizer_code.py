@@ -1,4 +1,4 @@
-"""Whether the step of an optimizer runs torch's code alone, so that nobody has to watch which code runs in it."""
+"""Recognition of optimizers whose step runs only torch's own code, which need not be watched."""
 
 from __future__ import annotations
 

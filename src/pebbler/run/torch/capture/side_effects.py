@@ -1,4 +1,4 @@
-"""What a step does to the world outside of its tensors, stopped before it happens: a plan would not do it again.
+"""Side effects of a step outside its tensors. They are stopped before they happen, because a plan would not repeat them.
 
 Python tells a profiler of every call before it is made, of built-in functions too. Files, terminals, clocks, queues, sockets,
 threads and log records are reached through few of those, so a table names them, by module or by class. Lists, dicts and the like

@@ -1,4 +1,4 @@
-"""Where in the user's code we are, for messages."""
+"""The current line of the user's code, for messages."""
 
 from __future__ import annotations
 

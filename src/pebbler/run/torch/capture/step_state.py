@@ -1,4 +1,4 @@
-"""What a step finds when it begins and leaves when it ends, and running it on fake tensors without changing any of that.
+"""The state before and after a step, and runs of the step on fake tensors that leave this state unchanged.
 
 The optimizers that a step uses announce themselves through torch's hooks around `Optimizer.step`, so nothing has to be declared.
 """

@@ -1,4 +1,4 @@
-"""Whether tensors still look as they did: shape, strides, dtype, device, requires_grad, hooks, and which of them share memory.
+"""Detection of changed tensors: shape, strides, dtype, device, requires_grad, hooks, and shared memory.
 
 Torch's own guards, those of `torch.compile`, look at hundreds of tensors in microseconds. What they see as changed is looked at
 again in Python, which says what it is.

@@ -1,1 +1,1 @@
-"""What every op takes: time, energy, scratch memory."""
+"""The cost of every op: time, energy, scratch memory."""

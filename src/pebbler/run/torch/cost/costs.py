@@ -1,4 +1,4 @@
-"""What every op costs, and what a described device tells about it: a roofline of bytes and flops."""
+"""The cost of every op, and the roofline (bytes and flops) of a described device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Triton kernel that reads memory and does nothing with it: how levels of a GPU's caches are told apart."""
+"""A Triton kernel that only reads memory, for finding the cache levels of a GPU."""
 
 from __future__ import annotations
 

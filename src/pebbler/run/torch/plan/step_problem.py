@@ -13,6 +13,7 @@ from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan.host_link import repriced, waiting_time
 from pebbler.run.torch.plan.phase_search import solve_phases
 from pebbler.run.torch.plan.torch_plan import SCALE, Objective, TorchPlan
+from pebbler.solver.assessment import with_meta
 from pebbler.solver.problem import Search
 
 __all__ = ["StepProblem"]
@@ -57,7 +58,7 @@ class StepProblem:
             phases = self._solve_for_energy(self.timed, time_limit, seed, report, stop)
         joules = "measured" if self.measured else "described"
         about = {"cost_unit": "ns"} if self.objective == "time" else {"joules": joules}
-        phases = [replace(phase, meta={**phase.meta, **about}) for phase in phases]
+        phases = [with_meta(phase, about) for phase in phases]
         unplanned = sum(op.cost for op in self.graphs[-1].ops) / SCALE[self.objective]
         overlap = self.link is not None and self.link.overlap
         return TorchPlan(
@@ -105,7 +106,7 @@ class StepProblem:
         priced = [self._priced(plan, timed, phases[-1].bound, phases[-1].proof) for plan in found]
         best = min(priced, key=_joules)
         if best.status != "optimal" and any(plan.meta.get("cut_off") for plan in found):
-            best = replace(best, meta={**best.meta, "cut_off": True})
+            best = with_meta(best, {"cut_off": True})
         return [*phases[:-1], best]
 
     def _possible_links(self, timed: StepProblem) -> list[Link | None]:

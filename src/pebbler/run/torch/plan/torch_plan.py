@@ -18,6 +18,7 @@ from pebbler.game.plan import Plan, PlanFile, Status
 from pebbler.referee.judgement import Judgement, check
 from pebbler.run.torch.capture.captured import Captured
 from pebbler.run.torch.plan.host_link import HOST, MEMORY, predicted_cost
+from pebbler.solver.assessment import with_meta
 from pebbler.solver.recompute.recompute_problem import program_order_peak
 
 __all__ = ["SCALE", "KernelChoice", "Objective", "TorchPlan"]
@@ -143,7 +144,7 @@ class TorchPlan:
             "launches": [list(launch) for launch in self.launches], "launch_peak": self.launch_peak,
             "first": [msgspec.json.decode(phase.to_json()) for phase in self.phases[:-1]],
         }  # fmt: skip
-        return replace(self.plan, meta={**self.plan.meta, "torch": about})
+        return with_meta(self.plan, {"torch": about})
 
     def to_json(self) -> bytes:
         """Return the plan as JSON text."""

@@ -1,4 +1,4 @@
-"""What a run of a step changes, kept so that it can be taken back: bytes of tensors, gradients, optimizer state, generators."""
+"""A log for undoing a step: bytes of tensors, gradients, optimizer state and random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a planned step is compared with the step itself: at first, then ever more rarely, so that it costs less than one percent."""
+"""The schedule of verification: a planned step is compared with the original step at first, then ever more rarely."""
 
 from __future__ import annotations
 

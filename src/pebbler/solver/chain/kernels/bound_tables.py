@@ -1,4 +1,4 @@
-"""What the bound of uneven chains keeps: the chain, which nodes may wait, and tables by group and units of memory.
+"""The data of the bound for uneven chains: the chain, the nodes that may wait, and tables by group and units of memory.
 
 Node 0 of these tables stands below the chain: it takes no room, is always there, and N_0 comes from it at the price of a load. So
 node i + 1 is N_i.

@@ -1,4 +1,4 @@
-"""Which nodes of a chain the first sweep stores, and how they serve the backward steps above them."""
+"""The choice of chain nodes that the first sweep stores, and their use by the backward steps above them."""
 
 from __future__ import annotations
 

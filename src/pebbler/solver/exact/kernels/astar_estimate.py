@@ -1,4 +1,4 @@
-"""What a state of the explicit game still has to pay at the least, on flat arrays and bit masks.
+"""Lower bounds on the remaining cost of a state of the explicit game, on flat arrays and bit masks.
 
 A state is one row of 64-bit words: `ran | commit << 32`, the start levels of the params (steady games only), and per level
 the set of values that have a copy there. `commit` is 0, or 1 + the op that must be computed next (only copies that serve it

@@ -1,4 +1,4 @@
-"""Where values live while a sequence of ops runs, on flat arrays.
+"""Placement of values during a sequence of ops, on flat arrays.
 
 A *storage* holds one value after another, and at any moment its *state* says which levels hold a copy of the present one. A
 sequence of T ops has 2T + 2 *slots*: slot 0 is the start, 2t + 1 the moment before op t computes, 2t + 2 the moment after,

@@ -1,4 +1,4 @@
-"""What a sequence of ops needs in memory on one level, on flat arrays.
+"""The memory that a sequence of ops needs on one level, on flat arrays.
 
 On one level a plan is just a sequence of ops, some of them more than once. Which copies to keep follows from it: a value stays
 from the last time it is made before a read until that read, and nothing is gained by keeping it longer.

@@ -1,4 +1,4 @@
-"""Which operand of an op should stay in the fastest level, in blocks of how many tiles, so that its pieces move least.
+"""The operand of an op that stays in the fastest level, and its block size in tiles, for the least data movement.
 
 All tiles of a block of one operand stay while the loops that it does not depend on pass by; within one turn of those, the
 block's own loops run. The classic blocked product is one of these nests: a block of sums stays while rows and columns pass.

@@ -1,4 +1,4 @@
-"""Whether an order of pieces computes what program order does: every read must find the version that it found there."""
+"""The check that an order of pieces computes the same as program order: every read must find the same version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the first run of an op costs at least by recency rank, whatever runs again before it.
+"""Lower bounds on the cost of an op's first run by recency rank, for any reruns before it.
 
 A read is found where the first runs have left the tensor, unless runs beyond the first ones have touched it meanwhile. These
 touches are a chain, each of which is paid, and the cheapest chain is found as a shortest path. `docs/tiling.md` has the proof.

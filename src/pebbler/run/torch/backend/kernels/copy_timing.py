@@ -1,4 +1,4 @@
-"""When copies to the host and back begin and end beside kernels, on flat arrays: one engine copies out, one in, in turn."""
+"""Start and end times of host copies that run beside kernels, on flat arrays: one engine copies out, one in, each in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass costs: its calls, and the bytes that its fused kernels read and write, each kernel launched once.
+"""The cost of a pass: its calls, and the bytes that its fused kernels read and write, with each kernel launched once.
 
 Kernels that Inductor would join are taken together: those between the same calls. There a value is read once, and not at all
 where it is made. A reduction over much ends a kernel as a call does, since nothing can read its result before it is done.

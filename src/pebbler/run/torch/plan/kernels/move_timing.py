@@ -1,4 +1,4 @@
-"""When a plan's moves end, on flat arrays: one stream computes, one engine copies out to the host and one copies in."""
+"""End times of a plan's moves, on flat arrays: one stream computes, one engine copies out to the host and one copies in."""
 
 from __future__ import annotations
 
