@@ -1,4 +1,4 @@
-"""What energy to accuracy is measured on: training runs and plans of steps, both as sweeps that can be stopped and gone on with."""
+"""The data for energy to accuracy: training runs and plans of steps, both as resumable sweeps."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TrainedRuns(msgspec.Struct, frozen=True):
 
 
 class StepPrice(msgspec.Struct, frozen=True):
-    """What one step costs on a machine under a schedule, in pJ, and what no plan of that kind can undercut."""
+    """The cost of one step on a machine under a schedule, in pJ, and a lower bound for plans of that kind."""
 
     batch: int
     hidden: int

@@ -25,7 +25,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class TrainedCell:
-    """What training one batch size and hidden size took: at its best learning rate, and over resampled seeds."""
+    """The training cost of one batch size and hidden size: at its best learning rate, and over resampled seeds."""
 
     batch: int
     hidden: int

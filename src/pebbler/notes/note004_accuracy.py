@@ -57,7 +57,7 @@ def run(
 
 
 def experiment(found: Measurements) -> Experiment:
-    """Return what the measurements show; nothing else decides it."""
+    """Return the results of the measurements."""
     maps: Maps = {}
     for goal in found.goals:
         cells = trained_cells(found, goal)
