@@ -1,4 +1,4 @@
-"""What a program calls so that a random op that runs again draws what it drew before."""
+"""Calls in a program that let a recomputed random op draw the same numbers again."""
 
 from __future__ import annotations
 
