@@ -139,6 +139,13 @@ def test_reproduce_keeps_the_experiments_that_were_finished(tmp_path):
     assert not (tmp_path / "notes" / "report.html").exists()
 
 
+def test_reproduce_goes_on_with_a_grid_that_was_stopped(tmp_path):
+    ended = interrupt(tmp_path, "reproduce", "accuracy", "--out", "notes", when="accuracy: training")
+    assert (ended.out, "accuracy goes on from notes/accuracy" in ended.err) == ("", True)
+    assert list((tmp_path / "notes" / "accuracy" / "runs" / "training" / "rows").glob("*/*.json"))
+    assert not (tmp_path / "notes" / "accuracy" / "results.json").exists()
+
+
 def test_commands_that_have_found_nothing_say_so_and_leave_nothing(tmp_path):
     pb.Plan.in_order(pb.workloads.mlp(), pb.machine("notes")).save(tmp_path / "plan.json")
     large = "mlp:n=2000,hidden=2000"

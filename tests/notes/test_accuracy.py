@@ -40,6 +40,7 @@ from pebbler.notes.kernels.sgd_batches import train_batches
 from pebbler.notes.note004_accuracy import experiment
 from pebbler.notes.note_plots import inline_svg
 from pebbler.notes.notes_page import page
+from pebbler.notes.reproduction import reproduce
 from pebbler.run.numbers import execute
 
 
@@ -229,6 +230,11 @@ def test_plans_without_recomputation_have_every_op_once():
     assert all(op["once"] for op in graphs[ONCE]["ops"])
     assert not any(op.get("once") for op in graphs[BEST]["ops"])
     assert {kind: one.task.tile for kind, (one,) in runs.items()} == {BEST: "auto", ONCE: "auto", UNTILED: "none"}
+
+
+def test_the_whole_grid_of_something_else_is_refused():
+    with pytest.raises(InputError, match="full: is for accuracy, and only ard, chain was asked for"):
+        reproduce(["ard", "chain"], full=True)
 
 
 def test_a_training_that_fails_is_named(tmp_path):

@@ -42,17 +42,20 @@ def reproduce(
     """
     from pebbler.cli.interruption import hold
     from pebbler.cli.output import progress, tell
-    from pebbler.notes.reproduction import EXPERIMENTS, REPORT
+    from pebbler.notes.reproduction import EXPERIMENTS, REPORT, SWEEPS
     from pebbler.notes.reproduction import reproduce as run
 
     done: dict[str, Experiment] = {}
 
     def keep() -> bool:
+        missing = [name for name in names or EXPERIMENTS if name not in done]
+        kept = [name for name in missing if name in SWEEPS and (out / name).exists()]
         if done:
             _show(done, out, json, cut_off=True)
-            missing = [name for name in names or EXPERIMENTS if name not in done]
             tell(f"interrupted: {', '.join(missing) or 'the report'} was not finished; {out / REPORT} was not written")
-        return bool(done)
+        for name in kept:
+            tell(f"interrupted: {name} goes on from {out / name} when it is called again")
+        return bool(done or kept)
 
     with hold(keep), progress("reproducing") as update:
         found = run(

@@ -16,7 +16,7 @@ from pebbler.notes import note_plots
 from pebbler.notes.experiment import Experiment, NoteFigure, Value, show
 from pebbler.version import VERSION
 
-__all__ = ["finding_files", "markdown", "results", "versions", "write_findings"]
+__all__ = ["answers", "claims", "finding_files", "markdown", "results", "versions", "write_findings"]
 
 FORMAT = "pebbler-results-1"
 
@@ -85,7 +85,7 @@ def markdown(experiment: Experiment) -> str:
         f"# {experiment.name} (note {experiment.note})",
         f"**Question.** {experiment.question}",
         "## What the note claims and what is true",
-        *(f"- *{v.claim}* {v.truth} ({v.evidence})" for v in experiment.verdicts),
+        *claims(experiment),
         "## Figures",
         _grid(
             ["figure", "published", "measured", "corrected", "match"],
@@ -94,14 +94,26 @@ def markdown(experiment: Experiment) -> str:
         "## What changed and why",
         *_changes(experiment.rows),
         "## Open questions",
+        *answers(experiment),
     ]
+    parts += ["## Plots", *(f"![{' '.join(plot.title.split())}]({plot.name}.svg)" for plot in experiment.plots)]
+    config = msgspec.json.format(msgspec.json.encode(experiment.config), indent=1).decode()
+    return "\n\n".join([*parts, "## Config", f"```json\n{config}\n```"]) + "\n"
+
+
+def claims(experiment: Experiment) -> list[str]:
+    """Return what the note claims and what is true, a paragraph each."""
+    return [f"- *{v.claim}* {v.truth} ({v.evidence})" for v in experiment.verdicts]
+
+
+def answers(experiment: Experiment) -> list[str]:
+    """Return the questions with their answers and tables, a paragraph each."""
+    parts = []
     for question in experiment.questions:
         parts += [f"### {question.question}", question.answer]
         for one in question.tables:
             parts += [f"*{one.title}*", _grid(one.columns, [[show(value) for value in row] for row in one.rows])]
-    parts += ["## Plots", *(f"![{plot.title}]({plot.name}.svg)" for plot in experiment.plots)]
-    config = msgspec.json.format(msgspec.json.encode(experiment.config), indent=1).decode()
-    return "\n\n".join([*parts, "## Config", f"```json\n{config}\n```"]) + "\n"
+    return parts
 
 
 def _label(row: NoteFigure) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter
 
 from pebbler.notes.experiment import Plot
 from pebbler.show.plots import PALETTE
@@ -53,10 +53,12 @@ def _render(plot: Plot, kind: str, ink: str) -> bytes:
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink),
     }
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        height = 1.4 + 0.36 * len(plot.series) if plot.kind == "heat" else 3.6
+        figure = Figure(figsize=(6.4, height), layout="constrained")
         axes = figure.add_subplot()
         _DRAW[plot.kind](axes, plot)
-        axes.set_title(plot.title)
+        if ink != _INK:  # a page has it below, in its own words and type
+            axes.set_title(plot.title)
         axes.set_xlabel(plot.x_label)
         axes.set_ylabel(plot.y_label)
         axes.spines[["top", "right"]].set_visible(False)
@@ -80,6 +82,13 @@ def _render(plot: Plot, kind: str, ink: str) -> bytes:
     return out.getvalue()
 
 
+class _PlainLog(LogFormatter):
+    """Labels between powers of ten, where there is room for them, without exponents."""
+
+    def _num_to_string(self, x: float, _low: float, _high: float) -> str:
+        return _plain(x, 0)
+
+
 def _plain(value: float, _position: int) -> str:
     return f"{value:,.6g}" if abs(value) < 1000 else f"{value:,.0f}"
 
@@ -101,6 +110,7 @@ def _lines(axes: Axes, plot: Plot) -> None:
         axes.minorticks_off()
     if plot.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(_PlainLog(minor_thresholds=(1.5, 0.5)))
     else:
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(FuncFormatter(_plain))

@@ -14,8 +14,9 @@ __all__ = ["folded", "page"]
 _STYLE = """
 .notes th, .notes td { min-width: 4.5rem; }
 .notes td.figure { min-width: 15rem; }
-.notes figure { max-width: 46rem; }
-.notes figure svg { width: 100%; height: auto; }
+.notes figure { max-width: 46rem; overflow-x: auto; }
+.notes figure svg { width: 100%; min-width: 28rem; height: auto; }
+.notes figcaption { white-space: pre-line; }
 """
 
 _SAVING = "How much energy can a plan save"
@@ -64,7 +65,7 @@ def _content(experiments: Sequence[Experiment]) -> str:
     tiles = "".join(
         f'<div class="tile"><dt>{escape(label)}</dt><dd{mark}>{count}</dd><dd class="note">{escape(note)}</dd></div>'
         for label, count, note, mark in (
-            ("Figures", len(rows), f"in {len(experiments)} notes", ""),
+            ("Figures", len(rows), f"in {len(experiments)} experiments", ""),
             ("Reproduced", matched, "digit for digit, or as the note rounds", ""),
             ("The note is wrong", wrong, f"{corrected} figures have a corrected value", ""),
             ("Fail to reproduce", failed, "though they should", ' class="bad"' if failed else ""),

@@ -61,6 +61,8 @@ def reproduce(
     for name in chosen:
         if name not in EXPERIMENTS:
             raise InputError(f"no experiment is called {quoted(name)}{near_matches(name, EXPERIMENTS)}")
+    if full and not set(SWEEPS) & set(chosen):
+        raise InputError(f"full: is for {', '.join(SWEEPS)}, and only {', '.join(chosen)} was asked for")
     folder = None if out is None else Path(out)
     if folder is not None:
         require_writable(folder / REPORT)
