@@ -336,7 +336,7 @@ def _run_layouts(search: Search, tile: str) -> None:
     from pebbler.solver.exact import fits_exact, solve_exact
     from pebbler.solver.layout import can_lay_out, layout_bounds, solve_layout
     from pebbler.solver.paging import solve_paging
-    from pebbler.solver.products.product_search import ProductOrders
+    from pebbler.solver.products.product_orders import ProductOrders
 
     problem = search.problem
     require_capacity(problem)

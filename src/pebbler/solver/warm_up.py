@@ -237,11 +237,18 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
 
 def _layout() -> None:
     from pebbler.solver.bounds import bounds
+    from pebbler.solver.layout.kernels.reordering import Reach
     from pebbler.solver.layout.layout_search import Layout
+    from pebbler.solver.products.product_annealing import ProductAnnealing
+    from pebbler.solver.products.product_orders import ProductOrders
 
     problem = Problem.of(matmul(1, 1, 2), "grid")
     bounds(problem)
-    Layout.of(problem, np.arange(len(problem.graph.ops)), rounds=2).improve(2, seed=0)
+    layout = Layout.of(problem, np.arange(len(problem.graph.ops)), rounds=2)
+    layout.improve(2, seed=0)
+    orders = ProductOrders.of(problem.graph)
+    assert orders is not None
+    ProductAnnealing.of(orders, layout).run(2, 0.5, 0.1, 0, Reach(1, 1, 1, 1))
     check(Plan.in_order(problem.graph, problem.machine))
 
 

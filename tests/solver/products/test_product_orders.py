@@ -17,13 +17,12 @@ from pebbler.solver import finish, solve_search
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.products.loop_orders import (
     changed_loops,
-    changed_order,
     first_loops,
     loops_of,
     loops_text,
     nested_order,
 )
-from pebbler.solver.products.product_search import ProductOrders
+from pebbler.solver.products.product_orders import ProductOrders
 from pebbler.workloads import matmul
 
 
@@ -53,14 +52,6 @@ def test_a_turning_loop_changes_one_index_at_a_time() -> None:
 def test_loops_over_some_points_only() -> None:
     index = box(3, 3, 3)[::2]
     assert sorted(nested_order(index, loops_of("k2ijk")).tolist()) == list(range(len(index)))
-
-
-def test_changed_orders_are_orders() -> None:
-    rng = np.random.default_rng(2)
-    order = np.arange(30)
-    for _ in range(200):
-        order = changed_order(rng, order)
-        assert sorted(order.tolist()) == list(range(30))
 
 
 def test_points_are_found_in_the_order_of_their_indices() -> None:

@@ -28,7 +28,8 @@ def layout_bounds(problem: Problem, *, any_sums: bool) -> list[Bound]:
 
 def solve_layout(search: Search, *, any_sums: bool) -> None:
     """Offer layouts of better and better orders; `any_sums` lets the terms of sums come in any order."""
-    from pebbler.solver.products.product_search import ProductOrders, ProductSearch
+    from pebbler.solver.products.product_orders import ProductOrders
+    from pebbler.solver.products.product_search import ProductSearch
 
     problem = search.problem
     orders = ProductOrders.of(problem.graph) if any_sums else None

@@ -18,7 +18,7 @@ from pebbler.solver.layout.layout_moves import layout_plan
 from pebbler.solver.layout.plan_routes import routes_of
 from pebbler.solver.problem import Problem
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "Left", "endless"]
 
 _RATES = (1.0, 0.7, 0.0)  # at which prices of room count when values are first routed
 _FAST, _SLOW = 0.5, 0.03  # factors by which prices change in the first and in the last round
@@ -29,7 +29,7 @@ _WINDOW = 8  # ops whose values are routed anew together
 Left = Callable[[], float]  # how many seconds are left
 
 
-def _endless() -> float:
+def endless() -> float:
     return np.inf
 
 
@@ -53,7 +53,7 @@ class Layout:
     energy: float  # without the costs of ops
 
     @classmethod
-    def of(cls, problem: Problem, order: Ints, rounds: int = 100, left: Left = _endless) -> Layout:
+    def of(cls, problem: Problem, order: Ints, rounds: int = 100, left: Left = endless) -> Layout:
         """Return a first layout of an order, after so many rounds of pricing room, fewer if no seconds are left."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
         arrays, scratch = game.arrays, scratch_for(game.arrays)
@@ -75,12 +75,12 @@ class Layout:
         return cls(problem, game, bound, toll, best[1], best[0])
 
     @classmethod
-    def bound_of(cls, problem: Problem, order: Ints, rounds: int, left: Left = _endless) -> float:
+    def bound_of(cls, problem: Problem, order: Ints, rounds: int, left: Left = endless) -> float:
         """Return the bound of an order alone: no layout with at most two copies at a time, made next to uses, costs less."""
         game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
         return _priced(game, _first_prices(game), rounds, left)[0]
 
-    def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD, left: Left = _endless) -> None:
+    def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD, left: Left = endless) -> None:
         """Route values anew so many times, as long as seconds are left."""
         if not len(self.routes.near):  # nothing takes room
             return
@@ -99,7 +99,7 @@ class Layout:
                 return
 
     @classmethod
-    def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = _endless) -> Layout | None:
+    def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = endless) -> Layout | None:
         """Return the layout of a plan of this problem's graph in its order; None where it is not one that can be gone on from."""
         if plan.graph != problem.graph or len(np.unique(plan.moves.order)) < len(plan.moves.order):
             return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 
-__all__ = ["Loop", "changed_loops", "changed_order", "first_loops", "loops_of", "loops_text", "nested_order"]
+__all__ = ["Loop", "changed_loops", "first_loops", "loops_of", "loops_text", "nested_order"]
 
 AXES = "ijk"
 _PROMISING = (
@@ -104,31 +104,6 @@ def changed_loops(rng: np.random.Generator, loops: Loops) -> Loops:
                 found[at] = Loop(axis, block, not turns)
         if tuple(found) != loops and _is_nest(found):
             return tuple(found)
-
-
-def changed_order(rng: np.random.Generator, order: Ints) -> Ints:
-    """Return an order with a piece of it turned round, exchanged with another one, or moved."""
-    order = order.copy()
-    count = len(order)
-    for _ in range(1 if rng.random() < 0.7 else 2):
-        size = min(count, int(rng.choice((1, 2, 3, 4, 5, 8, 16))))
-        at = int(rng.integers(count - size + 1))
-        if rng.random() < 0.6:
-            at -= at % size
-        kind = rng.random()
-        if kind < 0.4:
-            order[at : at + size] = order[at : at + size][::-1]
-        elif kind < 0.7:
-            other = at + size * int(rng.integers(1, 4))
-            if other + size <= count:
-                first = order[at : at + size].copy()
-                order[at : at + size] = order[other : other + size]
-                order[other : other + size] = first
-        else:
-            piece, rest = order[at : at + size], np.delete(order, np.s_[at : at + size])
-            goal = int(np.clip(at + rng.integers(-16, 17), 0, len(rest)))
-            order = np.insert(rest, goal, piece[::-1] if rng.random() < 0.3 else piece)
-    return order
 
 
 def _is_nest(loops: Sequence[Loop]) -> bool:

@@ -1,145 +1,143 @@
-"""The search for a cheap order of a matrix product: loops are compared by bounds on their layouts, the best get layouts.
+"""The search for a cheap program of a matrix product: loops give orders to begin with, then order and layout change together.
 
-What is compared is the bound that prices of room give for an order (`Layout.bound`): it takes a fraction of the time of a
-layout and lies a percent or two below it.
+Loops of large products are compared by the bound that prices of room give for an order (`Layout.bound`): it takes a fraction
+of the time of a layout and lies a percent or two below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from pebbler.arrays import Ints
-from pebbler.game.graph import Graph
 from pebbler.game.plan import Plan
-from pebbler.game.sums import Sums
-from pebbler.referee.programs.product_points import ProductPoints
+from pebbler.solver.layout.kernels.reordering import Reach
 from pebbler.solver.layout.layout_search import Layout
-from pebbler.solver.problem import Problem, Search
-from pebbler.solver.products.loop_orders import Loops, changed_loops, changed_order, first_loops, nested_order
+from pebbler.solver.problem import Search
+from pebbler.solver.products.loop_orders import Loops, changed_loops, first_loops, nested_order
+from pebbler.solver.products.product_annealing import ProductAnnealing
+from pebbler.solver.products.product_orders import ProductOrders
 
-__all__ = ["ProductOrders", "ProductSearch"]
+__all__ = ["ProductSearch"]
 
 _ROUNDS = 40  # of prices, to compare orders
 _FINE_ROUNDS = 150  # of prices, before a layout that is kept
-_QUICK, _LONG = 6, 120  # how often the values of an op are routed anew, on average: to compare, and to keep
-_FEW = 400  # points up to which orders are compared by their layouts, and changed piece by piece
+_FEW = 1_000  # points up to which loops are compared by what becomes of them
 _FEW_LOOPS = 4  # loops that are compared in a quick search
-_PATIENCE = 60  # changes that bring nothing before a search without a time limit ends
-_COOL, _WARM = 0.1, 0.4  # of the search for layouts of large products
-_LOOPS_SHARE = 0.5  # of the time, for comparing loops of larger products
-
-
-@dataclass(frozen=True)
-class ProductOrders:
-    """A product's graph, and its points in the order in which its sums know their terms."""
-
-    sums: Sums
-    index: Ints
-
-    @classmethod
-    def of(cls, graph: Graph) -> ProductOrders | None:
-        """Return the points of a graph whose terms are all products, None for any other.
-
-        >>> from pebbler.workloads import chain, matmul
-        >>> ProductOrders.of(matmul(2, 3, 4)).sizes, ProductOrders.of(chain(3)) is None
-        ((2, 3, 4), True)
-        """
-        sums, points = Sums.of(graph), ProductPoints.of(graph.dataflow)
-        if sums is None or points is None or tuple(points.makers.tolist()) != sums.makers:
-            return None
-        return cls(sums, points.index)
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """How many i, j and k there are."""
-        m, n, k = (self.index.max(axis=0) + 1).tolist()
-        return m, n, k
-
-    def problem(self, problem: Problem, order: Ints) -> Problem:
-        """Return the problem with the terms in another order."""
-        return problem.transformed(self.sums.in_order(order))
+_PATIENCE = 60  # loops that are compared, changes of loops included, where time has no limit
+_LOOPS_SHARE = 0.3  # of the time, for comparing loops of larger products
+_FIRST, _SHORT, _LONG = (
+    10,
+    500,
+    150_000,
+)  # changes per point: of a first anneal, of the shortest and of the longest that follow
+_LEAST = 20_000  # changes of a first anneal of a small product
+_CYCLES = 12  # anneals of a search without a time limit
+_HOT, _WARM, _COLD = (0.6, 1.0), (0.25, 0.5), 0.12  # heats, in the price of a read from the cheapest level
+_LARGE_HEAT = (0.12, 0.04)
+_REACH = Reach(block=8, shift=16, swap=32, window=8)
 
 
 class ProductSearch:
-    """One run: layouts of orders that look cheap, offered to the search, and better and better ones as long as there is time."""
+    """One run: programs of orders that look cheap, offered to the search, and better and better ones as long as there is time."""
 
     def __init__(self, search: Search, orders: ProductOrders) -> None:
         self.search, self.orders = search, orders
         self.rng = np.random.default_rng(search.problem.seed)
-        self.best: tuple[float, Ints] | None = None  # the order that looks cheapest, and how cheap
-        self.layout: Layout | None = None
-        self.tries = 0
+        self.layout: Layout | None = None  # the best so far
+        self.rate = 0.0  # changes per second
 
     def run(self, known: Plan | None = None) -> None:
-        """Look for orders, then for layouts of the best; `known` is a plan of the product to go on from."""
-        start = None if known is None else self.orders.sums.order_of(known.graph)
-        if start is not None:
-            self._lay_out(np.array(start, np.int64), known)
+        """Look for orders, then change the best; `known` is a plan of the product to go on from."""
+        if known is not None:
+            self._go_on(known)
         if len(self.orders.index) <= _FEW:
-            self._by_layouts()
+            self._by_anneals()
         else:
             self._by_bounds()
+        self.search.cut_off |= self.search.remaining <= 0
+
+    def _go_on(self, known: Plan) -> None:
+        order = self.orders.sums.order_of(known.graph)
+        if order is not None:
+            problem = self.orders.problem(self.search.problem, np.array(order, np.int64))
+            layout = Layout.from_plan(problem, known, left=self._left)
+            if layout is not None:
+                self._offer(layout)
 
     def _left(self) -> float:
         return self.search.remaining
 
-    # Small products -------------------------------------------------------------------------------------------------
-
-    def _by_layouts(self) -> None:
-        for loops in first_loops(self.orders.sizes):
-            self.keep(nested_order(self.orders.index, loops), _LONG)
-            if self.search.remaining <= 0 or self.search.done:
-                return
-        assert self.layout is not None
-        assert self.best is not None
-        if self.search.quick:
-            return
-        current, stale = self.best, 0
-        while self.search.remaining > 0 and not self.search.done:
-            order = changed_order(self.rng, current[1])
-            if (order == current[1]).all():
-                continue
-            energy = self.keep(order, _QUICK, near=self.best[0])
-            better = energy < self.best[0]
-            if energy <= current[0] - 1.0 * self._unit * np.log(1.0 - self.rng.random()):
-                current = energy, order
-            if better:
-                self.best, stale = (energy, order), 0
-            else:
-                stale += 1
-                if stale % 400 == 0:
-                    current = self.best
-            if self.search.time_limit is None and stale >= 10 * _PATIENCE:
-                return
-
-    @property
-    def _unit(self) -> float:
-        return float(self.layout.game.arrays.read.min()) if self.layout is not None else 1.0
-
-    def keep(self, order: Ints, effort: int, near: float = np.inf) -> float:
-        """Lay an order out, offer the plan if it is the best, and return what it costs; more effort if it comes near a figure."""
-        problem = self.orders.problem(self.search.problem, order)
-        count = len(problem.graph.ops)
-        layout = Layout.of(problem, np.arange(count), _ROUNDS if effort == _QUICK else _FINE_ROUNDS, self._left)
-        self.tries += 1
-        layout.improve(effort * count, seed=self.tries, left=self._left)
-        if effort == _QUICK and layout.energy < 1.012 * near:
-            layout.improve(3 * effort * count, seed=self.tries, hot=0.4, left=self._left)
+    def _offer(self, layout: Layout) -> None:
         if self.layout is None or layout.energy < self.layout.energy:
             self.layout = layout
-            self.best = layout.energy, order
             self.search.offer_plan(layout.plan(self.search.problem))
-        return layout.energy
+
+    def _layout(self, order: Ints) -> Layout:
+        problem = self.orders.problem(self.search.problem, order)
+        return Layout.of(problem, np.arange(len(problem.graph.ops)), _FINE_ROUNDS, self._left)
+
+    def _anneal(self, layout: Layout, rounds: int, hot: float, cold: float) -> Layout:
+        """Change a layout's order and routes together; no more than there is time for."""
+        search, began = self.search, self.search.elapsed
+        if self.rate and search.time_limit is not None:
+            rounds = min(rounds, max(100, int(0.9 * self.rate * search.remaining)))
+        annealing = ProductAnnealing.of(self.orders, layout)
+        unit = float(layout.game.arrays.read.min())
+        annealing.run(rounds, unit * hot, unit * cold, int(self.rng.integers(2**20)), _REACH, self._left)
+        found = annealing.layout(search.problem)
+        self._offer(found)
+        if search.elapsed > began + 0.05:
+            self.rate = annealing.changes / (search.elapsed - began)
+        return found
+
+    # Small products -------------------------------------------------------------------------------------------------
+
+    def _by_anneals(self) -> None:
+        """Anneal what every loop begins with for a short time; then the best of these, and the best of all, longer and longer."""
+        search, points = self.search, len(self.orders.index)
+        starts: list[tuple[float, int, Layout]] = []
+        for loops in first_loops(self.orders.sizes):
+            layout = self._layout(nested_order(self.orders.index, loops))
+            starts.append(
+                (self._anneal(layout, max(_LEAST, _FIRST * points), _HOT[0], _COLD).energy, len(starts), layout)
+            )
+            if search.remaining <= 0 or search.done:
+                return
+        starts.sort()
+        if search.quick:
+            return
+        rounds, cycle = _SHORT * points, 0
+        while search.remaining > 0 and not search.done and (search.time_limit is not None or cycle < _CYCLES):
+            if cycle % 3 < 2 or self.layout is None:
+                chosen = min(int(self.rng.exponential(1.5)), len(starts) - 1)
+                self._anneal(starts[chosen][2], rounds, float(self.rng.uniform(*_HOT)), _COLD)
+            else:
+                self._anneal(self.layout, rounds, float(self.rng.uniform(*_WARM)), _COLD)
+            cycle += 1
+            if cycle % 6 == 0:
+                rounds = min(4 * rounds, _LONG * points)
 
     # Large products -------------------------------------------------------------------------------------------------
 
     def _by_bounds(self) -> None:
         search = self.search
-        began = search.elapsed
-        span = _LOOPS_SHARE * search.remaining
+        if self.layout is None:
+            self._offer(self._layout(nested_order(self.orders.index, self._best_loops())))
+        cycle = 0
+        while (
+            search.remaining > 0
+            and not search.done
+            and cycle < (1 if search.quick else _CYCLES if search.time_limit is None else 10**9)
+        ):
+            assert self.layout is not None
+            self._anneal(self.layout, _FIRST * len(self.orders.index), *_LARGE_HEAT)
+            cycle += 1
+
+    def _best_loops(self) -> Loops:
+        search = self.search
+        began, span = search.elapsed, _LOOPS_SHARE * search.remaining
         compared: dict[Loops, float] = {}
         for loops in self._loops(compared):
             compared[loops] = self._bound(loops)
@@ -149,11 +147,7 @@ class ProductSearch:
                 search.quick or search.time_limit is None
             ):
                 break
-        best = min(compared, key=lambda loops: compared[loops])
-        order = nested_order(self.orders.index, best)
-        if self.layout is None or compared[best] < 0.97 * self.layout.energy:
-            self._lay_out(order)
-        self._polish()
+        return min(compared, key=lambda loops: compared[loops])
 
     def _loops(self, compared: dict[Loops, float]) -> Iterator[Loops]:
         yield from first_loops(self.orders.sizes)
@@ -168,28 +162,3 @@ class ProductSearch:
         order = nested_order(self.orders.index, loops)
         problem = self.orders.problem(self.search.problem, order)
         return Layout.bound_of(problem, np.arange(len(problem.graph.ops)), _ROUNDS, self._left)
-
-    def _lay_out(self, order: Ints, known: Plan | None = None) -> None:
-        problem = self.orders.problem(self.search.problem, order)
-        layout = None if known is None else Layout.from_plan(problem, known, left=self._left)
-        if layout is None:
-            layout = Layout.of(problem, np.arange(len(problem.graph.ops)), _FINE_ROUNDS, self._left)
-        if self.layout is None or layout.energy < self.layout.energy:
-            self.layout, self.best = layout, (layout.energy, order)
-            self.search.offer_plan(layout.plan(self.search.problem))
-
-    def _polish(self) -> None:
-        """Route values anew until time is over or nothing comes of it."""
-        assert self.layout is not None
-        count, stale = len(self.orders.sums.graph.ops), 0
-        while self.search.remaining > 0 and stale < (1 if self.search.quick else 4):
-            before = self.layout.energy
-            self.tries += 1
-            rounds = count if self.search.remaining > 20 else max(200, count // 10)
-            self.layout.improve(
-                rounds, seed=self.tries, hot=_COOL if self.tries % 4 else _WARM, cold=_COOL / 2, left=self._left
-            )
-            if self.layout.energy < before:
-                self.search.offer_plan(self.layout.plan(self.search.problem))
-            stale = 0 if self.layout.energy < 0.9999 * before else stale + 1
-        self.search.cut_off |= self.search.remaining <= 0

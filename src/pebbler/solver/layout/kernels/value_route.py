@@ -106,6 +106,9 @@ def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-
 
     `toll[level, slot]` sums up prices of room before a slot; they count at `rate`, and not in the cost that is kept.
     """
+    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+    if high == low or (high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE):
+        return _stay_once(arrays, room, toll, rate, routes, value)
     count = segments(arrays, scratch, value)
     for k in range(count):
         if k == 0:
@@ -121,6 +124,30 @@ def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-
         return False
     _retrace(arrays, scratch, toll, rate, routes, value, count, near)
     routes.cost[value] = cost_of(arrays, routes, value)
+    return True
+
+
+@inner_kernel
+def _stay_once(arrays, room, toll, rate, routes, value):  # type: ignore[no-untyped-def]
+    """Choose the level of a value that is read at most once, and so never pays for a copy."""
+    first, end, size = arrays.first[value], arrays.end[value], arrays.size[value]
+    low, uses = arrays.use_start[value], arrays.use_start[value + 1] - arrays.use_start[value]
+    near, best, paid = -1, _NEVER, 0.0
+    for x in range(len(arrays.read)):
+        if arrays.begin[value] != ANYWHERE and arrays.begin[value] != x:
+            continue
+        cost = uses * arrays.read[x] + (arrays.write[x] if arrays.made[value] else 0.0)
+        if cost >= best and rate <= 0:
+            continue
+        with_room = cost + (rate * (toll[x, end] - toll[x, first]) if rate > 0 else 0.0)
+        if with_room < best and fits(room, x, first, end, size):
+            near, best, paid = x, with_room, cost
+    if near < 0:
+        return False
+    base = arrays.parts * low + value
+    for k in range(base, base + arrays.parts * uses + 1):
+        routes.near[k], routes.far[k] = near, -1
+    routes.cost[value] = size * paid
     return True
 
 
