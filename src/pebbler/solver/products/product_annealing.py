@@ -8,7 +8,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE
-from pebbler.solver.layout.kernels.reordering import OrderArrays, Reach, reorder
+from pebbler.solver.layout.kernels.reordering import CheapestOrder, Cooling, OrderArrays, Reach, reorder
 from pebbler.solver.layout.kernels.rerouting import take_all
 from pebbler.solver.layout.kernels.room import empty_room
 from pebbler.solver.layout.kernels.value_route import Routes, scratch_for
@@ -19,7 +19,7 @@ from pebbler.solver.products.product_orders import ProductOrders
 
 __all__ = ["ProductAnnealing"]
 
-_PIECE = 0.25  # seconds between two looks at the clock, about
+_WORK = 20_000_000  # changes times parts of routes between two looks at the clock, about a quarter of a second
 
 
 @dataclass
@@ -34,9 +34,7 @@ class ProductAnnealing:
     toll: np.ndarray
     energy: float
     best: float
-    kept: Routes
-    kept_op_at: Ints
-    kept_reads: np.ndarray
+    kept: CheapestOrder
     changes: int = 0  # tried so far
 
     @classmethod
@@ -45,15 +43,12 @@ class ProductAnnealing:
         game = layout.game
         order = _order_arrays(orders, layout.problem, game)
         routes = Routes(*(part.copy() for part in layout.routes))
-        kept = Routes(*(part.copy() for part in routes))
+        kept = CheapestOrder(routes.near.copy(), routes.far.copy(), order.op_at.copy(), order.reads.copy())
         arrays = game.arrays._replace(
             first=game.arrays.first.copy(), end=game.arrays.end.copy(), use=game.arrays.use.copy()
         )
         game = LayoutGame(arrays, game.values, game.levels, game.capacity, game.order)
-        return cls(
-            orders, layout.problem, game, order, routes, layout.toll, layout.energy, layout.energy, kept,
-            order.op_at.copy(), order.reads.copy(),
-        )  # fmt: skip
+        return cls(orders, layout.problem, game, order, routes, layout.toll, layout.energy, layout.energy, kept)
 
     def run(self, rounds: int, hot: float, cold: float, seed: int, reach: Reach, left: Left = endless) -> None:
         """Change the order so many times, or until no seconds are left."""
@@ -61,30 +56,26 @@ class ProductAnnealing:
         scratch = scratch_for(arrays)
         room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
         take_all(arrays, scratch, room, self.routes)
-        done, piece = 0, 200
-        while done < rounds:
+        piece = max(200, _WORK // len(self.routes.near))
+        for done in range(0, rounds, piece):
             count = min(piece, rounds - done)
             now, then = (hot * (cold / hot) ** (at / rounds) for at in (done, done + count))
-            before = left()
+            cooling = Cooling(count, now, then, seed * 100_003 + done)
             self.best, self.energy = reorder(
-                arrays, self.order, scratch, room, self.toll, self.routes, count, now, then, reach,
-                seed * 100_003 + done, self.best, self.kept, self.kept_op_at, self.kept_reads,
-            )  # fmt: skip
-            done += count
+                arrays, self.order, scratch, room, self.toll, self.routes, cooling, reach, self.kept, self.best
+            )
             self.changes += count
             if left() <= 0:
                 return
-            if before - left() < _PIECE:
-                piece = min(2 * piece, 100_000)
 
     def layout(self, source: Problem) -> Layout:
         """Return the best layout; its graph is the source's with the terms in the order in which they are added."""
         flow, names = self.problem.graph.dataflow, self.problem.graph.op_names
         place = np.zeros(flow.ops, np.int64)
-        place[self.kept_op_at[1:]] = np.arange(1, flow.ops + 1)
+        place[self.kept.op_at[1:]] = np.arange(1, flow.ops + 1)
         sums, number = self.orders.sums, _numbers(self.game, flow.values)
         reader = np.full(len(self.game.values), NONE)
-        for column in self.kept_reads.T:
+        for column in self.kept.reads.T:
             reader[column[column != NONE]] = np.flatnonzero(column != NONE)
         at = {name: i for i, name in enumerate(names)}
         makers = [at[sums.graph.op_names[op]] for op in sums.makers]
@@ -92,7 +83,7 @@ class ProductAnnealing:
         terms = np.lexsort((place[makers], place[reader[made]]))
         problem = self.orders.problem(source, terms)
         new = {name: i for i, name in enumerate(problem.graph.op_names)}
-        game = LayoutGame.of(problem, np.array([new[names[op]] for op in self.kept_op_at[1:]], np.int64))
+        game = LayoutGame.of(problem, np.array([new[names[op]] for op in self.kept.op_at[1:]], np.int64))
         mine = {key: i for i, key in enumerate(_keys(self.problem, self.game))}
         rows, parts = len(self.kept.near), game.arrays.parts
         near, far = np.empty(rows, np.int8), np.empty(rows, np.int8)

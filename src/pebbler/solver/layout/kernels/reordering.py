@@ -14,7 +14,7 @@ from pebbler.arrays import Ints
 from pebbler.compiled import inner_kernel, kernel
 from pebbler.solver.layout.kernels.value_route import cost_of, place, route
 
-__all__ = ["OrderArrays", "Reach", "reorder"]
+__all__ = ["CheapestOrder", "Cooling", "OrderArrays", "Reach", "reorder"]
 
 _MOST = 192  # values routed anew at once
 _SHARE = 0.7  # of the values of a window that are routed anew where no op moves
@@ -44,7 +44,25 @@ class Reach(NamedTuple):
     window: int  # ops whose values are routed anew where none moves
 
 
-class _Change(NamedTuple):
+class Cooling(NamedTuple):
+    """How many changes are tried, and at which heats: a worse layout is kept less often as it falls from `hot` to `cold`."""
+
+    rounds: int
+    hot: float
+    cold: float
+    seed: int
+
+
+class CheapestOrder(NamedTuple):
+    """The cheapest layout so far: its routes, and its order as `OrderArrays` has it."""
+
+    near: np.ndarray
+    far: np.ndarray
+    op_at: Ints
+    reads: np.ndarray
+
+
+class _OrderChange(NamedTuple):
     """Room for one change: the positions it concerns and their ops, the values it touches and what they were before."""
 
     spot: Ints
@@ -61,27 +79,25 @@ class _Change(NamedTuple):
 
 
 @kernel
-def reorder(  # type: ignore[no-untyped-def]
-    arrays, order, scratch, room, toll, routes, rounds, hot, cold, reach, seed, best, kept, kept_op_at, kept_reads
-):  # fmt: skip
-    """Change the order so many times; keep a worse layout now and then, less often as the heat falls from `hot` to `cold`.
+def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, best):  # type: ignore[no-untyped-def]
+    """Change the order, and route what that touches anew, again and again.
 
-    `best` is the least energy so far; `kept` (routes), `kept_op_at` and `kept_reads` are the layout that has it. The last layout
-    stays in the other arrays. Returns the least energy, and that of the last layout.
+    `best` is the least energy so far, and `kept` the layout that has it. The last layout stays in the other arrays. Returns the
+    least energy, and that of the last layout.
     """
-    np.random.seed(seed)
+    np.random.seed(cooling.seed)
     total = 0.0
     for value in range(len(arrays.size)):
         routes.cost[value] = cost_of(arrays, routes, value)
         total += routes.cost[value]
     ops = len(order.op_at)
-    change = _Change(
+    change = _OrderChange(
         np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(_MOST + 3, np.int64),
         np.zeros(len(arrays.size), np.bool_), routes.near.copy(), routes.far.copy(), arrays.use.copy(),
         order.use_op.copy(), arrays.first.copy(), arrays.end.copy(),
     )  # fmt: skip
-    for number in range(rounds):
-        heat = hot * (cold / hot) ** (number / rounds)
+    for number in range(cooling.rounds):
+        heat = cooling.hot * (cooling.cold / cooling.hot) ** (number / cooling.rounds)
         kind = np.random.random()
         twins = kind < 0.1
         moved = _exchange_terms(order, change) if twins else _propose(order, reach, change, kind)
@@ -118,7 +134,7 @@ def reorder(  # type: ignore[no-untyped-def]
             if total < best - 1e-9:
                 best = total
                 kept.near[:], kept.far[:] = routes.near, routes.far
-                kept_op_at[:], kept_reads[:] = order.op_at, order.reads
+                kept.op_at[:], kept.reads[:] = order.op_at, order.reads
             continue
         for i in range(done):
             place(arrays, scratch, room, routes, change.chosen[i], -1)
