@@ -11,7 +11,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # In two processes, file by file in the order that tests/conftest.py gives: those that take longest first.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test slow bench docs lint scripts kernels clean
+.PHONY: demo test slow durations bench docs lint scripts kernels clean
 
 demo: $(DEMO_READY)
 	$(BIN)/pebbler demo --out out/demo
@@ -22,7 +22,12 @@ test: $(READY)
 	$(PYTEST)
 
 slow: $(READY)
-	$(PYTEST) -m slow
+	$(PYTEST) -m 'slow or hypothesis' --all-examples
+
+# What tests take, recorded and shown; the longest files begin first from then on.
+durations: $(READY)
+	$(PYTEST) --record-durations
+	$(BIN)/python tests/durations.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from durations import Recorder, longest_files
 from pebbler.cli import main
 from pebbler.game.plan import Plan
 from pebbler.solver import solve
@@ -18,32 +22,7 @@ from pebbler.solver.warm_up import PARTS, warm_up
 # A program that tests start in processes of their own: importing it loads all of Inductor.
 collect_ignore = ["distributed_training.py"]
 
-# Files that take fifteen seconds or more, longest first. Tests of one file stay in one process, so these are begun first: one at
-# the end would leave the other process without work.
-LONG_FILES = (
-    "run/torch/test_semantics.py",
-    "run/torch/run/test_planned_step.py",
-    "show/test_report_views.py",
-    "run/torch/capture/test_surroundings.py",
-    "solver/tiling/test_attacks.py",
-    "show/test_report_page.py",
-    "cli/test_commands.py",
-    "solver/tiling/test_renaming.py",
-    "test_docs.py",
-    "solver/test_warm_up.py",
-    "run/torch/fuse/test_fusion.py",
-    "test_compiled.py",
-    "run/torch/run/test_compiled_step.py",
-    "notes/test_demo.py",
-    "cli/test_interruption.py",
-    "show/play/test_play_page.py",
-    "run/torch/run/test_training.py",
-    "referee/test_known_prices.py",
-    "test_kernel_names.py",
-    "test_examples.py",
-    "run/torch/run/test_host_copies.py",
-    "notes/test_reproduction.py",
-)
+_FEW_EXAMPLES = 10
 
 # The same cases on every run: a failure that comes and goes helps nobody.
 settings.register_profile(
@@ -56,17 +35,56 @@ settings.register_profile(
 settings.load_profile("pebbler")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="record what tests take in tests/durations.json")
+    parser.addoption("--all-examples", action="store_true", help="try as many examples as property tests ask for")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations"):
+        config.pluginmanager.register(Recorder("slow" if config.option.markexpr == "slow" else "quick"))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile kernels before any test runs: on all cores, once, and with no test that hears of it."""
-    if not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput"):
+        _freeze_libraries()
+    else:
         warm_up(PARTS)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first; with `--no-loadscope-reorder` they are handed to processes in this order."""
-    here = Path(__file__).parent
-    places = {here / name: place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+def _freeze_libraries() -> None:
+    """Take what is imported by most tests out of the garbage collector's sight, before their own modules are read.
+
+    To record a step is to look through all objects of the process, several times; in a process that runs thousands of tests
+    most of them are libraries' and hold nothing that a step could have left there.
+    """
+    for name in ("torch", "torch._inductor.compile_fx", "matplotlib.pyplot", "networkx", "playwright.sync_api"):
+        with suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files that took longest when that was last recorded first: with `--no-loadscope-reorder` they begin in this order.
+
+    Tests of one file stay in one process, and a long one at the end would leave the other process without work.
+    """
+    if not config.getoption("--all-examples"):
+        _try_fewer_examples(items)
+    places = {config.rootpath / name: place for place, name in enumerate(longest_files())}
+    items.sort(key=lambda item: places.get(item.path, -1))  # those that have not been recorded may be the longest
+
+
+def _try_fewer_examples(items: list[pytest.Item]) -> None:
+    """Let property tests of the quick suite try a part of their examples, the same ones every time; `make slow` tries all."""
+    tests = {item.obj for item in items if hasattr(item, "obj") and item.get_closest_marker("slow") is None}
+    for test in tests:
+        asked = getattr(test, "_hypothesis_internal_use_settings", None)
+        if asked is not None:
+            fewer = max(min(asked.max_examples, _FEW_EXAMPLES), asked.max_examples // 4)
+            test._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
 
 
 @pytest.fixture(scope="session")

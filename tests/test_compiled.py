@@ -153,14 +153,20 @@ def forget(folder: Path, *names: str) -> None:
         path.unlink()
 
 
-def test_separate_kernels_are_kept_with_those_that_call_them(linked: Path, tmp_path: Path) -> None:
+MISSING = [("deepest",), ("deep", "_between"), ("outer",), ("other", "deepest"), ("deepest", "deep", "outer")]
+
+
+@pytest.mark.parametrize("missing", [MISSING[-1:], pytest.param(MISSING, marks=pytest.mark.slow)], ids=["one", "all"])
+def test_separate_kernels_are_kept_with_those_that_call_them(
+    linked: Path, tmp_path: Path, missing: list[tuple[str, ...]]
+) -> None:
     home = {"HOME": str(tmp_path / "home")}
     first, second = CALL_BOTH.format("outer", "other"), CALL_BOTH.format("other", "outer")
     assert call(linked, first, **home) == [15, 8, 0, 0]
     assert call(linked, first, **home) == [15, 8, 1, 1]
     assert call(linked, second, **home) == [8, 15, 1, 1]
     # Whatever is missing on disk: what is there is linked to what it was compiled with, or to what was made again.
-    for names in (("deepest",), ("deep", "_between"), ("outer",), ("other", "deepest"), ("deepest", "deep", "outer")):
+    for names in missing:
         forget(tmp_path / "home", *names)
         kept = [int(name not in names) for name in ("outer", "other")]
         assert call(linked, first, **home) == [15, 8, *kept], names

@@ -30,8 +30,8 @@ SAYS = {
     "lightning_in_budget": ["loss "],
     "hf_trainer_in_budget": ["loss ", "8 steps"],
 }
-# One compiles C++ for most of a minute, the others import for long.
-SLOW = ["hf_trainer_in_budget", "lightning_in_budget", "accelerate_in_budget"]
+# Two compile C++, one of them for most of a minute, the others import for long.
+SLOW = ["hf_trainer_in_budget", "lightning_in_budget", "accelerate_in_budget", "train_in_budget"]
 
 
 def examples():

@@ -85,6 +85,7 @@ own(np.arange(40, dtype=np.int64))
 """
 
 
+@pytest.mark.slow
 def test_kernels_that_hold_names_from_before_are_right_and_not_kept(sorting: Path, tmp_path: Path) -> None:
     """numba was used before pebbler was imported: what it has compiled has numbers that another process gives to other things."""
     home = tmp_path / "home"

@@ -388,7 +388,14 @@ def test_no_file_is_written_over_another_or_over_what_is_read(cli, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.json", "sizes.csv"]
 
 
-@pytest.mark.parametrize("arguments", [["machines"], ["machines", "--json"], ["chain", "--length", "9", "--red", "3"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["machines"],
+        ["machines", "--json"],
+        pytest.param(["chain", "--length", "9", "--red", "3"], marks=pytest.mark.slow),
+    ],
+)
 def test_an_answer_that_cannot_be_printed_is_one_line(arguments):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -520,18 +527,27 @@ def run_program(*arguments: str, given: str = "") -> subprocess.CompletedProcess
     return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
 
 
-def test_plans_go_through_pipes():
+@pytest.mark.parametrize(
+    "command", [["chain", "--length", "3"], pytest.param(["solve", "chain:length=3"], marks=pytest.mark.slow)]
+)
+def test_plans_go_through_pipes(command):
     """`python -m pebbler` too."""
-    for command in (["chain", "--length", "3"], ["solve", "chain:length=3"]):
-        written = run_program(*command, "-o", "-")
-        assert written.returncode == 0
-        assert "energy" in written.stderr  # the tables make room for the plan
-        answer = run_program("check", "-", "--json", given=written.stdout)
-        assert json.loads(answer.stdout)["legal"] is True
+    written = run_program(*command, "-o", "-")
+    assert written.returncode == 0
+    assert "energy" in written.stderr  # the tables make room for the plan
+    answer = run_program("check", "-", "--json", given=written.stdout)
+    assert json.loads(answer.stdout)["legal"] is True
+
+
+@pytest.mark.slow
+def test_graphs_go_through_pipes():
     graph = run_program("graph", "note-mlp", "-o", "-").stdout
     assert json.loads(run_program("graph", "-", "--json", given=graph).stdout)["ops"] == 15
-    both = run_program("chain", "-o", "-", "--json")
-    assert (both.returncode, "leave one of them out" in both.stderr) == (2, True)
+
+
+def test_a_plan_and_an_answer_do_not_go_to_one_place(cli):
+    status, _, err = cli("chain", "-o", "-", "--json")
+    assert (status, "leave one of them out" in err) == (2, True)
 
 
 def test_every_file_written_is_named(cli, tmp_path):

@@ -20,10 +20,11 @@ import pytest
 import pebbler as pb
 from pebbler.cli.interruption import INTERRUPTED
 from pebbler.sweeps.sweep_table import load_table
+from quick_cases import quick_only
 
 LONG = "deep-mlp:n=10,hidden=60,layers=4"
 NOTHING = "interrupted: nothing had been found yet"
-PRESSES = [pytest.param(1, marks=pytest.mark.slow), 3]  # three are one, and two more that must change nothing
+PRESSES = quick_only([3], [1, 3])  # three are one, and two more that must change nothing
 PATIENCE = 120  # seconds until a moment comes, on a machine that is busy and has to compile kernels
 AT_ONCE = 20  # seconds to end: a few, and as much again for a busy machine; the commands would run for minutes
 
@@ -88,7 +89,7 @@ def read_until(terminal: int, text: str | re.Pattern[str] | None) -> str:
     return shown.decode()
 
 
-@pytest.mark.parametrize("module", ["typer.core", "pebbler.game.graph", "numba.core"])
+@pytest.mark.parametrize("module", quick_only(["typer.core"], ["typer.core", "pebbler.game.graph", "numba.core"]))
 def test_solve_while_it_is_being_imported(tmp_path, module):
     ended = interrupt(tmp_path, "solve", LONG, "-o", "plan.json", when=module, imports=True)
     found = (tmp_path / "plan.json").exists()  # on a busy machine the text may be read late
@@ -110,6 +111,7 @@ def test_solve_keeps_the_best_plan_so_far(tmp_path, presses):
         assert line in ended.err
 
 
+@pytest.mark.slow
 def test_solve_on_an_explicit_machine_and_to_the_standard_output(tmp_path):
     ended = interrupt(
         tmp_path, "solve", LONG, "--machine", "notes-explicit", "--time-limit", "300", "-o", "-", when="best"
@@ -118,6 +120,7 @@ def test_solve_on_an_explicit_machine_and_to_the_standard_output(tmp_path):
     assert pb.check(pb.Plan.load(tmp_path / "plan.json")).legal
 
 
+@pytest.mark.slow
 def test_solve_while_it_compares(tmp_path):
     ended = interrupt(
         tmp_path, "solve", "mlp:n=20,hidden=1000", "--time-limit", "8", "--compare", "-o", "plan.json", when="comparing"
@@ -131,6 +134,7 @@ def test_chain_in_its_kernels(tmp_path):
     assert (ended.out, NOTHING in ended.err) == ("", True)
 
 
+@pytest.mark.slow
 def test_reproduce_keeps_the_experiments_that_were_finished(tmp_path):
     ended = interrupt(tmp_path, "reproduce", "ard", "minibatch", "--out", "notes", when="reproducing minibatch")
     assert "ard (note 003)" in ended.out
@@ -146,6 +150,7 @@ def test_reproduce_goes_on_with_a_grid_that_was_stopped(tmp_path):
     assert not (tmp_path / "notes" / "accuracy" / "results.json").exists()
 
 
+@pytest.mark.slow
 def test_commands_that_have_found_nothing_say_so_and_leave_nothing(tmp_path):
     pb.Plan.in_order(pb.workloads.mlp(), pb.machine("notes")).save(tmp_path / "plan.json")
     large = "mlp:n=2000,hidden=2000"
@@ -192,7 +197,8 @@ def uneven():
 """
 
 
-@pytest.mark.parametrize("presses", PRESSES)
+@pytest.mark.slow
+@pytest.mark.parametrize("presses", [1, 3])
 def test_torch_keeps_the_best_plan_so_far(tmp_path, presses):
     pt = pytest.importorskip("pebbler.torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
     (tmp_path / "steps.py").write_text(UNEVEN)
@@ -248,6 +254,7 @@ def test_solve_while_its_kernels_are_compiled(tmp_path, monkeypatch):
     assert (ended.out, NOTHING in ended.err) == ("", True)
 
 
+@pytest.mark.slow
 def test_cache_and_demo_leave_nothing_behind_when_they_have_found_nothing(tmp_path):
     np.save(tmp_path / "trace.npy", np.random.default_rng(0).integers(0, 1_000_000, 6_000_000))
     for arguments, when in (
@@ -261,6 +268,7 @@ def test_cache_and_demo_leave_nothing_behind_when_they_have_found_nothing(tmp_pa
     assert not list(tmp_path.glob("demo/*.html"))
 
 
+@pytest.mark.slow
 def test_a_sweep_keeps_what_is_done_and_the_same_command_goes_on(tmp_path):
     long = ("sweep", "chain:length=2..120", "--capacity", "fast=3", "--workers", "1", "-o", "out", "--reports", "0")
     ended = interrupt(tmp_path, *long, "--json", when=re.compile(r"[1-9]\d* of 119 runs"))

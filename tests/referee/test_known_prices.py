@@ -101,6 +101,7 @@ price_prefix._cache.save_overload(signature, wrong.overloads[signature])
 """
 
 
+@pytest.mark.slow
 def test_wrong_code_on_disk_is_set_aside_and_compiled_anew(tmp_path: Path):
     def run(script: str) -> tuple[list[str], str]:
         done = subprocess.run(

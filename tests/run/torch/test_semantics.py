@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import InputError, PebblerError  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 from torch_loops import BRANCHING, PARTS, REFUSED, RIGHT, Loop, put_together  # noqa: E402
 
 # Iterators cannot be wound back, and numbers from the operating system never come again.
@@ -34,21 +35,13 @@ TIGHT = (
 
 # One of every kind; all of them are run with -m slow.
 QUICK = {
-    "adamw_foreach", "a_trainer_that_counts_outside", "batch_norm_and_dropout", "checkpointed_layers_with_dropout",
-    "a_seed_inside_the_step", "a_generator_of_its_own", "gradient scaler", "one_cycle_of_rate_and_betas", "a_dataclass_batch",
-    "the_same_tensor_twice", "a_setting_found_out_once", "a_moving_average_by_data", "no_layer_is_left_out",
-    "a_numpy_mask", "a_slice_by_python_random", "an_optimizer_that_runs_every_other_step", "a counter in a module, self",
-    "a counter in a module, class", "a_scheduler_inside", "losses_gathered_inside",
-    "numbers in a dict", "a loss that is no number", "evaluation_mode",
-    "a_parameter_replaced", "autocast_entered_outside", "a_number_in_a_closure_changed",
-    "an_averaged_model", "lbfgs", "adafactor", "layers left out, rand", "complex weights, adam",
-    "an_optimizer_that_counts_in_python", "a_branch_on_an_argument", "the_clock",
-    "a_subclass_of_tensors", "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
+    "adamw_foreach", "batch_norm_and_dropout", "checkpointed_layers_with_dropout", "a_seed_inside_the_step",
+    "a_generator_of_its_own", "one_cycle_of_rate_and_betas", "a_dataclass_batch", "the_same_tensor_twice",
+    "a_setting_found_out_once", "a_moving_average_by_data", "a_numpy_mask", "an_optimizer_that_runs_every_other_step",
+    "a counter in a module, self", "a_scheduler_inside", "a loss that is no number", "evaluation_mode", "a_parameter_replaced",
+    "a_number_in_a_closure_changed", "lbfgs", "layers left out, rand", "a_branch_on_an_argument", "a_subclass_of_tensors",
+    "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
 }  # fmt: skip
-
-
-def marked(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def seeded(make):
@@ -105,7 +98,7 @@ def difference(ours, theirs):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", marked(RIGHT))
+@pytest.mark.parametrize("name", quick_only(QUICK, RIGHT))
 def test_it_trains_as_the_step_does(name):
     make = RIGHT[name]
     loop = seeded(make)
@@ -122,7 +115,7 @@ def test_it_trains_as_the_step_does(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", marked(REFUSED))
+@pytest.mark.parametrize("name", quick_only(QUICK, REFUSED))
 def test_it_is_refused_by_name_and_nothing_has_changed(name):
     make, message = REFUSED[name]
     loop = seeded(make)
@@ -148,7 +141,7 @@ def test_it_is_refused_by_name_and_nothing_has_changed(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", marked(BRANCHING))
+@pytest.mark.parametrize("name", quick_only(QUICK, BRANCHING))
 def test_it_gets_a_plan_for_every_branch(name):
     make = BRANCHING[name]
     loop = seeded(make)

@@ -57,7 +57,7 @@ def test_a_large_box_of_few_points_is_ordered_at_once() -> None:
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize("side", [15, 50, 100])
+@pytest.mark.parametrize("side", [15, 50, pytest.param(100, marks=pytest.mark.slow)])
 def test_time_limits_are_kept_where_products_are_sparse(side: int) -> None:
     graph, machine = triangular_solve(side), narrow_machine()
     solve(graph, machine, time_limit=1, threads=1)  # loads the kernels

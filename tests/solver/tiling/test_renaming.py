@@ -183,7 +183,7 @@ def test_a_small_graph_with_other_names_gets_the_same_plan(
     "rename",
     [
         pytest.param(lambda i, name: f"{name}[0]", marks=pytest.mark.slow, id="brackets"),
-        pytest.param(lambda i, name: f"{name[0]}[{i}]", id="numbers"),
+        pytest.param(lambda i, name: f"{name[0]}[{i}]", marks=pytest.mark.slow, id="numbers"),
         pytest.param(lambda i, name: f"z{999 - i}", id="reversed"),
         pytest.param(lambda i, name: f" {name} ", marks=pytest.mark.slow, id="spaces"),
     ],

@@ -16,6 +16,7 @@ from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, STORED, VIEW
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory
+from quick_cases import quick_only
 
 from .test_saved_frontier import MODELS, traced
 
@@ -76,7 +77,7 @@ def test_programs_are_plans_that_read_what_their_nodes_read(seed):
     assert counted > 0
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", quick_only(["mlp"], MODELS))
 def test_a_smaller_choice_keeps_less_and_computes_more_again(name):
     torch.manual_seed(0)
     model, x = MODELS[name]()
@@ -108,6 +109,7 @@ def kept_bytes(plan):
     return sum(graph.tensor_named(t).size for t in read if part.get(t) == "forward")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -38,22 +38,19 @@ def assert_alike(ranks, apart=True):
         assert ranks[0]["sum"] == ranks[1]["sum"]
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("ranks"), ["ddp_outside", "tensor_parallel"])
-
-
-def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(found):
-    ranks = found["ddp_outside"]
+@pytest.mark.slow
+def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(tmp_path):
+    ranks = run_ranks(tmp_path, ["ddp_outside"])["ddp_outside"]
     assert_alike(ranks, apart=False)
     assert [rank["graphs"] for rank in ranks] == [2, 2]
     assert max(ranks[0]["places"]) == 0
     assert max(ranks[1]["places"]) > 0  # compiled again, bucket by bucket
 
 
-def test_collectives_run_once_where_their_neighbours_run_again(found):
-    assert_alike(found["tensor_parallel"])
-    for rank in found["tensor_parallel"]:
+def test_collectives_run_once_where_their_neighbours_run_again(tmp_path):
+    ranks = run_ranks(tmp_path, ["tensor_parallel"])["tensor_parallel"]
+    assert_alike(ranks)
+    for rank in ranks:
         assert rank["may_run_again"] == 0
         assert not rank["nothing_saved_is_legal"]
         assert rank["computed_again"] == 3

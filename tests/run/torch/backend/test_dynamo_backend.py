@@ -265,6 +265,7 @@ class Odd(nn.Module):
         return (self.two(y) * self.calls).square().mean()
 
 
+@pytest.mark.slow
 def test_what_changes_between_steps_is_seen():
     models = Odd(), Odd()
     results = []
@@ -294,6 +295,7 @@ def test_what_changes_between_steps_is_seen():
     assert len(results[0][1]) == 3  # dropout draws anew
 
 
+@pytest.mark.slow
 def test_graphs_of_one_step_share_the_budget(graphs):
     class Broken(nn.Module):
         def __init__(self):
@@ -315,6 +317,7 @@ def test_graphs_of_one_step_share_the_budget(graphs):
     assert min(graph.frontier.choice.bytes for graph in graphs) < graphs[0].frontier.choices[0].bytes
 
 
+@pytest.mark.slow
 def test_shapes_that_grow_are_measured_and_kept(graphs):
     batches = [torch.randn(rows, 32) for rows in (64, 64, 64, 64, 256, 256, 128, 256)]
     eager_model, model = deep(), deep()

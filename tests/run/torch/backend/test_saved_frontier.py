@@ -19,6 +19,7 @@ from pebbler.run.torch.backend.step_memory import StepMemory
 from pebbler.run.torch.backend.torch_choices import cuts_remembered
 from pebbler.run.torch.cost.costs import DEVICES
 from pebbler.run.torch.cost.peak_memory import measure_peak
+from quick_cases import quick_only
 
 
 class Recorded(SavedValuesPartitioner):
@@ -74,7 +75,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick_only(["mlp"], MODELS))
 def test_every_choice_gives_the_gradients(name):
     torch.manual_seed(0)
     model, x = MODELS[name]()

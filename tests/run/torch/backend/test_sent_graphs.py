@@ -194,6 +194,7 @@ def test_the_host_budget_is_kept_and_the_budget_with_it(seen):
     assert trained.is_right(x)
 
 
+@pytest.mark.slow
 def test_a_budget_that_only_the_host_keeps(seen, sent):
     least = settled(Deep, seen, budget="least").budget.peak
     with_host = sent.budget.peak

@@ -20,6 +20,7 @@ from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import host_room, send_frontier
 from pebbler.run.torch.backend.step_memory import END, HostRoom, Sending, StepMemory
 from pebbler.run.torch.cost.costs import DEVICES, Link, find_device
+from quick_cases import quick_only
 
 VALUE = 4096 * 64 * 4
 
@@ -85,13 +86,13 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick_only(["mlp"], MODELS))
 def test_any_values_may_be_sent_and_gradients_stay(name):
     send_any(name, 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick_only(["mlp"], MODELS))
 def test_any_values_may_be_sent_and_gradients_stay_many_times(name):
     send_any(name, 30)
 

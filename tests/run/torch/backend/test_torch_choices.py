@@ -17,6 +17,7 @@ from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory
 from pebbler.run.torch.cost.costs import DEVICES
+from quick_cases import quick_only
 
 from .test_saved_frontier import MODELS, plain, traced
 
@@ -44,7 +45,7 @@ def compare(model, x, budgets):
     return more
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick_only(["conv"], MODELS))
 def test_ours_is_never_predicted_slower_at_the_peaks_of_torchs_choices(name):
     torch.manual_seed(0)
     assert max(compare(*MODELS[name](), ()).values()) <= 1e-9

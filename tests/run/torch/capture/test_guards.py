@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 from torch_mutations import MUTATIONS, ORDINARY, Scene  # noqa: E402
 
 BATCH = [torch.linspace(-1, 1, 30).reshape(5, 6), torch.linspace(1, -1, 20).reshape(5, 4)]
@@ -45,9 +46,7 @@ def train(mutation, wrap):
             scene.undo.pop()()
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ORDINARY else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
-)
+@pytest.mark.parametrize("name", quick_only(ORDINARY, MUTATIONS))
 def test_what_changes_between_steps_is_seen(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -103,7 +103,7 @@ def test_threads_that_plan_at_once_leave_torch_as_it_was():
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("pause", [0.0, 1e-4])
+@pytest.mark.parametrize("pause", [0.0, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_draws_of_other_threads_are_no_fault_of_a_plan(dropout, pause):
     """They share the generator, so a step and its plan may draw other numbers, and leave it in another state."""
     step, _, _ = training(0, dropout)

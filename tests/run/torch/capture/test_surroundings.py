@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
 
 HABITS = {**DAMAGING, **SPEAKING}
@@ -30,14 +31,7 @@ QUICK = {
     "caught_and_told",
 }  # fmt: skip
 # Of these training is compared as well: something is damaged, spoken or kept in each other way.
-TRAINED = {
-    "sharpness_aware", "data_in_a_gradient_hook", "a_cached_function", "an_error_in_the_middle", "a_queue", "print", "a_thread",
-    "an_array_of_numbers",
-}  # fmt: skip
-
-
-def named(quick):
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in HABITS]
+TRAINED = {"sharpness_aware", "a_cached_function", "an_error_in_the_middle", "print"}
 
 
 def made(name):
@@ -112,7 +106,7 @@ def trained(name, wrap):
     return [*seen, *flat(habit.seen()), out.getvalue(), torch.rand(1).item()], step
 
 
-@pytest.mark.parametrize("name", named(TRAINED))
+@pytest.mark.parametrize("name", quick_only(TRAINED, HABITS))
 def test_training_goes_as_without_a_plan(name):
     eager, _ = trained(name, lambda step: step)
     ours, step = trained(name, lambda step: pt.step(step, device="cpu", time_limit=0.01))
@@ -122,7 +116,7 @@ def test_training_goes_as_without_a_plan(name):
         assert not step.plans
 
 
-@pytest.mark.parametrize("name", named(QUICK))
+@pytest.mark.parametrize("name", quick_only(QUICK, HABITS))
 def test_a_capture_leaves_everything_as_it_was(name):
     habit = made(name)
     x = torch.ones(3, 4)

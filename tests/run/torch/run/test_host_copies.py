@@ -22,6 +22,7 @@ from pebbler.run.torch.cost.costs import Link  # noqa: E402
 from pebbler.run.torch.plan.host_link import machine_with_host  # noqa: E402
 from pebbler.run.torch.run.host_copies import Transfers, arrive, begin_load, begin_store, end_store  # noqa: E402
 from pebbler.solver.problem import Impossible  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 
 
 def made(name):
@@ -50,7 +51,7 @@ def copies(plan):
     return [move for phase in plan.phases for move in phase.moves if isinstance(move, Copy)]
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", quick_only(["mlp"], ["mlp", "resnet", "gpt2"]))
 def test_training_with_values_on_the_host_is_the_same_and_within_the_budget(name):
     training = made(name)
     losses, state, eager = train(training, training.step)
@@ -74,6 +75,7 @@ def test_training_with_values_on_the_host_is_the_same_and_within_the_budget(name
         pt.plan_captured(captured, costs, budget=least - 1, offload=True)
 
 
+@pytest.mark.slow
 def test_a_budget_that_only_the_host_keeps(deep):
     training, captured, least = deep
     costs = pt.roofline(captured, "cpu")

@@ -15,6 +15,7 @@ import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.solver.problem import Impossible  # noqa: E402
 from pebbler.torch import TorchPlan  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 
 STEPS = 12
 
@@ -36,7 +37,7 @@ def train(training, step, steps=STEPS):
     return losses, [tensor.clone() for tensor in training.tensors()], max(peaks)
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet", "gpt2", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", quick_only(["mlp", "resnet"], ["mlp", "resnet", "gpt2", "lstm"]))
 def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed: pip install transformers")

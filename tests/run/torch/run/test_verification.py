@@ -14,6 +14,7 @@ import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
 from pebbler.run.torch.run.verify_schedule import VerifySchedule  # noqa: E402
+from quick_cases import quick_only  # noqa: E402
 
 
 def everything(training):
@@ -55,7 +56,7 @@ def write_elsewhere(step, training):
 
 
 @pytest.mark.parametrize("change", [change_the_factor, write_elsewhere])
-@pytest.mark.parametrize("make", [models.mlp, models.resnet])
+@pytest.mark.parametrize("make", quick_only([models.mlp], [models.mlp, models.resnet]))
 def test_what_the_plan_does_otherwise_than_the_step_is_refused_with_nothing_changed(change, make):
     training = make()
     training.reset()
@@ -70,7 +71,7 @@ def test_what_the_plan_does_otherwise_than_the_step_is_refused_with_nothing_chan
     assert step.table is None or step.table.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("verify", ["never", "first", "again", 2])
+@pytest.mark.parametrize("verify", quick_only(["again", 2], ["never", "first", "again", 2]))
 def test_verified_training_is_the_same(verify):
     training = models.resnet()
     training.reset()
