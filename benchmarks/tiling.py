@@ -10,8 +10,8 @@ import sys
 
 from pebbler import machine, workloads
 from pebbler.run.numbers import verify
-from pebbler.solver.methods import program_order_energy
 from pebbler.solver.problem import Problem, Search
+from pebbler.solver.program_order import program_order_energy
 from pebbler.solver.tiling import solve_tiled
 
 CASES = [
@@ -34,7 +34,7 @@ def measure(spec: str, name: str, seconds: float) -> None:
     history: list[tuple[float, float]] = []
     search = Search(problem, seconds, lambda s: history.append((s.elapsed, s.energy)))
     solve_tiled(search)
-    base = program_order_energy(problem)
+    base = program_order_energy(search)
     print(f"{spec} on {name}: program order {_micro(base)}", flush=True)
     for mark in (mark for mark in _MARKS if mark <= seconds):
         found = min((energy for when, energy in history if when <= mark), default=None)

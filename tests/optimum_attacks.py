@@ -24,6 +24,7 @@ from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.bounds import bounds
 from pebbler.solver.cache_floor import cache_bounds
+from pebbler.solver.case import Case
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
 from pebbler.solver.exact.joined_ops import join_ops
@@ -142,14 +143,14 @@ def attack_results_over(seed: int) -> bool:
         assert check(plan).energy >= best * (1 - CLOSE), f"seed {seed}"
     for bound in bounds(problem) if best is not None else ():
         assert bound.value <= best * (1 + CLOSE), f"seed {seed}: {bound} is above {best}"
-    search = Search(problem, 5.0)
-    quick = Search(problem, 5.0)  # without the exact search
+    search, quick = Search(problem, 5.0), Search(problem, 5.0)  # the second without the exact search
+    search.case, quick.case = Case(problem, "none"), Case(problem, "none")
     try:
-        run(search, "none")
+        run(search)
         assert search.done, f"seed {seed}"
         _between(search, best or 0.0, seed)
         with mock.patch("pebbler.solver.exact.fits_exact", return_value=False):
-            run(quick, "none")
+            run(quick)
         if quick.best is not None:
             _between(quick, best or 0.0, seed)
     except Impossible:
@@ -197,8 +198,9 @@ def attack_odd_prices(seed: int) -> bool:
         except TooBig:
             return False
     search = Search(Problem.of(graph, machine, steady=steady, start=start), 5.0)
+    search.case = Case(search.problem, "none")
     try:
-        run(search, "none")
+        run(search)
     except Impossible:
         assert best is None, f"seed {seed}: {best} is called impossible"
         return True
@@ -374,7 +376,7 @@ def attack_tight_games(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool
         assert search.done, f"seed {seed}"
     alike = len(with_symmetries(rules.game, lambda: 1.0).fixed)
     priced = with_fillings(with_tightest_moments(rules, lambda: 1.0), math.inf, 1_000, lambda: math.inf)
-    return alike > 0 or bool(priced.game.behind.any())
+    return alike > 0 or bool(priced.game.least_after.any())
 
 
 def attack_joined(seed: int, most_ops: int = 6, limit: int = 3_000) -> bool:

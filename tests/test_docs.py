@@ -31,7 +31,7 @@ from pebbler.sweeps.swept_runs import list_runs
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(.*)$", re.MULTILINE)
 TITLE = re.compile(r'title="([^"]+)"')
 

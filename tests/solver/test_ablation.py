@@ -9,7 +9,7 @@ from pebbler.notes.reference_orders import compared_orders
 from pebbler.referee.judgement import check
 from pebbler.solver import solve_search
 from pebbler.solver.ablation import compare
-from pebbler.solver.methods import program_order_words
+from pebbler.solver.program_order import program_order_words
 from pebbler.workloads import chain
 
 
@@ -36,7 +36,7 @@ def test_every_freedom_is_worth_something() -> None:
 
 def test_every_freedom_of_a_paged_plan_costs_no_more() -> None:
     search = solve_search("mlp:n=20,hidden=200", "notes-explicit", tile="none", time_limit=3)
-    rows = compare(search, tile="none")
+    rows = compare(search)
     energies = [row.energy for row in rows[:1] + rows[2:]]
     assert all(after <= before for before, after in pairwise(energies))
 
@@ -55,7 +55,7 @@ def test_no_row_is_better_than_the_plan_that_the_comparison_ends_with() -> None:
 
 def test_rows_of_whole_tensors_offer_no_tiled_plans() -> None:
     search = solve_search("mlp:n=20,hidden=200", "notes", tile="none", time_limit=0)
-    rows = compare(search, tile="none", seconds=2)
+    rows = compare(search, seconds=2)
     assert [row.name for row in rows] == ["program order", "best whole-tensor order", "+ recomputation", "bound"]
     assert search.best is not None
     assert search.best.source is None

@@ -15,6 +15,7 @@ from pebbler.notes.reference_orders import note_order
 from pebbler.referee.judgement import check
 from pebbler.solver import assessment, solve
 from pebbler.solver.assessment import assess
+from pebbler.solver.methods import Method
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.transform_space import form_of
 
@@ -104,10 +105,11 @@ def test_a_bound_of_another_source_is_not_believed() -> None:
 
 
 def test_a_method_that_bounds_too_high_is_named_and_proves_nothing(best: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_high(search: Search, plan: Plan) -> None:
+    def too_high(search: Search, *_: object) -> None:
         search.raise_bound(2 * search.energy, "too high by far")
 
-    monkeypatch.setattr(assessment, "_solve_as_chain", too_high)
+    row = Method("too high", lambda case: True, too_high, again=too_high)
+    monkeypatch.setattr(assessment, "METHODS", (row, *assessment.METHODS))
     with pytest.warns(RefutedBound, match="too high by far"):
         found = assess(replace(best, certificate=None), seconds=10)
     assert (found.bound, found.status) == (None, "heuristic")

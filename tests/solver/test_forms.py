@@ -53,7 +53,7 @@ def test_the_best_of_a_graph_as_it_is_says_so_and_is_not_optimal_where_forms_are
     search = new_search(graph, machine, steady=False, time_limit=60)
     monkeypatch.setattr("pebbler.solver.tiling.small_forms.solve_small_forms", lambda *_: None)
     monkeypatch.setattr("pebbler.solver.tiling.solve_tiled", lambda *_, **__: None)
-    methods.run(search, "auto")
+    methods.run(search)
     plan = finish(search)
     assert plan.energy == 532
     assert (plan.status, plan.bound, plan.covers) == ("heuristic", 0, "forms")
@@ -86,6 +86,7 @@ def test_a_check_says_what_it_proves_of_the_graph_as_it_is(monkeypatch: pytest.M
     assert found.best_as_it_is == "searched every game state"
 
 
+@pytest.mark.slow
 def test_a_tiled_plan_is_checked_against_every_form_of_its_source(tmp_path: Path) -> None:
     graph, machine = cheaper_in_tiles()
     tiled = solve(graph, machine, steady=False)

@@ -18,8 +18,10 @@ from naive_game import NaiveGame, TooBig, random_game
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.solver import find_least_capacity, finish, new_search, solve_search
-from pebbler.solver.methods import _offer_single_runs, program_order_energy
+from pebbler.solver.case import Case
+from pebbler.solver.methods import _offer_single_runs
 from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.program_order import program_order_energy
 
 
 def solve_like_brute_force(seed: int, max_ops: int, limit: int) -> bool:
@@ -93,7 +95,7 @@ def test_no_time_still_gives_program_order() -> None:
     for machine in ("notes", "notes-recency", "notes-explicit"):
         problem = Problem.of(pb.workloads.mlp(), pb.machine(machine))
         plan = pb.solve("mlp", machine, time_limit=0)
-        assert plan.energy == program_order_energy(problem)
+        assert plan.energy == program_order_energy(Search(problem))
         assert plan.meta["cut_off"] is True
 
 
@@ -243,5 +245,5 @@ def test_recomputation_that_does_not_pay_is_taken_out_on_caches() -> None:
     search = new_search(step, caches, tile="none", time_limit=3)
     search.offer(Moves.computes(step, search.problem.machine, [*order[:at], again, *order[at:]]))
     assert search.energy > best.energy
-    _offer_single_runs(search)
+    _offer_single_runs(search, Case(search.problem), lambda: 1.0)
     assert search.energy == best.energy

@@ -176,8 +176,9 @@ class _Solving:
         from pebbler.cli.output import emit_json, energy, progress
         from pebbler.game.machine import energy_unit
         from pebbler.solver import finish, new_search
-        from pebbler.solver.methods import program_order_energy, run
+        from pebbler.solver.methods import run
         from pebbler.solver.problem import Impossible
+        from pebbler.solver.program_order import program_order_energy
 
         with progress(f"solving {self.graph}") as update:
 
@@ -190,14 +191,14 @@ class _Solving:
             arguments["time_limit"] = self.seconds * (_SOLVING_SHARE if self.compare else 1.0)
             try:
                 self.search = new_search(self.graph, **arguments, report=show)
-                run(self.search, self.options.tile)
+                run(self.search)
                 finish(self.search)
             except Impossible as error:
                 if json and not self.interrupted:
                     emit_json({"status": "impossible", "error": str(error)})
                 raise
-        if self.search.program_order is None and not self.interrupted:
-            self.search.program_order = program_order_energy(self.search.problem)
+        if not self.interrupted:
+            program_order_energy(self.search)
         if self.compare and not self.interrupted:
             self._compare(self.search)
 
@@ -208,9 +209,7 @@ class _Solving:
 
         left = max(0.0, self.seconds - search.elapsed)
         with progress("comparing") as update:
-            self.rows = compare(
-                search, self.options.tile, compared_orders(), lambda name: update(f"comparing: {name}", None), left
-            )
+            self.rows = compare(search, compared_orders(), lambda name: update(f"comparing: {name}", None), left)
 
     def answer(self) -> _Answer:
         """Return the best plan so far and what is known about it."""
@@ -268,7 +267,7 @@ class _Answer:
         from pebbler.cli.output import energy, number, table
         from pebbler.game.plan import SCOPES
         from pebbler.show.report.saving_steps import form_words
-        from pebbler.solver.methods import program_order_words
+        from pebbler.solver.program_order import program_order_words
 
         plan, base, unit = self.plan, self.base, self.plan.energy_unit
         if self.rows:

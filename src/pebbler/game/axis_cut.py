@@ -128,24 +128,24 @@ class AxisCut:
             meta=meta,
         )
 
-    def _cut_gather(self, behind: dict[str, Any], i: int) -> dict[str, Any]:
+    def _cut_gather(self, gather: dict[str, Any], i: int) -> dict[str, Any]:
         """Return one tile of what stands behind an op that works on all tiles of another axis."""
-        op = msgspec.convert(behind["op"], Op)
-        axes_of = {name: tuple(axes) for name, axes in behind["axes"].items()}
+        op = msgspec.convert(gather["op"], Op)
+        axes_of = {name: tuple(axes) for name, axes in gather["axes"].items()}
         whole = AxisCut(self.axis, self.cuts, axes_of, {*axes_of, *op.meta.get("inner", ())})
         return {
-            **behind,
+            **gather,
             "op": msgspec.to_builtins(whole._cut_piece(op, i, [])),
             "pieces": {
-                whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in behind["pieces"].items()
+                whole.piece(name, i): [self.piece(one, i) for one in row] for name, row in gather["pieces"].items()
             },
-            "axes": {whole.piece(name, i): axes for name, axes in behind["axes"].items()},
+            "axes": {whole.piece(name, i): axes for name, axes in gather["axes"].items()},
         }
 
     def _gather(self, op: Op) -> Op:
         """Return the op that reads and writes all tiles at once, for an axis that must stay whole."""
         names = dict.fromkeys([*op.reads, *op.writes])
-        behind = {
+        gather = {
             "axis": self.axis,
             "cuts": [start for start, _ in self.cuts[1:]],
             "op": msgspec.to_builtins(op),
@@ -158,5 +158,5 @@ class AxisCut:
             reads=tuple(piece for name in op.reads for piece in self.pieces(name)),
             writes=tuple(piece for name in op.writes for piece in self.pieces(name)),
             pointwise=False,
-            meta={"gather": behind} | kept,
+            meta={"gather": gather} | kept,
         )

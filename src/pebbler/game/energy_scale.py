@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,9 @@ from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 
-__all__ = ["EnergyScale"]
+__all__ = ["EnergyScale", "Status"]
+
+Status = Literal["optimal", "bounded", "heuristic"]
 
 _QUANTA = (1.0, 0.5, 0.25)
 _MOST_QUANTA = 2**53  # above, doubles leave whole numbers out
@@ -72,6 +75,15 @@ class EnergyScale:
     def proves(self, bound: float, energy: float) -> bool:
         """Return whether a lower bound proves that no plan costs less than `energy`."""
         return energy <= bound * (1 + 2 * self.rounding)  # the bound may have been lowered by as much as it is short of
+
+    def status(self, bound: float | None, energy: float) -> Status:
+        """Return what a lower bound says of a plan; no other module decides it.
+
+        >>> [EnergyScale(1.0).status(bound, 10) for bound in (10, 9, 0, None)]
+        ['optimal', 'bounded', 'heuristic', 'heuristic']
+        """
+        bound = bound or 0.0
+        return "optimal" if self.proves(bound, energy) else "bounded" if bound > 0 else "heuristic"
 
     def is_less(self, energy: float, other: float) -> bool:
         """Return whether an energy is less than another for sure, and not by rounding.

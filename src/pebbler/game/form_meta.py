@@ -84,10 +84,10 @@ def _check(name: str, touched: set[str], meta: Mapping[str, Any]) -> None:
     if "gather" in meta:
         if found.gather is None:
             raise InputError(f"{place} gather: expected what stands behind the op")
-        behind = found.gather
-        _require(behind.axes.keys() & behind.pieces.keys(), behind.op.touches, f"{place} gather")
-        _require(touched, (piece for pieces in behind.pieces.values() for piece in pieces), f"{place} gather")
-        _check(behind.op.name, behind.op.touches, behind.op.meta)
+        gather = found.gather
+        _require(gather.axes.keys() & gather.pieces.keys(), gather.op.touches, f"{place} gather")
+        _require(touched, (piece for pieces in gather.pieces.values() for piece in pieces), f"{place} gather")
+        _check(gather.op.name, gather.op.touches, gather.op.meta)
 
 
 def _require(known: Iterable[str], names: Iterable[str], place: str) -> None:

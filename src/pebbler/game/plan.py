@@ -14,6 +14,7 @@ import numpy as np
 from pebbler.errors import InputError, quoted
 from pebbler.files import int_if_whole, write_bytes
 from pebbler.game.amounts import cost_word, energy_text
+from pebbler.game.energy_scale import Status
 from pebbler.game.file_kinds import read_kind
 from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine, energy_unit
@@ -24,7 +25,6 @@ from pebbler.game.rich_repr import RichRepr
 __all__ = ["FORMAT", "SCOPES", "Covers", "Plan", "Status"]
 
 FORMAT: Literal["pebbler-plan-1"] = "pebbler-plan-1"
-Status = Literal["optimal", "bounded", "heuristic"]
 ProofKind = Literal["certificate", "search"]
 Covers = Literal["graph", "forms"]  # plans of the graph as it is, or of every form of it (or of its source)
 SCOPES: dict[Covers, str] = {"graph": "the graph as it is", "forms": "every tiling and fusion"}

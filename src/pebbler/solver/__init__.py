@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from pebbler.errors import InputError, quoted
 
@@ -58,64 +58,63 @@ def solve(
     from pebbler.solver.notebook_progress import NotebookLine
 
     line = NotebookLine.wanted() if report is None else None
-    search = solve_search(graph, machine, steady, start, tile, time_limit, threads, seed, report or line, quick, resume)
+    search = solve_search(
+        graph, machine, steady=steady, start=start, tile=tile, time_limit=time_limit, threads=threads, seed=seed,
+        quick=quick, resume=resume, report=report or line,
+    )  # fmt: skip
     if line is not None:
         line.show(search)
     return finish(search)
 
 
+class SolveKeywords(TypedDict, total=False):
+    """What `solve` may be told besides graph and machine."""
+
+    steady: bool | None
+    start: Start | None
+    tile: Tile
+    time_limit: float | None
+    threads: int | None
+    seed: int
+    quick: bool
+    resume: Plan | str | Path | None
+    report: Callable[[Search], None] | None
+
+
 def solve_search(
-    graph: Graph | str | Path,
-    machine: Machine | str | Path | None = None,
-    steady: bool | None = None,
-    start: Start | None = None,
-    tile: Tile = "auto",
-    time_limit: float | None = 30.0,
-    threads: int | None = None,
-    seed: int = 0,
-    report: Callable[[Search], None] | None = None,
-    quick: bool = False,
-    resume: Plan | str | Path | None = None,
+    graph: Graph | str | Path, machine: Machine | str | Path | None = None, **options: Unpack[SolveKeywords]
 ) -> Search:
     """Return the finished search behind `solve`, for callers that want more than the plan."""
     from pebbler.solver.methods import run
 
-    search = new_search(graph, machine, steady, start, tile, time_limit, threads, seed, report, quick, resume)
-    run(search, tile)
-    return search
+    return run(new_search(graph, machine, **options))
 
 
 def new_search(
-    graph: Graph | str | Path,
-    machine: Machine | str | Path | None = None,
-    steady: bool | None = None,
-    start: Start | None = None,
-    tile: Tile = "auto",
-    time_limit: float | None = 30.0,
-    threads: int | None = None,
-    seed: int = 0,
-    report: Callable[[Search], None] | None = None,
-    quick: bool = False,
-    resume: Plan | str | Path | None = None,
+    graph: Graph | str | Path, machine: Machine | str | Path | None = None, **options: Unpack[SolveKeywords]
 ) -> Search:
     """Return the search behind `solve` before it begins: `methods.run` runs it, and another thread may interrupt it."""
-    from pebbler.solver.methods import keeps_graph
+    from pebbler.solver.case import Case, keeps_graph
     from pebbler.solver.problem import Problem, Search
     from pebbler.solver.warm_up import needed, warm_up
 
+    tile, time_limit, resume = options.get("tile", "auto"), options.get("time_limit", 30.0), options.get("resume")
     if tile not in ("auto", "none"):
         raise InputError(f"tile must be auto or none, got {quoted(tile)}")
+    threads = options.get("threads")
     threads = (os.cpu_count() or 1) if threads is None else threads
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}")
+    steady, start, seed = options.get("steady"), options.get("start"), options.get("seed", 0)
     problem = Problem.of(graph, machine, steady=steady, start=start, seed=seed, threads=threads)
+    case = Case(problem, tile, options.get("quick", False))
     if time_limit != 0:
-        warm_up(needed(problem, tile))
+        warm_up(needed(case))
     known = None if resume is None else _resumed(problem, resume)
     if known is not None and known.source is not None and keeps_graph(problem, tile):
         raise InputError("resume: is a plan of a tiled or fused graph; here the graph stays as it is")
-    search = Search(problem, time_limit, report)  # its clock starts here, with the kernels ready
-    search.quick = quick
+    search = Search(problem, time_limit, options.get("report"))  # its clock starts here, with the kernels ready
+    search.case, search.quick = case, case.quick
     search.offer_plan(known)
     return search
 
@@ -164,9 +163,9 @@ def finish(search: Search) -> Plan:
     best, energy, bound, proof = search.snapshot()
     if best is None:
         raise Impossible("no legal plan was found in the time given; a longer time limit may find one")
-    done = EnergyScale.of(best.graph, best.machine).proves(bound, energy)
+    status = EnergyScale.of(best.graph, best.machine).status(bound, energy)
+    done = status == "optimal"
     bound = energy if done else bound  # one above the energy was refuted when it was stated
-    status: Literal["optimal", "bounded", "heuristic"] = "optimal" if done else "bounded" if bound > 0 else "heuristic"
     meta = {"cut_off": True} if (search.cut_off or search.interrupted) and not done else {}
     made = replace(
         best,
@@ -215,15 +214,15 @@ def find_least_capacity(
     >>> found.least, found.bound, found.reason
     (4, 4, 'fwd_linear1 in the smallest tiles needs 4 units at once')
     """
+    from pebbler.solver.case import Case, has_forms
     from pebbler.solver.least_memory import least_memory
-    from pebbler.solver.methods import has_forms
     from pebbler.solver.problem import Problem
     from pebbler.solver.warm_up import needed, warm_up
 
     problem = Problem.of(graph, machine, steady=steady)
     if problem.machine.management != "explicit":
         raise InputError(f"machine {problem.machine.name} has caches: every schedule runs in any amount of them")
-    warm_up(needed(problem, tile))
+    warm_up(needed(Case(problem, tile)))
     began = time.monotonic()
     found = least_memory(problem, forms=problem.plain and has_forms(problem, tile), seconds=0.5 * time_limit)
     left = max(0.0, time_limit - (time.monotonic() - began))

@@ -12,15 +12,17 @@ from pebbler.arrays import Ints
 from pebbler.game.machine import Machine
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
-from pebbler.solver.methods import can_tile, program_order_energy, program_order_words
-from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
+from pebbler.solver.case import Case
+from pebbler.solver.methods import chosen
+from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.paging.paging_solver import PagingSolver
 from pebbler.solver.problem import Search
+from pebbler.solver.program_order import program_order, program_order_energy, program_order_words
 from pebbler.solver.tiling import TransformSearch, solve_tiled
 from pebbler.solver.tiling.candidates import Candidate, candidate_of
 from pebbler.solver.tiling.list_order import forward_sweeps
 from pebbler.solver.tiling.node_graph import NodeGraph
-from pebbler.solver.tiling.transform_space import Transform, TransformSpace
+from pebbler.solver.tiling.transform_space import Transform
 
 __all__ = ["AblationRow", "compare"]
 
@@ -39,7 +41,6 @@ class AblationRow:
 
 def compare(
     search: Search,
-    tile: str = "auto",
     references: References | None = None,
     report: Report | None = None,
     seconds: float | None = None,
@@ -67,19 +68,15 @@ def compare(
     if seconds is None:
         seconds = 30.0 if search.time_limit is None else search.time_limit
     search.time_limit = search.elapsed + seconds
-    tiled = can_tile(problem, tile)
-    if tiled or problem.machine.management != "explicit":
-        rows = _TransformAblation(search, seconds, references or {}, report or (lambda name: None)).run(tiled)
-    elif len(problem.machine.level) > 1:
+    case = search.case or Case(problem)
+    if any(method.transforms for method, _ in chosen(case)):
+        rows = _TransformAblation(search, seconds, references or {}, report or (lambda name: None)).run(case.tiled)
+    elif not case.one_level:
         rows = _ablate_paging(search, seconds)
     else:
-        base = program_order_energy(problem)
-        rows = [
-            AblationRow(
-                "program order", base, program_order_words(problem.machine) if base is not None else "does not fit"
-            ),
-            AblationRow("+ recomputation", search.energy),
-        ]
+        base = program_order_energy(search)
+        words = program_order_words(problem.machine) if base is not None else "does not fit"
+        rows = [AblationRow("program order", base, words), AblationRow("+ recomputation", search.energy)]
     if search.energy < (rows[-1].energy or math.inf):
         name = "" if search.best is None else search.best.graph.name
         rows[-1] = AblationRow(rows[-1].name, search.energy, name)
@@ -104,7 +101,7 @@ def _ablate_paging(search: Search, time_limit: float) -> list[AblationRow]:
         rows.append(AblationRow(name, None if search.best is None else search.energy, note))
 
     limited = _part(search, time_limit * 0.3)
-    limited.offer_plan(program_order_plan(problem))
+    limited.offer_plan(program_order(problem))
     add("program order", limited, program_order_words(problem.machine))
     solver = PagingSolver(limited)
     solver.prepare()
@@ -145,7 +142,7 @@ class _TransformAblation:
     def run(self, tiled: bool) -> list[AblationRow]:
         """Return the rows; unless `tiled`, those for plans of the graph as it is."""
         problem = self.problem
-        base = program_order_energy(problem)
+        base = program_order_energy(self.search)
         words = program_order_words(problem.machine)
         self._add("program order", lambda: math.inf if base is None else base, words)
         self._add_references()
@@ -165,7 +162,7 @@ class _TransformAblation:
         """Add what fusion and tiling bring, tiles visited from first to last and then in the best directions."""
         self._add("+ fusion", lambda: self._best(0.1, fused=True))
         part = _part(self.search, self.seconds * 0.35)
-        transforms = TransformSearch(part, TransformSpace(self.problem.graph), self.seconds * 0.25)
+        transforms = TransformSearch(part, self.problem.space, self.seconds * 0.25)
         if part.remaining > 0:
             transforms.explore(recompute=False)
         self._add("+ tiling", lambda: self._forward(transforms), "every sweep over the tiles from first to last")
@@ -214,7 +211,7 @@ class _TransformAblation:
         part = _part(self.search, share * self.seconds)
         if part.remaining == 0:
             return math.inf
-        space = TransformSpace(self.problem.graph)
+        space = self.problem.space
         transform = TransformSearch(part, space, 0.0).fused() if fused else Transform()
         nodes = space.nodes(transform)
         candidate = None if nodes is None else candidate_of(self.problem, nodes)

@@ -21,16 +21,15 @@ from pebbler.game.sums import Sums
 from pebbler.referee.judgement import Judgement, check
 from pebbler.referee.rows.task import Task
 from pebbler.referee.verify import NotProven, verify
-from pebbler.solver.methods import has_forms
+from pebbler.solver.case import Case, has_forms
+from pebbler.solver.methods import METHODS
 from pebbler.solver.plan_forms import form_in, own_problem, source_problem
 from pebbler.solver.problem import Search
 
 __all__ = ["Assessment", "assess", "contradictions", "remember_proof", "with_meta"]
 
 SECONDS = 60.0  # that a certificate may take to be verified
-_STATES = 400_000  # of a small game, about a second
 _MOST_OPS = 600  # for methods whose work grows with the square of the graph
-_MOST_CHAIN_OPS = 5_000
 
 _proven: dict[int, weakref.ref[Plan]] = {}  # plans whose bound a search of this program has proven, by identity
 
@@ -140,8 +139,8 @@ def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0
         void.append(f"the status optimal is wrong: a plan of {_told_apart(cheaper, judgement.energy, unit)} exists")
     if cheaper is not None and plan.bound is not None and scale.is_less(cheaper, plan.bound):
         void.append(f"the bound is wrong: a plan of {_told_apart(cheaper, plan.bound, unit)} exists")
-    proven = scale.proves(bound, judgement.energy) or judgement.energy == 0
-    status: Status = "optimal" if proven else "bounded" if bound > 0 else "heuristic"
+    status = scale.status(bound, judgement.energy)
+    proven = status == "optimal"
     unverified = []
     if plan.source is not None and form_in(plan.graph, plan.source) is None:
         unverified.append("source")
@@ -242,7 +241,7 @@ def _covered(plan: Plan) -> Covers:
     if source_problem(plan) is not None:
         return "forms"
     asked = plan.covers == "forms" and plan.source is None
-    return "forms" if asked and has_forms(own_problem(plan), "auto") else "graph"
+    return "forms" if asked and has_forms(own_problem(plan)) else "graph"
 
 
 def _prove(plan: Plan, energy: float, covers: Covers, seconds: float) -> tuple[float, str, float | None, str]:
@@ -255,11 +254,12 @@ def _prove(plan: Plan, energy: float, covers: Covers, seconds: float) -> tuple[f
     for search in (whole, forms):
         search.offer_plan(plan)
     asked = forms if covers == "forms" else whole
-    for method in (_solve_as_chain, _bound_tilings, _search_forms, _bound_orders, _bound_explicit, _search_states):
-        if method is _search_forms and asked is whole:
+    for method in METHODS:
+        if method.again is None or (method.forms == "plans" and asked is whole):
             continue
+        search = forms if method.forms else whole
         try:
-            method(forms if method in (_bound_tilings, _search_forms) else whole, plan)
+            method.again(search, Case(search.problem, whole=search is whole), lambda search=search: search.remaining)  # type: ignore[misc]
         except PebblerError:
             continue  # a method that cannot take this graph proves nothing about it
         whole.raise_bound(forms.bound, forms.proof)
@@ -276,57 +276,3 @@ def _prove(plan: Plan, energy: float, covers: Covers, seconds: float) -> tuple[f
         least if asked.scale.is_less(least, energy) else None,
         alone if covers == "forms" else "",
     )
-
-
-def _bound_tilings(search: Search, plan: Plan) -> None:
-    """Bound every tiling."""
-    from pebbler.solver.tiling.tiling_bound import tiled_bound
-
-    problem = search.problem
-    if len(problem.graph.ops) <= _MOST_OPS and problem.plain:
-        found = tiled_bound(problem, seconds_left=lambda: search.remaining - 0.5 * (search.time_limit or 0.0))
-        search.raise_bound(found.energy, found.proof)
-
-
-def _search_forms(search: Search, plan: Plan) -> None:
-    """Search all states of all forms of a very small graph again."""
-    from pebbler.solver.tiling.small_forms import solve_small_forms
-
-    if plan.machine.management == "explicit" and search.problem.plain:
-        solve_small_forms(search, 0.5 * search.remaining)
-
-
-def _bound_orders(search: Search, plan: Plan) -> None:
-    """Bound all orders of the graph on a cache; search them where they are few."""
-    from pebbler.solver.tiling import solve_orders
-
-    if plan.machine.management != "explicit" and len(plan.graph.ops) <= _MOST_OPS:
-        solve_orders(search)
-
-
-def _bound_explicit(search: Search, plan: Plan) -> None:
-    """Bound the traffic of an explicit machine."""
-    from pebbler.solver.bounds.many_moments import bounds_in_stages
-
-    if plan.machine.management == "explicit" and len(plan.graph.ops) <= _MOST_OPS:
-        for stage in bounds_in_stages(search.problem, lambda: search.remaining):
-            for found in stage:
-                search.raise_bound(found.value, found.proof)
-            if search.done:
-                return
-
-
-def _solve_as_chain(search: Search, plan: Plan) -> None:
-    """Solve a chain again."""
-    from pebbler.solver.chain import solve_chain_problem
-
-    if len(plan.graph.ops) <= _MOST_CHAIN_OPS:
-        solve_chain_problem(search)
-
-
-def _search_states(search: Search, plan: Plan) -> None:
-    """Search all states of a small game again."""
-    from pebbler.solver.exact import solve_exact
-
-    if plan.status == "optimal" or plan.bound is not None:
-        solve_exact(search, _STATES)

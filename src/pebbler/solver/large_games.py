@@ -159,7 +159,8 @@ class _GreedySolver:
             self.order(planner)
         paged = isinstance(planner, GreedyPlanner) and len(self.problem.machine.level) > 1
         if search.remaining > 0 and not search.done and paged:
-            offer_blocks(search, 0.1)
+            end = search.elapsed + 0.1 * search.remaining
+            offer_blocks(search, lambda: min(search.remaining, end - search.elapsed))
         for order, setting in self._starts():
             planner = self.best[0] if self.best is not None else planner
             if planner is None or search.done or search.remaining <= 0:

@@ -168,7 +168,7 @@ def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemor
 
 
 def _tiled_plan(problem: Problem, seconds: float) -> Plan | None:
-    search, space = Search(problem, seconds), TransformSpace(problem.graph)
+    search, space = Search(problem, seconds), problem.space
     search.quick = True
     try:
         if not offer_fitting(search, space) and len(problem.machine.level) == 1:

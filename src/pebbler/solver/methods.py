@@ -1,51 +1,105 @@
-"""The methods that apply to a problem, their order, and their shares of the time."""
+"""The methods as one table: which problems each is for, its share of the time, its kernels, and what it proves again.
+
+`run` goes through the table from top to bottom; `warm_up.needed` reads the kernels, `assessment` what proves a bound again, and
+`ablation` which kind of problem it has. A new method is a file that offers plans or bounds to a `Search`, and one row here.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import msgspec
 
 from pebbler.game.machine import Machine
 from pebbler.game.moves import Copy, Moves
-from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.capacity import require_capacity
-from pebbler.solver.problem import Impossible, Problem, Search
+from pebbler.solver.case import Case
+from pebbler.solver.problem import Impossible, Search
+from pebbler.solver.program_order import offer_program_order
 
-__all__ = ["can_tile", "has_forms", "keeps_graph", "program_order_energy", "program_order_words", "run"]
+__all__ = ["METHODS", "Method", "chosen", "run"]
 
-# States of a small game that are looked at before and after the search for good plans: about a second, and the rest.
-_QUICK_STATES = 400_000
-_ALL_STATES = 3_000_000
+Left = Callable[[], float]  # the seconds that a method has left
+Run = Callable[[Search, Case, Left], None]
+_QUICK_STATES, _ALL_STATES = 400_000, 3_000_000  # of a small game, before and after the search for good plans
 _QUICK_PEBBLES = 300_000  # of a pebble game of two levels, before it is gone through layer by layer
 _ALL_PEBBLES = 4_000_000  # after everything else
-_FEW_VALUES, _ROWS_SHARE = 80, 0.1  # of a graph that is bounded by rows before anything else, and of the time for that
-_BOUND_SECONDS, _BOUND_SHARE = 0.003, 0.2  # per op: what a first bound for every form takes; of the time, at the most
-_WHOLE_SHARE, _FORMS_SHARE = 0.3, 0.3  # of the time, for the graph as it is, and then for each form of a very small one
+_FEW_VALUES = 80  # of a graph that is bounded by rows before anything else
+_FORM_SECONDS = 0.003  # per op: what a first bound for every form takes
+_MOST_OPS = 600  # for proofs whose work grows with the square of the graph
+_MOST_CHAIN_OPS = 5_000
 
 
-def run(search: Search, tile: str) -> None:
-    """Improve the search's plan and bound until it is proven, the time is over or the user interrupts.
+@dataclass(frozen=True)
+class Method:
+    """One row: what a method is for, and what it takes."""
+
+    name: str
+    applies: Callable[[Case], bool]
+    run: Run
+    share: float = 1.0  # of the time that is left when it begins
+    needs: Literal["time", "a limit", "nothing"] = (
+        "time"  # runs while time is left, unless the limit is 0, or in any case
+    )
+    always: bool = False  # whether it runs even after a proof
+    kernels: Callable[[Case], set[str]] = lambda case: set()  # parts of `warm_up` that it may call
+    settles: Callable[[Case], bool] = lambda case: False  # whether methods after it are hardly ever needed
+    again: Run | None = None  # what proves a bound of somebody's plan in seconds, for `assessment`
+    forms: Literal["", "bound", "plans"] = (
+        ""  # whether that bounds every form of the graph, or finds plans of them as well
+    )
+    transforms: bool = False  # whether `ablation` shows what orders, tilings and fusions of it save
+
+
+def run(search: Search) -> Search:
+    """Improve the search's plan and bound until it is proven, the time is over or the user interrupts; return it.
 
     The bound is for what was asked: for every form of the graph where it has others than itself and they are allowed, whether or
     not they are looked for.
     """
-    problem = search.problem
-    search.as_it_is = not has_forms(problem, tile)
+    case = search.case or Case(search.problem)
+    search.as_it_is = case.as_it_is
     with _interruptible(search):
-        if search.as_it_is:
-            _run_whole(search, tile)
-        elif not can_tile(problem, tile):
-            _run_untiled(search, tile)
-        elif problem.machine.management == "explicit":
-            _run_explicit(search)
-        else:
-            _run_cache(search, tile)
+        _run_methods(search, case)
+    return search
+
+
+def _run_methods(search: Search, case: Case) -> None:
+    for method in METHODS:
+        if not method.applies(case):
+            continue
+        if search.done and not method.always:
+            return
+        if (search.remaining == 0 and method.needs == "time") or (search.time_limit == 0 and method.needs == "a limit"):
+            search.cut_off = True
+            return
+        end = search.elapsed + method.share * search.remaining
+        method.run(search, case, lambda end=end: max(0.0, min(search.remaining, end - search.elapsed)))  # type: ignore[misc]
+
+
+def chosen(case: Case) -> Iterator[tuple[Method, Case]]:
+    """Yield the methods that a problem may get, with the case that each is for.
+
+    >>> from pebbler import workloads
+    >>> from pebbler.solver.problem import Problem
+    >>> [method.name for method, _ in chosen(Case(Problem.of(workloads.mlp(), "notes")))]
+    ['program order', 'orders and tilings', 'single runs']
+    >>> [method.name for method, _ in chosen(Case(Problem.of(workloads.chain(9), "red-blue")))]
+    ['room', 'chain']
+    """
+    for method in METHODS:
+        if method.applies(case):
+            yield method, case
+            if method.run is _run_whole:
+                yield from chosen(case.of_graph)
+            if method.settles(case):
+                return
 
 
 @contextmanager
@@ -71,94 +125,114 @@ def _interruptible(search: Search) -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def keeps_graph(problem: Problem, tile: str) -> bool:
-    """Return whether plans are of the graph as it is because that was asked, or because ranks by recency are of whole tensors."""
-    return tile == "none" or problem.machine.management == "recency"
+# Every form of the graph ------------------------------------------------------------------------------------------------
 
 
-def has_forms(problem: Problem, tile: str) -> bool:
-    """Return whether plans may be of the graph in another form, tiled or with temps fused away, and whether it has any.
-
-    >>> from pebbler import machine, workloads
-    >>> [has_forms(Problem.of(workloads.mlp(), machine("notes")), tile) for tile in ("auto", "none")]
-    [True, False]
-    >>> has_forms(Problem.of(workloads.chain(3), machine("red-blue")), "auto")
-    False
-    """
-    from pebbler.solver.tiling.transform_space import TransformSpace
-
-    if keeps_graph(problem, tile):
-        return False
-    space = TransformSpace(problem.graph)
-    return bool(space.axes or space.temps)
+def _bound_forms(search: Search, case: Case, left: Left) -> None:
+    """Bound every form of a graph whose forms are not looked for."""
+    problem = search.problem
+    runs = problem.scale.lowered(float(problem.graph.dataflow.op_cost.sum()))
+    search.raise_bound(runs, "every tiling: all ops run at least once")
+    if problem.plain and case.ops * _FORM_SECONDS < left():
+        _raise_by_rows(search, left)
 
 
-def can_tile(problem: Problem, tile: str) -> bool:
-    """Return whether other forms of the graph are looked for: large graphs, and those with freer rules, are taken as they are.
+def _raise_by_rows(search: Search, left: Left, sizes: dict[str, int] | None = None) -> None:
+    from pebbler.solver.tiling.tiling_bound import RangeSearch
 
-    >>> from pebbler import machine, workloads
-    >>> can_tile(Problem.of(workloads.mlp(), machine("notes")), "auto")
-    True
-    """
-    from pebbler.solver.large_caches import is_large_cache
-    from pebbler.solver.large_games import is_large
-
-    if is_large(problem) or is_large_cache(problem) or not problem.plain:
-        return False
-    return has_forms(problem, tile)
+    bound = RangeSearch(search.problem, sizes).run(0, left)
+    search.raise_bound(bound.energy, bound.proof, bound.certificate)
 
 
-def program_order_energy(problem: Problem) -> float | None:
-    """Return what program order costs with the plainest memory management there is, or None where it does not fit.
+def _bound_tilings_again(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.tiling.tiling_bound import tiled_bound
 
-    What that is on an explicit machine, `program_order_words` says.
-
-    >>> from pebbler import machine, workloads
-    >>> program_order_energy(Problem.of(workloads.note_mlp(), machine("notes-recency")))
-    11004490
-    """
-    if problem.machine.management != "explicit":
-        return check(Plan.in_order(problem.graph, problem.machine, steady=problem.steady)).energy
-    from pebbler.solver.paging.demand_paging import program_order_plan
-
-    plan = program_order_plan(problem)
-    return None if plan is None else check(plan).energy
+    if case.ops <= _MOST_OPS and case.problem.plain:
+        found = tiled_bound(search.problem, seconds_left=lambda: left() - 0.5 * (search.time_limit or 0.0))
+        search.raise_bound(found.energy, found.proof)
 
 
-def program_order_words(machine: Machine) -> str:
-    """Return how program order is run on a machine; empty for caches, which leave nothing to decide.
+def _run_whole(search: Search, case: Case, left: Left) -> None:
+    """Solve the graph as it is where other forms are allowed: its plans are passed on, its bound is its own."""
+    from pebbler.solver.least_memory import require_tiles_that_fit
 
-    >>> from pebbler import machine
-    >>> program_order_words(machine("notes-explicit")), program_order_words(machine("notes"))
-    ('every tensor stays in the fastest level with room for it', '')
-    """
-    from pebbler.solver.paging.demand_paging import RUNTIME
+    def pass_on(inner: Search) -> None:
+        if inner.best is not None and inner.energy < search.energy:
+            search.offer_plan(inner.best)
 
-    if machine.management != "explicit":
-        return ""
-    return "every value kept until its last use" if len(machine.level) == 1 else RUNTIME[machine.operands]
+    search.whole = whole = search.part(None if search.time_limit is None else left(), pass_on)
+    whole.as_it_is = True
+    try:
+        _run_methods(whole, case.of_graph)
+    except Impossible as reason:
+        if search.best is None and not case.tiled:
+            raise Impossible(f"{reason}. That is for the graph as it is: its tilings are not looked for") from None
+        if search.best is None and search.remaining == 0:
+            raise Impossible(f"{reason}. That is for the graph as it is: there was no time for tilings") from None
+        if search.best is None:
+            require_tiles_that_fit(search.problem)
+    search.cut_off |= whole.cut_off
 
 
-def _run_cache(search: Search, tile: str) -> None:
-    from pebbler.solver.large_caches import is_large_cache, raise_and_rerun, reruns_pay, solve_large_cache
+def _solve_forms(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.tiling.small_forms import solve_small_forms
+
+    solve_small_forms(search, left())
+
+
+def _solve_forms_again(search: Search, case: Case, left: Left) -> None:
+    if case.explicit and case.problem.plain:
+        _solve_forms(search, case, lambda: 0.5 * left())
+
+
+def _tile(search: Search, case: Case, left: Left) -> None:
     from pebbler.solver.tiling import solve_tiled
 
-    problem = search.problem
-    search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
-    search.note_program_order(search.energy)
-    if search.time_limit == 0:
-        search.cut_off = True
-    elif is_large_cache(problem):
-        solve_large_cache(search)
-    else:  # however short the time, the bound comes first
-        if reruns_pay(problem, as_it_is=search.as_it_is):
-            end = search.elapsed + 0.3 * search.remaining
-            raise_and_rerun(search, lambda: min(search.remaining, end - search.elapsed))
-        solve_tiled(search, tile="none" if tile == "none" else "auto")
-        _offer_single_runs(search)
+    solve_tiled(search, tile="none" if case.as_it_is else "auto")
 
 
-def _offer_single_runs(search: Search) -> None:
+def _search_orders_again(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.tiling import solve_orders
+
+    if not case.explicit and case.ops <= _MOST_OPS:
+        solve_orders(search)
+
+
+def _tile_kernels(case: Case) -> set[str]:
+    from pebbler.solver.tiling import MOST_EXACT
+
+    kind = case.problem.machine.management
+    if case.explicit:
+        return _page_kernels(case) | ({"large"} if case.problem.machine.operands == "fastest" else set())
+    return {kind} | ({f"{kind}-orders"} if case.as_it_is and case.ops <= MOST_EXACT else set())
+
+
+# Caches -----------------------------------------------------------------------------------------------------------------
+
+
+def _reruns_pay(case: Case) -> bool:
+    from pebbler.solver.large_caches import reruns_pay
+
+    return not case.large and reruns_pay(case.problem, as_it_is=case.as_it_is)
+
+
+def _order_large_cache(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.large_caches import solve_large_cache
+
+    solve_large_cache(search)
+
+
+def _rerun(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.large_caches import raise_and_rerun
+
+    raise_and_rerun(search, left)
+
+
+def _rerun_kernels(case: Case) -> set[str]:
+    return {f"{case.problem.machine.management}-reruns"}
+
+
+def _offer_single_runs(search: Search, case: Case, left: Left) -> None:
     """Offer the best plan of a cache machine without its recomputation, which searches may have added where it does not pay."""
     best = search.best
     if best is None:
@@ -171,149 +245,158 @@ def _offer_single_runs(search: Search) -> None:
             search.offer_plan(plan)
 
 
-def _run_whole(search: Search, tile: str) -> None:
-    """Solve a problem with the graph as it is."""
+# Explicit machines ------------------------------------------------------------------------------------------------------
+
+
+def _require_room(search: Search, case: Case, left: Left) -> None:
+    require_capacity(search.problem)
+
+
+def _solve_chain(search: Search, case: Case, left: Left) -> None:
     from pebbler.solver.chain import solve_chain_problem
-    from pebbler.solver.large_games import is_large
 
-    problem = search.problem
-    if problem.machine.management != "explicit":
-        _run_cache(search, "none")
-    elif not problem.plain:
-        _run_layouts(search, tile)
-    else:
-        if not is_large(problem):
-            require_capacity(problem)
-        if not solve_chain_problem(search):
-            _run_as_it_is(search)
+    solve_chain_problem(search)
 
 
-def _begin_whole(search: Search, limit: float | None) -> Search:
-    """Return a search of the graph as it is, where other forms are allowed: its plans are passed on, its bound is its own."""
+def _solve_chain_again(search: Search, case: Case, left: Left) -> None:
+    if case.ops <= _MOST_CHAIN_OPS:
+        _solve_chain(search, case, left)
+
+
+def _solve_large(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.large_games import solve_large
+
+    solve_large(search)
+
+
+def _large_kernels(case: Case) -> set[str]:
+    return {"large" if case.one_level or case.problem.machine.operands == "fastest" else "large-any"}
+
+
+def _bound_by_rows(search: Search, case: Case, left: Left) -> None:
+    _raise_by_rows(search, left, {})
+
+
+def _bound_layouts(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.layout import layout_bounds
+
+    for bound in layout_bounds(search.problem, any_sums=case.any_sums):
+        certificate = dict(bound.certificate or {}, covers="sums") if case.any_sums else bound.certificate
+        search.raise_bound(bound.value, bound.proof, certificate)
+
+
+def _bound_in_stages(search: Search, case: Case, left: Left) -> None:
+    """Raise compulsory costs first: they are known at once, whatever else the time allows."""
+    from pebbler.solver.bounds.many_moments import bounds_in_stages
+
+    for stage in bounds_in_stages(search.problem, left):
+        for bound in stage:
+            search.raise_bound(bound.value, bound.proof, bound.certificate)
+        if search.done or search.remaining == 0:
+            return
+
+
+def _bound_in_stages_again(search: Search, case: Case, left: Left) -> None:
+    if case.explicit and case.ops <= _MOST_OPS:
+        _bound_in_stages(search, case, left)
+
+
+def _search_states(search: Search, case: Case, left: Left, states: int = _QUICK_STATES) -> None:
+    from pebbler.solver.exact import solve_exact
+
+    solve_exact(search, states)
+
+
+def _search_all_states(search: Search, case: Case, left: Left) -> None:
+    _search_states(search, case, left, _ALL_STATES)
+
+
+def _offer_blocks(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.products.blocked_orders import offer_blocks
+
+    offer_blocks(search, left)
+
+
+def _offer_greedy(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.large_games import offer_greedy
+
+    offer_greedy(search, left)
+
+
+def _lay_out(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.layout import solve_layout
+
+    solve_layout(search, any_sums=case.any_sums)
+
+
+def _recompute(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.recompute import solve_recompute
+
+    solve_recompute(search)
+
+
+def _recompute_kernels(case: Case) -> set[str]:
+    return {"recompute"} | ({"large"} if case.one_level and (case.large or case.greedy) else set())
+
+
+def _recompute_apart(search: Search, case: Case, left: Left) -> None:
+    """Offer the best plan of one level in which no result goes over an operand; bounds and refusals of that are none here."""
+    machine = msgspec.structs.replace(search.problem.machine, results="apart")
 
     def pass_on(inner: Search) -> None:
         if inner.best is not None and inner.energy < search.energy:
-            search.offer_plan(inner.best)
+            search.offer(inner.best.moves, inner.best.start)
 
-    search.whole = search.part(limit, pass_on)
-    search.whole.as_it_is = True
-    return search.whole
-
-
-def _run_untiled(search: Search, tile: str) -> None:
-    """Solve the graph as it is where other forms are allowed but not looked for; the bound is still for all of them."""
-    from pebbler.solver.tiling.tiling_bound import RangeSearch
-
-    problem, ops = search.problem, len(search.problem.graph.ops)
-    runs = problem.scale.lowered(float(problem.graph.dataflow.op_cost.sum()))
-    search.raise_bound(runs, "every tiling: all ops run at least once")
-    if problem.plain and ops * _BOUND_SECONDS < _BOUND_SHARE * search.remaining:
-        end = search.elapsed + _BOUND_SHARE * search.remaining
-        bound = RangeSearch(problem).run(0, lambda: end - search.elapsed)
-        search.raise_bound(bound.energy, bound.proof, bound.certificate)
-    whole = _begin_whole(search, None if search.time_limit is None else search.remaining)
+    inner = search.part(search.remaining, pass_on, replace(search.problem, machine=machine))
     try:
-        _run_whole(whole, tile)
-    except Impossible as reason:
-        if search.best is None:
-            raise Impossible(f"{reason}. That is for the graph as it is: its tilings are not looked for") from None
-    search.cut_off |= whole.cut_off
-
-
-def _run_explicit(search: Search) -> None:
-    """Solve a graph as it is, then in its other forms."""
-    from pebbler.solver.least_memory import require_tiles_that_fit
-    from pebbler.solver.tiling import solve_tiled
-    from pebbler.solver.tiling.small_forms import solve_small_forms
-
-    if search.quick:
-        _offer_program_order(search)
-        solve_tiled(search, tile="auto")
+        _recompute(inner, case, left)
+    except Impossible:
         return
-    whole = _begin_whole(search, None if search.time_limit is None else _WHOLE_SHARE * search.time_limit)
-    try:
-        require_capacity(search.problem)
-        _run_as_it_is(whole)
-    except Impossible as reason:
-        if search.remaining == 0 and search.best is None:
-            raise Impossible(f"{reason}. That is for the graph as it is: there was no time for tilings") from None
-        if search.best is None:
-            require_tiles_that_fit(search.problem)
-    if search.remaining > 0:
-        solve_small_forms(search, _FORMS_SHARE * search.remaining)
-    if search.remaining > 0 and not search.done:
-        solve_tiled(search, tile="auto")
-    search.cut_off |= whole.cut_off
+    finally:
+        search.cut_off |= inner.cut_off
 
 
-def _bound_by_rows(search: Search) -> None:
-    """Bound a small graph as it is by rows: whatever else is found, that has a certificate."""
-    from pebbler.solver.tiling.tiling_bound import RangeSearch
-
-    if search.problem.graph.dataflow.values <= _FEW_VALUES:
-        end = search.elapsed + _ROWS_SHARE * search.remaining
-        bound = RangeSearch(search.problem, {}).run(0, lambda: end - search.elapsed)
-        search.raise_bound(bound.energy, bound.proof, bound.certificate)
-
-
-def _run_as_it_is(search: Search) -> None:
-    """Solve an explicit game without changing the graph."""
-    from pebbler.solver.bounds.many_moments import bounds_in_stages
-    from pebbler.solver.exact import fits_exact, solve_exact
-    from pebbler.solver.exact.pebble_search import fits_pebbles
-    from pebbler.solver.greedy_plans import greedy_pays
-    from pebbler.solver.large_games import is_large, offer_greedy, solve_large
-    from pebbler.solver.paging import solve_paging
-    from pebbler.solver.products.blocked_orders import offer_blocks
-    from pebbler.solver.recompute import solve_recompute
-
+def _recompute_then_page(search: Search, case: Case, left: Left) -> None:
+    """Offer the best plan that loads the inputs once and then never leaves the fastest level: paging goes on from there."""
     problem = search.problem
-    if is_large(problem):
-        solve_large(search)
+    fast = problem.machine.names[0]
+    loads = [
+        Copy(problem.graph.tensor_names[tensor], problem.machine.names[levels[0]], fast)
+        for tensor, levels in problem.plan([]).start_levels().items()
+        if levels[0] != 0
+    ]
+    one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
+    limit = None if search.time_limit is None else left()
+    inner = search.part(limit, problem=replace(problem, machine=one, start={}))
+    try:
+        _recompute(inner, case, left)
+    except Impossible:
         return
-    _offer_program_order(search)
-    if search.time_limit == 0:
-        search.cut_off = True
+    if inner.best is None:
         return
-    _bound_by_rows(search)
-    if search.done:
-        return
-    # Compulsory costs first: they are known at once, whatever else the time allows.
-    for stage in bounds_in_stages(problem, lambda: search.remaining):
-        for bound in stage:
-            search.raise_bound(bound.value, bound.proof, bound.certificate)
-        if search.done:
-            return
-        if search.remaining == 0:
-            search.cut_off = True
-            return
-    small = fits_exact(problem)
-    if small:
-        solve_exact(search, _QUICK_STATES)
-    if search.done:
-        return
-    if greedy_pays(problem) and len(problem.machine.level) > 1:
-        offer_blocks(search, 0.1)
-        if search.done:
-            return
-        end = search.elapsed + 0.2 * search.remaining
-        offer_greedy(search, lambda: min(search.remaining, end - search.elapsed))
-        if search.done:
-            return
-    if len(problem.machine.level) == 1:
-        solve_recompute(search)
-    else:
-        if problem.machine.operands == "fastest" and not problem.steady:
-            _recompute_without_paging(search)
-        if not search.done:
-            solve_paging(search)
-    if small and not search.done and search.remaining > 0:
-        solve_exact(search, _ALL_STATES)
-    if not search.done and search.remaining > 0 and fits_pebbles(problem):
-        _play_pebbles(search)
+    # What starts below is copied up first and stays below as well, where nothing needs room.
+    lifted = problem.plan([*loads, *inner.best.moves])
+    if check(lifted).legal:
+        search.offer(lifted.moves)
 
 
-def _play_pebbles(search: Search) -> None:
+def _page(search: Search, case: Case, left: Left) -> None:
+    from pebbler.solver.paging import solve_paging
+
+    solve_paging(search)
+
+
+def _page_kernels(case: Case) -> set[str]:
+    return set() if case.one_level else {"pages", "sequences", "prices"}
+
+
+def _fits_pebbles(case: Case) -> bool:
+    from pebbler.solver.exact.pebble_search import fits_pebbles
+
+    return fits_pebbles(case.problem)
+
+
+def _play_pebbles(search: Search, case: Case, left: Left) -> None:
     """Solve a pebble game of two levels: some plans, then two ways to prove one, for one kind of these games the second first."""
     from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
     from pebbler.solver.exact.pebble_sweep import solve_joined, solve_sweep, sweep_pays
@@ -331,86 +414,78 @@ def _play_pebbles(search: Search) -> None:
         solve_pebbles(search, _ALL_PEBBLES)
 
 
-def _run_layouts(search: Search, tile: str) -> None:
-    """Solve an explicit game whose starts or results are freer than usual."""
-    from pebbler.solver.exact import fits_exact, solve_exact
-    from pebbler.solver.layout import can_lay_out, layout_bounds, solve_layout
-    from pebbler.solver.paging import solve_paging
-    from pebbler.solver.products.product_orders import ProductOrders
-
-    problem = search.problem
-    require_capacity(problem)
-    _offer_program_order(search)
-    search.as_it_is = True  # other orders of the terms of a sum cost whole numbers as well
-    any_sums = tile != "none" and can_lay_out(problem) and ProductOrders.of(problem.graph) is not None
-    if search.time_limit != 0:
-        for bound in layout_bounds(problem, any_sums=any_sums):
-            certificate = dict(bound.certificate or {}, covers="sums") if any_sums else bound.certificate
-            search.raise_bound(bound.value, bound.proof, certificate)
-    small = fits_exact(problem) and not any_sums  # every state of the graph as it is, not of its sums in other orders
-    if small and not search.done and search.remaining > 0:
-        solve_exact(search, _QUICK_STATES)
-    if search.done or search.remaining <= 0:
-        search.cut_off |= not search.done
-        return
-    if can_lay_out(problem):
-        solve_layout(search, any_sums=any_sums)
-    elif len(problem.machine.level) == 1:
-        _recompute_apart(search)
-    else:
-        solve_paging(search)
-    if small and not search.done and search.remaining > 0:
-        solve_exact(search, _ALL_STATES)
+# The table --------------------------------------------------------------------------------------------------------------
 
 
-def _recompute_apart(search: Search) -> None:
-    """Offer the best plan of one level in which no result goes over an operand; bounds and refusals of that are none here."""
-    from pebbler.solver.recompute import solve_recompute
-
-    machine = msgspec.structs.replace(search.problem.machine, results="apart")
-
-    def pass_on(inner: Search) -> None:
-        if inner.best is not None and inner.energy < search.energy:
-            search.offer(inner.best.moves, inner.best.start)
-
-    inner = search.part(search.remaining, pass_on, replace(search.problem, machine=machine))
-    try:
-        solve_recompute(inner)
-    except Impossible:
-        return
-    finally:
-        search.cut_off |= inner.cut_off
+def _game(case: Case) -> bool:
+    """An explicit game of the graph as it is."""
+    return case.explicit and case.as_it_is
 
 
-def _offer_program_order(search: Search) -> None:
-    from pebbler.solver.paging.demand_paging import program_order_plan
-
-    plan = program_order_plan(search.problem)
-    if search.offer_plan(plan):
-        search.note_program_order(search.energy)
+def _plain_game(case: Case) -> bool:
+    """Such a game with the common rules, for methods that take more than near-linear time."""
+    return _game(case) and case.problem.plain and not case.large
 
 
-def _recompute_without_paging(search: Search) -> None:
-    """Offer the best plan that loads the inputs once and then never leaves the fastest level: paging goes on from there."""
-    from pebbler.solver.recompute import solve_recompute
+def _free_game(case: Case) -> bool:
+    """Such a game whose starts or results are freer than usual."""
+    return _game(case) and not case.problem.plain
 
-    problem = search.problem
-    fast = problem.machine.names[0]
-    loads = [
-        Copy(problem.graph.tensor_names[tensor], problem.machine.names[levels[0]], fast)
-        for tensor, levels in problem.plan([]).start_levels().items()
-        if levels[0] != 0
-    ]
-    one = Machine(problem.machine.name, problem.machine.unit, problem.machine.level[:1])
-    limit = None if search.time_limit is None else 0.35 * search.remaining
-    inner = search.part(limit, problem=replace(problem, machine=one, start={}))
-    try:
-        solve_recompute(inner)
-    except Impossible:
-        return
-    if inner.best is None:
-        return
-    # What starts below is copied up first and stays below as well, where nothing needs room.
-    lifted = problem.plan([*loads, *inner.best.moves])
-    if check(lifted).legal:
-        search.offer(lifted.moves)
+
+def _cache(case: Case) -> bool:
+    """Caches, of which other forms are looked for or do not count."""
+    return not case.explicit and (case.as_it_is or case.tiled)
+
+
+METHODS = (
+    Method("room", lambda case: _plain_game(case) or _free_game(case), _require_room, needs="nothing",
+           kernels=lambda case: {"play"}),
+    Method("chain", lambda case: _game(case) and bool(case.chain), _solve_chain, needs="nothing",
+           kernels=lambda case: {"play", "chain"} | ({"uneven"} if case.chain == "uneven" else set()),
+           settles=lambda case: case.chain == "even", again=_solve_chain_again),
+    Method("large graph", lambda case: _game(case) and case.problem.plain and case.large, _solve_large, needs="nothing",
+           kernels=lambda case: {"play"} | _large_kernels(case)),
+    Method("program order", lambda case: _plain_game(case) or _free_game(case) or _cache(case) or (case.tiled and case.quick),
+           lambda search, case, left: offer_program_order(search), needs="nothing", kernels=lambda case: {"play"}),
+    # For every form of the graph, where others than itself are allowed.
+    Method("bound for every form", lambda case: not case.as_it_is and not case.tiled, _bound_forms, 0.2, "nothing", True,
+           again=_bound_tilings_again, forms="bound"),
+    Method("graph as it is, alone", lambda case: not case.as_it_is and not case.tiled, _run_whole, needs="nothing", always=True),
+    Method("graph as it is", lambda case: case.tiled and not case.as_it_is and case.explicit and not case.quick, _run_whole, 0.3,
+           "nothing"),
+    Method("small forms", lambda case: case.tiled and not case.as_it_is and case.explicit and not case.quick, _solve_forms, 0.3,
+           kernels=lambda case: {"exact"} if case.small else set(), again=_solve_forms_again, forms="plans"),
+    # Caches, and tilings on any machine.
+    Method("large graph on caches", lambda case: _cache(case) and case.large, _order_large_cache, needs="a limit",
+           kernels=_rerun_kernels, transforms=True),
+    Method("reruns on caches", lambda case: _cache(case) and _reruns_pay(case), _rerun, 0.3, "a limit", kernels=_rerun_kernels),
+    Method("orders and tilings", lambda case: _cache(case) and not case.large, _tile, needs="a limit", always=True,
+           kernels=_tile_kernels, again=_search_orders_again, transforms=True),
+    Method("single runs", lambda case: _cache(case) and not case.large, _offer_single_runs, needs="a limit", always=True),
+    Method("tilings, quickly", lambda case: case.explicit and case.tiled and not case.as_it_is and case.quick, _tile,
+           needs="a limit", always=True, transforms=True),
+    Method("tilings", lambda case: case.explicit and case.tiled and not case.as_it_is and not case.quick, _tile,
+           kernels=_tile_kernels, transforms=True),
+    # Explicit games of the graph as it is.
+    Method("rows", lambda case: _plain_game(case) and case.problem.graph.dataflow.values <= _FEW_VALUES, _bound_by_rows, 0.1,
+           "a limit"),
+    Method("bounds in stages", _plain_game, _bound_in_stages, needs="a limit", again=_bound_in_stages_again),
+    Method("bounds of layouts", _free_game, _bound_layouts, needs="a limit"),
+    Method("states", lambda case: (_plain_game(case) or _free_game(case)) and case.small, _search_states,
+           kernels=lambda case: {"exact"}, again=_search_states),
+    Method("blocks of products", lambda case: _plain_game(case) and case.greedy and not case.one_level, _offer_blocks, 0.1),
+    Method("greedy runs", lambda case: _plain_game(case) and case.greedy and not case.one_level, _offer_greedy, 0.2,
+           kernels=_large_kernels),
+    Method("layouts", lambda case: _free_game(case) and case.lays_out, _lay_out, kernels=lambda case: {"layout"}),
+    Method("recomputation", lambda case: _plain_game(case) and case.one_level, _recompute, needs="a limit",
+           kernels=_recompute_kernels),
+    Method("recomputation, results apart", lambda case: _free_game(case) and case.one_level and not case.lays_out,
+           _recompute_apart, kernels=_recompute_kernels),
+    Method("recomputation before paging", lambda case: _plain_game(case) and not case.one_level and not case.problem.steady
+           and case.problem.machine.operands == "fastest", _recompute_then_page, 0.35, "a limit",
+           kernels=_recompute_kernels),
+    Method("paging", lambda case: (_plain_game(case) or (_free_game(case) and not case.lays_out)) and not case.one_level, _page,
+           needs="a limit", kernels=_page_kernels),
+    Method("all states", lambda case: (_plain_game(case) or _free_game(case)) and case.small, _search_all_states),
+    Method("pebbles", lambda case: _plain_game(case) and _fits_pebbles(case), _play_pebbles, kernels=lambda case: {"pebbles"}),
+)  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pebbler.errors import InputError, PebblerError, RefutedBound
 from pebbler.game.energy_scale import EnergyScale
@@ -23,6 +23,10 @@ from pebbler.game.starts import free_starts, looped_params, start_choices
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
 from pebbler.workloads import load
+
+if TYPE_CHECKING:
+    from pebbler.solver.case import Case
+    from pebbler.solver.tiling.transform_space import TransformSpace
 
 __all__ = ["Impossible", "Problem", "Search"]
 
@@ -104,6 +108,13 @@ class Problem:
         """
         return EnergyScale.of(self.graph, self.machine)
 
+    @cached_property
+    def space(self) -> TransformSpace:
+        """The ways to tile and fuse the graph."""
+        from pebbler.solver.tiling.transform_space import TransformSpace
+
+        return TransformSpace(self.graph)
+
     def plan(self, moves: Iterable[Move], start: Start | None = None, graph: Graph | None = None) -> Plan:
         """Return the moves as a plan of this problem, or of its graph transformed, which then carries it as `source`."""
         start = dict(self.start if start is None else start)
@@ -137,6 +148,7 @@ class Search:
         if time_limit is not None and not time_limit >= 0:
             raise InputError(f"the time limit must be a number of seconds >= 0, got {time_limit}")
         self.problem = problem
+        self.case: Case | None = None  # how it was asked, where that is more than the problem
         self.began = time.monotonic()
         self.time_limit = time_limit
         self.best: Plan | None = None

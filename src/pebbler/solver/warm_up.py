@@ -25,58 +25,22 @@ from pebbler.game.plan import Plan
 from pebbler.game.transform import tile as cut
 from pebbler.kernel_folder import cache_folder, child_variables
 from pebbler.referee.judgement import check
+from pebbler.solver.case import Case
+from pebbler.solver.methods import chosen
 from pebbler.solver.problem import Problem, Search
 from pebbler.workloads import chain, matmul, mlp
 
 __all__ = ["PARTS", "needed", "warm_up"]
 
 
-def needed(problem: Problem, tile: str = "auto") -> list[str]:
-    """Return the parts whose kernels a search may call.
+def needed(case: Case) -> list[str]:
+    """Return the parts whose kernels a search may call: those of the methods that it gets.
 
     >>> from pebbler import workloads
-    >>> needed(Problem.of(workloads.mlp(), "notes")), needed(Problem.of(workloads.chain(9), "red-blue"))
-    (['lru', 'play'], ['play', 'chain'])
+    >>> [needed(Case(Problem.of(*pair))) for pair in ((workloads.mlp(), "notes"), (workloads.chain(9), "red-blue"))]
+    [['lru', 'play'], ['play', 'chain']]
     """
-    from pebbler.solver.chain import as_chain
-    from pebbler.solver.exact import fits_exact
-    from pebbler.solver.exact.pebble_search import fits_pebbles
-    from pebbler.solver.greedy_plans import greedy_pays
-    from pebbler.solver.large_caches import is_large_cache, reruns_pay
-    from pebbler.solver.large_games import is_large
-    from pebbler.solver.layout import can_lay_out
-    from pebbler.solver.methods import can_tile
-    from pebbler.solver.tiling import MOST_EXACT
-
-    machine, ops, kind = problem.machine, len(problem.graph.ops), problem.machine.management
-    tiled, alone = can_tile(problem, tile), len(machine.level) == 1
-    if kind != "explicit":
-        parts = {"play"} if is_large_cache(problem) else {"play", kind}
-        parts |= {f"{kind}-orders"} if not tiled and ops <= MOST_EXACT else set()
-        return _known(parts | ({f"{kind}-reruns"} if reruns_pay(problem, as_it_is=not tiled) else set()))
-    if not problem.plain:
-        parts = {"play", "exact"} if fits_exact(problem) else {"play"}
-        if alone:
-            return _known(parts | {"recompute"} | ({"large"} if is_large(problem) or greedy_pays(problem) else set()))
-        return _known(parts | ({"layout"} if can_lay_out(problem) else {"pages", "sequences", "prices"}))
-    found = None if tiled or problem.steady else as_chain(problem.graph, machine, problem.start)
-    if found is not None and found[0].is_uniform:
-        return _known({"chain", "play"})
-    parts = {"play"} | ({"chain", "uneven"} if found is not None else set())
-    if is_large(problem) or greedy_pays(problem) or (tiled and machine.operands == "fastest"):
-        parts |= {"large" if alone or machine.operands == "fastest" else "large-any"}
-    if is_large(problem):
-        return _known(parts)
-    parts |= {"exact"} if fits_exact(problem) else set()
-    parts |= {"pebbles"} if fits_pebbles(problem) else set()
-    if not alone:
-        parts |= {"pages", "sequences", "prices"}
-    if alone or (machine.operands == "fastest" and not problem.steady):
-        parts |= {"recompute"}
-    return _known(parts)
-
-
-def _known(parts: set[str]) -> list[str]:
+    parts = {part for method, own in chosen(case) for part in method.kernels(own)}
     return [part for part in PARTS if part in parts]
 
 

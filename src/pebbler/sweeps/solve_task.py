@@ -15,8 +15,9 @@ from pebbler.game.graph import Graph, GraphFile
 from pebbler.game.machine import Machine
 from pebbler.game.plan import SCOPES
 from pebbler.solver import finish, new_search
-from pebbler.solver.methods import program_order_energy, run
+from pebbler.solver.methods import run
 from pebbler.solver.problem import Impossible
+from pebbler.solver.program_order import program_order_energy
 
 __all__ = ["SolveTask", "TaskResult", "peak_memory", "solve_task"]
 
@@ -67,20 +68,21 @@ def solve_task(payload: bytes) -> bytes:
     began = time.monotonic()
     try:
         search = new_search(
-            graph, machine, task.steady, None, task.tile, task.time_limit, task.threads, task.seed, lambda _: None, task.quick,  # type: ignore[arg-type]
+            graph, machine, steady=task.steady, tile=task.tile, time_limit=task.time_limit, threads=task.threads,  # type: ignore[arg-type]
+            seed=task.seed, quick=task.quick, report=lambda _: None,
         )  # fmt: skip
         began = time.monotonic()
-        run(search, task.tile)
+        run(search)
         plan = finish(search)
     except Impossible as error:
         figures: dict[str, Any] = {"status": "impossible", "error": str(error), "seconds": time.monotonic() - began}
         return msgspec.msgpack.encode(TaskResult(figures))
     seconds = time.monotonic() - began
-    base = search.program_order if search.program_order is not None else program_order_energy(search.problem)
     figures = {
         "status": plan.status, "energy": plan.energy, "bound": plan.bound, "bound_for": SCOPES[plan.covers or "graph"],
         "gap": plan.gap, "energy_unit": plan.energy_unit,
-        "program_order": base, "moves": len(plan.moves), "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
+        "program_order": program_order_energy(search), "moves": len(plan.moves),
+        "cut_off": bool(plan.meta.get("cut_off")), "proof": plan.proof,
         "seconds": seconds, "memory": peak_memory(),
     }  # fmt: skip
     return msgspec.msgpack.encode(TaskResult(figures, plan.to_json() + b"\n"))

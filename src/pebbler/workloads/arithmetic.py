@@ -186,21 +186,21 @@ def _evaluate_parts(op: Op, reads: Sequence[Floats], axes: Mapping[str, Axes]) -
 
 
 def _evaluate_gather(op: Op, reads: Sequence[Floats]) -> list[Floats]:
-    behind = op.meta["gather"]
-    whole = msgspec.convert(behind["op"], Op)
-    axes = {name: tuple(inner) for name, inner in behind["axes"].items()}
+    gather = op.meta["gather"]
+    whole = msgspec.convert(gather["op"], Op)
+    axes = {name: tuple(inner) for name, inner in gather["axes"].items()}
     known = dict(zip(op.reads, reads, strict=True))
     inputs = []
     for name in whole.reads:
-        pieces = [known[piece] for piece in behind["pieces"][name]]
-        inputs.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axes[name].index(behind["axis"])))
+        pieces = [known[piece] for piece in gather["pieces"][name]]
+        inputs.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axes[name].index(gather["axis"])))
     results = []
     for name, result in zip(whole.writes, _evaluate(whole, inputs, axes), strict=True):
-        pieces = behind["pieces"][name]
+        pieces = gather["pieces"][name]
         if len(pieces) == 1:
             results.append(result)
         else:
-            results += np.split(result, behind["cuts"], axes[name].index(behind["axis"]))
+            results += np.split(result, gather["cuts"], axes[name].index(gather["axis"]))
     return results
 
 

@@ -37,8 +37,8 @@ def test_bicgstab_costs_more_than_its_tightest_moment() -> None:
     twice = with_fillings(once, 235 - rules.base - 1e-9, 300, lambda: math.inf)
     assert root(rules) == 222
     assert 222 < root(once) <= root(twice) <= 235  # a plan costs 235
-    assert (twice.game.behind >= once.game.behind).all()
-    assert np.count_nonzero(once.game.behind) == 69
+    assert (twice.game.least_after >= once.game.least_after).all()
+    assert np.count_nonzero(once.game.least_after) == 69
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])

@@ -38,7 +38,7 @@ def test_components_are_alike_after_the_last_product() -> None:
     # Five components, put in order by swaps of neighbours.
     after = next(number for number, op in enumerate(graph.ops) if op.name == "op_v45")
     base = game.fixed.tolist().index(graph.dataflow.ancestors[after] | 1 << after)
-    assert game.turn_start[base + 1] - game.turn_start[base] == 10
+    assert game.swap_start[base + 1] - game.swap_start[base] == 10
 
 
 def test_rows_are_alike_only_if_all_else_is() -> None:

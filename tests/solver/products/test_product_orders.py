@@ -110,5 +110,5 @@ def test_interruption_keeps_the_best_plan() -> None:
 
     search: Search
     search = new_search("matmul:m=4,n=4,k=4", "grid", time_limit=60, report=lambda found: found.interrupt())
-    run(search, "auto")
+    run(search)
     assert search.best is not None

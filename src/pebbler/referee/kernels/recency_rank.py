@@ -76,7 +76,7 @@ def _run(game, ranking, order, count, detail, books):  # type: ignore[no-untyped
             ranking.stamp[t] = ranking.state[2]
             ranking.touched[ranking.state[0]] = t
             ranking.state[0] += 1
-    _settle(game, ranking)
+    _end_step(game, ranking)
     total = 0.0
     for s in range(count):
         op = order[s]
@@ -106,7 +106,7 @@ def _run(game, ranking, order, count, detail, books):  # type: ignore[no-untyped
                 books.by_level[at] += game.size[t] * game.store[at]
                 books.by_tensor[t] += game.size[t] * game.store[at]
         _drop_dead(game, ranking, order, s)
-        _settle(game, ranking)
+        _end_step(game, ranking)
         total += energy
         if detail:
             books.by_op[op] += energy
@@ -162,7 +162,7 @@ def _touch(game, ranking, tensor, step):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _settle(game, ranking):  # type: ignore[no-untyped-def]
+def _end_step(game, ranking):  # type: ignore[no-untyped-def]
     """End a step: what it touched and is still live goes into the tree, what came into the ranking first on top."""
     count = ranking.state[0]
     touched = ranking.touched[:count]

@@ -22,9 +22,9 @@ from pebbler.game.plan import Plan
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import TileMeta, origin, tile_numbers, tile_of
 from pebbler.referee.judgement import Judgement, check
-from pebbler.solver.methods import program_order_words
 from pebbler.solver.paging.demand_paging import demand_plan
 from pebbler.solver.problem import Problem
+from pebbler.solver.program_order import program_order_words
 from pebbler.solver.tiling.transform_space import Transform, TransformSpace, form_of, transform_of
 
 __all__ = ["SavingStep", "cut_words", "form_words", "saving_steps", "sources_by_origin"]

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pebbler.errors import InputError
 from pebbler.files import int_if_whole
-from pebbler.game.plan import Plan, Status
+from pebbler.game.plan import Plan
 from pebbler.solver.chain.chain_model import Chain, read_chain
 from pebbler.solver.chain.chain_moves import Recorded, Splits, plan_moves, stream, tally
 from pebbler.solver.chain.chain_solution import SEARCHED, ChainSolution
@@ -137,13 +137,12 @@ def solve_general(chain: Chain, remaining: Callable[[], float] = lambda: math.in
     scale.require_exact(energy)
     if scale.proves(bound, energy):
         bound = energy
-    status: Status = "optimal" if bound == energy else "bounded" if bound > 0 else "heuristic"
     counted = counted or tally(chain, stream(chain, splits))
     return ChainSolution(
         chain,
         int_if_whole(energy),
         int_if_whole(bound),
-        status,
+        scale.status(bound, energy),
         proof,
         counted.computes,
         counted.loads,

@@ -68,7 +68,7 @@ class ChainSolution:
             most = max(a + b for a, b in zip(chain.sizes, (*chain.sizes[1:-1], 0), strict=False))
             capacity += most
             bound = sum(chain.forward[1 : chain.length]) + chain.backward_total
-            status = "optimal" if self.energy <= bound else "bounded"
+            status = chain.scale.status(bound, self.energy)
             proof = "every op runs once"
         plan = chain_plan(chain, self.moves(), capacity)
         return replace(

@@ -121,15 +121,15 @@ class _SplitMoves:
         between: list[Copy | Drop] = []
         for move in moves:
             if isinstance(move, Compute):
-                self._settle(between)
+                self._copy_and_drop(between)
                 self._run(self.ops[move.op])
                 between = []
             else:
                 between.append(move)
-        self._settle(between)
+        self._copy_and_drop(between)
         return self.out
 
-    def _settle(self, moves: list[Copy | Drop]) -> None:
+    def _copy_and_drop(self, moves: list[Copy | Drop]) -> None:
         """Make the copies and drops between two runs: what makes room first, and of that values not in their last form at last."""
         leaving = [
             move

@@ -43,8 +43,8 @@ def with_fillings(rules: PebbleRules, most: float, max_states: int, seconds_left
     if len(places) > _MOST_PLACES:
         return rules
     tightest = game.tightest.copy()
-    behind = game.behind.copy() if len(game.fillings) else np.zeros((len(game.sets), len(fillings)))
-    game = game._replace(fillings=fillings, behind=behind, tightest=tightest)
+    least_after = game.least_after.copy() if len(game.fillings) else np.zeros((len(game.sets), len(fillings)))
+    game = game._replace(fillings=fillings, least_after=least_after, tightest=tightest)
     done = len(game.sets)
     for left, (i, f) in zip(range(len(places), 0, -1), reversed(places), strict=True):
         seconds = seconds_left()
@@ -54,7 +54,7 @@ def with_fillings(rules: PebbleRules, most: float, max_states: int, seconds_left
         done = i
         share = _share(seconds_left, max(seconds / left, min(seconds / 4, 1.0)))
         least = _least_behind(game, int(game.sets[i]), int(fillings[f]), most, max_states, share)
-        behind[i, f] = max(behind[i, f], least)
+        least_after[i, f] = max(least_after[i, f], least)
     kernel.price_moments(game, 0, done)
     return replace(rules, game=game)
 

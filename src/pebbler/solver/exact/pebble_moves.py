@@ -29,10 +29,10 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
     stay, below = at_end, rules.game.survive & ~at_end
     after = []
     first_read = _first_reads(rules, path)
-    path = [(op, loads & ~born) for (op, loads), born in zip(path, first_read, strict=True)]
-    for (op, loads), born in zip(reversed(path), reversed(first_read), strict=True):
+    path = [(op, loads & ~made_at_read) for (op, loads), made_at_read in zip(path, first_read, strict=True)]
+    for (op, loads), made_at_read in zip(reversed(path), reversed(first_read), strict=True):
         after.append((stay, below))
-        reads, writes = int(table[op, READS]) & ~born, int(table[op, WRITES]) | born
+        reads, writes = int(table[op, READS]) & ~made_at_read, int(table[op, WRITES]) | made_at_read
         stay = (stay & ~writes) | reads & ~loads
         stay, below = stay & ~loads, (below & ~writes & ~reads) | loads
     after.append((stay, below))
@@ -41,7 +41,7 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
     tensor = [int(flow.value_tensor[value]) for value in rules.values]
     slow = rules.slow
 
-    def settle(here: int, now: tuple[int, int]) -> None:
+    def leave_fast(here: int, now: tuple[int, int]) -> None:
         nonlocal slow
         for i in members(here & ~now[0]):
             if now[1] >> i & 1 and not slow >> i & 1:
@@ -51,7 +51,7 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
 
     for value in rules.weightless:
         moves.copy(int(flow.value_tensor[value]), 1, 0)
-    settle(rules.fast, after[0])
+    leave_fast(rules.fast, after[0])
 
     def run(op: int, loads: int) -> None:
         inputs = [int(flow.value_tensor[value]) for value in rules.inputs[op]]
@@ -61,11 +61,11 @@ def moves_of_runs(problem: Problem, rules: PebbleRules, path: list[tuple[int, in
         for one in inputs:
             moves.drop(one, 0)
 
-    for (op, loads), born, now in zip(path, first_read, after[1:], strict=True):
-        for i in members(born):
+    for (op, loads), made_at_read, now in zip(path, first_read, after[1:], strict=True):
+        for i in members(made_at_read):
             run(rules.sources[i], 0)
         run(rules.ops[op], loads)
-        settle(int(table[op, READS] | table[op, WRITES]), now)
+        leave_fast(int(table[op, READS] | table[op, WRITES]), now)
     return moves.moves(problem.graph, problem.machine)
 
 

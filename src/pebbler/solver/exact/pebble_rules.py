@@ -159,9 +159,9 @@ def _game(problem: Problem, parts: _Parts, again: Floats, prices: tuple[float, f
     for i in members(cheap):
         # One run brings all results.
         price[i] = min(price[i], again[maker[i]] / len(flow.op_writes.row(parts.ops[maker[i]])))
-    born = bit_set(parts.sources)
-    given = bit_set(np.flatnonzero(maker == NONE).tolist()) & ~born
-    table = _table(problem, parts, place, (readers, maker, born), survive, cheap)
+    made_at_read = bit_set(parts.sources)
+    given = bit_set(np.flatnonzero(maker == NONE).tolist()) & ~made_at_read
+    table = _table(problem, parts, place, (readers, maker, made_at_read), survive, cheap)
     needs = np.array(
         [
             int(row[READS] | row[WRITES]).bit_count() + len(parts.inputs[op])
@@ -176,7 +176,7 @@ def _game(problem: Problem, parts: _Parts, again: Floats, prices: tuple[float, f
         rounding=problem.scale.rounding,
         survive=survive,
         given=given,
-        born=born,
+        made_at_read=made_at_read,
         cheap=cheap,
         repeat=bit_set(np.flatnonzero(again < math.inf).tolist()),
         ops=table,
@@ -185,17 +185,17 @@ def _game(problem: Problem, parts: _Parts, again: Floats, prices: tuple[float, f
         needs=needs,
         again=again,
         price=price,
-        tail=_tails(table, (readers, maker, born), price, capacity - needs),
+        tail=_tails(table, (readers, maker, made_at_read), price, capacity - needs),
         fetched=given & ~fast,
         least=float(price.min(initial=prices[0])),
         sets=np.empty(0, np.int64),
         slots=np.empty(0, np.int32),
         tightest=np.empty((0, 1), np.uint8),
         fillings=np.empty(0, np.int64),
-        behind=np.empty((0, 1)),
+        least_after=np.empty((0, 1)),
         fixed=np.empty(0, np.int64),
-        turn_start=np.zeros(1, np.int64),
-        turns=np.empty(0, np.int64),
+        swap_start=np.zeros(1, np.int64),
+        swaps=np.empty(0, np.int64),
         pair_start=np.zeros(1, np.int64),
         pairs=np.empty((0, 3), np.int64),
     )
@@ -225,9 +225,11 @@ def _table(
 
 def _made_by(ops: int, of_value: _OfValue) -> int:
     """Return the values that are there once some ops have run: what they made, and what nothing makes."""
-    readers, maker, born = of_value
+    readers, maker, made_at_read = of_value
     return bit_set(
-        i for i, op in enumerate(maker.tolist()) if (readers[i] & ops if born >> i & 1 else op == NONE or ops >> op & 1)
+        i
+        for i, op in enumerate(maker.tolist())
+        if (readers[i] & ops if made_at_read >> i & 1 else op == NONE or ops >> op & 1)
     )
 
 

@@ -27,7 +27,7 @@ __all__ = ["fits_pebbles", "offer_beam", "solve_pebbles"]
 
 PROOF = "searched every sequence of runs"
 _WIDTH = 200  # states from which a beam goes on
-_ROUNDS = 2_000, 50_000  # states that are looked at behind each op that fills the memory, one time and the next
+_ROUNDS = 2_000, 50_000  # states that are looked at after each op that fills the memory, one time and the next
 _SHARE = 0.6  # of the time that is left after each of them, about
 _ROOM = 100  # states that one may lead to, when room for them is made
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pebbler.game.bit_sets import members
-from pebbler.solver.exact.kernels.pebble_state import BEFORE, MOST_TURNS, READS, WITHIN, WRITES, PebbleGame
+from pebbler.solver.exact.kernels.pebble_state import BEFORE, MOST_SWAPS, READS, WITHIN, WRITES, PebbleGame
 
 __all__ = ["Swap", "swap_back", "with_symmetries"]
 
@@ -53,7 +53,7 @@ def with_symmetries(game: PebbleGame, seconds_left: Callable[[], float]) -> Pebb
             break
         if fixed != everything:
             runs = _Residual(game, fixed).runs_of_swaps(known)
-            order = [swap for run in runs for swap in _in_turn(run)][:MOST_TURNS]
+            order = [swap for run in runs for swap in _in_turn(run)][:MOST_SWAPS]
             if order and not any({*order} <= {*swaps} for base, swaps in found if not base & ~fixed):
                 found.append((fixed, order))
     found.sort(key=lambda one: -len({*one[1]}))
@@ -71,21 +71,21 @@ def _as_arrays(game: PebbleGame, found: list[tuple[int, list[Swap]]]) -> PebbleG
     pairs = [pair for swap in swaps for pair in swap.pairs]
     return game._replace(
         fixed=np.array([fixed for fixed, _ in found], np.int64),
-        turn_start=np.cumsum([0, *(len(order) for _, order in found)]).astype(np.int64),
-        turns=np.array([number[swap] for _, order in found for swap in order], np.int64),
+        swap_start=np.cumsum([0, *(len(order) for _, order in found)]).astype(np.int64),
+        swaps=np.array([number[swap] for _, order in found for swap in order], np.int64),
         pair_start=np.cumsum([0, *(len(swap.pairs) for swap in swaps)]).astype(np.int64),
         pairs=np.array(pairs, np.int64).reshape(-1, 3),
     )
 
 
 def swap_back(game: PebbleGame, code: int, ops: list[int], values: list[int]) -> None:
-    """Undo in place what `kernels.pebble_state.settle` did to a state: say what its ops and values stand for."""
+    """Undo in place what `kernels.pebble_state.canonical_state` did to a state: say what its ops and values stand for."""
     if code == 0:
         return
     base = (code & 63) - 1
     made = [
-        int(game.turns[k])
-        for bit, k in enumerate(range(int(game.turn_start[base]), int(game.turn_start[base + 1])))
+        int(game.swaps[k])
+        for bit, k in enumerate(range(int(game.swap_start[base]), int(game.swap_start[base + 1])))
         if code >> 6 + bit & 1
     ]
     for swap in made:

@@ -18,13 +18,13 @@ from pebbler.solver.kernels.greedy_state import (
     NOW,
     GreedyGame,
     GreedyState,
+    drop_if_dead,
     emit,
     enter,
     leave,
     leave_below,
     load_price,
     release,
-    settle,
 )
 
 __all__ = ["run_greedily"]
@@ -71,9 +71,9 @@ def _run(g: GreedyGame, s: GreedyState, op: int, keen: float, remake: bool, stac
         if s.promised[w]:
             release(g, s, w, stack)
     for k in range(g.w_start[op], g.w_start[op + 1]):
-        settle(g, s, g.w_items[k])
+        drop_if_dead(g, s, g.w_items[k])
     for k in range(g.r_start[op], g.r_start[op + 1]):
-        settle(g, s, g.r_items[k])
+        drop_if_dead(g, s, g.r_items[k])
     return True
 
 
@@ -223,7 +223,7 @@ def run_greedily(g: GreedyGame, order: Ints, most: int, keen: float, remake: boo
         fits &= s.used[at] <= g.capacity[at]
     for v in range(len(g.size)):
         if g.start[v]:
-            settle(g, s, v)
+            drop_if_dead(g, s, v)
     for p in range(len(order)):
         s.numbers[NOW], s.numbers[GOAL] = p, order[p]
         count = np.int64(0)
@@ -234,7 +234,7 @@ def run_greedily(g: GreedyGame, order: Ints, most: int, keen: float, remake: boo
             break
         for i in range(count):
             s.locks[kept[i]] -= 1
-            settle(g, s, kept[i])
+            drop_if_dead(g, s, kept[i])
     # What is there at last must not be promised again; with levels below it is stored.
     fits = fits and _end(g, s, keen, remake and len(g.capacity) == 1, pending, stack) and s.numbers[LENGTH] <= most
     return s.moves[: min(most, s.numbers[LENGTH])].copy(), fits

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pebbler.compiled import inner_kernel, separate_kernel
 
 __all__ = [
-    "COUNT", "GOAL", "LENGTH", "NOW", "RANDOM", "GreedyGame", "GreedyState", "available", "emit", "enter", "leave", "leave_below",
-    "load_price", "promise", "release", "settle", "wanted",
+    "COUNT", "GOAL", "LENGTH", "NOW", "RANDOM", "GreedyGame", "GreedyState", "available", "drop_if_dead", "emit", "enter", "leave",
+    "leave_below", "load_price", "promise", "release", "wanted",
 ]  # fmt: skip
 
 COUNT, LENGTH, NOW, RANDOM, GOAL = 0, 1, 2, 3, 4  # places in `numbers`
@@ -129,7 +129,7 @@ def leave_below(g: GreedyGame, s: GreedyState, v: int, by_move: bool, everywhere
 
 
 @inner_kernel(forceinline=False)
-def settle(g: GreedyGame, s: GreedyState, v: int) -> None:
+def drop_if_dead(g: GreedyGame, s: GreedyState, v: int) -> None:
     """Drop a value that nobody needs any more."""
     if s.locks[v] == 0 and s.holds[v] == 0 and not wanted(s, g.survive, v):
         if s.here[v]:
@@ -155,7 +155,7 @@ def release(g: GreedyGame, s: GreedyState, v: int, stack: Ints) -> None:
                     s.promised[r] = False
                     stack[depth] = r
                     depth += 1
-                settle(g, s, r)
+                drop_if_dead(g, s, r)
 
 
 @inner_kernel(forceinline=False)

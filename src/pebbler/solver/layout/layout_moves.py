@@ -37,11 +37,11 @@ class _Writer:
         self.tensor = self.flow.value_tensor[game.values].tolist()
         self.room = game.capacity.tolist()
         self.held: list[set[int]] = [set() for _ in self.size]
-        self.changes, self.born = self._changes(routes)
+        self.changes, self.begins = self._changes(routes)
         self.start: dict[str, str | list[str]] = {}
         for tensor in problem.free_starts:
             self.start[self.flow.tensor_names[tensor]] = problem.machine.names[-1]
-        begun = {self.tensor[value]: level for value, level in self.born.pop(0, [])}
+        begun = {self.tensor[value]: level for value, level in self.begins.pop(0, [])}
         for tensor, where in problem.start_choices().items():
             wanted = self.levels[begun[tensor]] if tensor in begun else None
             if tensor in begun:
@@ -59,10 +59,10 @@ class _Writer:
         near, far = routes.near.tolist(), routes.far.tolist()
         use_start, use = arrays.use_start.tolist(), arrays.use.tolist()
         changes: dict[int, dict[int, set[int]]] = {}
-        born: dict[int, list[tuple[int, int]]] = {}
+        begins: dict[int, list[tuple[int, int]]] = {}
         for value, (first, end) in enumerate(zip(arrays.first.tolist(), arrays.end.tolist(), strict=True)):
             base = arrays.parts * use_start[value] + value
-            born.setdefault(first, []).append((value, near[base]))
+            begins.setdefault(first, []).append((value, near[base]))
             before = {near[base]}
             steps = (0, 2) if arrays.parts == 2 else (0, 1, 2)
             slots = [2 * p + step for p in use[use_start[value] : use_start[value + 1]] for step in steps]
@@ -73,13 +73,13 @@ class _Writer:
                     before = now
             if end < arrays.slots:
                 changes.setdefault(end, {})[value] = set()
-        return changes, born
+        return changes, begins
 
     def write(self) -> MoveList:
         """Write all moves."""
         for position, op in enumerate(self.game.order.tolist(), 1):
             self._change(self.changes.get(2 * position, {}))
-            results = self.born.get(2 * position + 1, [])
+            results = self.begins.get(2 * position + 1, [])
             brief = [value for value in self.flow.op_writes.row(op).tolist() if value not in self.number]
             self.moves.compute(op, self.levels[results[0][1]] if results else self.cheapest)
             for value in brief if not results else ():

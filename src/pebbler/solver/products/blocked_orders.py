@@ -7,6 +7,7 @@ while sums pass. Which block is best depends on how much room an op needs beside
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
@@ -25,8 +26,8 @@ _MOST_BLOCKS = 40
 _SUMMED = 2  # the axis of sums, whose order the graph may fix
 
 
-def offer_blocks(search: Search, share: float) -> None:
-    """Offer a product in blocks of several shapes, values evicted whose next use is farthest, for a share of the time left."""
+def offer_blocks(search: Search, seconds_left: Callable[[], float]) -> None:
+    """Offer a product in blocks of several shapes, values evicted whose next use is farthest, as long as there is time."""
     problem, flow = search.problem, search.problem.graph.dataflow
     room = problem.machine.level[0].capacity
     if room is None or problem.machine.operands != "fastest" or flow.ops > _MOST_OPS:
@@ -34,9 +35,8 @@ def offer_blocks(search: Search, share: float) -> None:
     points = ProductPoints.of(flow)
     if points is None or points.count <= min(len(points.left), len(points.right), len(points.sums)):
         return  # nothing is used twice, so that there is nothing to stay
-    ends = search.elapsed + share * search.remaining
     for loops in block_loops((points.index.max(axis=0) + 1).tolist(), room // points.unit):
-        if search.elapsed >= ends or search.done:
+        if seconds_left() <= 0 or search.done:
             return
         order = op_order(flow, points.makers[nested_order(points.index, loops)])
         search.offer_plan(demand_plan(problem, order, "farthest"))

@@ -20,7 +20,6 @@ from pebbler.solver.tiling.rerun_search import cheapest_runs
 from pebbler.solver.tiling.run_search import best_runs, fits_runs
 from pebbler.solver.tiling.tiling_bound import WORK, RangeSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
-from pebbler.solver.tiling.transform_space import TransformSpace
 
 __all__ = ["TransformSearch", "solve_orders", "solve_reruns", "solve_tiled"]
 
@@ -50,7 +49,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     True
     """
     problem = search.problem
-    space = TransformSpace(problem.graph)
+    space = problem.space
     whole = tile == "none" or problem.machine.management == "recency" or not (space.axes or space.temps)
     if not whole:
         offer_fitting(search, space)
@@ -60,7 +59,8 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
     search.raise_bound(bound.energy, bound.proof, bound.certificate)
     search.cut_off |= search.elapsed > half
     if problem.machine.management != "explicit":
-        search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
+        if search.best is None:
+            search.offer(Moves.computes(problem.graph, problem.machine, range(len(problem.graph.ops))))
         if whole:
             solve_orders(search)
     if search.done:

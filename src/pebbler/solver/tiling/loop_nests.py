@@ -58,7 +58,7 @@ class LoopNests:
     """The ops of a graph as loop nests on an explicit machine with operands in the fastest level."""
 
     def __init__(self, problem: Problem, space: TransformSpace | None = None) -> None:
-        self.graph, self.space = problem.graph, space or TransformSpace(problem.graph)
+        self.graph, self.space = problem.graph, space or problem.space
         fast, slow = problem.machine.level[0], problem.machine.level[-1]
         self.room = math.inf if fast.capacity is None else fast.capacity
         self.load, self.store = slow.read + fast.write, fast.read + slow.write

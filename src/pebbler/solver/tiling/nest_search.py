@@ -127,7 +127,7 @@ class NestSearch:
     @classmethod
     def compile(cls, problem: Problem) -> None:
         """Call every kernel once, on a small problem."""
-        space = TransformSpace(problem.graph)
+        space = problem.space
         ops = tuple(Group((op,)) for op in range(len(problem.graph.ops)))
         sizes = tuple((axis, 1) for axis in space.axes)
         cls(problem, space, lambda: False, 1_000).energy(NestedPlan(Transform(sizes), ops))

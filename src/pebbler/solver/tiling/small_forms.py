@@ -55,7 +55,7 @@ def solve_small_forms(search: Search, seconds: float) -> None:
     forms = every_form(search.problem.graph)
     if forms is None:
         return
-    ends, least, space = search.elapsed + seconds, math.inf, TransformSpace(search.problem.graph)
+    ends, least, space = search.elapsed + seconds, math.inf, search.problem.space
     cases: dict[tuple[tuple[str, int], ...], float] = {}
     for form in forms:
         if search.elapsed >= ends:

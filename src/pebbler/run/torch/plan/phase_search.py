@@ -13,6 +13,7 @@ import numpy as np
 from pebbler.arrays import Ints
 from pebbler.files import int_if_whole
 from pebbler.game.byte_sizes import bytes_down, bytes_up, shown_bytes
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
@@ -254,8 +255,9 @@ class _PhaseSearch:
         start = {tensor.name: MEMORY for tensor in graph.tensors if tensor.kind in ("input", "param")}
         made = Plan(graph, machine, offload.moves(best).moves(graph, machine), start if len(machine.level) > 1 else {})
         energy, bound = check(made).energy, min(game.base_cost, best.cost)
+        status = EnergyScale.of(made.graph, made.machine).status(bound, energy)
         return replace(
-            made, energy=int_if_whole(energy), bound=int_if_whole(bound), status="optimal" if energy <= bound else "bounded",
+            made, energy=int_if_whole(energy), bound=int_if_whole(bound), status=status,
             proof="every op runs at least once", meta={} if offload.done(best) or not offload.cut_off else {"cut_off": True},
         )  # fmt: skip
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pebbler.files import int_if_whole
+from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.graph import Graph
-from pebbler.game.plan import Plan, Status
+from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.run.torch.cost.costs import Link
 from pebbler.run.torch.plan.host_link import repriced, waiting_time
@@ -128,7 +129,7 @@ class StepProblem:
         energy = int_if_whole(check(made).energy)
         waiting = 1e3 * self.static_watts * waiting_time(made, timed.graphs[-1], timed.link)
         lowest = None if bound is None else min(bound, energy)
-        status: Status = "heuristic" if not lowest else "optimal" if energy <= lowest else "bounded"
+        status = EnergyScale.of(made.graph, made.machine).status(lowest, energy)
         meta = {key: value for key, value in plan.meta.items() if key != "cost_unit"} | {"waiting": waiting}
         return replace(made, energy=energy, bound=lowest, status=status, proof=proof, meta=meta)
 

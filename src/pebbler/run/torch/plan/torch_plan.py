@@ -105,9 +105,7 @@ class TorchPlan:
     @property
     def status(self) -> Status:
         """What is proven of the cost: `optimal`, `bounded` or `heuristic`."""
-        if self.bound <= 0:
-            return "heuristic"
-        return "optimal" if EnergyScale(0.0).proves(self.bound, self.cost) else "bounded"
+        return EnergyScale(0.0).status(self.bound, self.cost)
 
     @property
     def joules_from(self) -> str | None:

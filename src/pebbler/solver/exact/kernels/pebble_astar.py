@@ -18,10 +18,10 @@ from pebbler.solver.exact.kernels.pebble_state import (
     PebbleGame,
     at_least,
     bits,
+    canonical_state,
     evictions,
     lift,
     out_price,
-    settle,
     tight_ahead,
     useful,
 )
@@ -35,7 +35,7 @@ _WIDEST = 10  # reads of one op between whose fates no rule decides
 class PebblePool(NamedTuple):
     """The states found so far, listed by the ops that have run, and the open list as a heap; of int64 unless said otherwise."""
 
-    # Per node: ops that have run, values in the slow level, loaded, of a level above 0; what `settle` did to it.
+    # Per node: ops that have run, values in the slow level, loaded, of a level above 0; what `canonical_state` did to it.
     sets: Array
     levels: Array  # uint8, per node and value
     spent: Array  # float64; infinite once another state serves as well
@@ -113,7 +113,7 @@ def _reach(
     """Enter a state, unless one that is listed serves as well or it cannot lead to a better plan. `came`: node, op, loads."""
     if not ran & END and spent + tight_ahead(game, ran, slow) >= cutoff:
         return
-    ran, slow, turned = settle(game, ran, slow, level, pool.level[1])
+    ran, slow, turned = canonical_state(game, ran, slow, level, pool.level[1])
     level = pool.level[1]
     sets, slot = pool.reached, _slot(pool, ran)
     sets[0], sets[1], sets[2], sets[3], sets[4] = ran, slow, came[2], 0, turned

@@ -105,7 +105,7 @@ def _to_read(game: PebbleGame, ran: int) -> int:
 @inner
 def _first_read(game: PebbleGame, ran: int, op: int) -> int:
     """The values that a run of an op begins with making, as none has read them before."""
-    found = game.born & game.ops[op, READS]
+    found = game.made_at_read & game.ops[op, READS]
     for v in range(len(game.readers)):
         if found >> v & 1 and game.readers[v] & ran:
             found &= ~(_ONE << v)

@@ -15,15 +15,15 @@ from pebbler.arrays import Array
 from pebbler.solver.exact.kernels.astar_estimate import inner
 
 __all__ = [
-    "ABOVE", "ACROSS", "BEFORE", "MOST_TURNS", "NEVER", "READS", "WITHIN", "WRITES",
-    "PebbleGame", "at_least", "bits", "evictions", "exists", "first_loads", "lift", "moment_ahead", "out_price",
-    "settle", "slot_of_set", "stores_ahead", "tight_ahead", "useful",
+    "ABOVE", "ACROSS", "BEFORE", "MOST_SWAPS", "NEVER", "READS", "WITHIN", "WRITES",
+    "PebbleGame", "at_least", "bits", "canonical_state", "evictions", "exists", "first_loads", "lift", "moment_ahead", "out_price",
+    "slot_of_set", "stores_ahead", "tight_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
 READS, WRITES, ACROSS, BEFORE, WITHIN, ABOVE = 0, 1, 2, 3, 4, 5
 
-MOST_TURNS = 56  # swaps that are tried on one state
+MOST_SWAPS = 56  # swaps that are tried on one state
 NEVER = 255  # loads of a moment that so few stores cannot bring about
 
 
@@ -38,7 +38,7 @@ class PebbleGame(NamedTuple):
     given: int  # values that nothing makes
     # Values that are made where they are first read, from an input of their own, by an op that is not listed. No op may run
     # again then.
-    born: int
+    made_at_read: int
     cheap: int  # values whose maker may run again
     repeat: int  # ops that may
     # A row per op: READS and WRITES; ACROSS, the values that lie across its first run in every order; BEFORE, the ops that it
@@ -60,20 +60,20 @@ class PebbleGame(NamedTuple):
     # The ops that leave no room for others; and per set and such an op, if it is the last that ran (float64): the least that
     # is still to be paid after it, if none of its values that are made is in the slow level. 0 where it is not known.
     fillings: Array
-    behind: Array
-    # Sets of ops after which other ops and values may change places, the most alike first; per such set, where its turns begin;
+    least_after: Array
+    # Sets of ops after which other ops and values may change places, the most alike first; per such set, where its swaps begin;
     # the turns, swaps to be tried one after the other; per swap, where its pairs begin; and the pairs: two ops, or two values,
     # and whether they are ops.
     fixed: Array
-    turn_start: Array
-    turns: Array
+    swap_start: Array
+    swaps: Array
     pair_start: Array
     pairs: Array
 
 
 @inner
-def settle(game: PebbleGame, ran: int, slow: int, before: Array, level: Array) -> tuple:
-    """Let ops and values change places until a state is in order; return the two sets as they are then, and what was done.
+def canonical_state(game: PebbleGame, ran: int, slow: int, before: Array, level: Array) -> tuple:
+    """Let ops and values that are symmetric change places until a state is in order; return its two sets then, and what was done.
 
     `level` gets the levels. Of all states that are equally good this is one and the same, or one of few.
     `pebble_symmetries.swap_back` undoes it.
@@ -84,8 +84,8 @@ def settle(game: PebbleGame, ran: int, slow: int, before: Array, level: Array) -
         if game.fixed[base] & ~ran:
             continue
         code, bit = np.int64(base + 1), np.int64(64)
-        for k in range(game.turn_start[base], game.turn_start[base + 1]):
-            start, end = game.pair_start[game.turns[k]], game.pair_start[game.turns[k] + 1]
+        for k in range(game.swap_start[base], game.swap_start[base + 1]):
+            start, end = game.pair_start[game.swaps[k]], game.pair_start[game.swaps[k] + 1]
             while start < end:
                 a, b = game.pairs[start, 0], game.pairs[start, 1]
                 if game.pairs[start, 2]:

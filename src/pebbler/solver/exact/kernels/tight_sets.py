@@ -103,7 +103,7 @@ def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
         used = game.readers[v] & ran
         if game.maker[v] >= 0:
             used |= _ONE << game.maker[v]
-        if used == 0 and (game.fetched | game.born) >> v & 1:
+        if used == 0 and (game.fetched | game.made_at_read) >> v & 1:
             continue  # its first load, or it is made here
         for full in range(len(game.needs)):
             own = game.ops[full, READS] | game.ops[full, WRITES]
@@ -121,8 +121,8 @@ def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
 def _loads_behind(game: PebbleGame, ran: int, place: int, op: int, stored: int, stores: int) -> int:
     """How many values come back after an op that left no room for others, if `stored` values had to be stored for it."""
     for f in range(len(game.fillings)):
-        if game.fillings[f] == op and game.behind[place, f] > 0 and stores < game.tightest.shape[1] - 1:
-            left = game.behind[place, f] - first_loads(game, ran) - game.store * (stores - stored)
+        if game.fillings[f] == op and game.least_after[place, f] > 0 and stores < game.tightest.shape[1] - 1:
+            left = game.least_after[place, f] - first_loads(game, ran) - game.store * (stores - stored)
             return int(max(0, np.ceil(left / game.least - 1e-9)))
     return 0
 

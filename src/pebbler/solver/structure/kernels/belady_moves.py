@@ -175,7 +175,7 @@ def _run_op(g: GreedyGame, m: _Memory, op: int, now: int, ops: int) -> bool:
 
 
 @inner_kernel(forceinline=False)
-def _settle(g: GreedyGame, m: _Memory, v: int, ops: int) -> None:
+def _drop_or_rank(g: GreedyGame, m: _Memory, v: int, ops: int) -> None:
     """Drop a value that nobody needs any more, or give it its new rank."""
     if not m.here[v]:
         return
@@ -238,9 +238,9 @@ def run_belady(g: GreedyGame, order: Ints, most: int, bound: float) -> tuple[Int
             v = g.r_items[k]
             at_use[v] += 1
             m.next_use[v] = uses[at_use[v]] if at_use[v] < g.reader_start[v + 1] else ops
-            _settle(g, m, v, ops)
+            _drop_or_rank(g, m, v, ops)
         for k in range(g.w_start[op], g.w_start[op + 1]):
-            _settle(g, m, g.w_items[k], ops)
+            _drop_or_rank(g, m, g.w_items[k], ops)
     if not _end(g, m):
         return m.moves[:0], np.inf
     return m.moves[: m.numbers[_LENGTH]].copy(), m.cost[0] + g.cost[order].sum()
