@@ -77,7 +77,7 @@ class EnergyScale:
         return energy <= bound * (1 + 2 * self.rounding)  # the bound may have been lowered by as much as it is short of
 
     def status(self, bound: float | None, energy: float) -> Status:
-        """Return what a lower bound says of a plan; no other module decides it.
+        """Return the status of a plan by its energy and a lower bound; no other module decides it.
 
         >>> [EnergyScale(1.0).status(bound, 10) for bound in (10, 9, 0, None)]
         ['optimal', 'bounded', 'heuristic', 'heuristic']

@@ -1,4 +1,4 @@
-"""What decides how a problem is solved, found once per problem: kinds of machine and graph, and which forms of it count."""
+"""The facts that decide how a problem is solved, found once: the kind of machine and of graph, and which forms of it count."""
 
 from __future__ import annotations
 
