@@ -17,7 +17,7 @@ from pebbler.errors import InputError, PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import machine
 from pebbler.game.plan import Plan
-from pebbler.notes import Config, draw_data, draw_params, train
+from pebbler.notes import Config, accuracy_grid, draw_data, draw_params, train
 from pebbler.notes.accuracy_grid import (
     BEST,
     ONCE,
@@ -196,27 +196,30 @@ def test_the_best_cell_is_the_product_of_samples_and_energy_and_knows_how_sure_i
 
 
 def test_prices_say_something_about_each_other():
-    told = {PROGRAM: (9, 9), UNTILED: (7, 4), ONCE: (10, 2), BEST: (8, 5)}
-    prices = [StepPrice(1, 5, "notes", kind, energy, bound) for kind, (energy, bound) in told.items()]
+    told = [(PROGRAM, 9, 9), (UNTILED, 7, 4), (ONCE, 10, 2), (BEST, 8, 4), (BEST, 8.5, 5), (PROGRAM, 9, 9)]
+    prices = [StepPrice(1, 5, "notes", kind, energy, bound) for kind, energy, bound in told]
     closed = {one.schedule: (one.energy, one.bound) for one in closed_prices(prices)}
     assert closed == {PROGRAM: (9, 9), UNTILED: (7, 5), ONCE: (9, 5), BEST: (7, 5)}
 
 
 @pytest.mark.slow
-def test_what_is_measured_is_kept_and_the_schedules_are_in_order(tmp_path):
+def test_what_is_measured_is_kept_and_the_schedules_are_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(accuracy_grid, "_WIDE", -1.0)  # every plan is looked for again
     grid = AccuracyGrid(
-        batches=(1, 8), hidden=(4,), rates=(0.2, 0.8), seeds=(42, 43), machines=("h200-measured",), looks=3
-    )
+        batches=(1, 8), hidden=(4,), rates=(0.2, 0.8), seeds=(42, 43), machines=("h200-measured", "notes-explicit"),
+        looks=3, seconds=0.5, patient=True,
+    )  # fmt: skip
     found = measure(grid, tmp_path)
     rows = {path: path.read_bytes() for path in tmp_path.rglob("rows/*/*.json")}
-    assert len(rows) == 2 * 2 + 2 * 3
+    assert len(rows) == 2 * 2 + 2 * 3 * 2 + 2 * 3  # only plans on caches have a quick form, and are looked for again
+    assert len(found.prices) == 2 * 2 * 4
     told = []
     assert measure(grid, tmp_path, lambda what, part: told.append(what)) == found
     assert {path: path.read_bytes() for path in tmp_path.rglob("rows/*/*.json")} == rows
     assert told == []  # nothing was left to do
-    prices = {(one.batch, one.hidden, one.schedule): one for one in found.prices}
-    for batch, hidden in grid.cells:
-        program, untiled, once, best = (prices[batch, hidden, kind] for kind in (PROGRAM, UNTILED, ONCE, BEST))
+    prices = {(one.batch, one.hidden, one.machine, one.schedule): one for one in found.prices}
+    for (batch, hidden), name in product(grid.cells, grid.machines):
+        program, untiled, once, best = (prices[batch, hidden, name, kind] for kind in (PROGRAM, UNTILED, ONCE, BEST))
         assert best.energy <= min(once.energy, untiled.energy) <= max(once.energy, untiled.energy) <= program.energy
         assert best.bound <= min(once.bound, untiled.bound)
         assert all(one.bound <= one.energy for one in (program, untiled, once, best))
@@ -247,7 +250,13 @@ def test_the_experiment_shows_what_never_gets_there_and_judges_the_guesses():
     shown = experiment(made_up(SAMPLES, ENERGY))
     assert shown.ok
     guess = next(row for row in shown.rows if row.name == "best batch, 90 %, notes")
-    assert (guess.published, guess.measured, guess.match, guess.wrong, guess.corrected) == ((16, 32), 1, False, True, 1)
+    assert (guess.published, guess.measured, guess.match, guess.wrong, guess.corrected) == (
+        "16 to 32",
+        1,
+        False,
+        True,
+        1,
+    )
     tables = [one for question in shown.questions for one in question.tables]
     assert all(len(row) == len(one.columns) for one in tables for row in one.rows)
     cells = next(one for one in tables if one.title.startswith("µJ to 90 %"))

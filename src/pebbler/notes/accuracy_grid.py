@@ -11,6 +11,7 @@ import msgspec
 
 from pebbler.errors import PebblerError
 from pebbler.game.graph import Graph
+from pebbler.game.machine import machine
 from pebbler.notes.batch_sgd import GOALS, TrainTask
 from pebbler.notes.note000_questions import computed_once
 from pebbler.sweeps.result_folder import ResultFolder, Row
@@ -42,6 +43,7 @@ __all__ = [
 # What a plan may do: nothing but follow the program, all but split tensors and fuse ops, all but compute again, all.
 PROGRAM, UNTILED, ONCE, BEST = SCHEDULES = ("program order", "no tilings", "no recomputation", "best plan")
 _TRAINING, _PLANS = "training", "plans"
+_WIDE = 0.25  # the gap of a plan that is looked for again
 
 
 class AccuracyGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,8 @@ class AccuracyGrid(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...]
     machines: tuple[str, ...]
     looks: int = 128
+    seconds: float = 6.0  # for a plan in explicit memory
+    patient: bool = False  # whether plans far above their bounds are searched for longer
 
     @property
     def cells(self) -> list[tuple[int, int]]:
@@ -77,6 +81,7 @@ FULL = AccuracyGrid(
     rates=_rates(0.0125, 6.4),
     seeds=tuple(range(42, 53)),
     machines=("notes", "h200-measured", "notes-explicit"),
+    patient=True,
 )
 
 
@@ -136,31 +141,53 @@ def training_runs(grid: AccuracyGrid) -> list[SweptRun]:
     ]
 
 
-def plan_runs(grid: AccuracyGrid) -> dict[str, list[SweptRun]]:
-    """Return the plans that a grid asks for, by what they may do.
+def plan_runs(grid: AccuracyGrid, *, patient: bool = False) -> dict[str, list[SweptRun]]:
+    """Return the plans that a grid asks for, by what they may do; with `patient`, the same with more time, for caches.
+
+    On caches the first are the same every time, after a small and fixed amount of work; whole tensors in explicit memory know none.
 
     >>> {schedule: len(runs) for schedule, runs in plan_runs(QUICK).items()}
     {'best plan': 9, 'no recomputation': 9, 'no tilings': 9}
     """
     steps = [step_graph(*cell) for cell in grid.cells]
     once = [computed_once(step) for step in steps]
-    # The same plan every time, after a small and fixed amount of work.
-    options: dict[str, Any] = {"machines": list(grid.machines), "steady": True, "quick": True}
+    kinds = {BEST: (steps, "auto"), ONCE: (once, "auto"), UNTILED: (steps, "none")}
+    caches = [name for name in grid.machines if machine(name).management != "explicit"]
+    explicit = [name for name in grid.machines if name not in caches]
+    efforts: list[tuple[list[str], dict[str, Any]]] = [
+        (caches, {"quick": True}),
+        (explicit, {"time_limit": grid.seconds}),
+    ]
+    if patient:
+        efforts = [(caches, {"time_limit": 2 * grid.seconds})]
     return {
-        BEST: sweep.runs(SweepSpec(graphs=steps, **options)),
-        ONCE: sweep.runs(SweepSpec(graphs=once, **options)),
-        UNTILED: sweep.runs(SweepSpec(graphs=steps, tile="none", **options)),
+        kind: [
+            run
+            for names, effort in efforts
+            if names
+            for run in sweep.runs(SweepSpec(graphs=graphs, machines=names, tile=tile, steady=True, **effort))
+        ]
+        for kind, (graphs, tile) in kinds.items()
     }
 
 
 def measure(grid: AccuracyGrid, folder: Path, report: Callable[[str, float], None] | None = None) -> Measurements:
     """Do what is missing in a folder, and return everything; `report` is told what is going on and how far it is."""
-    training, plans = training_runs(grid), plan_runs(grid)
-    every_plan = [run for runs in plans.values() for run in runs]
     tell = report or (lambda _what, _part: None)
+    training, plans = training_runs(grid), plan_runs(grid)
     trained = _swept(training, ResultFolder(folder / _TRAINING), lambda part: tell("training", 0.3 * part))
     results = ResultFolder(folder / _PLANS, is_row=is_sweep_row)
-    planned = _swept(every_plan, results, lambda part: tell("plans", 0.3 + 0.7 * part))
+    planned = _swept(_together(plans), results, lambda part: tell("plans", 0.3 + 0.4 * part))
+    if grid.patient:
+        # A plan far above its bound is searched for again, and longer.
+        far = [run for run in plans[BEST] if planned[run.key]["energy"] > (1 + _WIDE) * planned[run.key]["bound"]]
+        wide = {(run.columns["graph"], run.columns["machine"]) for run in far}
+        again = {
+            kind: [run for run in runs if (run.columns["graph"], run.columns["machine"]) in wide]
+            for kind, runs in plan_runs(grid, patient=True).items()
+        }
+        planned |= _swept(_together(again), results, lambda part: tell("plans with large gaps", 0.7 + 0.3 * part))
+        plans = {kind: runs + again[kind] for kind, runs in plans.items()}
     steps = {step_graph(*cell).name: cell for cell in grid.cells}
     prices = []
     for schedule, runs in plans.items():
@@ -168,9 +195,8 @@ def measure(grid: AccuracyGrid, folder: Path, report: Callable[[str, float], Non
             batch, hidden = steps[run.columns["graph"]]
             row = planned[run.key]
             prices.append(StepPrice(batch, hidden, row["machine"], schedule, row["energy"], row["bound"]))
-            if schedule == BEST:
-                program = row["program_order"]
-                prices.append(StepPrice(batch, hidden, row["machine"], PROGRAM, program, program))
+            program = row["program_order"]
+            prices.append(StepPrice(batch, hidden, row["machine"], PROGRAM, program, program))
     from pebbler.notes.findings import versions  # it draws plots, too
 
     return Measurements(
@@ -180,6 +206,10 @@ def measure(grid: AccuracyGrid, folder: Path, report: Callable[[str, float], Non
         tuple(closed_prices(prices)),
         versions(),
     )
+
+
+def _together(plans: dict[str, list[SweptRun]]) -> list[SweptRun]:
+    return [run for runs in plans.values() for run in runs]
 
 
 def _swept(runs: list[SweptRun], folder: ResultFolder, report: Callable[[float], None]) -> dict[str, Row]:
@@ -198,11 +228,16 @@ def _swept(runs: list[SweptRun], folder: ResultFolder, report: Callable[[float],
 
 
 def closed_prices(prices: Iterable[StepPrice]) -> Iterator[StepPrice]:
-    """Yield the prices with what they say about each other.
+    """Yield one price for each step, machine and schedule, with what they say about each other.
 
     A plan that may do less is one that may do more, too; a bound for plans that may do more holds for those that may do less.
     """
-    kinds = {((one.batch, one.hidden, one.machine), one.schedule): one for one in prices}
+    kinds: dict[tuple[tuple[int, int, str], str], StepPrice] = {}
+    for one in prices:
+        where = (one.batch, one.hidden, one.machine), one.schedule
+        other = kinds.setdefault(where, one)
+        energy, bound = min(one.energy, other.energy), max(one.bound, other.bound)
+        kinds[where] = msgspec.structs.replace(one, energy=energy, bound=bound)
     less = {PROGRAM: (), UNTILED: (PROGRAM,), ONCE: (PROGRAM,), BEST: (PROGRAM, UNTILED, ONCE)}
     for (step, schedule), one in kinds.items():
         energy = min([one.energy, *(kinds[step, kind].energy for kind in less[schedule])])

@@ -39,8 +39,8 @@ _CONVENTIONS = (
     "trainer, and the graph that is planned. The learning rate is chosen per cell and accuracy from one grid for all: the one at "
     f"which the median seed is there first. Test accuracy is looked at every {LOOK} samples, and the first time that it is reached "
     "counts. Energy is that of moving floats, as the machine prices it, for one step of an endless loop with the parameters where "
-    "the plan keeps them; on machines with caches it finds its inputs where the step before left them, on `notes-explicit` they "
-    "arrive in the slowest memory. Looking at the test samples costs nothing."
+    "the plan keeps them. A machine with caches finds a step's inputs where the step before left its own; where memory is explicit "
+    "they arrive in the slowest level, as new samples do. Looking at the test samples costs nothing."
 )
 Maps = dict[tuple[float, str, str], EnergyMap]  # by accuracy, machine and schedule
 
@@ -116,7 +116,7 @@ def _rows(found: Measurements, maps: Maps) -> tuple[NoteFigure, ...]:
             rows.append(
                 NoteFigure(
                     name=f"best batch, {_percent(goal)}, {machine}",
-                    published=_GUESSED,
+                    published=f"{_GUESSED[0]} to {_GUESSED[1]}",
                     measured=batch,
                     match=fits,
                     wrong=not fits,
