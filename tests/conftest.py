@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -47,23 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile kernels before any test runs: on all cores, once, and with no test that hears of it."""
-    if hasattr(session.config, "workerinput"):
-        _freeze_libraries()
-    else:
+    if not hasattr(session.config, "workerinput"):
         warm_up(PARTS)
-
-
-def _freeze_libraries() -> None:
-    """Take what is imported by most tests out of the garbage collector's sight, before their own modules are read.
-
-    To record a step is to look through all objects of the process, several times; in a process that runs thousands of tests
-    most of them are libraries' and hold nothing that a step could have left there.
-    """
-    for name in ("torch", "torch._inductor.compile_fx", "matplotlib.pyplot", "networkx", "playwright.sync_api"):
-        with suppress(ImportError):
-            import_module(name)
-    gc.collect()
-    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
