@@ -120,10 +120,13 @@ class Recorder:
 
 
 class SimulatedGraphs:
-    """Stands in for `CudaGraphs`: `over` is why a recording cannot be used, `refused` how names of operators begin that fail."""
+    """Stands in for `CudaGraphs`.
+
+    `over` is by how many bytes recordings break the budget, `refused` how the names of operators begin that cannot be recorded.
+    """
 
     def __init__(self, device="cpu"):
-        self.recorders, self.over, self.refused = [], None, ("nothing",)
+        self.recorders, self.over, self.refused = [], 0, ("nothing",)
         self.abandoned = self.prepared = 0
 
     def recorder(self, program, budget):

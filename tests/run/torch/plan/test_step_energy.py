@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
 import pebbler.torch as pt  # noqa: E402
+from pebbler.run.torch.cost import op_prices  # noqa: E402
 from pebbler.run.torch.plan import step_problem  # noqa: E402
 from pebbler.run.torch.plan.phase_search import solve_phases  # noqa: E402
 
@@ -51,6 +52,34 @@ def test_a_frontier_of_joules_falls_with_the_budget(deep):
     joules = [point.energy.joules for point in points]
     assert all(after <= before * 1.01 for before, after in pairwise(joules))
     assert all(point.plan.budget is None or point.plan.peak <= point.plan.budget for point in points)
+
+
+def test_a_step_that_is_not_replayed_waits_for_python(deep):
+    _, captured, _ = deep
+    costs = pt.roofline(captured, "h200")
+    plan = pt.plan_captured(captured, costs)
+    replayed = pt.predict_energy(plan, costs)
+    for share in (0.5, 3.0):  # of the time of the ops
+        costs[-1] = [replace(cost, launch=share * replayed.seconds / len(costs[-1])) for cost in costs[-1]]
+        called = pt.predict_energy(plan, costs, replayed=False)
+        assert called.launching == pytest.approx(share * replayed.seconds)
+        assert called.seconds == pytest.approx(max(1.0, share) * replayed.seconds)
+        idle = costs.static_watts * (called.seconds - replayed.seconds)
+        assert (called.gap_joules, called.joules) == pytest.approx((idle, replayed.joules + idle))
+        assert pt.predict_energy(plan, costs) == replayed
+
+
+def test_launching_is_measured_where_python_goes_on_meanwhile(monkeypatch):
+    def step(x):
+        return x.t().exp()[1:] @ x
+
+    captured = pt.capture(step, torch.ones(600, 600))
+    assert [cost.launch for cost in pt.profile(captured)[0]] == [0.0] * 2
+    monkeypatch.setattr(op_prices, "_beside", lambda device: True)
+    monkeypatch.setattr(op_prices, "_view_seconds", lambda: 100.0)
+    exp, product = pt.profile(captured)[0]
+    assert 100 < exp.launch < 101  # one view
+    assert 100 < product.launch < 101
 
 
 def test_launches_are_counted_as_they_run():

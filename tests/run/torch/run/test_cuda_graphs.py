@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
-from pebbler.run.torch.run import cuda_graphs  # noqa: E402
+from pebbler.run.torch.run import cuda_graphs, fine_blocks  # noqa: E402
 from pebbler.run.torch.run.cuda_graphs import CudaGraphs  # noqa: E402
 
 
@@ -94,17 +94,22 @@ def gpu(monkeypatch):
     def snapshot():
         return [{"segment_pool_id": pool, "total_size": size} for pool, size in GPU.pools.items()]
 
-    memory = SimpleNamespace(_set_allocator_settings=GPU.settings.append)
     cuda = SimpleNamespace(
         CUDAGraph=Graph, Stream=lambda device: Stream(), stream=within, current_stream=lambda device: Stream(),
         synchronize=lambda device: None, empty_cache=lambda: None, memory_allocated=lambda device: GPU.outside,
-        memory_snapshot=snapshot, graph_pool_handle=handle, default_generators=[GPU.generator], memory=memory,
+        memory_snapshot=snapshot, graph_pool_handle=handle, default_generators=[GPU.generator],
     )  # fmt: skip
-    core = SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: setattr(GPU, "cleared", GPU.cleared + 1))
+    core = SimpleNamespace(
+        _cuda_clearCublasWorkspaces=lambda: setattr(GPU, "cleared", GPU.cleared + 1),
+        _accelerator_setAllocatorSettings=GPU.settings.append,
+    )
     fake = SimpleNamespace(
         cuda=cuda, _C=core, device=torch.device, frombuffer=torch.frombuffer, uint8=torch.uint8, fx=torch.fx
     )
-    monkeypatch.setattr(cuda_graphs, "torch", fake)
+    for module in (cuda_graphs, fine_blocks):
+        monkeypatch.setattr(module, "torch", fake)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     return GPU
 
 
@@ -132,8 +137,24 @@ def test_pieces_are_recorded_on_a_stream_of_their_own_with_fine_blocks(gpu):
     assert gpu.settings == ["expandable_segments:True", "expandable_segments:False"] * 2
     for play in plays:
         play()
-    assert recorder.finish() is None
+    assert recorder.finish() == 0
     assert gpu.cleared == 2  # workspaces of others before, those in the pool after
+
+
+def test_blocks_are_cut_to_size_until_the_outermost_asks_no_more(gpu):
+    with fine_blocks.fine_blocks("cuda:0"):
+        with fine_blocks.fine_blocks("cuda:0"):
+            pass
+        assert gpu.settings == ["expandable_segments:True"]
+    assert gpu.settings[1:] == ["expandable_segments:False"]
+
+
+def test_an_allocator_that_somebody_has_configured_stays_so(gpu, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
+    recorder = CudaGraphs("cuda:0").recorder(program(), None)
+    recorder.begin([])
+    recorder.end()
+    assert gpu.settings == []
 
 
 def test_a_repeated_draw_starts_where_the_first_one_did(gpu):
@@ -159,13 +180,13 @@ def test_pools_count_whole_against_the_budget(gpu):
     first = graphs.recorder(program(), 1150)
     first.begin([])
     first.end()
-    assert first.finish() is None
+    assert first.finish() == 0
     gpu.takes = 60  # another shape in the same pool
     second = graphs.recorder(program(), 1150)
     assert second.pool == first.pool
     second.begin([])
     second.end()
-    assert second.finish() == "it would hold 1,160 bytes, more than the budget of 1,150 bytes"
+    assert second.finish() == 10
     second.abandon()
     assert not first.valid  # its memory has gone with the pool
     assert graphs.recorder(program(), None).pool != first.pool

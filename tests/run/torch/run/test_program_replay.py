@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
+from pebbler.run.torch.plan.planner import default_headroom  # noqa: E402
 from pebbler.run.torch.run import compiled_step, planned_step  # noqa: E402
 from simulated_graphs import SimulatedGraphs  # noqa: E402
 
@@ -115,13 +116,14 @@ def test_numbers_from_counters_and_norms_are_those_of_every_step(simulated, rule
 
 
 def test_masks_are_drawn_afresh_and_again_as_they_were(simulated):
-    training = small()
+    training = models.mlp(depth=4, width=16, batch=256)
     layers = list(training.model)
     training.model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.Dropout(0.3))))
     training.start = {name: value.clone() for name, value in training.model.state_dict().items()}
     captured = pt.capture(training.step, *training.batches[0])
     least = pt.least_budget(captured, pt.roofline(captured, "cpu"), time_limit=1)[1]
-    fast = pt.step(training.step, device="cpu", budget=least, time_limit=1)
+    copies = sum(x.nbytes for x in training.batches[0])  # of arguments, which a recording reads
+    fast = pt.step(training.step, device="cpu", budget=least + copies + 4096, time_limit=1)
     assert_same(training, fast)
     assert replay_of(fast).replays == 6
     program = fast._variants.popitem()[1].plans[0].code
@@ -245,11 +247,38 @@ def test_what_cannot_be_recorded_runs_call_by_call(simulated):
 
 def test_a_recording_beyond_the_budget_is_not_used(simulated):
     training = small()
-    simulated.over = "it would hold 3 bytes, more than the budget of 2 bytes"
-    fast = pt.step(training.step, device="cpu", budget="100%", time_limit=1)
+    simulated.over = 3
+    fast = pt.step(training.step, device="cpu", budget="100%", headroom=4096, time_limit=1)
     assert_same(training, fast)
     assert (simulated.abandoned, replay_of(fast).replays) == (1, 0)
-    assert "not replayed: it would hold 3 bytes" in repr(fast)
+    assert "not replayed: that would hold 3 bytes more than the budget" in repr(fast)
+
+
+def test_a_plan_with_more_headroom_is_made_where_a_recording_needs_it(simulated):
+    training = small()
+    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1)
+
+    def fits(n):
+        simulated.over = 4 if n < 3 else 0
+
+    assert_same(training, fast, between=fits)
+    (variants,) = fast._variants.values()
+    (plan,) = variants.plans
+    usual = default_headroom(plan.plan.captured, pt.roofline(plan.plan.captured, "cpu"))
+    arguments = sum(x.nbytes for x in training.batches[0])
+    assert plan.plan.headroom == usual + arguments + 5 * variants.tries
+    assert variants.tries >= 1
+    assert plan.plan.peak <= plan.plan.budget
+    assert replay_of(fast).replays > 0
+
+
+def test_where_no_plan_leaves_more_room_the_first_one_stays(simulated):
+    training = small()
+    simulated.over = 10**6
+    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1)
+    assert_same(training, fast)
+    assert "not replayed: that would hold" in repr(fast)
+    assert simulated.abandoned == 1
 
 
 def test_a_replay_that_does_something_else_is_given_up(simulated, monkeypatch):

@@ -153,6 +153,7 @@ class Cost:
     scratch: int
     results: tuple[int, ...] | None = None
     compiled: bool = False  # whether this is what a compiled kernel costs
+    launch: float = 0.0  # seconds that Python takes to launch it while a GPU computes something else
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,10 +13,11 @@ import torch
 
 from pebbler.joules.power import PowerReading
 from pebbler.run.torch.capture.call_groups import CallGroup
-from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef
+from pebbler.run.torch.capture.calls import Record, Scalar, TensorRef, unique_refs
 from pebbler.run.torch.capture.operators import CTC
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.random_state import is_state_call
+from pebbler.run.torch.capture.views import take_view, view_call
 from pebbler.run.torch.cost.costs import Cost, Device, estimate, has_flops, nearest_device
 from pebbler.run.torch.cost.op_energy import MeasuredEnergy, NotRecorded, OpMeter, OpRun
 from pebbler.run.torch.cost.op_time import time_run
@@ -287,4 +290,35 @@ def _run_repeatedly(
     sizes = tuple(results[s].untyped_storage().nbytes() if s in results else 0 for s in sorted(group.makes))
     made = sum(size for s, size in zip(sorted(group.makes), sizes, strict=True) if record.storages[s].device == device)
     seconds = statistics.median(time_run(run, device) for _ in range(repeats))
-    return Cost(seconds, 0.0, max(0, peak - made), sizes)
+    launch = (
+        min(_launch_seconds(record, group, dict(roots), kernel) for _ in range(repeats)) if _beside(device) else 0.0
+    )
+    return Cost(seconds, 0.0, max(0, peak - made), sizes, launch=launch)
+
+
+def _beside(device: str) -> bool:
+    """Whether a device computes while Python goes on."""
+    return device.startswith("cuda")
+
+
+def _launch_seconds(record: Record, group: CallGroup, roots: dict[int, torch.Tensor], kernel: Kernel | None) -> float:
+    """Return how long Python is busy with a group in a program: its calls, and a view for every operand that needs one."""
+    spent: list[float] = []
+    run_group(record, group, roots, kernel, spent)
+    if kernel is not None:
+        return sum(spent)
+    operands = (number for call in group.calls for number in unique_refs((call.args, call.kwargs)))
+    views = sum(view_call(record, number) is not None for number in operands)
+    return sum(spent) + views * _view_seconds()
+
+
+@functools.cache
+def _view_seconds() -> float:
+    """Return the seconds of one view."""
+    root = torch.empty(64)
+    times = []
+    for _ in range(50):
+        began = time.perf_counter()
+        take_view(root, [8, 4], [4, 1], 2)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)

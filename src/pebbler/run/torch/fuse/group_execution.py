@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -59,15 +60,26 @@ def _sample_storage(record: Record, storage: int) -> torch.Tensor:
 
 
 def run_group(
-    record: Record, group: CallGroup, roots: dict[int, torch.Tensor], kernel: Kernel | None = None
+    record: Record,
+    group: CallGroup,
+    roots: dict[int, torch.Tensor],
+    kernel: Kernel | None = None,
+    calling: list[float] | None = None,
 ) -> dict[int, torch.Tensor]:
-    """Run the calls of a group, or their kernel, on given storages; return the storages that it makes."""
+    """Run the calls of a group, or their kernel, on given storages; return the storages that it makes.
+
+    Seconds that each call takes until it returns, its operands at hand, are appended to `calling`.
+    """
+    calling = [] if calling is None else calling
     made: dict[int, torch.Tensor] = {}
     if kernel is not None:
         interface = KernelInterface(record, group)
         inputs = [roots[s] for s in interface.reads] + [record.constants[n] for n in interface.constants]
         with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-            return dict(zip(interface.makes, kernel(*inputs), strict=True))
+            began = time.perf_counter()
+            results = kernel(*inputs)
+            calling.append(time.perf_counter() - began)
+            return dict(zip(interface.makes, results, strict=True))
 
     def operand(leaf: Any) -> Any:
         if isinstance(leaf, TensorRef):
@@ -83,7 +95,9 @@ def run_group(
             continue
         with torch.set_grad_enabled(call.grad), torch._C._AutoDispatchBelowAutograd():
             args, kwargs = map_leaves(operand, (call.args, call.kwargs))
+            began = time.perf_counter()
             result = call.func(*args, **kwargs)
+            calling.append(time.perf_counter() - began)
         for storage, _, index in record.results(call):
             made[storage] = result if index is None else result[index]
     return {s: tensor for s, tensor in made.items() if s in group.makes}

@@ -29,6 +29,7 @@ from pebbler.solver.recompute.recompute_problem import program_order_peak
 
 __all__ = [
     "capture_with_costs",
+    "default_headroom",
     "least_budget",
     "plan",
     "plan_captured",
@@ -159,7 +160,7 @@ def step_problem(
     if objective == "energy" and any(math.isnan(cost.joules) for row in costs for cost in row):
         raise InputError("these costs have no joules: the device was calibrated without an energy counter")
     graphs = [priced_graph(p, row, objective) for p, row in zip(captured.phases, costs, strict=True)]
-    headroom_bytes = _default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
+    headroom_bytes = default_headroom(captured, costs) if headroom is None else bytes_of(headroom) if headroom else 0
     own = _link(captured, costs)
     whole = max(map(program_order_peak, graphs)) + headroom_bytes
     limit = None if budget is None else bytes_within(budget_of(budget), whole)
@@ -228,7 +229,7 @@ def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
     return (captured.device.startswith("cuda") or _link(captured, costs).overlap) if asked is None else asked
 
 
-def _default_headroom(captured: Captured, costs: Costs) -> int:
+def default_headroom(captured: Captured, costs: Costs) -> int:
     """Return what the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
     if captured.device.startswith("cuda"):
@@ -252,7 +253,7 @@ def least_budget(
     (4132, 4132)
     """
     graphs = [priced_graph(p, row, "time") for p, row in zip(captured.phases, costs, strict=True)]
-    headroom_bytes = _default_headroom(captured, costs)
+    headroom_bytes = default_headroom(captured, costs)
     away = _may_offload(captured, costs, offload)
     lower, upper = least_units(graphs, time_limit, offload=away)
     return lower + headroom_bytes, upper + headroom_bytes

@@ -21,7 +21,8 @@ __all__ = ["FrontierPoint", "StepEnergy", "energy_frontier", "predict_energy"]
 class StepEnergy:
     """What one step of a plan takes, as predicted: `joules` in all, and the parts that they are made of.
 
-    `seconds` is the time of its ops, and that in which it waits for copies.
+    `seconds` is the time of its ops, that in which it waits for copies, and, if it is not replayed, that by which Python is longer
+    busy with launching its ops (`launching` seconds) than a GPU is with them. `gap_joules` are those of static power meanwhile.
     """
 
     joules: float
@@ -29,12 +30,14 @@ class StepEnergy:
     op_joules: float
     copy_joules: float
     gap_joules: float
+    launching: float = 0.0
 
 
-def predict_energy(plan: TorchPlan, costs: Costs) -> StepEnergy:
+def predict_energy(plan: TorchPlan, costs: Costs, *, replayed: bool = True) -> StepEnergy:
     """Return the joules of one step of a plan made in this process, launches of several ops counted as they run.
 
-    With costs by an energy counter, launches that have not been measured yet are measured now.
+    Steps on a GPU are `replayed` unless `print(step)` says otherwise: nothing waits for Python to launch them. With costs by an
+    energy counter, launches that have not been measured yet are measured now.
 
     >>> import torch
     >>> from pebbler.run.torch.capture.captured import capture
@@ -65,8 +68,10 @@ def predict_energy(plan: TorchPlan, costs: Costs) -> StepEnergy:
         waiting = waiting_time(plan.plan, timed.graphs[-1], timed.link) / SCALE["time"]
         moved = (plan.plan.graph.tensor_named(move.tensor).size for move in moves if isinstance(move, Copy))
         copies = sum(moved) * costs.link.joules_per_byte
-    static = costs.static_watts * waiting
-    return StepEnergy(spent + copies + static, busy + waiting, spent, copies, static)
+    launching = 0.0 if replayed else sum(cost.launch for cost in ran)
+    idle = waiting + max(0.0, launching - busy - waiting)
+    static = costs.static_watts * idle
+    return StepEnergy(spent + copies + static, busy + idle, spent, copies, static, launching)
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,12 @@ class CompiledStep:
         return None if self._graphs is None else partial(self._graphs.recorder, budget=self.plan.budget)
 
     @property
+    def excess(self) -> int:
+        """Bytes by which a recording would have broken the budget."""
+        replays = [] if self._runner is None else [program.replay for program in self._runner.programs]
+        return max((replay.excess for replay in replays if replay is not None), default=0)
+
+    @property
     def replayed(self) -> str:
         """In words, whether the repeating step is replayed, and if not, why; empty where nothing can be recorded."""
         replay = None if self._runner is None else self._runner.programs[-1].replay

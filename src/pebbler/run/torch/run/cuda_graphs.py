@@ -10,20 +10,17 @@ it, which before every replay is set to where the generator was when the op firs
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from pebbler.game.byte_sizes import shown_bytes
+from pebbler.run.torch.run.fine_blocks import fine_blocks
 from pebbler.run.torch.run.generator_nodes import drawn_so_far
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pebbler.run.torch.run.program import Program
 
 __all__ = ["CudaGraphs", "graphs_on"]
@@ -123,7 +120,7 @@ class _CudaRecorder:
             stream = self.graphs.stream
             stream.wait_stream(torch.cuda.current_stream(self.graphs.device))
             stack.enter_context(torch.cuda.stream(stream))
-            stack.enter_context(_whole_blocks())
+            stack.enter_context(fine_blocks(self.graphs.device))
             if transfers is not None:
                 transfers.begin_recording()
                 stack.callback(transfers.forget_recording)
@@ -152,15 +149,11 @@ class _CudaRecorder:
             )  # its own state may be taken for that of a recording for good
         self.graphs.release(self.pool)
 
-    def finish(self) -> str | None:
-        """Return why the recording cannot be used: it takes more than the budget leaves."""
+    def finish(self) -> int:
+        """Return by how many bytes the budget is broken by the pools and what is allocated outside of them."""
         torch._C._cuda_clearCublasWorkspaces()
-        if self.budget is None:
-            return None
         taken = self._outside + self.graphs.pool_bytes
-        if taken <= self.budget:
-            return None
-        return f"it would hold {shown_bytes(taken)}, more than the budget of {shown_bytes(self.budget)}"
+        return 0 if self.budget is None else max(0, taken - self.budget)
 
     def reset(self) -> None:
         """Let go of all pieces."""
@@ -199,16 +192,3 @@ class _CudaRecorder:
         same = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())
         new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return new.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
-
-
-@contextmanager
-def _whole_blocks() -> Iterator[None]:
-    """Let the allocator cut memory as finely as it is asked for, in one stretch that grows: so a pool holds little else."""
-    if "expandable_segments" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")):
-        yield  # whoever has set it has chosen
-        return
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
-    try:
-        yield
-    finally:
-        torch.cuda.memory._set_allocator_settings("expandable_segments:False")

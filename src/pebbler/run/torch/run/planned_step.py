@@ -20,10 +20,10 @@ from pebbler.run.torch.capture.holders import PLAIN
 from pebbler.run.torch.capture.one_at_a_time import is_under_way, one_at_a_time
 from pebbler.run.torch.capture.step_arguments import flatten_arguments, unread_parameters
 from pebbler.run.torch.capture.step_state import NotSettled
-from pebbler.run.torch.cost.costs import Device, find_device, nearest_device, roofline
+from pebbler.run.torch.cost.costs import Costs, Device, find_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
-from pebbler.run.torch.plan.planner import plan_captured
+from pebbler.run.torch.plan.planner import default_headroom, plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, Replay, require_replay
 from pebbler.run.torch.run.cuda_graphs import CudaGraphs, graphs_on
@@ -35,6 +35,7 @@ from pebbler.version import VERSION
 __all__ = ["PlannedStep", "StepOptions", "step"]
 
 _MOST_PLANS = 16  # of one step; more means that something changes in every call
+_MOST_TRIES = 3  # at plans with more headroom
 
 
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +130,9 @@ class _Variants:
     plans: list[CompiledStep] = field(default_factory=list)
     refused: bool = False  # whether the step runs as it is where none of them fits
     waited: bool = False  # whether it has run as it is once, for it may do something only once
+    headroom: int = 0  # bytes beyond the usual that plans turned out to need
+    tries: int = 0  # at plans with more headroom
+    unreplayed: CompiledStep | None = None  # a plan that keeps the budget unless it is recorded
 
 
 class PlannedStep:
@@ -138,6 +142,7 @@ class PlannedStep:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
         self._variants: dict[tuple[Any, ...], _Variants] = {}
         self._unread = unread_parameters(function)
+        self._costs: dict[str, Costs] = {}  # by fingerprint
         self._graphs: dict[str, CudaGraphs | None] = {}  # by device; all plans share the memory of their recordings
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -175,13 +180,14 @@ class PlannedStep:
         variants = self._variants.setdefault(_form(args, kwargs), _Variants())
         for fast in variants.plans:
             try:
-                return fast(*args, **kwargs)
+                return self._run(variants, fast, args, kwargs)
             except PlanOutdated:
                 variants.plans.clear()
                 variants.refused = True  # whoever goes on does so with the step itself
                 raise
             except PlanDiffers as error:
-                self._give_up(variants, error)
+                if not self._needs_more(variants, error):
+                    self._give_up(variants, error)
                 variants.plans.clear()
                 break
             except InputError:
@@ -194,13 +200,32 @@ class PlannedStep:
             return self.function(*given[0], **given[1])
         variants.plans.insert(0, made)
         try:
-            return made(*args, **kwargs)
+            return self._run(variants, made, args, kwargs)
         except (PlanDiffers, InputError) as error:
             if made.running:
                 raise
-            self._give_up(variants, error)
             variants.plans.remove(made)
+            if self._needs_more(variants, error):
+                return self(*given[0], **given[1])
+            self._give_up(variants, error)
             return self.function(*given[0], **given[1])
+
+    def _run(self, variants: _Variants, fast: CompiledStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a plan; if there is no room to record it, the next call makes another one, with more headroom."""
+        result = fast(*args, **kwargs)
+        if fast.excess and self._needs_more(variants, OverBudget("", fast.excess)):
+            variants.plans.remove(fast)
+            variants.unreplayed = fast
+        return result
+
+    def _needs_more(self, variants: _Variants, error: PebblerError) -> bool:
+        """Whether to plan again with more headroom, because a plan held more than the budget."""
+        chosen = self.options.headroom is not None  # by the user
+        if chosen or variants.tries == _MOST_TRIES or not isinstance(error, OverBudget) or not error.excess:
+            return False
+        variants.tries += 1
+        variants.headroom += error.excess * 5 // 4
+        return True
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments with None in place of numbers and the like that the step never reads."""
@@ -230,14 +255,21 @@ class PlannedStep:
                 captured = capture(self.function, *args, keywords=kwargs, keep_grads=self.options.keep_grads)
                 if self.options.kernels == "compiled":
                     captured = fuse(captured)
-                made = self._cached(captured) or self._made(captured)
+                known = None if variants.headroom else self._cached(captured)
+                made = known or self._made(captured, variants.headroom)
                 if made.device not in self._graphs:
                     self._graphs[made.device] = graphs_on(made.device)
                 return CompiledStep(
                     made, self.function, made.captured, made.kernels, self.options.verify, self.options.replay,
                     self._graphs[made.device],
                 )  # fmt: skip
-        except (Impossible, GradientsForgotten):
+        except Impossible:
+            unreplayed, variants.unreplayed = variants.unreplayed, None
+            if unreplayed is None:
+                raise  # to run as it is would break the budget
+            variants.tries = _MOST_TRIES
+            return unreplayed
+        except GradientsForgotten:
             raise  # to run as it is would break the budget, or stop in the middle
         except NotSettled as error:
             if variants.waited or self.strict:
@@ -247,19 +279,29 @@ class PlannedStep:
             self._give_up(variants, error)
         return None
 
-    def _made(self, captured: Captured) -> TorchPlan:
+    def _made(self, captured: Captured, more: int) -> TorchPlan:
         options = self.options
-        described = options.device or nearest_device(captured.device)
-        measured = options.device is None
-        costs = profile_for(captured, options.objective) if measured else roofline(captured, described)
+        costs = self._costs.get(captured.fingerprint)
+        if costs is None:
+            costs = self._costs[captured.fingerprint] = self._costs_of(captured)
+        headroom = options.headroom
+        if headroom is None and graphs_on(captured.device) is not None and options.replay:
+            more += _argument_bytes(captured)  # a recording reads copies
+        if headroom is None and more:
+            headroom = default_headroom(captured, costs) + more
         made = plan_captured(
             captured, costs, budget=options.budget, objective=options.objective, offload=options.offload,
-            headroom=options.headroom, time_limit=options.time_limit, seed=options.seed,
+            headroom=headroom, time_limit=options.time_limit, seed=options.seed,
         )  # fmt: skip
         if self.cache is not None:
             self.cache.mkdir(parents=True, exist_ok=True)
             made.save(self._file(captured))
         return made
+
+    def _costs_of(self, captured: Captured) -> Costs:
+        if self.options.device is None:
+            return profile_for(captured, self.options.objective)
+        return roofline(captured, self.options.device)
 
     def _cached(self, captured: Captured) -> TorchPlan | None:
         """Return the plan for a captured step that an earlier run has left; one that cannot be read is made again."""
@@ -282,6 +324,12 @@ class PlannedStep:
         options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first", replay=False))
         facts = (captured.phases[-1].fingerprint, device, torch.__version__, VERSION, options)
         return self.cache / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+
+
+def _argument_bytes(captured: Captured) -> int:
+    """Return the bytes of the arguments on the device where a step computes."""
+    storages = captured.phases[-1].record.storages
+    return sum(s.bytes for s in storages if s.place is not None and s.place[0] == "arg" and s.device == captured.device)
 
 
 def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

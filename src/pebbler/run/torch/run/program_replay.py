@@ -72,8 +72,8 @@ class GraphRecorder(Protocol):
         """Let go of the recording."""
         ...
 
-    def finish(self) -> str | None:
-        """Return why the whole cannot be used, None if it can."""
+    def finish(self) -> int:
+        """Return by how many bytes the budget is broken, 0 if it is kept."""
         ...
 
     def save(self, node: Node) -> None:
@@ -104,6 +104,7 @@ class ProgramReplay:
         self._wasted = 0
         self.why_not: str | None = None  # it is not replayed any more
         self.recordings = self.replays = 0
+        self.excess = 0  # bytes by which a recording broke the budget
 
     def __str__(self) -> str:
         if self.why_not is not None:
@@ -164,10 +165,10 @@ class ProgramReplay:
             self.recordings += 1
             with _no_collection():
                 made = _RecordedProgram(self._program, inputs, between, self._live, recorder)
-            reason = recorder.finish()
-            if reason is None:
+            self.excess = recorder.finish()
+            if not self.excess:
                 return made
-            self.why_not = reason
+            self.why_not = f"that would hold {shown_bytes(self.excess)} more than the budget"
         except NotReplayed as error:
             self.why_not = str(error)
         except Exception as error:  # of whatever cannot be recorded, whoever raises it

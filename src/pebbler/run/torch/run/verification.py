@@ -43,7 +43,11 @@ class PlanDiffers(PebblerError):
 
 
 class OverBudget(PlanDiffers):
-    """A planned step holds more than its budget; nothing was changed."""
+    """A planned step holds more than its budget, by `excess` bytes; nothing was changed."""
+
+    def __init__(self, message: str, excess: int = 0) -> None:
+        super().__init__(message)
+        self.excess = excess
 
 
 class PlanOutdated(PlanDiffers):
@@ -206,7 +210,8 @@ class _Verification:
                 return self._outcome(self.returned)
         raise OverBudget(
             f"the planned step held {shown_bytes(held)}, more than the budget of {shown_bytes(self.budget)}; plan with costs "
-            f"that are measured here, or with a headroom that is larger by {shown_bytes(held - self.budget)}"
+            f"that are measured here, or with a headroom that is larger by {shown_bytes(held - self.budget)}",
+            held - self.budget,
         )
 
     def _bytes_there(self) -> int:
