@@ -31,13 +31,14 @@ import pebbler.torch as pt
 from benchmarks.torch_model_steps import Training, llama_of
 from pebbler.files import write_text
 from pebbler.game.byte_sizes import bytes_of
+from pebbler.run.torch.backend.dynamo_backend import pebbler
 
 VARIANTS = "eager,checkpoint,torch:0.05,pebbler,offload"
 GIB = 2**30
 FULL = 0.985  # of the memory: what the allocator and the driver keep for themselves is left
 NEAR = 1.03  # a length that is longer by less than this is not looked for
 SLACK = 120.0  # seconds for the length that is under way when time is over
-SETTLED = 4  # steps until a compiled model stays as it is
+SETTLED = 3  # steps until a compiled model stays as it is
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ class Bench:
         options: dict[str, Any] = {"budget": "least", "time_limit": self.options.time_limit}
         if kind == "offload":
             options |= {"offload": True, "host_budget": self.options.host_budget}
-        return torch.compile(training.model, backend="pebbler", options=options, dynamic=False), SETTLED
+        return torch.compile(training.model, backend=pebbler, options=options, dynamic=False), SETTLED
 
 
 def _memory(device: str) -> int:
