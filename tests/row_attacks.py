@@ -7,7 +7,7 @@ Then it picks a row and changes the plan step by step so that less and less is l
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -32,6 +32,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy, Drop, Move, Moves
 from pebbler.game.plan import Plan
+from pebbler.game.tile_meta import origin, tile_of
 from pebbler.referee.counters import Played
 from pebbler.referee.judgement import check
 from pebbler.referee.parts import Parts, parts_of
@@ -43,7 +44,17 @@ from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import AxisRange, TileRange
 from rerun_plans import Attacked, Runtime, changed, random_orders, with_reruns
 
-__all__ = ["Held", "attack", "faults", "held", "random_form", "random_leaves", "random_plan", "random_task"]
+__all__ = [
+    "Held",
+    "attack",
+    "faults",
+    "held",
+    "random_form",
+    "random_leaves",
+    "random_plan",
+    "random_task",
+    "remade_start",
+]
 
 MOST_PIECES = 80
 
@@ -234,6 +245,47 @@ def late_sums(rng: random.Random) -> Graph:
     return graph
 
 
+def remade_rows(rng: random.Random) -> Graph:
+    """Return a step that reads a parameter row by row, looks at all that comes of it, and updates row by row by what it needs of
+    that.
+    """
+    i, j = ("i", rng.randint(2, 6)), ("j", rng.randint(1, 6))
+    graph = Graph("remade rows", unit="pebble")
+
+    def tensor(name: str, axes: list[tuple[str, int]], kind: str = "temp") -> str:
+        graph.tensor(name, prod(extent for _, extent in axes), kind, axes=axes)  # type: ignore[arg-type]
+        return name
+
+    def chance(of: float) -> bool:
+        return rng.random() < of
+
+    given = [tensor("x", [j], "input")] if chance(0.7) else []
+    given += [tensor("c", [i], rng.choice(["param", "input"]))] if chance(0.5) else []
+    reads = rng.sample([tensor("p", [i, j], "param"), *given], 1 + len(given))
+    seen = [tensor("q", [i])]
+    results = [*seen, *([tensor("q2", [i])] if chance(0.2) else [])]
+    whole = ["j"] if chance(0.2) and j[1] > 1 else []
+    graph.op("f", reads, results, whole=whole, meta={"adds": ["c"]} if "c" in given and chance(0.4) else {})
+    if chance(0.5):
+        graph.op("point", ["q"], [tensor("r", [i])], pointwise=True)
+        seen.append("r")
+    graph.op("all", [rng.choice(seen)], [tensor("s", [])])
+    beside = "s"
+    if chance(0.5):
+        beside = tensor("e", [i])
+        graph.op("back", [tensor("w", [i], "param"), "s"], ["e"], pointwise=True)
+    last = tensor("d", [i])
+    graph.op("b", rng.sample([beside, "q"], 2), ["d"], pointwise=chance(0.6))
+    if chance(0.3):
+        last = tensor("d2", [i])
+        graph.op("more", ["d"], ["d2"], pointwise=True)
+    if chance(0.6):
+        graph.op("grad", [last, *(["x"] if "x" in given else [])], [tensor("g", [i, j])])
+        last = "g"
+    graph.op("u", rng.sample(["p", last], 2), ["p"], pointwise=True)
+    return graph
+
+
 def tight_machine(rng: random.Random, graph: Graph, management: str) -> Machine:
     """Return a machine whose near levels hold about what a piece or two touch."""
     touched = [sum(graph.tensor_named(name).size for name in {*op.reads, *op.writes}) for op in graph.ops]
@@ -418,17 +470,58 @@ def faults(one: Held) -> Iterator[str]:
             yield f"{name} {fault}"
 
 
-def attack(seed: int, management: str, climbs: int = 20) -> Iterator[Held]:
+def random_start(rng: random.Random, management: str) -> tuple[Task, Plan | None]:
+    """Return a task and a plan of one of its forms, if one was found."""
+    task = random_task(rng, management)
+    return task, random_plan(rng, task, random_form(rng, task.graph))
+
+
+def remade_start(rng: random.Random, management: str) -> tuple[Task, Plan | None]:
+    """The same of steps that read a parameter, and make again what they made from it just before its update."""
+    graph = remade_rows(rng)
+    form = random_form(rng, graph)
+    tile = max(tensor.size for tensor in form.tensors if origin(tensor) == "p")
+    levels = [Level("near", 1, 1, capacity=max(1, tile + rng.randint(-1, 12)))]
+    levels += [Level("middle", 3, 2, capacity=rng.randint(1, 20))] if rng.random() < 0.3 else []
+    allocator, line = rng.choice(["own", "reuse"]), rng.choice([1, 1, 1, 2])
+    machine = Machine(
+        "tight", "pebble", (*levels, Level("far", 10, 10)), management, "any", allocator=allocator, line=line
+    )  # type: ignore[arg-type]
+    task = Task(graph, machine, rng.random() < 0.7)
+    order = _remade_order(rng, form)
+    plan = Plan(form, machine, Moves.computes(form, machine, order), steady=task.steady, source=graph)
+    return task, plan if check(plan).legal else random_plan(rng, task, form)
+
+
+def _remade_order(rng: random.Random, form: Graph) -> list[int]:
+    """Return an order that goes back over the rows, and often makes what a row needs again before it is needed, or too late."""
+    rows = [(tile.at.get("i", (-1, 0))[0] if (tile := tile_of(op)) is not None else -1) for op in form.ops]
+    parts = [{part.split("[")[0] for part in op.name.split("+")} for op in form.ops]
+    summed = max(number for number, names in enumerate(parts) if "all" in names)
+    order, late = list(range(summed + 1)), range(summed + 1, len(rows))
+    for row in sorted({rows[op] for op in late}, reverse=rng.random() < 0.8):
+        again = [op for op in order[: summed + 1] if "f" in parts[op] and rows[op] == row]
+        for op in (op for op in late if rows[op] == row):
+            often = 0.2 if "u" in parts[op] else 0.7 if parts[op] & {"b", "back"} else 0.0
+            order += [*(again if rng.random() < often else ()), op]
+    return order
+
+
+def attack(
+    seed: int,
+    management: str,
+    climbs: int = 20,
+    start: Callable[[random.Random, str], tuple[Task, Plan | None]] = random_start,
+) -> Iterator[Held]:
     """Yield rows as they are held against plans that come nearer and nearer to breaking one of them."""
     rng = random.Random(seed)
-    task = random_task(rng, management)
-    form = random_form(rng, task.graph)
-    plan = random_plan(rng, task, form)
+    task, plan = start(rng, management)
     if plan is None:
         return
     played = Played(plan)
     for leaf in random_leaves(rng, task, played):
         rows, parts = rows_of(leaf), parts_of(played.pieces, leaf, np.random.default_rng(rng.randrange(2**32)))
+        assert len({row.key for row in rows}) == len(rows), "two rows have one key"
         found = held(played, leaf, rows, parts)
         yield from found
         if found:

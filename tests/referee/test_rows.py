@@ -28,18 +28,18 @@ from pebbler.referee.rows.row import Number
 from pebbler.referee.rows.table import rows_of
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
-from row_attacks import attack, faults, held
+from row_attacks import attack, faults, held, random_start, remade_start
 
 CLIMBS = 10
 Wrap = Callable[[Any], Any]
 
 
-def hold(seeds: range, management: str) -> int:
+def hold(seeds: range, management: str, start: Any = random_start) -> int:
     """Hold all rows against the plans of some attacks; return how many plans there were."""
     plans = 0
     for seed in seeds:
         seen = set()
-        for one in attack(seed, management, CLIMBS):
+        for one in attack(seed, management, CLIMBS, start):
             assert one.slack >= 0, f"{management} {seed}: {one}"
             seen.add(id(one.plan))
         plans += len(seen)
@@ -57,6 +57,16 @@ def test_no_plan_breaks_a_row(management):
 def test_no_plan_breaks_a_row_in_a_hundred_thousand(management, chunk):
     """Some 1,300 plans each: 100,000 together."""
     hold(range(1_000 + 60 * chunk, 1_060 + 60 * chunk), management)
+
+
+def test_no_plan_that_makes_values_again_breaks_a_row():
+    assert hold(range(8), "lru", remade_start) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(20))
+def test_no_plan_that_makes_values_again_breaks_a_row_in_thousands(chunk):
+    hold(range(1_000 + 60 * chunk, 1_060 + 60 * chunk), "lru", remade_start)
 
 
 # Rows that random plans do not come near enough to for a constant stronger by one, or by a tenth, to be found; terms that are
@@ -253,12 +263,20 @@ def found_out(seed: int, management: str, rows: set[str]) -> bool:
 
 
 def slack_of(
-    name: str, form: Graph, source: Graph, machine: Machine, order: list[str], *, steady: bool = False
+    name: str,
+    form: Graph,
+    source: Graph,
+    machine: Machine,
+    order: list[str],
+    *,
+    steady: bool = False,
+    moment: int | None = None,
 ) -> tuple[Number, Number]:
     """Return how much is left of the only row of a name in a plan's own leaf, and its constant."""
     plan = Plan.in_order(form, machine, order, source=source, steady=steady)
     played, tiles = Played(plan), TileRange.of_sizes(source, Pieces(form, source).sizes)
-    leaf = Leaf(Family(Task(source, machine, steady), tiles.open, tiles.cut), tiles)
+    family = Family(Task(source, machine, steady), tiles.open, tiles.cut)
+    leaf = Leaf(family, tiles, None if moment is None else family.moment(moment))
     rows = [row for row in rows_of(leaf) if row.name == name]
     assert check(plan).legal
     (found,) = held(played, leaf, rows, parts_of(played.pieces, leaf))
@@ -350,3 +368,18 @@ def test_a_piece_that_begins_a_sum_makes_its_other_results_again():
         found[0].counts["made again", "any", 1, 0, 1] == 1
     )  # by the second run of make[0], before make[1] goes on with the sum
     assert min(one.slack for one in found if one.row.name == "read far") == 0
+
+
+def test_what_is_made_again_comes_between_two_reads_of_a_parameter(monkeypatch):
+    graph = Graph("again", unit="pebble").tensor("p", 6, "param", axes=[("i", 2), ("j", 3)])
+    graph.tensor("x", 3, "input", axes=[("j", 3)]).tensor("q", 2, axes=[("i", 2)]).tensor("s", 1, axes=[])
+    graph.tensor("d", 2, axes=[("i", 2)]).op("f", ["p", "x"], ["q"]).op("all", ["q"], ["s"])
+    graph.op("b", ["q", "s"], ["d"]).op("u", ["p", "d"], ["p"])
+    form, given = tile(graph, "i", 1), {"steady": True, "moment": 3}
+    order = ["f[0]", "f[1]", "all[0]", "all[1]", *(f"{op}[{i}]" for i in (0, 1) for op in "fbu")]
+    # Between f and u are 3 of p, 3 of x, and one each of q, s and d: nine.
+    assert slack_of("far twice", form, graph, caches(8), order, **given) == (0, 12)
+    with pytest.raises(ValueError, match="not enough"):  # there is no such row: nine are near
+        slack_of("far twice", form, graph, caches(9), order, **given)
+    monkeypatch.setattr(LastTouches, "made_between", more(1)(LastTouches.made_between))
+    assert slack_of("far twice", form, graph, caches(9), order, **given) == (-6, 12)

@@ -18,6 +18,9 @@ to a row, as long as each is in a tile of full size along the axes of its part.
   of that in each part of the value as much as the run makes elements of it.
 - ("tiles", axes...): how many pieces these axes together cut something into.
 - ("remade", phase, value, part): elements written by later runs; of a sum, by those of the piece that begins it.
+- ("twice", value, part): elements of which there is such a run in the step, however many there are.
+- ("begun twice", value, part, operand): the same before the moment of a sum that crosses it; an element counts for the share that
+  the piece that begins it reads, of those of the operand that go into it.
 
 Those of caches and of machines where a plan places everything are in `cache_counters` and `placed_counters`.
 """
@@ -62,6 +65,8 @@ class Counts:
         self.moment = self._last_move()
         self._count_tiles()
         self._read: set[tuple[int, int]] = set()  # moves, and values that they have read
+        self._twice: set[int] = set()  # values of the form that a later run has made, and those before the moment
+        self._begun_twice: set[int] = set()
 
     @cached_property
     def _remaking(self) -> dict[int, list[int]]:
@@ -183,9 +188,28 @@ class Counts:
         if self.first_run[op] == move:
             return False
         if (made := self.pieces.value[value]) in self.parts:
-            for part, number in enumerate(np.bincount(self.parts[made][self.tile(value)]).tolist()):
+            numbers = np.bincount(self.parts[made][self.tile(value)]).tolist()
+            for part, number in enumerate(numbers):
                 self.found["remade", self.when(move), made, part] += number
+            self._made_twice(op, value, numbers, early=self.when(move) == "before")
         return True
+
+    def _made_twice(self, op: int, value: int, numbers: list[int], *, early: bool) -> None:
+        """Count the elements of a value of the form that are made twice, the first time that this is so."""
+        made, size = self.pieces.value[value], self.leaf.family.flow.value_size
+        if value not in self._twice:
+            self._twice.add(value)
+            for part, number in enumerate(numbers):
+                self.found["twice", made, part] += number
+        if early and value not in self._begun_twice and made in self.leaf.begun_again:
+            self._begun_twice.add(value)
+            for read in dict.fromkeys(self.pieces.flow.op_reads.row(op).tolist()):
+                first = self.pieces.value[read]
+                share = Fraction(len(self.tile(read)), max(1, int(size[first]))) * Fraction(
+                    int(size[made]), max(1, len(self.tile(value)))
+                )
+                for part, number in enumerate(numbers):
+                    self.found["begun twice", made, part, first] += share * number
 
     def renewed(self, value: int) -> None:
         """Count the elements of a value of the form whose first touch after the moment is a write, and that are read later."""

@@ -28,6 +28,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -109,6 +110,34 @@ class LastTouches:
             levels = [(self._level(tiles, size, one, full, reading), one) for one in touches]
             self._found[key] = [self._most(tiles, levels, level) for level in range(len(self.reach))]
         return self._found[key]
+
+    def made_between(self, tiles: TileRange, value: int, made: int, reader: int, full: Axes) -> int:
+        """Return in how many levels, from the top, an element of a value is not found by the touch that follows two runs.
+
+        The first is by the op that makes `made` from it; the other by an op that reads that, and does not touch the element.
+        """
+        maker, shared = int(self.flow.value_maker[made]), self.elements.tensor_axes(made)
+        after = self._after(maker, value)
+        between = _LastTouch(tuple((after, beside) for beside in self._touched(reader, value)), None, False)
+        size = min(tiles.smallest(mate, full) for mate in self.mates[value])
+        if tiles is not self._range:
+            self._range, self._of_tiles = tiles, {}
+        return self._level(tiles, size, between, full, full & shared)
+
+    def _touched(self, op: int, value: int) -> Iterator[Tiles]:
+        """Yield what a piece of an op touches, for each way to do without operands that fusion may remove: what these are made
+        of.
+        """
+        elements = self.elements
+        certain = self._tiles(op, (*elements.op_reads[op], *elements.op_writes[op]), value)
+        ways: list[tuple[Tiles, Tiles]] = []
+        for one in elements.op_reads[op]:
+            if one in elements.vanishing:
+                tensor, maker = int(self.flow.value_tensor[one]), int(self.flow.value_maker[one])
+                kept = {self.storage[one]: (tensor, elements.whole[op])}
+                ways.append((kept, self._tiles(maker, elements.op_reads[maker], value)))
+        for chosen in product(*ways):
+            yield {at: tile for tiles in (*chosen, certain) for at, tile in tiles.items()}
 
     def _most(self, tiles: TileRange, levels: Sequence[tuple[int, _LastTouch]], level: int) -> int | None:
         """Return how many reads may come after a touch that leaves the element within a level: as many as there are of these."""

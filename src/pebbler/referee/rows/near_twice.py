@@ -28,13 +28,13 @@ The three assumptions leave nothing out: few in the first phase; else few in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.cache_moments import alive, found
 from pebbler.referee.rows.leaf import Leaf, Near, Phase, Start, Time
-from pebbler.referee.rows.pair_company import in_company, most_near, touched_beside
+from pebbler.referee.rows.pair_company import Company, in_company, most_near, touched_beside
 from pebbler.referee.rows.row import Counter, Number, Row, at_least, at_most
 
 __all__ = ["near_twice", "paired"]
@@ -122,23 +122,8 @@ def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
     if company:
         total = sum(int(flow.value_size[first]) for first in firsts)
         pieces = sum(one.piece for one in company.values())
-        remade: Terms = [
-            (("remade", phase, made, part), -1)
-            for made in company
-            if made in leaf.remade
-            for part in range(len(leaf.parts[made]))
-            for phase in ("before", "after")
-        ]
-        # Pieces that begin a sum may run again before it is complete: what they have made first is then kept by nobody, and of
-        # the elements in whose company it is only those have been touched that such a piece reads.
-        remade += [
-            (("again", "before", made, part, one.first, other, level), -one.share * _sharing(leaf, made, one.first))
-            for made, one in company.items()
-            if made in leaf.begun_again
-            for part in range(len(leaf.parts[made]))
-            for other in range(len(leaf.parts[one.first]))
-            for level in family.task.levels
-        ]
+        yield from _made_twice(leaf, level, company)
+        remade: Terms = [(one, -1) for made in company for one in _twice(leaf, made, company[made].first)]
         room = max(0, reach - beside[0].apart)
         most = max(beside[0].unsure, most_near(room, total, list(company.values())))
         for side in "XY":
@@ -152,9 +137,32 @@ def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
             yield at_most("company", (level, side), [*outside, *made_with, *remade], reach + pieces)
 
 
-def _sharing(leaf: Leaf, made: int, read: int) -> int:
-    """Return how many values one read of an operand may be for, where a value is made again."""
-    return leaf.family.elements.sharing(int(leaf.family.flow.value_maker[made]), read)
+def _twice(leaf: Leaf, made: int, first: int) -> list[Counter]:
+    """Return the counters of what is made twice, by part, of a value in whose company another one is touched."""
+    parts = range(len(leaf.parts[made]))
+    if made in leaf.begun_again:
+        return [("begun twice", made, part, first) for part in parts]
+    return [("twice", made, part) for part in parts if made in leaf.remade]
+
+
+def _made_twice(leaf: Leaf, level: int, company: Mapping[int, Company]) -> Iterator[Row]:
+    """However often an element is made again, it is one that is made twice.
+
+    Pieces that begin a sum may run again before it is complete: what they have made first is then kept by nobody, and of the
+    elements in whose company it is only those have been touched that such a piece reads.
+    """
+    for made, one in company.items():
+        sharing = leaf.family.elements.sharing(int(leaf.family.flow.value_maker[made]), one.first)
+        for part, twice in enumerate(_twice(leaf, made, one.first)):
+            again: Terms = [(("remade", phase, made, part), 1) for phase in ("before", "after")]
+            if made in leaf.begun_again:
+                again = [
+                    (("again", "before", made, part, one.first, other, at), one.share * sharing)
+                    for other in range(len(leaf.parts[one.first]))
+                    for at in leaf.family.task.levels
+                ]
+            yield at_most("twice of all", (level, *twice[1:]), [(twice, 1)], leaf.parts[made][part].number)
+            yield at_least("twice", (level, *twice[1:]), [*again, (twice, -1)], 0)
 
 
 def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counter, Number]]:

@@ -12,8 +12,8 @@ C others are touched in it, Y those after whose last touch at least C others are
   at most L, and those that are made twice, Z. All of these are within C:  |P outside of X| + |A| / r <= C + L + Z.  For Y it
   holds from the other end. If several pieces add q up, only the one that begins an element of it may run again, and only before
   the next one goes on. Then no more of the r elements have been touched than this piece reads, and it reads them again: Z counts
-  one r-th of those reads. The most that these inequalities allow for several v is a knapsack (`most_near`); company is counted
-  for one q per v and one v per q.
+  one r-th of those reads, of each piece once. The most that these inequalities allow for several v is a knapsack (`most_near`);
+  company is counted for one q per v and one v per q.
 - *Beside.* Let v be the largest value that pairs, with M of its elements in tiles of full size, of which one piece touches at
   most L. Suppose that in a phase more than N - M + L elements are outside of X. Then more than L of them are in full tiles of v,
   so not all are touched for the first time by one piece: if e is the one touched last for the first time, in p, some full tile of

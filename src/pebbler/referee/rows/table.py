@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pebbler.referee.rows.cache_moments import cache_moments
+from pebbler.referee.rows.far_twice import far_twice
 from pebbler.referee.rows.kept_terms import kept_terms
 from pebbler.referee.rows.last_touch import last_touch
 from pebbler.referee.rows.leaf import Leaf
@@ -35,6 +36,7 @@ ON_CACHES: tuple[Facts, ...] = (
     made_again,
     kept_terms,
     near_twice,
+    far_twice,
     pushed_out,
     pushed_between,
     row_of_pieces,
