@@ -22,7 +22,7 @@ from pebbler.referee.rows import cache_moments, near_twice, pushed_out
 from pebbler.referee.rows.elements import Elements, Liveness
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.last_touches import LastTouches
-from pebbler.referee.rows.leaf import Leaf
+from pebbler.referee.rows.leaf import Leaf, Near
 from pebbler.referee.rows.pair_company import Beside
 from pebbler.referee.rows.row import Number
 from pebbler.referee.rows.table import rows_of
@@ -383,3 +383,48 @@ def test_what_is_made_again_comes_between_two_reads_of_a_parameter(monkeypatch):
         slack_of("far twice", form, graph, caches(9), order, **given)
     monkeypatch.setattr(LastTouches, "made_between", more(1)(LastTouches.made_between))
     assert slack_of("far twice", form, graph, caches(9), order, **given) == (-6, 12)
+
+
+def near_faults(
+    form: Graph, source: Graph, room: int, order: list[str], moment: int
+) -> dict[str, tuple[Number, set[str]]]:
+    """Return how much is left of the rows of a plan in its own leaf, of the tightest of a name, and the faults that it finds."""
+    machine = Machine("rows", "pebble", (Level("near", 1, 1, capacity=room), Level("far", 10, 10)), "lru", "any")
+    plan = Plan.in_order(form, machine, order, source=source, steady=True)
+    played, tiles = Played(plan), TileRange.of_sizes(source, Pieces(form, source).sizes)
+    family = Family(Task(source, machine, True), tiles.open, tiles.cut)
+    few = played.few(Leaf(family, tiles, family.moment(moment)), 0)
+    leaf = Leaf(family, tiles, family.moment(moment), (Near(0, few),))
+    assert check(plan).legal
+    found: dict[str, tuple[Number, set[str]]] = {}
+    for one in held(played, leaf, rows_of(leaf), parts_of(played.pieces, leaf)):
+        slack, known = found.get(one.row.name, (one.slack, set[str]()))
+        found[one.row.name] = min(slack, one.slack), known.union(faults(one))
+    return found
+
+
+def test_sums_that_are_begun_twice_are_no_company_the_first_time():
+    """Eight sums are begun in one place, one after the other, and begun again when all the parameters of that have been read."""
+    rows, graph = 8, Graph("begun", unit="pebble")
+    graph.tensor("p", 2 * rows, "param", axes=[("i", rows), ("j", 2)]).tensor("q", rows, axes=[("i", rows)])
+    graph.tensor("s", 1, axes=[]).op("f", ["p"], ["q"]).op("all", ["q"], ["s"]).op("u", ["p", "s", "q"], ["p"])
+    order = [f"f[{i}][0]" for i in range(rows)]
+    order += [f"f[{i}][{j}]" for i in range(rows) for j in (0, 1)] + [f"all[{i}]" for i in range(rows)]
+    order += [f"u[{i}][{j}]" for i in range(rows) for j in (0, 1)]
+    found = near_faults(tile(tile(graph, "i", 1), "j", 1), graph, 9, order, moment=2)
+    for name in ("company", "near in company"):
+        assert found[name] == (2, {"begun twice forgotten"})  # which is 4
+    assert found["twice"][0] == 0  # so that smaller shares of the reads that begin sums again are found out
+    assert {"again forgotten", "begun twice overstated"} <= found["twice"][1]
+
+
+def test_what_is_near_twice_is_touched_again():
+    """One of six is read first and last before the moment, and again after it before it is updated last."""
+    graph = Graph("again", unit="pebble").tensor("p", 6, "param", axes=[("i", 6)]).tensor("t", 6, axes=[("i", 6)])
+    graph.tensor("s", 1, axes=[]).op("f", ["p"], ["t"]).op("all", ["t"], ["s"]).op("u", ["p", "s"], ["p"])
+    order = [f"{op}[{i}]" for i in range(6) for op in ("f", "all")]
+    order[-1:] = ["f[0]", "all[5]", "f[0]", *(f"u[{i}]" for i in range(5, -1, -1))]
+    found = near_faults(tile(graph, "i", 1), graph, 5, order, moment=2)
+    assert found["touched again"] == (0, {"one more", "found overstated", "touched far forgotten"})
+    assert found["reads of others"][0] == found["touches are reads"][0] == found["visits at most"][0] == 0
+    assert {"read forgotten", "more forgotten"} <= found["touches are reads"][1]

@@ -17,6 +17,9 @@ priced. A *unit* of a storage is touched when its line is.
   elements of such sums whose first touch after the moment is a read, by a piece that goes on with them.
 - ("renewed", value, part): elements of values kept for sums whose first touch after the moment is a write, and that are read later.
 - ("outside", level, side, phase, tensor, part): elements that are outside of X or of Y (`near_twice`) of one of the two phases.
+- ("touched far", level, phase, tensor, part): elements that are found within a level both times, and beyond it by a read of the
+  phase that is not their first; ("touched near", ...): of others reads from below the fastest level, or from anywhere if that is
+  the level, at most two of each that are not its first of the phase.
 """
 
 from __future__ import annotations
@@ -159,6 +162,7 @@ class CachePlay:
         self._count_crossing(counts)
         for near in counts.leaf.near:
             self._count_outside(counts, near.level)
+            self._count_touched_again(counts, near.level)
 
     def _count_starts(self, counts: Counts) -> None:
         leaf, below = counts.leaf, self.levels
@@ -237,3 +241,29 @@ class CachePlay:
                         parts = counts.parts[start.first][self.pieces.elements[tensor]]
                         for part, number in enumerate(np.bincount(parts[~inside[self.place(tensor)]]).tolist()):
                             counts.found["outside", level, side, phase, start.tensor, part] += number
+
+    def _count_touched_again(self, counts: Counts, level: int) -> None:
+        both = (self.first_found() <= level) & (self.first_found(counts.moment) <= level)
+        for phase in (0, 1):
+            again, far = self._touched_again(counts, level, phase)
+            touched = {"far": np.minimum(far, 1), "near": np.where(far > 0, 0, np.minimum(again, 2))}
+            for kind, numbers in touched.items():
+                for start in paired(counts.leaf):
+                    for tensor in self.pieces.tiles_of(start.tensor):
+                        parts = counts.parts[start.first][self.pieces.elements[tensor]]
+                        weights = (numbers * both)[self.place(tensor)]
+                        for part, number in enumerate(np.bincount(parts, weights).tolist()):
+                            counts.found[f"touched {kind}", level, phase, start.tensor, part] += int(number)
+
+    def _touched_again(self, counts: Counts, level: int, phase: int) -> tuple[Ints, Ints]:
+        """Return, per unit, its reads in a phase besides the first: those from below the fastest level, and from beyond a level."""
+        seen, again, far = (np.zeros(self.room, np.int64) for _ in range(3))
+        known: set[tuple[int, int]] = set()  # what an op reads twice counts once
+        for one in self.touches:
+            if (one.move > counts.moment) != bool(phase) or one.write or (one.move, one.value) in known:
+                continue
+            known.add((one.move, one.value))
+            again[one.units] += seen[one.units] * (one.levels >= min(level, 1))
+            far[one.units] += seen[one.units] * (one.levels > level)
+            seen[one.units] = 1
+        return again, far

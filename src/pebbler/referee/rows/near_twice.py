@@ -15,12 +15,15 @@ X and Y.
 - *Few.* If X and Y have nothing in common, every element is outside of X or of Y, so as many are outside of both as these overlap.
 - *Touched again.* Otherwise let e be in both. All of H is touched before the first touch of e and after its last. At most the reach
   of the fastest level is found there by the first of these touches after e's first; every other element of H has one more read
-  from below the fastest level, besides its first of the phase. The other elements have all their reads anyway: within the
-  fastest level, where every read counts, those beyond the first of each are not among these.
+  from below the fastest level, besides its first of the phase.
 - *Often.* Let m elements be in X and Y, touched from s to t. At most C - m elements of H are not touched from s to t and still
   within C at t: F of them. Each other element of H is found beyond C by a read that is not its first of the phase, or has two
   more reads from below the fastest level. As m >= |H| - (2C - N), |H| + F is at most 3C - N if 2C >= N; otherwise 2F is at most
   3C - N.
+- *By whom.* An element of H that is found beyond C by a read of the phase that is not its first counts as touched far, once;
+  others as touched near, at most twice, by reads from below the fastest level that are not their first. So all elements of a part
+  of a value in H are touched no more than twice, a touch from afar counting as two. All these are reads. The elements that are
+  not in H have all their own reads besides, and each one in H has its first.
 
 The updates of P read what they overwrite and write nothing else, however fused, so that each of these touches is a read.
 The three assumptions leave nothing out: few in the first phase; else few in the second; else in neither.
@@ -40,6 +43,8 @@ from pebbler.referee.rows.row import Counter, Number, Row, at_least, at_most
 __all__ = ["near_twice", "paired"]
 
 Terms = list[tuple[Counter, Number]]
+_PHASES: tuple[Phase, Phase] = ("before", "after")
+_UNKNOWN: tuple[Time, Time] = ("early", "late")
 
 
 def paired(leaf: Leaf) -> list[Start]:
@@ -187,35 +192,46 @@ def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counte
 def _touched_again(
     leaf: Leaf, level: int, phase: int, classes: list[tuple[Start, int, int, dict[tuple[int, int], Counter]]]
 ) -> Iterator[Row]:
-    """Where X and Y have elements in common: reads beyond the first of the phase."""
+    """Where X and Y have elements in common: reads of H beyond the first of the phase."""
     task = leaf.family.task
     # Of what is in the fastest level when the others are touched, nothing is known.
     fastest = task.reach[0] if level else 0
     total, reach = sum(number for _, _, number, _ in classes), task.reach[level]
-    below, beyond = task.levels[min(level, 1) :], task.levels[level + 1 :]
-    once: Terms = []
-    far: Terms = []
+    every: Terms = []
+    twice: Terms = []
     both: list[Counter] = []
-    besides: Terms = []  # further reads that the other elements have anyway
-    others = 0
-    name: Phase = "after" if phase else "before"
-    unknown: Time = "late" if phase else "early"
     for start, part, number, at in classes:
-        for terms, levels in ((once, below), (far, beyond)):
-            terms += [
-                (one, 1) for one in leaf.reads(start.first, part, levels, "after" if phase else "before", unknown)
-            ]
-            terms += [(one, 1) for one in leaf.later(start.first, part, levels, name)]
-            terms += [(one, -1) for touch, one in at.items() if touch[phase] in levels]
-        near = [one for (i, j), one in at.items() if i <= level and j <= level]
-        both += near
-        further = sum(leaf.visits(run) for run in leaf.runs[start.first] if run.phase == name) - 1
-        if level == 0 and further > 0:
-            besides += [(one, further) for one in near]
-            others += further * number
-    yield at_least("touched again", (level, phase), [*once, *besides, *((one, -1) for one in both)], others - fastest)
+        of = (level, phase, start.tensor, part)
+        near, far = ("touched near", *of), ("touched far", *of)
+        held = [one for (i, j), one in at.items() if i <= level and j <= level]
+        every += [(near, 1), (far, 1)]
+        twice += [(near, 1), (far, 2)]
+        both += held
+        yield at_most("touched twice", of, [(near, 1), (far, 2), *((one, -2) for one in held)], 0)
+        yield from _reads_again(leaf, of, start.first, number, at)
+    yield at_least("touched again", (level, phase), [*every, *((one, -1) for one in both)], -fastest)
     each = 3 if 2 * reach >= total else 2
     few: Number = max(0, 3 * reach - total)
     few = few if 2 * reach >= total else Fraction(few, 2)
-    terms = [*once, *far, *besides, *((one, -each) for one in both)]
-    yield at_least("touched often", (level, phase), terms, others - few - 2 * fastest)
+    yield at_least("touched often", (level, phase), [*twice, *((one, -each) for one in both)], -few - 2 * fastest)
+
+
+def _reads_again(
+    leaf: Leaf, of: tuple[int, int, int, int], first: int, number: int, at: dict[tuple[int, int], Counter]
+) -> Iterator[Row]:
+    """What touches again are: reads of the phase besides the first of each element, and those that the others have."""
+    level, phase, _, part = of
+    levels, name, unknown = leaf.family.task.levels, _PHASES[phase], _UNKNOWN[phase]
+    near, far = ("touched near", *of), ("touched far", *of)
+    kinds = (("near", levels[min(level, 1) :], [near, far]), ("far", levels[level + 1 :], [far]))
+    for kind, found_in, counters in kinds:
+        terms: Terms = [(one, 1) for one in leaf.reads(first, part, found_in, name, unknown)]
+        terms += [(one, 1) for one in leaf.later(first, part, found_in, name)]
+        terms += [(one, -1) for touch, one in at.items() if touch[phase] in found_in]
+        yield at_least("touches are reads", (*of, kind), [*terms, *((one, -1) for one in counters)], 0)
+    visits = sum(leaf.visits(run) for run in leaf.runs[first] if run.phase == name)
+    reads: Terms = [(one, 1) for one in leaf.reads(first, part, levels, name, unknown)]
+    reads += [(one, 1) for one in leaf.later(first, part, levels, name)]
+    reads += [(near, -1), (far, -1)]
+    reads += [(one, visits - 1) for (i, j), one in at.items() if i <= level and j <= level]
+    yield at_least("reads of others", of, reads, visits * number)

@@ -22,6 +22,8 @@ _DENOMINATORS = (720, 10**5, 10**8)  # that weights are rounded to, until one of
 _FINEST = 10**9  # what weights that make up for rounding are multiples of one over
 _SMALL = 1e-9
 _STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
+# Where numbers of elements are large the solver may give up; another way then often does not.
+_WAYS = ("", " use_preprocessing: false", " use_dual_simplex: true", " use_scaling: false")
 _CLOSE = 1e-9
 _REPAIRS = 6  # passes over counters that rounding has charged above their price
 
@@ -75,7 +77,7 @@ class RowProgram:
                     add_term(constraint, numbers[counter], float(factor))
             if finite and least > 0:
                 add_term(constraint, 0, least)
-        for parameters in ("", " use_preprocessing: false"):
+        for parameters in _WAYS:
             solver = ModelSolverHelper("glop")
             solver.set_solver_specific_parameters(
                 f"max_number_of_iterations: {_STEPS * (len(self.rows) + len(numbers))}{parameters}"
