@@ -479,18 +479,20 @@ def random_start(rng: random.Random, management: str) -> tuple[Task, Plan | None
 def remade_start(rng: random.Random, management: str) -> tuple[Task, Plan | None]:
     """The same of steps that read a parameter, and make again what they made from it just before its update."""
     graph = remade_rows(rng)
-    form = random_form(rng, graph)
-    tile = max(tensor.size for tensor in form.tensors if origin(tensor) == "p")
-    levels = [Level("near", 1, 1, capacity=max(1, tile + rng.randint(-1, 12)))]
-    levels += [Level("middle", 3, 2, capacity=rng.randint(1, 20))] if rng.random() < 0.3 else []
-    allocator, line = rng.choice(["own", "reuse"]), rng.choice([1, 1, 1, 2])
-    machine = Machine(
-        "tight", "pebble", (*levels, Level("far", 10, 10)), management, "any", allocator=allocator, line=line
-    )  # type: ignore[arg-type]
-    task = Task(graph, machine, rng.random() < 0.7)
-    order = _remade_order(rng, form)
-    plan = Plan(form, machine, Moves.computes(form, machine, order), steady=task.steady, source=graph)
-    return task, plan if check(plan).legal else random_plan(rng, task, form)
+    steady, allocator, line = rng.random() < 0.7, rng.choice(["own", "reuse"]), rng.choice([1, 1, 1, 2])
+    for _ in range(5):  # where the sums of f are cut it cannot run again
+        form = random_form(rng, graph)
+        tile = max(tensor.size for tensor in form.tensors if origin(tensor) == "p")
+        levels = [Level("near", 1, 1, capacity=max(1, tile + rng.randint(-1, 8)))]
+        levels += [Level("middle", 3, 2, capacity=rng.randint(1, 20))] if rng.random() < 0.3 else []
+        machine = Machine(
+            "tight", "pebble", (*levels, Level("far", 10, 10)), management, "any", allocator=allocator, line=line
+        )  # type: ignore[arg-type]
+        moves = Moves.computes(form, machine, _remade_order(rng, form))
+        plan = Plan(form, machine, moves, steady=steady, source=graph)
+        if check(plan).legal:
+            break
+    return Task(graph, machine, steady), plan if check(plan).legal else None
 
 
 def _remade_order(rng: random.Random, form: Graph) -> list[int]:
