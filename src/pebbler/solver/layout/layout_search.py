@@ -15,6 +15,7 @@ from pebbler.solver.layout.kernels.room_prices import price_room, sum_prices
 from pebbler.solver.layout.kernels.value_route import ANYWHERE, Routes, scratch_for
 from pebbler.solver.layout.layout_arrays import LayoutGame
 from pebbler.solver.layout.layout_moves import layout_plan
+from pebbler.solver.layout.level_exchange import can_exchange, exchange_levels
 from pebbler.solver.layout.plan_routes import routes_of
 from pebbler.solver.problem import Problem
 
@@ -97,6 +98,12 @@ class Layout:
             self.energy = float(found)
             if left() <= 0:
                 return
+
+    def exchange(self) -> None:
+        """Give the copies that there are better levels, where units, starts and prices of writes allow it."""
+        arrays = self.game.arrays
+        if can_exchange(arrays):
+            self.energy -= exchange_levels(arrays, self.routes, self.game.capacity)
 
     @classmethod
     def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = endless) -> Layout | None:
