@@ -45,7 +45,7 @@ def verify(text: str, sizes: tuple[int, int, int]) -> dict[str, int]:
 
 
 def result(kind: str, operands: list[Polynomial]) -> Polynomial:
-    """Return what an instruction makes of polynomials; products above degree two are refused."""
+    """Return the result of an instruction on polynomials; raises ValueError for a product above degree two."""
     if kind == "copy":
         return operands[0]
     found: Polynomial = {}
