@@ -208,7 +208,7 @@ def test_what_steps_hold_besides_their_schedules_is_known_to_graphs_that_come_la
     for _ in range(2):
         EagerLoss.apply(graph(given())).backward()
     assert 4_700_000 < before - budget.room(graph.frontier) < 5_000_000
-    assert budget.predicted < budget.peak - 4_700_000
+    assert budget.predicted == pytest.approx(budget.peak, rel=0.01)  # eager code is measured, and counted
 
 
 def test_a_choice_that_was_over_is_never_taken_again():

@@ -19,6 +19,7 @@ from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import send_frontier
 from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMemory, eager_peak
+from pebbler.run.torch.backend.step_timeline import StepTimeline
 
 __all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "joint_key", "settle_place", "step_peak"]
 
@@ -26,15 +27,19 @@ _TRIES = 3  # schedules that are made for one decision
 _WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise, after none, one and two
 _NEAR = 0.02  # of the room: what a choice may leave free
 _HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
-_DOUBT = 0.08  # of peaks and costs that were not scheduled
+_DOUBT = 0.1  # of a peak that is simulated
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What the schedule of a choice says: its peak in bytes, and its cost, where that is time."""
+    """What the schedule of a choice says: its peak in bytes, and its cost, where that is time.
+
+    `above` are the bytes that forward and backward hold above what they begin with, and those that are saved between them.
+    """
 
     peak: int
     cost: float | None = None
+    above: tuple[int, int, int] | None = None
 
 
 @dataclass
@@ -130,6 +135,25 @@ class GraphFrontier:
         simulated = sum(self.choices[i].cost for i in timed)
         return cost * sum(timed.values()) / simulated if simulated > 0 else cost
 
+    def _above(self, place: int) -> tuple[int, int, int]:
+        known = self.scheduled[place].above if place in self.scheduled else None
+        if known is not None:
+            return known
+        whole, saved = max(0, self.peak(place) - self.inputs), self.choices[place].bytes
+        return whole, max(0, whole - saved), saved
+
+    def forward(self, place: int) -> int:
+        """Return the bytes that forward holds above what it begins with."""
+        return self._above(place)[0]
+
+    def backward(self, place: int) -> int:
+        """Return the bytes that backward holds above what it begins with."""
+        return self._above(place)[1]
+
+    def saved(self, place: int) -> int:
+        """Return the bytes that are saved from forward to backward."""
+        return self._above(place)[2]
+
     def fits(self, place: int, room: int) -> bool:
         """Return whether a choice holds at most so many bytes."""
         return self.peak(place) <= room + (self.slack if place in self.own else 0)
@@ -144,11 +168,9 @@ class GraphFrontier:
         return min(places, key=lambda i: (self.cost(i) * (1 - _HARDLY if i in self.own else 1), i))
 
     def rival(self, room: int) -> int | None:
-        """Return the place of a choice of torch's own that may be better than what is scheduled, if any."""
-        best = self.fastest([i for i in self.scheduled if self.fits(i, room)] or self.scheduled)
-        near = [i for i in self.own if i not in self.scheduled and self.peak(i) <= (1 + _DOUBT) * room + self.slack]
-        near = [i for i in near if not self.fits(best, room) or self.cost(i) <= (1 + _DOUBT) * self.cost(best)]
-        return self.fastest(near) if near and best not in self.own else None
+        """Return the place of the fastest choice of torch's own that may fit, if there is one."""
+        near = [i for i in self.own if self.peak(i) <= (1 + _DOUBT) * room + self.slack]
+        return self.fastest(near) if near else None
 
     @property
     def least(self) -> int:
@@ -164,21 +186,20 @@ class GraphFrontier:
 def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled], tries: int = _TRIES) -> None:
     """Take the fastest choice whose scheduled peak is at most `room`, or the smallest; schedule as few as can be.
 
-    Every schedule corrects what is thought of the others, so the next one is nearer. A choice that fits is good enough where
-    another promises next to nothing more. What torch would choose by itself is scheduled, too, unless it is clearly slower.
+    Torch's own comes first. Every schedule corrects what is thought of the others, so the next one is nearer, and none is made that
+    promises next to nothing more than the best so far.
     """
     for done in range(tries):
-        place: int | None = frontier.within(room)
+        place = None if done else frontier.rival(room)
+        place = frontier.within(room) if place is None else place
         fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
         if fitting:
             best = frontier.fastest(fitting)
-            near = frontier.peak(best) >= room * (1 - _NEAR)
-            worth = 1 - _WORTH[min(done, len(_WORTH) - 1)]
-            if near or place is None or frontier.cost(place) >= frontier.cost(best) * worth:
-                place = None
-        if place is None or place in frontier.scheduled:
-            place = frontier.rival(room)
-        if place is None:
+            own = best in frontier.own
+            near = not own and frontier.peak(best) >= room * (1 - _NEAR)
+            if near or frontier.cost(place) >= frontier.cost(best) * (1 - (_HARDLY if own else _WORTH[done])):
+                break
+        if place in frontier.scheduled:
             break
         frontier.scheduled[place] = schedule(place)
     fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
@@ -202,32 +223,29 @@ class PlannedCall(Protocol):
 
 
 def step_peak(frontiers: Sequence[GraphFrontier], places: Sequence[int]) -> int:
-    """Return what the graphs of a step hold at most, above what they are given.
-
-    Forward runs them in order and backward the other way round, so while one runs, what those before it have saved is held.
-    """
-    most = held = 0
-    for frontier, place in zip(frontiers, places, strict=True):
-        most = max(most, held + frontier.peak(place) - frontier.inputs)
-        held += frontier.choices[place].bytes
-    return most
+    """Return what the graphs of a step hold at most, above what they are given."""
+    return StepTimeline.expected(frontiers, places).peak(frontiers, places)
 
 
-def fit_step(frontiers: Sequence[GraphFrontier], room: int) -> list[int]:
-    """Return places whose step holds at most `room` bytes above what it is given, or as little as is found.
+def fit_step(frontiers: Sequence[GraphFrontier], room: int, measured: StepTimeline | None = None) -> list[int]:
+    """Return places whose step holds at most `room` bytes, or as little as is found: above what it is given, or as `measured`.
 
     Begins with the fastest of all, and moves one graph at a time to a choice with a smaller peak or fewer saved bytes, always the
     move that costs least per byte of the step's peak; then back, as far as the room allows.
     """
+
+    def peak(places: Sequence[int]) -> int:
+        return measured.peak(frontiers, places) if measured is not None else step_peak(frontiers, places)
+
     places = [frontier.fastest(range(len(frontier.choices))) for frontier in frontiers]
-    most = step_peak(frontiers, places)
+    most = peak(places)
     while most > room:
         best: tuple[float, int, int, int] | None = None
         for g, frontier in enumerate(frontiers):
             for place in range(len(frontier.choices)):
                 if place == places[g]:
                     continue
-                less = most - step_peak(frontiers, [*places[:g], place, *places[g + 1 :]])
+                less = most - peak([*places[:g], place, *places[g + 1 :]])
                 if less <= 0:
                     continue
                 enough = min(less, most - room)
@@ -239,11 +257,8 @@ def fit_step(frontiers: Sequence[GraphFrontier], room: int) -> list[int]:
         places[best[2]] = best[3]
         most += best[1]
     for g, frontier in enumerate(frontiers):  # the fastest that still fits
-        fits = [
-            place
-            for place in range(len(frontier.choices))
-            if step_peak(frontiers, [*places[:g], place, *places[g + 1 :]]) <= room
-        ]
+        choices = range(len(frontier.choices))
+        fits = [place for place in choices if peak([*places[:g], place, *places[g + 1 :]]) <= room]
         places[g] = frontier.fastest(fits) if fits else places[g]
     return places
 

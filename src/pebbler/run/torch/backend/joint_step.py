@@ -76,7 +76,8 @@ class JointStep:
             [number[n] for n in part if isinstance(n, fx.Node)]
             for part in (out[:forward_outputs], out[forward_outputs:])
         ]
-        closure = getattr(info, "tangents_closure", info.required_bw_nodes)
+        # Gradients of results are given to backward, whether it reads them or not.
+        closure = {*getattr(info, "tangents_closure", info.required_bw_nodes), *filter(_is_tangent, nodes)}
         kind = [node_kind(node) for node in nodes]
         view = [k == VIEW for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
@@ -116,6 +117,10 @@ class JointStep:
             forward_outputs=ends[0],
             backward_outputs=ends[1],
         )
+
+
+def _is_tangent(node: fx.Node) -> bool:
+    return bool(node.op == "placeholder" and "tangents" in str(node.target))  # as AOTAutograd calls them
 
 
 def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:

@@ -147,7 +147,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             _LOG.info(
                 "planning: choice %d holds %s, %.1f s", place, shown_bytes(program.peak), time.monotonic() - began
             )
-            return Scheduled(program.peak, program.seconds if self.objective == "time" else None)
+            return Scheduled(program.peak, program.seconds if self.objective == "time" else None, program.above)
 
         first = partition(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         frontier = self.frontier

@@ -22,11 +22,15 @@ _DEVICE = Machine("device", "byte", (Level("memory", 0, 0),), operands="any", pr
 
 @dataclass(frozen=True)
 class ScheduledStep:
-    """A step as it will run: the plan, its peak in bytes as the referee counts it, and about how long it takes."""
+    """A step as it will run: the plan, its peak in bytes as the referee counts it, and about how long it takes.
+
+    `above` are the bytes that forward and backward hold above what they begin with, and those that are saved between them.
+    """
 
     plan: Plan
     peak: int
     seconds: float
+    above: tuple[int, int, int]
 
 
 def scheduled_step(
@@ -68,6 +72,7 @@ class _PlanWriter:
         self.given: list[str] = []
         self.held: dict[str, set[str]] = {}  # names of buffers by the memory that they are in
         self.seconds = 0.0
+        self.turned = 0  # moves before backward begins
 
     def give(self, name: str, size: int) -> None:
         """Note what is there from the start to the end."""
@@ -154,6 +159,7 @@ class _PlanWriter:
         for name, size in tangents.items():
             self.tensors[f"tangent {name}"] = size
         self._allocate([f"tangent {name}" for name in tangents])
+        self.turned = len(self.moves)
 
     def finish(self, ends: Sequence[str | None]) -> ScheduledStep:
         """Return the plan, judged."""
@@ -170,4 +176,24 @@ class _PlanWriter:
             graph, _DEVICE, Moves.of(graph, _DEVICE, self.moves), start=start, steady=False, meta={"cost_unit": "ns"}
         )
         judged = require_legal(plan)
-        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds)
+        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
+
+    def _above(self) -> tuple[int, int, int]:
+        """Return what forward and backward hold above what they begin with, and what is saved between them."""
+        writes = {op.name: op.writes for op in self.ops}
+        there, held, most = set(self.given), 0, [0, 0]
+        begun = saved = 0
+        for i, move in enumerate(self.moves):
+            if isinstance(move, Compute):
+                new = [memory for memory in writes[move.op] if memory not in there]
+                there.update(new)
+                held += sum(self.tensors[memory] for memory in new)
+            elif isinstance(move, Drop):
+                there.discard(move.tensor)
+                held -= self.tensors[move.tensor]
+            late = i >= self.turned
+            if i == self.turned - 1:
+                begun = held
+                saved = held - sum(self.tensors[memory] for memory in there if memory.startswith("tangent "))
+            most[late] = max(most[late], held)
+        return most[0], most[1] - begun, saved

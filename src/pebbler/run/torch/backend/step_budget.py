@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from pebbler.run.torch.backend.step_meter import (
     optimizer_meter,
     step_meter,
 )
+from pebbler.run.torch.backend.step_timeline import StepTimeline
 from pebbler.run.torch.run.verification import OverBudget
 
 __all__ = ["StepBudget", "shared_budget"]
@@ -44,16 +46,17 @@ _NO_TASK = -1
 _MARGIN = (
     0.002  # of the budget, by which a step aims below it: a device's allocator rounds, and libraries take workspaces
 )
+_WORTH = 0.05  # of the cost: what sharing the room anew among graphs must promise
 _LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
 
 
 @dataclass(frozen=True)
 class _FirstStep:
-    """The first step of new graphs: what was held when it began, and at most; a CUDA device's bytes."""
+    """The first step of new graphs: what was held when it began, and in each part of it; a CUDA device's bytes."""
 
     graphs: list[PlannedCall]
     held: int
-    peak: int
+    step: StepTimeline
 
 
 class StepBudget:
@@ -78,6 +81,7 @@ class StepBudget:
         self._meter: StepMeter | None = None
         self._held = 0  # bytes, when the step that is measured began
         self._running: list[PlannedCall] = []
+        self._called = 0  # which of them was called last
         self._nodes: list[weakref.ref[Any]] = []  # of autograd, one for every call in this step
         self._task = _NO_TASK  # autograd's, while the backward of a graph runs
         self._ends = False  # whether the backward that runs now ends a step
@@ -136,11 +140,14 @@ class StepBudget:
         first, self._first = self._first, None
         if first is None or self._running:
             return
-        expected = first.peak + max(0, held_now(self.device) - first.held)
-        budget = self.limit(graph.frontier for graph in first.graphs if graph.frontier)
-        if expected > budget:
-            # What is held now may be let go before the peak, so this refuses nothing: the step is measured.
-            self._tighten(first.graphs, expected - budget + int(_MARGIN * budget), None)
+        frontiers = [graph.frontier for graph in first.graphs if graph.frontier]
+        more = max(0, held_now(self.device) - first.held)
+        budget = self.limit(frontiers)
+        # What is held now may be let go before the peak, so this refuses nothing: the step is measured.
+        if first.step.peak(frontiers, first.step.places) + more > budget:
+            self._tighten(first.graphs, first.step, int(budget * (1 - _MARGIN)) - more, None)
+        else:
+            self._balance(first.graphs, first.step, int(budget * (1 - _MARGIN)) - more)
 
     def enter(self, graph: PlannedCall, args: Sequence[Any]) -> None:
         """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
@@ -164,29 +171,40 @@ class StepBudget:
             self._meter.open()
         elif self._meter is not None:
             self._meter.note(args)
+        self._called = self._running.index(graph)
+        self._mark("forward", self._called)
 
     def leave(self, outputs: Sequence[Any]) -> Any:
         """Note that the call has ended, and ask to be told of the backward through its outputs; return autograd's node."""
+        graph = self._called
         nodes = (compiled_node(x.grad_fn) for x in outputs if isinstance(x, torch.Tensor))
         node = next((node for node in nodes if node is not None), None)
         if node is not None:
             self._nodes.append(weakref.ref(node, self._forget))
-            node.register_prehook(self._before_backward)
-            node.register_hook(self._after_backward)
+            node.register_prehook(partial(self._before_backward, graph))
+            node.register_hook(partial(self._after_backward, graph))
         else:
             self._forget()
+        self._mark("forward ends", graph)
         return node
+
+    def _mark(self, kind: str, graph: int) -> None:
+        """Note a moment of the step that is measured, if it is this thread's."""
+        if self._meter is not None and not self._meter.elsewhere:
+            self._meter.mark(kind, graph)
 
     def _forget(self, _node: Any = None) -> None:
         """Measure no longer where nothing is left of the step: there will be no backward."""
         if self._meter is not None and all(node() is None for node in self._nodes):
             self.abandon()
 
-    def _before_backward(self, _gradients: Sequence[Any]) -> None:
+    def _before_backward(self, graph: int, _gradients: Sequence[Any]) -> None:
         self._task, self._ends = torch._C._current_graph_task_id(), True
+        self._mark("backward", graph)
 
-    def _after_backward(self, _results: Any, _gradients: Any) -> None:
+    def _after_backward(self, graph: int, _results: Any, _gradients: Any) -> None:
         self._task = _NO_TASK
+        self._mark("backward ends", graph)
 
     def backward_begins(self, roots: Sequence[Any]) -> None:
         """Count the parameters of eager code, such as a loss outside of the graphs, to the step that is measured."""
@@ -248,33 +266,37 @@ class StepBudget:
         for graph in running:
             if graph.frontier is not None:
                 graph.frontier.largest = max(graph.frontier.largest, self._given.get(id(graph), 0))
-        self.peak = meter.peak() + (self.options.reserve if self.device == "cpu" else 0)
+        aside = self.options.reserve if self.device == "cpu" else 0
+        self.peak = meter.peak() + aside
         # What a compiler holds is measured with the first step, so no budget is refused or named by that.
         compiles = self._most is None
         self._most = 0 if self._most is None else max(self._most, self.peak)
         frontiers = [graph.frontier for graph in running if graph.frontier]
-        above = step_peak(frontiers, [frontier.place for frontier in frontiers])
-        there = meter.there + (self.options.reserve if self.device == "cpu" else 0)
-        self.predicted, self.held = there + above, self.peak
+        places = [frontier.place for frontier in frontiers]
+        step = StepTimeline.of(meter.there, meter.marks, places)
+        self.predicted, self.held = aside + step.peak(frontiers, places, corrected=False), self.peak
         if not compiles:
-            self._outside = max(self._outside, self.peak - self.predicted)
+            self._outside = max(self._outside, self.peak - aside - meter.there - step_peak(frontiers, places))
         budget = self.limit(frontiers)
         told = "; ".join(map(str, frontiers))
         said = "as little as is known" if self.options.least else f"the budget is {shown_bytes(budget)}"
-        step = f"measuring step {_TRIALS - self._trials} of {_TRIALS}" if self._trials >= 0 else "measuring a step"
+        which = f"measuring step {_TRIALS - self._trials} of {_TRIALS}" if self._trials >= 0 else "measuring a step"
         _LOG.info(
-            "%s: held %s, predicted %s, %s: %s", step, shown_bytes(self.peak), shown_bytes(self.predicted), said, told
+            "%s: held %s, predicted %s, %s: %s", which, shown_bytes(self.peak), shown_bytes(self.predicted), said, told
         )
         if self.options.least:
-            self._fit_least(running)
+            self._fit_least(running, step)
             self._settle(running)
             return
         self._kept = budget if self.peak <= budget else None
         new, self._new = self._new, False
+        room = int(budget * (1 - _MARGIN)) - aside
         if new and self.device.startswith("cuda"):
-            self._first = _FirstStep(running, self._held, self.peak)  # judged when it is known what stays of it
+            self._first = _FirstStep(running, self._held, step)  # judged when it is known what stays of it
         elif self.peak > budget:
-            self._tighten(running, self.peak - budget + int(_MARGIN * budget), None if compiles else budget)
+            self._tighten(running, step, room, None if compiles else budget)
+        elif new:
+            self._balance(running, step, room)
         self._settle(running)
 
     def _look_again(self, running: list[PlannedCall]) -> None:
@@ -299,19 +321,18 @@ class StepBudget:
                 self._settled.add(id(graph))
                 graph.settle(self._most or 0)
 
-    def _tighten(self, running: list[PlannedCall], excess: int, budget: int | None) -> None:
-        """Have the graphs of a step hold `excess` bytes less, or refuse a budget where they cannot."""
+    def _tighten(self, running: list[PlannedCall], step: StepTimeline, room: int, budget: int | None) -> None:
+        """Have the graphs of a step hold `room` bytes together with all else in it, or refuse a budget where they cannot."""
         frontiers = [graph.frontier for graph in running if graph.frontier]
-        room = step_peak(frontiers, [frontier.place for frontier in frontiers]) - excess
-        places = fit_step(frontiers, room)
-        most = step_peak(frontiers, places)
+        places = fit_step(frontiers, room, step)
+        most = step.peak(frontiers, places)
         self._trials = _TRIALS
         self._gap = self._wait = 0
         if most <= room:
             self._move(running, places, room - most)
             return
         least = [graph.compile_least() for graph in running]  # all are asked
-        if any(least) or self._fit_least(running):
+        if any(least) or self._fit_least(running, step):
             self._trials, self._most = _TRIALS, None
         elif budget is not None:
             raise OverBudget(
@@ -319,14 +340,26 @@ class StepBudget:
                 f"{shown_bytes(budget)}; the least budget that is known to work is {named_bytes(self._most or 0)}"
             )
 
-    def _fit_least(self, running: list[PlannedCall]) -> bool:
+    def _balance(self, running: list[PlannedCall], step: StepTimeline, room: int) -> None:
+        """Share the room among several graphs anew where that is worth compiling again: the first took what it found."""
+        frontiers = [graph.frontier for graph in running if graph.frontier]
+        if len(frontiers) < 2:
+            return
+        places = fit_step(frontiers, room, step)
+        now, then = (
+            sum(frontier.cost(place) for frontier, place in zip(frontiers, some, strict=True))
+            for some in (step.places, places)
+        )
+        if step.peak(frontiers, places) <= room and then < now * (1 - _WORTH):
+            self._move(running, places, 0)
+
+    def _fit_least(self, running: list[PlannedCall], step: StepTimeline) -> bool:
         """Have the graphs of a step hold as little together as is known, and return whether that is a change."""
         frontiers = [graph.frontier for graph in running if graph.frontier]
-        before = [frontier.place for frontier in frontiers]
         if len(frontiers) < 2:
             return False  # a graph alone has been brought to its own least
-        places = fit_step(frontiers, 0)
-        if step_peak(frontiers, places) >= step_peak(frontiers, before):
+        places = fit_step(frontiers, 0, step)
+        if step.peak(frontiers, places) >= step.peak(frontiers, [frontier.place for frontier in frontiers]):
             return False
         self._move(running, places, 0)
         return True

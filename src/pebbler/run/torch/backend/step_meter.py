@@ -11,6 +11,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pebbler.run.torch.backend.step_timeline import Mark
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
 __all__ = [
@@ -45,6 +47,13 @@ class StepMeter:
         self._most = 0  # above what was there
         self._watch: PeakWatch | None = None
         self._thread = threading.get_ident()
+        self._moments: list[tuple[str, int]] = []  # what begins or ends, and for which graph
+        self.marks: list[Mark] = []  # what is known of them, once the peak was asked for
+
+    def mark(self, kind: str, graph: int) -> None:
+        """Note that a part of a graph begins or ends."""
+        self._moments.append((kind, graph))
+        torch.empty(_MARK, dtype=torch.uint8)  # is seen among the other allocations
 
     @property
     def elsewhere(self) -> bool:
@@ -93,17 +102,28 @@ class StepMeter:
         moves = watch.allocations()
         self._count_noted({address for address, size in moves if size > 0})
         made: dict[int, int] = {}
-        held = 0
+        ours: set[int] = set()  # addresses of marks
+        held = most = 0
+        moments = iter(self._moments if sum(size == _MARK for _, size in moves) == len(self._moments) else ())
         for address, size in moves:
-            if size > 0:
+            if size == _MARK and (moment := next(moments, None)) is not None:
+                self.marks.append(Mark(*moment, held, most))
+                most = 0
+                ours.add(address)
+            elif size == -_MARK and address in ours:
+                ours.remove(address)
+            elif size > 0:
                 made[address] = size
                 held += size
+                most = max(most, held)
                 self._most = max(self._most, held)
             elif address in made:
                 held -= made.pop(address)
             else:
                 self._count(address, -size)
                 held -= self._before.pop(address)
+        self.marks.append(Mark("end", 0, held, most))
+        self.marks = [replace(mark, held=mark.held + self._there, most=mark.most + self._there) for mark in self.marks]
 
     def _count_noted(self, made: Container[int]) -> None:
         noted, self._noted = self._noted, {}
@@ -127,6 +147,7 @@ class StepMeter:
         return self._there + self._most
 
 
+_MARK = 7919  # bytes
 _LEFT: dict[int, list[PeakWatch]] = {}  # watches that another thread should have ended, by the thread that can
 
 
@@ -160,9 +181,15 @@ class _DeviceMeter(StepMeter):
     def close(self) -> None:
         """The device counts by itself."""
 
+    def mark(self, kind: str, graph: int) -> None:
+        """Note that a part of a graph begins or ends, and begin to look for the most anew."""
+        self.marks.append(Mark(kind, graph, held_now(self.device), most_since_reset(self.device)))
+        torch.cuda.reset_peak_memory_stats(self.device)
+
     def peak(self) -> int:
         """Return the most bytes that the device held since the step began."""
-        return most_since_reset(self.device)
+        self.marks.append(Mark("end", 0, held_now(self.device), most_since_reset(self.device)))
+        return max(mark.most for mark in self.marks)
 
 
 def most_since_reset(device: str) -> int:
