@@ -19,7 +19,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pebbler.run.torch.backend.step_timeline import Mark
+from pebbler.run.torch.backend.step_timeline import StepMoment
 from pebbler.run.torch.cost.peak_memory import PeakWatch
 
 __all__ = [
@@ -48,7 +48,7 @@ class StepMeter:
         self._watch: PeakWatch | None = None
         self._thread = threading.get_ident()
         self._moments: list[tuple[str, int]] = []  # what begins or ends, and for which graph
-        self.marks: list[Mark] = []  # what is known of them, once the peak was asked for
+        self.marks: list[StepMoment] = []  # what is known of them, once the peak was asked for
 
     def mark(self, kind: str, graph: int) -> None:
         """Note that a part of a graph begins or ends."""
@@ -107,7 +107,7 @@ class StepMeter:
         moments = iter(self._moments if sum(size == _MARK for _, size in moves) == len(self._moments) else ())
         for address, size in moves:
             if size == _MARK and (moment := next(moments, None)) is not None:
-                self.marks.append(Mark(*moment, held, most))
+                self.marks.append(StepMoment(*moment, held, most))
                 most = 0
                 ours.add(address)
             elif size == -_MARK and address in ours:
@@ -122,7 +122,7 @@ class StepMeter:
             else:
                 self._count(address, -size)
                 held -= self._before.pop(address)
-        self.marks.append(Mark("end", 0, held, most))
+        self.marks.append(StepMoment("end", 0, held, most))
         self.marks = [replace(mark, held=mark.held + self._there, most=mark.most + self._there) for mark in self.marks]
 
     def _count_noted(self, made: Container[int]) -> None:
@@ -183,12 +183,12 @@ class _DeviceMeter(StepMeter):
 
     def mark(self, kind: str, graph: int) -> None:
         """Note that a part of a graph begins or ends, and begin to look for the most anew."""
-        self.marks.append(Mark(kind, graph, held_now(self.device), most_since_reset(self.device)))
+        self.marks.append(StepMoment(kind, graph, held_now(self.device), most_since_reset(self.device)))
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> int:
         """Return the most bytes that the device held since the step began."""
-        self.marks.append(Mark("end", 0, held_now(self.device), most_since_reset(self.device)))
+        self.marks.append(StepMoment("end", 0, held_now(self.device), most_since_reset(self.device)))
         return max(mark.most for mark in self.marks)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Mark", "Segment", "StepTimeline"]
+__all__ = ["Segment", "StepMoment", "StepTimeline"]
 
 
 class HoldsBytes(Protocol):
@@ -25,7 +25,7 @@ class HoldsBytes(Protocol):
 
 
 @dataclass(frozen=True)
-class Mark:
+class StepMoment:
     """A moment of a step: what begins or ends there, for which graph, the bytes that are held, and the most since the last mark."""
 
     kind: str  # forward, forward ends, backward, backward ends, or end
@@ -52,7 +52,7 @@ class StepTimeline:
     places: Sequence[int]
 
     @classmethod
-    def of(cls, held: int, marks: Sequence[Mark], places: Sequence[int]) -> StepTimeline:
+    def of(cls, held: int, marks: Sequence[StepMoment], places: Sequence[int]) -> StepTimeline:
         """Return the timeline of marks; `held` bytes were there before the first one."""
         found, kind, graph = [], "eager", 0
         for mark in marks:
@@ -82,8 +82,8 @@ class StepTimeline:
         ...     def forward(self, place): return (50, 20)[place]
         ...     def backward(self, place): return 10
         ...     def saved(self, place): return (40, 5)[place]
-        >>> marks = [Mark("forward", 0, 100, 100), Mark("forward ends", 0, 140, 152), Mark("backward", 0, 145, 170)]
-        >>> step = StepTimeline.of(100, [*marks, Mark("backward ends", 0, 105, 156)], [0])
+        >>> told = ("forward", 100, 100), ("forward ends", 140, 152), ("backward", 145, 170), ("backward ends", 105, 156)
+        >>> step = StepTimeline.of(100, [StepMoment(kind, 0, held, most) for kind, held, most in told], [0])
         >>> step.peak([Graph()], [0]), step.peak([Graph()], [1]), step.peak([Graph()], [0], corrected=False)
         (170, 135, 170)
         """
