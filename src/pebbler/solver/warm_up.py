@@ -195,6 +195,7 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
         nodes.order(nearest_first(nodes, problem.machine, by_price=True))
         start_orders(problem.graph)
         large_bounds(problem, lambda: 1.0)
+        _passes()
     else:
         paging.improve(paged, 1)
 
@@ -262,6 +263,13 @@ def _orders_from_structure() -> None:
     OrderSearch(chain(3).dataflow, [4.0], lambda order, bound: 1.0, lambda: 1e9).explore()
 
 
+def _passes() -> None:
+    from pebbler.solver.bounds.pass_search import pass_bounds
+
+    two = Machine("two", "pebble", (Level("fast", 0, 0, capacity=4), Level("slow", 1, 1)))
+    pass_bounds(Problem.of(chain(3), two, steady=False), lambda: 1e9)
+
+
 def _large(*, anywhere: bool = False) -> None:
     from pebbler.solver.bounds.sampled_moments import large_bounds
     from pebbler.solver.greedy_plans import GreedyPlanner
@@ -273,6 +281,7 @@ def _large(*, anywhere: bool = False) -> None:
         solve_large(Search(problem))
     # Not asked for where a search is done before.
     large_bounds(_problem(), lambda: 1.0)
+    _passes()
     _orders_from_structure()
     GreedyPlanner.of(fastest).belady(np.arange(len(fastest.graph.ops)))
     if not anywhere:

@@ -63,5 +63,5 @@ def test_time_limits_are_kept_where_products_are_sparse(side: int) -> None:
     solve(graph, machine, time_limit=1, threads=1)  # loads the kernels
     began = time.process_time()  # on a busy machine the time on the clock says little
     plan = solve(graph, machine, time_limit=1, threads=1)
-    assert time.process_time() - began < 4  # before the limit was looked at, minutes
+    assert time.process_time() - began < 2.1  # before the limit was looked at, minutes
     assert check(plan).legal

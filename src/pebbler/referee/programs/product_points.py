@@ -53,50 +53,68 @@ class ProductPoints:
         index = _points(found)
         if np.intersect1d(left, right).size or index is None:
             return None
-        involved = [value for value in range(flow.values) if flow.value_maker[value] != NONE]
-        unit = int(flow.value_size[[*involved, *left.tolist(), *right.tolist()]].min())
+        involved = np.concatenate([np.flatnonzero(flow.value_maker != NONE), left, right])
+        unit = int(flow.value_size[involved].min())
         return cls(len(found), left, right, sums, unit, apart, ops, makers, index) if unit else None
 
 
 def _triples(flow: Dataflow) -> tuple[Ints, bool, Ints, Ints]:
     """Return per product op the two values it reads and its sum; whether none reads more; all ops involved; the product ops."""
     made = flow.value_maker != NONE
-    reads = [flow.op_reads.row(op).tolist() for op in range(flow.ops)]
-    writes = [flow.op_writes.row(op).tolist() for op in range(flow.ops)]
-    given = [[value for value in row if not made[value]] for row in reads]
-    alone = [len(row) == 1 for row in writes]
+    readers = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+    given = ~made[flow.op_reads.items]
+    count = np.bincount(readers[given], minlength=flow.ops)
+    alone = np.diff(flow.op_writes.start) == 1
+    two = given & (alone & (count == 2))[readers]
+    ops, pairs = readers[two][::2], flow.op_reads.items[two].reshape(-1, 2)
+    differ = pairs[:, 0] != pairs[:, 1]
+    ops, pairs = ops[differ], pairs[differ]
+    if not len(ops):
+        return np.zeros((0, 3), np.int64), True, ops, ops
     # A sum ends where a value is read by several ops, or by one that does something else with it.
-    last = list(range(flow.values))
-    adding = set()
-    for op in range(flow.ops - 1, -1, -1):
-        for value in (value for value in reads[op] if made[value]):
-            if len(flow.value_readers.row(value)) == 1 and alone[op] and len(given[op]) in (0, 2):
-                last[value] = last[writes[op][0]]
-                adding.add(op)
-    ops = [op for op in range(flow.ops) if alone[op] and len(given[op]) == 2 and given[op][0] != given[op][1]]
-    found = [(*given[op], last[writes[op][0]]) for op in ops]
-    apart = all(len(reads[op]) == 2 for op in ops)
-    every = np.array(sorted(adding | set(ops)), np.int64)
-    return np.array(found, np.int64).reshape(-1, 3), apart, every, np.array(ops, np.int64)
+    adds = made[flow.op_reads.items] & (alone & ((count == 0) | (count == 2)))[readers]
+    adds &= np.diff(flow.value_readers.start)[flow.op_reads.items] == 1
+    last = np.arange(flow.values)
+    last[flow.op_reads.items[adds]] = flow.op_writes.items[flow.op_writes.start[readers[adds]]]
+    while not np.array_equal(last, last[last]):
+        last = last[last]
+    sums = last[flow.op_writes.items[flow.op_writes.start[ops]]]
+    apart = bool((np.diff(flow.op_reads.start)[ops] == 2).all())
+    every = np.union1d(readers[adds], ops)
+    return np.column_stack([pairs, sums]), apart, every, ops
 
 
 def _points(triples: Ints) -> Ints | None:
     """Return i, j and k of all product ops; None if two have the same three, whatever indices are given to the values."""
     # The two indices of each value are nodes; a product joins those that it has in common.
-    leader = np.arange(2 * (int(triples.max()) + 1))
-
-    def find(node: int) -> int:
-        while leader[node] != node:
-            leader[node] = leader[leader[node]]
-            node = int(leader[node])
-        return node
-
-    for left, right, total in triples.tolist():
-        for one, other in ((2 * left, 2 * total), (2 * left + 1, 2 * right), (2 * right + 1, 2 * total + 1)):
-            leader[find(one)] = find(other)
-    points = [(find(2 * left), find(2 * right + 1), find(2 * left + 1)) for left, right, _ in triples.tolist()]
-    if len(set(points)) < len(points):
+    left, right, total = 2 * triples.T
+    leader = _joined(
+        np.concatenate([left, left + 1, right + 1]),
+        np.concatenate([total, right, total + 1]),
+        int(triples.max() + 1) * 2,
+    )
+    points = leader[np.column_stack([left, right + 1, left + 1])]
+    if len(np.unique(points, axis=0)) < len(points):
         return None
-    known: list[dict[int, int]] = [{}, {}, {}]
-    numbered = [[names.setdefault(one, len(names)) for one, names in zip(row, known, strict=True)] for row in points]
-    return np.array(numbered, np.int64)
+    return np.column_stack([_numbered(column) for column in points.T])
+
+
+def _joined(one: Ints, other: Ints, nodes: int) -> Ints:
+    """Return per node the smallest node that it is joined with by pairs."""
+    leader = np.arange(nodes)
+    while True:
+        first, second = leader[one], leader[other]
+        apart = first != second
+        if not apart.any():
+            return leader
+        np.minimum.at(leader, np.maximum(first, second)[apart], np.minimum(first, second)[apart])
+        while not np.array_equal(leader, leader[leader]):
+            leader = leader[leader]
+
+
+def _numbered(column: Ints) -> Ints:
+    """Return names as numbers from 0 in the order in which they come."""
+    _, first, names = np.unique(column, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[names]

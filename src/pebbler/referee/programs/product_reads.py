@@ -21,6 +21,7 @@ from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.starts import PlayedGraph, start_choices
 from pebbler.referee import pricing
+from pebbler.referee.programs.compulsory_traffic import run_cost
 from pebbler.referee.programs.product_points import ProductPoints
 
 __all__ = [
@@ -68,7 +69,7 @@ def product_traffic(task: PlayedGraph) -> Fraction:
     caches, fastest = machine.management != "explicit", machine.operands == "fastest"
     write = pricing.prices(machine, "write")
     written = int(flow.value_size[flow.op_writes.items].sum())
-    total = sum(map(Fraction, flow.op_cost.tolist()), Fraction())
+    total = Fraction(run_cost(task))
     if caches:
         total += Fraction(float(write[0])) * written
     elif not fastest:

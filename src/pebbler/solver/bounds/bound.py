@@ -11,7 +11,6 @@ from typing import Any
 from pebbler.arrays import Floats
 from pebbler.files import int_if_whole
 from pebbler.referee.programs.formulas import prove
-from pebbler.referee.programs.product_reads import product_bound
 from pebbler.referee.rows.task import Task
 from pebbler.solver.problem import Problem
 
@@ -60,6 +59,5 @@ def _written(price: float) -> Fraction:
 
 def product_bounds(problem: Problem) -> list[Bound]:
     """Return the bound of matrix products among the ops, if there are any."""
-    if product_bound(problem) <= 0:
-        return []
-    return [certified(problem, "matrix products: what must be read from outside of each level", "products")]
+    found = certified(problem, "matrix products: what must be read from outside of each level", "products")
+    return [found] if found.value > 0 else []

@@ -14,6 +14,7 @@ from pebbler.referee.certificates import NotProven
 from pebbler.referee.programs.compulsory_traffic import ValuePrices
 from pebbler.referee.programs.moments import MomentTerms
 from pebbler.solver.bounds.bound import Bound, certified_moments, product_bounds
+from pebbler.solver.bounds.pass_search import pass_bounds
 from pebbler.solver.bounds.priced_room import RoomPrices, priced_room
 from pebbler.solver.problem import Problem
 
@@ -21,6 +22,8 @@ __all__ = ["large_bounds"]
 
 _MOMENTS, _MOST_MOMENTS = 48, 400
 _PROVING = 0.4  # of the time, for adding up exactly what was found
+_PASSES = 0.15  # of the time, for what must come in more than once
+_LONGER = 5  # times that moments take to be set up, compared with compulsory traffic
 
 
 def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bound]:
@@ -32,8 +35,11 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     [10453825]
     """
     begun, ends = seconds_left(), time.monotonic() + seconds_left()
-    terms = SampledMoments(problem, ValuePrices.of(problem))
     found = [certified_moments(problem, "every op runs once, and every value is brought to where it is read", [])]
+    # What comes next takes a few times as long as this, before it looks at the clock itself.
+    if seconds_left() < _LONGER * (begun - seconds_left()):
+        return found
+    terms = SampledMoments(problem, ValuePrices.of(problem))
     gains: dict[int, RoomPrices] = {}
     for op in terms.moments():
         if seconds_left() <= _PROVING * begun:
@@ -46,7 +52,12 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
     if len(priced) > 1:
         with suppress(NotProven):  # if there is no time to add all of them up
             found.append(terms.certified(priced, ends))
-    return sorted([*found, *product_bounds(problem)], key=lambda bound: -bound.value)
+    if seconds_left() > 0:
+        found += product_bounds(problem)
+    if seconds_left() > 0:
+        until = seconds_left() - _PASSES * begun if begun < math.inf else 0.0
+        found += pass_bounds(problem, lambda: seconds_left() - max(0.0, until))
+    return sorted(found, key=lambda bound: -bound.value)
 
 
 class SampledMoments(MomentTerms):
