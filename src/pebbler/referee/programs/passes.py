@@ -1,4 +1,4 @@
-"""What ops between two moments need has to come in again, or be made again: the formula `passes`.
+"""The formula `passes`: inputs of ops between two moments have to come in again, or be made again.
 
 A *moment* is given by some ops: right after the first run of the one that there is, or right before the first run of any of
 several. A *chain* is a list of moments, each of which comes before the next in every plan; the last span ends with the plan. In the
