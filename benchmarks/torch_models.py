@@ -277,7 +277,7 @@ def main() -> None:
     parser.add_argument(
         "--show", type=Path, metavar="JSON", help="measure nothing; print the tables of what was written"
     )
-    parser.add_argument("--markdown", action="store_true", help="with --show: as in docs/howto/my-compiled-model.md")
+    parser.add_argument("--markdown", action="store_true", help="with --show: as in docs/compiled-models.md")
     parser.add_argument("--tiny", action="store_true", help="small sizes, on a CPU if there is no GPU")
     parser.add_argument("--verbose", action="store_true", help="say what is measured and planned again in first steps")
     for hidden, kind in (("--work", str), ("--turns", Path), ("--until", float)):

@@ -115,7 +115,7 @@ def test_what_was_measured_can_be_shown(name):
 
 def test_the_page_has_what_was_measured():
     rows = json.loads((ROOT / "benchmarks" / "torch_models.json").read_text(encoding="utf-8"))["rows"]
-    assert markdown(rows) in (ROOT / "docs" / "howto" / "my-compiled-model.md").read_text(encoding="utf-8")
+    assert markdown(rows) in (ROOT / "docs" / "compiled-models.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

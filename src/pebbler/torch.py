@@ -7,6 +7,7 @@ from pebbler.run.torch.backend.backward_step import GradientGone, step_in_backwa
 from pebbler.run.torch.backend.compiled_program import CompiledProgram, programs_of
 from pebbler.run.torch.backend.weight_watch import WeightsChanged
 from pebbler.run.torch.capture.captured import Captured, capture
+from pebbler.run.torch.capture.exported import from_export
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.step_loading import load_step
 from pebbler.run.torch.cost.costs import Cost, Costs, Device, Link, roofline
@@ -45,6 +46,7 @@ __all__ = [
     "capture",
     "compile",
     "energy_frontier",
+    "from_export",
     "fuse",
     "least_budget",
     "load_step",
