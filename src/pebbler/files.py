@@ -142,7 +142,7 @@ def convert_fields(fields: dict[str, Any], type_: type[T], where: str) -> T:
 
 
 def validation_words(error: msgspec.ValidationError, type_: Any) -> str:
-    """Return why data was refused, in one line; where one of a few words was expected, with these words.
+    """Return the reason why data was refused, in one line; where one of a few words was expected, with these words.
 
     >>> from typing import Literal
     >>> try:

@@ -233,7 +233,7 @@ def _require_safe(descriptor: int, path: Path, *, passing: bool) -> None:
 
 
 def _fault(about: os.stat_result) -> str:
-    """Return why something can be changed by somebody else; nothing if it cannot."""
+    """Return the reason why something can be changed by somebody else; nothing if it cannot."""
     if _owned_by_another(about):
         return "it belongs to another user"
     return "others can write to it" if about.st_mode & _OTHERS_WRITE else ""

@@ -30,7 +30,7 @@ __all__ = ["Judgement", "check", "judge", "require_legal"]
 
 @dataclass(frozen=True, repr=False)
 class Judgement(RichRepr):
-    """What the referee says of a plan. Energies are in the graph's energy unit, peaks in the graph's unit.
+    """The referee's judgement of a plan. Energies are in the graph's energy unit, peaks in the graph's unit.
 
     Every breakdown adds up to `energy`: `levels` and `tensors` by themselves (an op's own cost counts where its results go,
     with the first tensor it writes), `ops` together with `moves["copy"]`. Of an illegal plan they cover the moves before the
@@ -196,14 +196,14 @@ def _place_start(plan: Plan) -> tuple[npt.NDArray[np.int64], str | None]:
 
 
 def _start_somewhere(plan: Plan) -> npt.NDArray[np.int64]:
-    """Return where values start on the one endless level."""
+    """Return the initial placement of values on the one endless level."""
     plan.start_levels()  # refuses names that do not exist
     mask: npt.NDArray[np.int64] = (plan.graph.dataflow.value_maker == NONE).astype(np.int64)
     return mask
 
 
 def _leading_computes(moves: Moves) -> int:
-    """Return how many moves come before the first that is not a compute."""
+    """Return the number of moves that come before the first that is not a compute."""
     other = np.flatnonzero(moves.kind != COMPUTE)
     return int(other[0]) if len(other) else len(moves.kind)
 

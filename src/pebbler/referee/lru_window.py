@@ -59,7 +59,7 @@ def price_window(
     detail: bool = False,
     depths: tuple[Ints, Ints] | None = None,
 ) -> LruEnergy:
-    """Return what touching `runs` costs; `reach` are the lines down to the end of each level but the last.
+    """Return the cost of touching `runs`; `reach` are the lines down to the end of each level but the last.
 
     `detail` adds the energy of every touch. `depths` are those of the touches and the last touch of each run, where they are
     known already.

@@ -75,7 +75,7 @@ def _tile(pieces: Pieces, leaf: Leaf, tensor: int) -> _Tile:
 
 
 def _flow(kinds: Sequence[_Tile], sizes: Sequence[int], parts: Sequence[TilePart]) -> list[list[int]]:
-    """Return how many elements of each kind of tile go to each part, so that every part has its number of elements."""
+    """Return the number of elements of each kind of tile that go to each part, so that every part has its number of elements."""
     given = [[0] * len(parts) for _ in kinds]
     left, missing = list(sizes), [part.number for part in parts]
 

@@ -49,7 +49,7 @@ def cache_game(graph: Graph, machine: Machine, *, steady: bool) -> LruGame | Rec
 
 
 def price_recency(graph: Graph, machine: Machine, order: Ints) -> Books:
-    """Return what running the ops in `order` costs by note 000's rule: a tensor's level is its recency rank.
+    """Return the cost of running the ops in `order` by note 000's rule: a tensor's level is its recency rank.
 
     >>> from pebbler import workloads, machine
     >>> graph = workloads.note_mlp()
@@ -64,7 +64,7 @@ def price_recency(graph: Graph, machine: Machine, order: Ints) -> Books:
 
 
 def price_lru(graph: Graph, machine: Machine, order: Ints, *, steady: bool) -> Books:
-    """Return what running the ops in `order` costs on hardware LRU caches with write-back.
+    """Return the cost of running the ops in `order` on hardware LRU caches with write-back.
 
     A write-back is charged to the write that made the line dirty; a steady plan is one repetition of an endless loop.
 

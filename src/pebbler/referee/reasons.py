@@ -31,7 +31,7 @@ _REASONS = {
 
 
 def explain(reason: int, plan: Plan, machine: Machine, about: Sequence[int]) -> str:
-    """Return why a move is illegal, from what the kernel returned."""
+    """Return the reason why a move is illegal, from what the kernel returned."""
     template = _REASONS[reason]
     if reason == rules.LOSES_NEEDED and about[0] == about[2]:
         template = "{value_c} is lost, which {op_b} still needs and nothing can recompute"

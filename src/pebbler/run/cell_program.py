@@ -183,7 +183,7 @@ class CellProgram:
 
 
 def distance(cell: int) -> int:
-    """Return what reading a cell costs: ceil(sqrt(cell)).
+    """Return the cost of reading a cell: ceil(sqrt(cell)).
 
     >>> [distance(cell) for cell in (1, 2, 4, 5, 9, 10)]
     [1, 2, 2, 3, 3, 4]

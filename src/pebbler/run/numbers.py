@@ -153,7 +153,7 @@ def _interpreter(
 
 
 def _part(tensor: Tensor, source: Graph) -> tuple[str, tuple[slice, ...]]:
-    """Return which tensor of the source this is a tile of, and which part of it."""
+    """Return the source tensor of this tile, and the part that the tile covers."""
     tile = tile_of(tensor) or TileMeta(tensor.name)
     whole = source.tensor_named(tile.of)
     return whole.name, tuple(slice(*tile.at.get(axis, (0, extent))) for axis, extent in whole.axes or ())

@@ -56,7 +56,7 @@ def disputes(task: PlayedGraph, prices: ValuePrices, op: int | None, level: int)
 
 
 def prove_cut(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what a certificate of the formula `cut` proves."""
+    """Return the bound that a certificate of the formula `cut` proves."""
     flow, machine = task.graph.dataflow, task.machine
     if machine.management != "explicit" or flow.ops > _MOST_OPS:
         raise NotProven("paths are known in graphs of some thousand ops where a plan places everything")

@@ -50,7 +50,7 @@ _NO, _YES = Term(0), Term(1)
 
 
 def prove_milestones(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what a certificate of the formula `milestones` proves."""
+    """Return the bound that a certificate of the formula `milestones` proves."""
     milestones = certificate.get("milestones")
     if not MilestoneProgram.known_of(task):
         raise NotProven("milestones are known in graphs of some thousand ops on one level of memory")
@@ -219,7 +219,7 @@ class MilestoneProgram:
 
 
 def run_costs(task: PlayedGraph) -> list[int | Fraction]:
-    """Return what a run of each op costs in one level: there all reads and writes are where they are."""
+    """Return the cost of a run of each op in one level: there all reads and writes are where they are."""
     flow, level = task.graph.dataflow, task.machine.level[0]
     costs = [exactly(cost) for cost in flow.op_cost.tolist()]
     if task.machine.operands == "any":

@@ -105,7 +105,7 @@ class MomentTerms:
 
 
 def prove_moments(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what a certificate of the formula `moments` proves."""
+    """Return the bound that a certificate of the formula `moments` proves."""
     flow, levels = task.graph.dataflow, len(task.machine.level)
     if task.machine.management != "explicit":
         raise NotProven("what is alive at moments is known where a plan places everything")

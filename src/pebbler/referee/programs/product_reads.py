@@ -100,7 +100,7 @@ class ProductForm:
 
 
 def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
-    """Return how many reads of matrix elements and of partial sums are from outside of `room` at least.
+    """Return the number of reads of matrix elements and of partial sums that are from outside of `room` at least.
 
     `at_start` elements of the matrices may be inside when it begins.
 
@@ -111,7 +111,7 @@ def least_outside_reads(form: ProductForm, room: int, at_start: int) -> int:
 
 
 def most_points(extents: tuple[int, int, int], elements: Ints) -> Ints:
-    """Return how many points of a product can be made from so many elements of the three kinds, at most.
+    """Return the number of points of a product that can be made from so many elements of the three kinds, at most.
 
     The lesser of what Loomis and Whitney allow and, for small numbers of elements, of what layers allow.
 
@@ -226,7 +226,7 @@ def _steps(task: PlayedGraph) -> list[tuple[Fraction, _Inside]]:
 
 
 def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
-    """Return how many units are read from outside of some levels at least, by ops and copies together."""
+    """Return the number of units that are read from outside of some levels at least, by ops and copies together."""
     flow, machine = task.graph.dataflow, task.machine
     explicit = machine.management == "explicit"
     # On a cache part of a value may be inside: there one unit of each stands for it.
@@ -255,14 +255,14 @@ def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
 
 
 def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:
-    """Return how many units each op reads of these values, each value once."""
+    """Return the number of units that each op reads of these values, each value once."""
     pairs = np.unique(op * flow.values + value)
     units = np.bincount(pairs // flow.values, flow.value_size[pairs % flow.values].astype(np.float64), flow.ops)
     return units.astype(np.int64)
 
 
 def _copied_out(task: PlayedGraph, points: ProductPoints) -> int:
-    """Return how many units of sums are copied out of the fastest level at least, where ops read and write there."""
+    """Return the number of units of sums that are copied out of the fastest level at least, where ops read and write there."""
     flow = task.graph.dataflow
     lasting = {value for value in points.sums.tolist() if flow.value_must_survive[value]}
     if not lasting:

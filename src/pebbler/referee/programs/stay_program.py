@@ -60,7 +60,7 @@ class StayFacts:
 
 
 def prove_stays(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what a certificate of the formula `stays` proves."""
+    """Return the bound that a certificate of the formula `stays` proves."""
     if not StayFacts.known_of(task):
         raise NotProven("what stays is known where ops take their operands from the fastest of several levels")
     listed = certificate.get("moments")

@@ -131,7 +131,7 @@ def read_nodes(
 
 
 def _sent_bytes(node: fx.Node) -> int:
-    """Return how many bytes a node sends to the host."""
+    """Return the number of bytes that a node sends to the host."""
     if node.target is not SEND:
         return 0
     return all_bytes([source.meta.get("val") for source in node.all_input_nodes])

@@ -103,7 +103,7 @@ class GraphFrontier:
 
     @property
     def choice(self) -> SavedChoice:
-        """What is taken now."""
+        """The current choice."""
         return self.choices[self.place]
 
     def peak(self, place: int | None = None) -> int:
@@ -124,7 +124,7 @@ class GraphFrontier:
         return simulated + round(less + part * (more - less))
 
     def cost(self, place: int | None = None) -> float:
-        """Return what a choice costs: as scheduled, or as estimated and corrected by what was scheduled."""
+        """Return the cost of a choice: as scheduled, or as estimated and corrected by what was scheduled."""
         place = self.place if place is None else place
         timed = {i: s.cost for i, s in self.scheduled.items() if s.cost is not None}
         if place in timed:
@@ -210,7 +210,7 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
 
 
 class PlannedCall(Protocol):
-    """What a budget asks of a compiled graph."""
+    """The requirement of a budget on a compiled graph."""
 
     @property
     def frontier(self) -> GraphFrontier | None: ...

@@ -139,7 +139,7 @@ def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:
 
 
 def _operations(node: fx.Node, device: Device) -> int:
-    """Return how many operations a node adds to an expression; on a CPU Inductor never computes a slow one twice."""
+    """Return the number of operations that a node adds to an expression; on a CPU Inductor never computes a slow one twice."""
     name = getattr(node.target, "__name__", "").partition(".")[0]
     return _SLOW if device.name == "cpu" and name in _SLOW_ON_CPU else 1
 

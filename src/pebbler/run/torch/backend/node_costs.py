@@ -74,7 +74,7 @@ def call_cost(
     moved: int | None = None,
     strides: Mapping[fx.Node, tuple[int, ...]] | None = None,
 ) -> float:
-    """Return what a node costs that is a call of its own: as measured, or by a roofline of bytes and flops.
+    """Return the cost of a node that is a call of its own: as measured, or by a roofline of bytes and flops.
 
     `moved` says how many bytes it moves and `strides` how operands are laid out, where that is known better than from the nodes.
     """
@@ -114,7 +114,7 @@ def ends_kernel(node: fx.Node) -> bool:
 
 
 def reach_bytes(node: fx.Node) -> int:
-    """Return how many bytes a node reads of each operand at most: one that picks rows reads those alone."""
+    """Return the number of bytes that a node reads of each operand at most: one that picks rows reads those alone."""
     target: Any = node.target
     name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
     return all_bytes([node.meta.get("val")]) if name in _GATHERS else _ENDLESS

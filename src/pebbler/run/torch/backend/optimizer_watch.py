@@ -15,7 +15,7 @@ __all__ = ["TrainedLeaves", "watch_optimizers"]
 
 
 class _Watcher(Protocol):
-    """Who is told of optimizers' steps."""
+    """A listener to optimizers' steps."""
 
     def optimizer_begins(self, optimizer: Optimizer) -> None: ...
 

@@ -29,7 +29,7 @@ _FORMAT = "pebbler compiled graph 7"
 
 
 class GraphPlan(msgspec.Struct, forbid_unknown_fields=True):
-    """What is known of a graph after its first steps: its choices, the one that keeps the budget, and how it is compiled."""
+    """The cached data of a graph after its first steps: its choices, the choice that keeps the budget, and its compiled form."""
 
     format: str
     key: str

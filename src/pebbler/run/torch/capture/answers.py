@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 
 def refusal() -> str:
-    """Return why a step that looks at a value here cannot be planned."""
+    """Return the reason why a step that looks at a value here cannot be planned."""
     optimizer = running_optimizer()
     advice = "return the tensor and look at it outside"
     if optimizer is not None:

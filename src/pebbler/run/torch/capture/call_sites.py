@@ -30,7 +30,7 @@ _kinds: dict[str, int] = {}
 
 
 class CallSite(NamedTuple):
-    """Where a call comes from."""
+    """The origin of a call."""
 
     module: str  # its path in the model; "" outside of every module
     line: str  # file:line of the user's code; of a call of the backward pass, that of its forward call

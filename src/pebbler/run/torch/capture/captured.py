@@ -57,7 +57,7 @@ class Captured:
 
     @property
     def fingerprint(self) -> str:
-        """What two captures of the same step with the same shapes share."""
+        """The fingerprint that two captures of the same step with the same shapes share."""
         return "-".join(phase.fingerprint[:16] for phase in self.phases)
 
 

@@ -245,7 +245,7 @@ class ExecutedCode:
                 namespace.pop(name, None)
 
     def line_that_stores(self, name: str) -> str | None:
-        """Return where the user's code sets what a person calls by this name: a variable, a global or an attribute."""
+        """Return the place where the user's code sets what a person calls by this name: a variable, a global or an attribute."""
         last = name.split("[")[0].split(".")[-1]
         for code, _ in self.codes.values():
             if self.package(code) == "":

@@ -6,6 +6,7 @@ by a last op, as the exported program's own copy does. Parameters, buffers and c
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -100,4 +101,5 @@ def _size(value: torch.Tensor) -> int:
     """Return the bytes of a tensor; at least 1, as every tensor of a graph has."""
     if not all(isinstance(length, int) for length in value.shape):
         raise InputError(f"from_export: the shape {tuple(value.shape)} is not fixed; export without dynamic shapes")
-    return max(1, int(value.numel()) * value.element_size())
+    size: int = math.prod(value.shape) * value.element_size()
+    return max(1, size)

@@ -82,7 +82,7 @@ def _protect_statistics(calls: list[Call]) -> list[Call]:
 
 
 def _site(group: CallGroup) -> dict[str, str]:
-    """Return where a group comes from, as an op's meta: the module that holds all its calls, the first one's line and part."""
+    """Return the origin of a group, as an op's meta: the module that holds all its calls, the first one's line and part."""
     sites = [call.site for call in group.calls if call.site is not None]
     if not sites:
         return {}

@@ -248,7 +248,7 @@ def no_collection() -> Iterator[None]:
 
 
 def python_roots(state: StepState) -> list[tuple[str, Any]]:
-    """Return where to look for what a step depends on."""
+    """Return the roots of the search for what a step depends on."""
     module: types.ModuleType = torch.nn.modules.module
     spaces = (vars(module), vars(torch_optimizer))
     hooks = [

@@ -34,7 +34,7 @@ def in_optimizer() -> bool:
 
 
 def in_validation() -> str | None:
-    """Return where the user's code makes or asks a distribution of torch's that checks values right now, None elsewhere."""
+    """Return the place where the user's code uses a distribution of torch's that is checking values now; None elsewhere."""
     frame: FrameType | None = sys._getframe(1)
     while (
         frame is not None and frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_filename != _DISTRIBUTION
@@ -46,7 +46,7 @@ def in_validation() -> str | None:
 
 
 def user_line() -> str:
-    """Return where in the user's code we are: the innermost frame outside torch and pebbler."""
+    """Return the current place in the user's code: the innermost frame outside torch and pebbler."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = _user_file(frame.f_code)
@@ -73,7 +73,7 @@ def running_optimizer() -> str | None:
 
 
 def line_of(function: Any) -> str:
-    """Return where a function is written.
+    """Return the place where a function is defined.
 
     >>> line_of(line_of).split(":")[0]
     'source_lines.py'

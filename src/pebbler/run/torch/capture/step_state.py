@@ -96,7 +96,7 @@ class StepState:
     # Places -----------------------------------------------------------------------------------------------------------
 
     def locate(self, tensor: torch.Tensor) -> Place:
-        """Return where a tensor that exists before the step is found."""
+        """Return the place where a tensor that exists before the step is found."""
         place = self._args.get(id(tensor)) or self._found.get(id(tensor))
         if place is not None:
             return place

@@ -42,7 +42,7 @@ class _HeldTensor(NamedTuple):
 
 
 class Surroundings:
-    """What there was before a capture.
+    """The tensors and optimizers that existed before a capture.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
     >>> before = Surroundings(FakeTensorMode(allow_non_fake_inputs=True))

@@ -79,7 +79,7 @@ class Device:
         return seconds, spent + seconds * self.static_watts
 
     def unit_costs(self, objective: str) -> tuple[float, float]:
-        """Return what one byte more costs in a kernel that memory bounds, and what a launch costs: seconds, or joules."""
+        """Return the cost of one byte more in a kernel that memory bounds, and what a launch costs: seconds, or joules."""
         if objective == "time":
             return 1 / self.bandwidth, self.launch
         return self.joules_per_byte + self.static_watts / self.bandwidth, self.kernel(0.0)[1]
@@ -186,7 +186,7 @@ class Link:
 
 
 class Costs(list[list[Cost]]):
-    """What every op costs, per phase; the link to the host's memory of the same device; what else was on the device when measured.
+    """The cost of every op, per phase; the link to the host's memory; the other bytes on the device during the measurement.
 
     `price` tells the cost of any other group of calls, such as ops that run as one kernel; `measure`, where joules are by the
     energy counter, makes it those of some groups too. `energy` says how joules came about, None where all are described.
@@ -229,7 +229,7 @@ def roofline(captured: Captured, device: str | Device) -> Costs:
 
 
 def estimate(record: Record, group: CallGroup, device: Device) -> Cost:
-    """Return what a group costs on a described device."""
+    """Return the cost of a group on a described device."""
     calls = [call for call in group.calls if call.scalar is None]
     launched = [(_bytes(record, call), [call]) for call in calls]
     if group.fused:  # only what comes in and goes out moves
@@ -277,7 +277,7 @@ def has_flops(group: CallGroup) -> bool:
 
 
 def operator_flops(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Any) -> float:
-    """Return how many flops a call takes; tensors may be on the device `meta`, only their shapes are read.
+    """Return the number of flops of a call; tensors may be on the device `meta`, since only their shapes are read.
 
     >>> x = torch.empty(10, 20, device="meta")
     >>> operator_flops(torch.ops.aten.mm.default, [x, x.t()], {}, torch.empty(10, 10, device="meta"))

@@ -78,7 +78,7 @@ class CudaWork:
         self._events.append(event)
 
     def pending(self) -> int:
-        """Return how many launches have not ended."""
+        """Return the number of launches that have not ended."""
         while self._events and self._events[0].query():
             self._events.popleft()
         return len(self._events)

@@ -43,7 +43,7 @@ def meter_of(device: str) -> EnergyMeter:
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """How the joules of a step's ops came about: by the counter, for one kind of op or for several together, or by a model.
+    """The origin of the joules of a step's ops: measured for one kind of op, measured for several together, or modelled.
 
     Then all kinds ran in one mixture: `mixed_joules` and `mixed_seconds` say what it took, as multiples of what its ops took
     apart, and every op's price is that multiple of its own. `static_watts` is what the device draws while it is awake and does

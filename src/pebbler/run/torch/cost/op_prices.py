@@ -45,7 +45,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class _Mixed:
-    """What ops take in a mixture with others, as multiples of what they take apart."""
+    """The costs of ops in a mixture with others, as multiples of their separate costs."""
 
     seconds: float
     joules: float
@@ -79,12 +79,12 @@ class OpPrices:
         self._counted |= {key: how for key, how in known._counted.items() if key in alike}
 
     def price(self, phase: Phase, group: CallGroup) -> Cost:
-        """Return what a group costs in a step, its joules by the counter if they were measured before."""
+        """Return the cost of a group in a step, its joules by the counter if they were measured before."""
         cost = self._apart(phase, group)
         return replace(cost, seconds=self._mixed.seconds * cost.seconds, joules=self._mixed.joules * cost.joules)
 
     def _apart(self, phase: Phase, group: CallGroup) -> Cost:
-        """Return what a group costs by itself."""
+        """Return the cost of a group by itself."""
         key = _likeness(phase.record, group)
         if key not in self._seen:
             with own_random_numbers(self._place):
@@ -198,7 +198,7 @@ class OpPrices:
         return [_Kind(key, found[0], len(found)) for key, found in alike.items()]
 
     def told(self, phase: Phase) -> MeasuredEnergy:
-        """Return how the joules of a phase's ops came about."""
+        """Return the origin of the joules of a phase's ops."""
         assert self._op_meter is not None
         joules = {"alone": 0.0, "together": 0.0, "modelled": 0.0}
         kinds = self._kinds(phase, phase.groups)
@@ -231,7 +231,7 @@ def _bytes(phase: Phase, kind: _Kind) -> int:
 
 
 def _room(place: str) -> int:
-    """Return how many bytes the operands of a mixture may take: half of what a GPU has left."""
+    """Return the number of bytes that the operands of a mixture may take: half of a GPU's free memory."""
     return torch.cuda.mem_get_info(place)[0] // 2 if place.startswith("cuda") else _TOGETHER["cpu"]
 
 

@@ -18,7 +18,7 @@ __all__ = ["PeakWatch", "foreign_bytes", "measure_peak"]
 
 
 def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") -> tuple[Any, int]:
-    """Return what a call returns, and the most bytes that it held above what was held before, temporaries of kernels included.
+    """Return the result of a call, and its peak of bytes above those held before, including temporaries of kernels.
 
     On CUDA this is `max_memory_allocated`; on a CPU the allocator's events are recorded and added up.
 
@@ -76,7 +76,7 @@ class PeakWatch:
         return most
 
     def allocations(self) -> list[tuple[int, int]]:
-        """Return what the CPU's allocator did until `stop`, in order: addresses with their bytes, negative where they are freed.
+        """Return the events of the CPU's allocator until `stop`, in order: addresses with their bytes, negative when freed.
 
         Memory from before is only listed when it is freed, and only if some watch saw it allocated.
         """
@@ -91,7 +91,7 @@ class PeakWatch:
 
 
 def foreign_bytes(tensors: Iterable[torch.Tensor], device: str) -> int:
-    """Return how many bytes a CUDA device holds besides these tensors: workspaces of libraries, and whatever else there is.
+    """Return the number of bytes that a CUDA device holds besides these tensors, such as workspaces of libraries.
 
     >>> foreign_bytes([torch.ones(3)], "cpu")
     0

@@ -75,7 +75,7 @@ def mark_fusable(captured: Captured) -> CapturedWithKernels:
 
 
 def inner_bytes(record: Record, group: CallGroup) -> int:
-    """Return how much the values inside a fused group take at most when its calls run one by one.
+    """Return the peak size of the values inside a fused group when its calls run one by one.
 
     >>> from pebbler.run.torch.capture.captured import capture
     >>> phase = fuse(capture(lambda x: x.exp().sum(0, keepdim=True) @ x, torch.ones(3, 3))).phases[0]

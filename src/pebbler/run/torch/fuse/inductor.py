@@ -67,7 +67,7 @@ class Kernels:
 
 
 class KernelInterface:
-    """How a kernel is called: `reads` and `makes` are storages in order of appearance, `constants` numbers of constants.
+    """The signature of a kernel: `reads` and `makes` are storages in order of appearance, `constants` numbers of constants.
 
     `reads` is all that must be there before, what is only written included.
     """

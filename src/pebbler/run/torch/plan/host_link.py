@@ -38,7 +38,7 @@ def link_of(machine: Machine, *, overlap: bool) -> Link | None:
 
 
 def predicted_cost(plan: Plan, overlap: bool) -> float:
-    """Return what a plan costs if copies run beside the computation (one engine out, one in), or in turn with it.
+    """Return the cost of a plan if copies run beside the computation (one engine out, one in), or in turn with it.
 
     >>> from pebbler.game.graph import Graph
     >>> g = Graph("two", unit="byte")
@@ -68,7 +68,7 @@ def repriced(plan: Plan, graph: Graph, link: Link | None) -> Plan:
 
 
 def waiting_time(plan: Plan, timed: Graph, link: Link | None) -> float:
-    """Return how long a step waits for copies, in the unit of `timed`, whose costs are times as those of the link are.
+    """Return the time that a step waits for copies, in the unit of `timed`, whose costs are times as those of the link are.
 
     >>> g = Graph("two", unit="byte")
     >>> _ = g.tensor("a", 10), g.tensor("b", 1), g.op("f", [], ["a"], cost=5), g.op("g", [], ["b"], cost=7)

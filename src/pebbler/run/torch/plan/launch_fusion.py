@@ -177,13 +177,13 @@ class _LaunchFusion:
         return self._gain(self.moves, launch) is not None and self._need(launch, held) <= self.room
 
     def _need(self, launch: Launch, held: Sequence[int]) -> int:
-        """Return how many units the level holds while a launch runs: what was there before, its results and its scratch."""
+        """Return the units that the level holds while a launch runs: earlier contents, results and scratch."""
         group = launch_group(self.phase, self.moves, launch)
         results = sum(self.plan.graph.tensor_named(self.phase.storage_names[s]).size for s in group.makes)
         return held[launch[0]] + results + self.price(self.phase, group).scratch
 
     def _gain(self, moves: Sequence[Move], launch: Launch) -> Cost | None:
-        """Return what a launch costs if that is less than its parts do."""
+        """Return the cost of a launch if it is less than that of its parts."""
         group = launch_group(self.phase, moves, launch)
         if len(group.calls) > _MOST_CALLS or self._makes_again(moves, launch):
             return None
@@ -220,7 +220,7 @@ class _LaunchFusion:
 
 
 def held_before(plan: Plan, level: str) -> list[int]:
-    """Return how many units a level holds before every move."""
+    """Return the number of units that a level holds before every move."""
     replay, at = plan.replay(), plan.machine.level_index(level)
     size = plan.graph.dataflow.value_size.tolist()
 

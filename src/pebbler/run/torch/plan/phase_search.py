@@ -173,7 +173,7 @@ def solve_phases(
 
 
 def _refusal(asked: int, works: int) -> str:
-    """Return which budget does not work and which one does, exactly where they read the same.
+    """Return the budgets that do not work and that work, in full where rounding would make them equal.
 
     >>> _refusal(2**20, 4_276_000), _refusal(4_275_999, 4_276_000)
     ('no plan fits 1.00 MiB. 4.08 MiB works', 'no plan fits 4,275,999 bytes. 4,276,000 bytes works')
@@ -201,7 +201,7 @@ def _has_plan(search: Search) -> bool:
 
 @dataclass(frozen=True)
 class _PhaseSearch:
-    """How a phase is searched: for how long, with whom to tell, or just until there is any plan."""
+    """The settings of a phase's search: time, callback, or the first plan found."""
 
     seconds: float
     seed: int
@@ -277,7 +277,7 @@ class _PhaseSearch:
 
 
 def _relief(offload: OffloadSearch, best: OffloadCandidate) -> int:
-    """Return how many bytes copies can take off a plan's peak: those that the link moves in time, or what `best` relies on."""
+    """Return the bytes that copies can take off a plan's peak: those that the link moves in time, or those that `best` relies on."""
     memory = offload.game.measure(best.sequence).memory
     most = max(0, int(memory.max(initial=0)) - offload.capacity)
     link = offload.link

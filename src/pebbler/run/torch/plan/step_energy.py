@@ -19,7 +19,7 @@ __all__ = ["FrontierPoint", "StepEnergy", "energy_frontier", "predict_energy"]
 
 @dataclass(frozen=True)
 class StepEnergy:
-    """What one step of a plan takes, as predicted: `joules` in all, and the parts that they are made of.
+    """The predicted energy of one step of a plan: `joules` in all, and their parts.
 
     `seconds` is the time of its ops, that in which it waits for copies, and, if it is not replayed, that by which Python is longer
     busy with launching its ops (`launching` seconds) than a GPU is with them. `gap_joules` are those of static power meanwhile.

@@ -65,7 +65,7 @@ class TorchPlan:
 
     @property
     def headline(self) -> str:
-        """What the plan does to memory and to the cost of a step, such as `10.2 -> 4.0 MiB, +23 % time`."""
+        """The effect of the plan on memory and on the cost of a step, such as `10.2 -> 4.0 MiB, +23 % time`."""
         before, after = self.unplanned_peak, self.peak
         unit, name = next(((u, n) for n, u in LARGE_UNITS if before >= u), (1, "bytes"))
         digits = 1 if unit > 1 else 0
@@ -74,7 +74,7 @@ class TorchPlan:
 
     @property
     def more_cost(self) -> str:
-        """How much more a step costs than without a limit, such as `+23 % time`."""
+        """The extra cost of a step against no limit, such as `+23 % time`."""
         return f"{_more(self.cost / self.unplanned - 1 if self.unplanned > 0 else 0.0)} {self.objective}"
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class TorchPlan:
 
     @property
     def gap(self) -> float | None:
-        """How far the cost may be above the least possible, as a fraction of the bound; None without a bound."""
+        """The largest possible excess over the optimum, as a fraction of the bound; None without a bound."""
         return max(0.0, self.cost / self.bound - 1) if self.bound > 0 else None
 
     @property
@@ -109,7 +109,7 @@ class TorchPlan:
 
     @property
     def joules_from(self) -> str | None:
-        """Where joules come from: `measured` by an energy counter, or `described`; None for a plan made for time."""
+        """The origin of joules: `measured` by an energy counter, or `described`; None for a plan made for time."""
         said = self.plan.meta.get("joules")
         return said if isinstance(said, str) else None
 
@@ -122,7 +122,7 @@ class TorchPlan:
 
     @property
     def recomputed(self) -> int:
-        """How many ops run more than once."""
+        """The number of ops that run more than once."""
         order = self.plan.moves.order.tolist()
         return len(order) - len(set(order))
 
@@ -131,7 +131,7 @@ class TorchPlan:
         return f"-{self.fingerprint}".endswith(f"-{fingerprint}")
 
     def judge(self) -> list[Judgement]:
-        """Return what the referee says of every phase."""
+        """Return the referee's judgement of every phase."""
         return [check(phase) for phase in self.phases]
 
     def as_plan(self) -> Plan:

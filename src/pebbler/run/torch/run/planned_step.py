@@ -39,7 +39,7 @@ _MOST_TRIES = 3  # at plans with more headroom
 
 
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a step is planned; what each means is said by `step`."""
+    """The planning options of a step, described at `step`."""
 
     budget: int | str | None = None
     device: str | Device | None = None
@@ -318,7 +318,7 @@ class PlannedStep:
         return replace(found, captured=captured) if same and found.covers(captured.fingerprint) else None
 
     def _file(self, captured: Captured) -> Path:
-        """Return where a plan is kept: under what it depends on. A plan of more phases serves for fewer, so the last one counts."""
+        """Return the path of a plan's file, named by what it depends on. A plan of more phases serves for fewer, so the last one counts."""
         assert self.cache is not None
         device = torch.cuda.get_device_name(captured.device) if captured.device.startswith("cuda") else captured.device
         options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first", replay=False))
@@ -333,7 +333,7 @@ def _argument_bytes(captured: Captured) -> int:
 
 
 def _form(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what two calls must share to run the same plan: structure, what tensors look like, and all other values."""
+    """Return the key that two calls must share to run the same plan: structure, tensor metadata, and all other values."""
     leaves, spec = flatten_arguments((args, kwargs))
     first: dict[int, int] = {}
     parts: list[Any] = [repr(spec)]

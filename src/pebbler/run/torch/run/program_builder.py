@@ -217,7 +217,7 @@ class ProgramBuilder:
         return self.graph.call_function(unless(func), (self.unless, *args), kwargs or {})
 
     def _places(self, storages: Iterable[int]) -> list[Place]:
-        """Return where those storages are found that outlive the step."""
+        """Return the place where those storages are found that outlive the step."""
         places = (self.record.storages[s].place for s in storages)
         return [place for place in places if place is not None]
 

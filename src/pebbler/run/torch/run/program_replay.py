@@ -226,7 +226,7 @@ def _bytes(form: tuple[Any, ...]) -> int:
 
 
 def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return how many elements lie from the first to the last one of a tensor, both included.
+    """Return the number of elements that lie from the first to the last one of a tensor, both included.
 
     >>> _span((2, 3), (10, 1)), _span((4, 0), (1, 1))
     (13, 0)
@@ -475,5 +475,5 @@ def _key(tensor: torch.Tensor) -> int:
 
 
 def _holders(tensor: torch.Tensor) -> int:
-    """Return how many tensors and the like hold a storage."""
+    """Return the number of objects that hold a storage."""
     return int(torch._C._storage_Use_Count(_key(tensor)))

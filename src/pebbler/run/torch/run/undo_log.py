@@ -59,7 +59,7 @@ class UndoLog(TorchDispatchMode):  # type: ignore[misc]
 
 
 class StepBindings:
-    """Which gradients and which optimizer state there are, and the state of the random generators."""
+    """The existing gradients and optimizer state, and the state of the random generators."""
 
     def __init__(self, state: StepState, device: str) -> None:
         self.state, self.device = state, device

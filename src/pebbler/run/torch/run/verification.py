@@ -97,7 +97,7 @@ def proven_call(runner: Runner, replay: ProgramReplay, args: tuple[Any, ...], ke
 
 @dataclass
 class _Outcome:
-    """What a run leaves, as copies: tensors by place, and everything else that can be compared."""
+    """The state after a run, as copies: tensors by place, and everything else that can be compared."""
 
     tensors: dict[Place, torch.Tensor]
     others: dict[Place, Any]
@@ -131,7 +131,7 @@ class _Verification:
         self.returned: Any = None
 
     def result(self) -> Any:
-        """Return what the plan returns."""
+        """Return the plan's result."""
         try:
             with self.log:
                 self.returned = self.state.step(*self.args, **self.keywords)
@@ -166,7 +166,7 @@ class _Verification:
             self._require_near(eager, planned)
 
     def replayed(self, replay: ProgramReplay) -> Any:
-        """Return what a planned step returns, after its replay has been compared with it."""
+        """Return the result of a planned step, after its replay has been compared with it."""
         for tensor in self.known:
             if tensor is not None:
                 self.log.keep(tensor)
@@ -215,7 +215,7 @@ class _Verification:
         )
 
     def _bytes_there(self) -> int:
-        """Return what counts against the budget before the step: on CUDA all that is there, on a CPU the step's own tensors."""
+        """Return the bytes that count before the step: on CUDA all allocated bytes, on a CPU the step's own tensors."""
         if self.device.startswith("cuda"):
             return int(torch.cuda.memory_allocated(self.device))
         storages = self.phase.record.storages
