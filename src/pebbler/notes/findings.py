@@ -102,7 +102,7 @@ def markdown(experiment: Experiment) -> str:
 
 
 def claims(experiment: Experiment) -> list[str]:
-    """Return what the note claims and what is true, a paragraph each."""
+    """Return the claims of the note and the corrections, a paragraph each."""
     return [f"- *{v.claim}* {v.truth} ({v.evidence})" for v in experiment.verdicts]
 
 

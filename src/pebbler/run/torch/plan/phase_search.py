@@ -277,7 +277,7 @@ class _PhaseSearch:
 
 
 def _relief(offload: OffloadSearch, best: OffloadCandidate) -> int:
-    """Return the bytes that copies can take off a plan's peak: those that the link moves in time, or those that `best` relies on."""
+    """Return the bytes that copies can take off a plan's peak: those that the link moves in time, or that `best` relies on."""
     memory = offload.game.measure(best.sequence).memory
     most = max(0, int(memory.max(initial=0)) - offload.capacity)
     link = offload.link

@@ -318,7 +318,7 @@ class PlannedStep:
         return replace(found, captured=captured) if same and found.covers(captured.fingerprint) else None
 
     def _file(self, captured: Captured) -> Path:
-        """Return the path of a plan's file, named by what it depends on. A plan of more phases serves for fewer, so the last one counts."""
+        """Return the path of a plan's file. A plan of more phases also serves fewer, so only the last phase is in the name."""
         assert self.cache is not None
         device = torch.cuda.get_device_name(captured.device) if captured.device.startswith("cuda") else captured.device
         options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first", replay=False))
