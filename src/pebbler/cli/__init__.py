@@ -67,7 +67,7 @@ def _root(
         list[str] | None,
         typer.Option(
             metavar="NAME=AMOUNT",
-            help="Raise a limit on what a file may take, as its message says: unpacked=4GiB; again for more.",
+            help="Raise a limit on input files that an error message names, such as unpacked=4GiB; repeatable.",
             show_default=False,
         ),
     ] = None,

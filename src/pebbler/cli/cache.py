@@ -32,14 +32,15 @@ def cache(
     machine: Annotated[
         str | None,
         typer.Option(
-            help="Price the trace on this machine's levels by the lru rule; addresses count its unit, unless the file says bytes.",
+            help="Price the trace on this machine's levels by the lru rule. Addresses are in its unit unless the file gives bytes.",
             show_default=False,
             autocompletion=complete_machine,
         ),
     ] = None,
     steady: Annotated[bool, typer.Option("--steady", help="Price the trace as one round of an endless loop.")] = False,
     opt: Annotated[
-        bool, typer.Option("--opt/--no-opt", help="Belady's optimum too; it needs the whole trace in memory.")
+        bool,
+        typer.Option("--opt/--no-opt", help="Also compute Belady's optimum, which needs the whole trace in memory."),
     ] = True,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the miss curve as .png, .svg or .pdf.", show_default=False)

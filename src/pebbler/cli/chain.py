@@ -24,7 +24,7 @@ class ChainOptions:
 
     length: Annotated[
         int | None,
-        typer.Option(help="Layers: nodes N_0 .. N_LENGTH. 100 unless a file says otherwise.", show_default=False),
+        typer.Option(help="Layers: nodes N_0 .. N_LENGTH; 100, or the length of the files.", show_default=False),
     ] = None
     red: Annotated[int, typer.Option(help="Red pebbles: units of fast memory (checkpoints, with --adjoint).")] = 11
     compute: Annotated[float, typer.Option(help="Cost of a forward or backward step.")] = 1.0

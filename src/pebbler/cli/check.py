@@ -23,13 +23,12 @@ def check(
         bool, typer.Option("--execute", help="Also run the plan on numbers and compare with program order.")
     ] = False,
     ignore_war: Annotated[
-        bool, typer.Option("--ignore-war", help="Let updates overwrite what is still to be read, as the notes did.")
+        bool,
+        typer.Option("--ignore-war", help="Let updates overwrite values that are still to be read, as the notes did."),
     ] = False,
     size: Annotated[
         str | None,
-        typer.Option(
-            help="Of a program (.ir): the product's sizes m,n,k, where they do not follow.", show_default=False
-        ),
+        typer.Option(help="For a program (.ir): the product's sizes m,n,k, if they are ambiguous.", show_default=False),
     ] = None,
     search: Annotated[
         float,

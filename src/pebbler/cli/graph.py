@@ -16,7 +16,9 @@ def graph(
     graph: GraphName,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write it as .json, .dot or .svg; -: JSON to stdout.", show_default=False),
+        typer.Option(
+            "--output", "-o", help="Write the graph as .json, .dot or .svg; -: JSON to stdout.", show_default=False
+        ),
     ] = None,
     hazards: Annotated[bool, typer.Option("--hazards", help="List every hazard and why it exists.")] = False,
     json: Json = False,

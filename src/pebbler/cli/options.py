@@ -55,7 +55,7 @@ GraphName = Annotated[
         help="A graph file (JSON) or a built-in workload.", show_default=False, autocompletion=complete_workload
     ),
 ]
-PlanFile = Annotated[Path, typer.Argument(help="A plan file (JSON); -: from stdin.", show_default=False)]
+PlanFile = Annotated[Path, typer.Argument(help="A plan file (JSON), or - for stdin.", show_default=False)]
 PlanOutput = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the plan (JSON); -: to stdout.", show_default=False)
 ]

@@ -26,12 +26,12 @@ def play(
         typer.Option(help="Red pebbles: units of fast memory. The fewest possible unless given.", show_default=False),
     ] = None,
     io: Annotated[
-        float | None, typer.Option(help="Cost of a load or a store, per unit: 100 unless given.", show_default=False)
+        float | None, typer.Option(help="Cost of a load or a store, per unit; 100 by default.", show_default=False)
     ] = None,
     machine: Annotated[
         str | None,
         typer.Option(
-            help="A machine of two levels that says both (TOML, or a built-in one).",
+            help="A machine of two levels that gives both (TOML file or built-in).",
             show_default=False,
             autocompletion=complete_machine,
         ),

@@ -29,26 +29,31 @@ class AxisOptions:
     machine: Annotated[
         list[str] | None,
         typer.Option(
-            help="A built-in machine or a TOML file; again for more.",
+            help="A built-in machine or a TOML file; repeatable.",
             show_default=False,
             autocompletion=complete_machine,
         ),
     ] = None
     capacity: Annotated[
         list[str] | None,
-        typer.Option(help="LEVEL=1024..65536x2, LEVEL=64KiB,25%; again for more levels.", show_default=False),
+        typer.Option(help="LEVEL=1024..65536x2, LEVEL=64KiB,25%; repeatable.", show_default=False),
     ] = None
-    budget: Annotated[str | None, typer.Option(help="Of PyTorch steps: 4MiB..16MiBx2, 70%.", show_default=False)] = None
+    budget: Annotated[
+        str | None, typer.Option(help="Budgets of PyTorch steps: 4MiB..16MiBx2, 70%.", show_default=False)
+    ] = None
     device: Annotated[
-        str | None, typer.Option(help="That prices the ops of PyTorch steps: h200, a100, cpu.", show_default=False)
+        str | None,
+        typer.Option(help="Device whose prices the ops of PyTorch steps get: h200, a100, cpu.", show_default=False),
     ] = None
-    objective: Annotated[str | None, typer.Option(help="Of PyTorch steps: time,energy.", show_default=False)] = None
-    tile: Annotated[str | None, typer.Option(help="auto,none.", show_default=False)] = None
-    time_limit: Annotated[str | None, typer.Option(help="Seconds per run; 30.", show_default=False)] = None
+    objective: Annotated[
+        str | None, typer.Option(help="Objectives of PyTorch steps: time,energy.", show_default=False)
+    ] = None
+    tile: Annotated[str | None, typer.Option(help="Tilings: auto,none.", show_default=False)] = None
+    time_limit: Annotated[str | None, typer.Option(help="Seconds per run; 30 by default.", show_default=False)] = None
     quick: Annotated[
         bool, typer.Option("--quick", help="A small, fixed amount of work per run: the same plans on every machine.")
     ] = False
-    seed: Annotated[str | None, typer.Option(help="0,1,2.", show_default=False)] = None
+    seed: Annotated[str | None, typer.Option(help="Seeds, such as 0,1,2.", show_default=False)] = None
 
     def axes(self) -> dict[str, Any]:
         """Return the axes of a spec that were given."""
@@ -84,16 +89,21 @@ class EngineOptions:
         str | None,
         typer.Option(help="Address of a Dask scheduler; none: a cluster on this machine.", show_default=False),
     ] = None
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; one per core.", show_default=False)] = None
-    retries: Annotated[int, typer.Option(help="How often a run is tried again whose process died or hung.")] = 2
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at a time; one per core by default.", show_default=False)
+    ] = None
+    retries: Annotated[int, typer.Option(help="Retries of a run whose process died or hung.")] = 2
     kill_after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which a run has hung; thrice its time limit and 300.", show_default=False),
+        typer.Option(
+            help="Seconds after which a run counts as hung; default: 3 times its time limit plus 300.",
+            show_default=False,
+        ),
     ] = None
     memory: Annotated[
-        str | None, typer.Option(help="What one run may take, such as 4GiB; no limit.", show_default=False)
+        str | None, typer.Option(help="Memory limit of one run, such as 4GiB; none by default.", show_default=False)
     ] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Do runs again that are recorded as failed.")] = (
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are recorded as failed.")] = (
         False
     )
 
@@ -133,9 +143,11 @@ def sweep(
     axes: AxisOptions,
     engine: EngineOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the results.")] = Path("sweep"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and what is done of them.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs and which of them are done; run nothing.")
+    ] = False,
     reports: Annotated[
-        int, typer.Option(help="Write the page of at most so many plans, the cheapest of each line first.")
+        int, typer.Option(help="Write pages of at most this many plans, the cheapest of each curve first.")
     ] = 20,
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Let SPEC.toml name PyTorch steps: their Python code is run.")

@@ -26,9 +26,7 @@ def trace(
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write (NPZ).", show_default=False)],
     allocator: Annotated[
         str | None,
-        typer.Option(
-            help="own or reuse: how addresses are given; a plan's machine says otherwise.", show_default=False
-        ),
+        typer.Option(help="Allocator of addresses, own or reuse; for a plan, that of its machine.", show_default=False),
     ] = None,
     json: Json = False,
 ) -> None:
