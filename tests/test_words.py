@@ -24,6 +24,11 @@ QUESTION = re.compile(r"(What|How|Where|Which|Who|Why|When)\b")
 # Of functions and classes too, in the folders that were rewritten so.
 NAMED_BY_NOUNS = ("cli", "game", "jobs", "joules", "notes", "show", "sweeps", "trace", "workloads")
 
+# How a figure came about is a command and a machine, not the day on which it was measured.
+DIARY = re.compile(
+    r"\b(whoever|gone on (with|from)|busy (machine|day|cores?)|the day before|another day|yesterday|within the hour|this session)\b"
+)
+
 
 def written_by_us() -> list[Path]:
     """Return every file of code or prose in the repository, less what is bundled from others."""
@@ -85,3 +90,14 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
         and (isinstance(node, ast.Module) or path.relative_to(ROOT / "src" / "pebbler").parts[0] in NAMED_BY_NOUNS)
     ]
     assert asking == []
+
+
+def test_pages_keep_no_diary():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for page in pages
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        if DIARY.search(line)
+    ]
+    assert found == []
