@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from pebbler.cli.sweep import _print as print_rows
+
 SMALL = ("sweep", "chain:length=4|6", "--capacity", "fast=3..5", "--workers", "1", "-o", "out")
 
 
@@ -31,6 +33,26 @@ def test_a_sweep_lists_runs_does_them_and_then_only_what_is_missing(cli, tmp_pat
     status, out, _ = cli(*SMALL, "--reports", "0")
     assert status == 0
     assert out.count("optimal") == 6
+
+
+def test_one_machine_is_named_once_and_its_rows_fit_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {
+        "graph": "mlp:n=20,hidden=1000",
+        "machine": "notes-explicit",
+        "energy": 11_667_000,
+        "energy_unit": "pJ",
+        "gap": 0.1151,
+    }
+    rows = [row | {"capacity": capacity, "status": "bounded"} for capacity in (1024, 65536)]
+    print_rows(rows)
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "on notes-explicit"
+    assert [line.split() for line in lines if "mlp" in line] == [
+        ["mlp:n=20,hidden=1000", capacity, "11.667", "µJ", "11.51%", "bounded"] for capacity in ("1,024", "65,536")
+    ]
+    print_rows([*rows, rows[0] | {"machine": "notes"}])
+    assert "notes-explic" in capsys.readouterr().out
 
 
 def test_a_spec_file_and_failures(cli, tmp_path):

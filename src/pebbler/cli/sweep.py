@@ -284,14 +284,17 @@ def _show(runner: SweepRunner, json: bool, written: Sequence[Path]) -> int:
 def _print(rows: Sequence[Row]) -> None:
     from pebbler.cli.output import energy, say, table
 
+    machines = {row["machine"] for row in rows}
+    several = len(machines) != 1  # of one machine the name is said once: the table has little room
     cells = []
     for row in rows[:_SHOWN]:
         gap = row.get("gap")
         cells.append([
-            row["graph"], row["machine"], _cell(row.get("capacity")), energy(row.get("energy"), row.get("energy_unit") or ""),
-            "-" if gap is None else f"{gap:.2%}", row["status"],
+            row["graph"], *([row["machine"]] if several else []), _cell(row.get("capacity")),
+            energy(row.get("energy"), row.get("energy_unit") or ""), "-" if gap is None else f"{gap:.2%}", row["status"],
         ])  # fmt: skip
-    table("", ["graph", "machine", "capacity", "energy", "gap", "status"], cells)
+    columns = ["graph", *(["machine"] if several else []), "capacity", "energy", "gap", "status"]
+    table("" if several else f"on {machines.pop()}", columns, cells)
     if len(rows) > _SHOWN:
         say(f"{len(rows) - _SHOWN:,} more rows are in the table")
     for row in [row for row in rows if row["status"] == "failed"][:_SHOWN]:
