@@ -189,7 +189,7 @@ def _curve(solved: ChainSolution, options: ChainOptions) -> dict[str, Any]:
 
 
 def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any], on_stderr: bool) -> None:
-    from pebbler.cli.output import number
+    from pebbler.cli.output import number, say, tell
     from pebbler.cli.output import table as print_table
 
     table = partial(print_table, stderr=on_stderr)
@@ -207,12 +207,22 @@ def _show(solved: ChainSolution, figures: dict[str, Any], more: dict[str, Any], 
     if "compare" in more:
         table(
             "Strategies, as the referee sees them",
-            ["strategy", "energy", "loads", "stores", "peak red", "breaks"],
+            ["strategy", "energy", "loads", "stores", "peak red", "legal"],
             [
-                [row["name"], row["energy"], row["loads"], row["stores"], row["peak_red"], row["error"] or "nothing"]
+                [
+                    row["name"],
+                    row["energy"],
+                    row["loads"],
+                    row["stores"],
+                    row["peak_red"],
+                    "no" if row["error"] else "yes",
+                ]
                 for row in more["compare"]
             ],
         )
+        for row in more["compare"]:
+            if row["error"]:
+                (tell if on_stderr else say)(f"{row['name']} breaks the rules at {row['error']}")
     if "curve" in more:
         table(
             "Energy against red pebbles",
