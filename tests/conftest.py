@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record-durations"):
-        config.pluginmanager.register(Recorder("slow" if config.option.markexpr == "slow" else "quick"))
+        config.pluginmanager.register(Recorder("slow" if config.option.markexpr.startswith("slow") else "quick"))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
