@@ -14,7 +14,7 @@ element q(e) that agrees with it, and suppose that the first touch of q(e) after
 If q(e) is alive, the first touch of e after T remains. With r elements of v for each of q, of the N in a part of v: reads of v
 found beyond the reach after T, those found within it by their first touch after T, and r for each element of q that is alive, are
 at least 2 N together. No fusion joins a with other ops, nor b with u; an operand of b that fusion may remove is touched, or what it
-is made of is. (`last_touches` has which tiles may share a place.)
+is made of is. No op on the way from b to u adds a made value once to a sum. (`last_touches` has which tiles may share a place.)
 """
 
 from __future__ import annotations
@@ -64,11 +64,19 @@ def _between(leaf: Leaf) -> Iterator[tuple[Start, int, int]]:
         maker = others[0]
         alone = elements.group.count(elements.group[maker]) == 1
         added = elements.tensor(start.first).name in elements.graph.ops[maker].meta.get("adds", ())
-        needed = elements.ancestors(start.last)
+        needed = {op for op in elements.ancestors(start.last) if op in moment.after}
+        added |= any(_adds_made(leaf, op) for op in needed)
         for made in elements.op_writes[maker] if alone and not added else ():
             if not (leaf.crossing(made) and made in leaf.remade and elements.tensor_axes(made) <= axes):
                 continue
             for reader in elements.readers[made]:
                 apart = elements.group[reader] != elements.group[start.update]
-                if reader in moment.after and reader in needed and apart and flow.value_size[made]:
+                if reader in needed and apart and flow.value_size[made]:
                     yield start, made, reader
+
+
+def _adds_made(leaf: Leaf, op: int) -> bool:
+    """Whether only the first piece of a sum reads some made value."""
+    elements, flow = leaf.family.elements, leaf.family.flow
+    names = elements.graph.ops[op].meta.get("adds", ())
+    return any(elements.tensor(one).name in names and flow.value_maker[one] != NONE for one in elements.op_reads[op])
