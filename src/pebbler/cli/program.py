@@ -10,12 +10,15 @@ import typer
 
 __all__ = ["check_program"]
 
+_MOST_INSTRUCTIONS = 4_000  # whose cells are bounded; more take longer than a few seconds
+
 
 def check_program(path: Path, size: str | None, json: bool) -> None:
     """Say whether a program computes a matrix product, and what it costs."""
     from pebbler.cli.output import emit_json, number, say, table, tell
     from pebbler.errors import InputError
     from pebbler.referee.programs.product_reads import product_bound
+    from pebbler.run.cell_addresses import least_for_instructions
     from pebbler.run.cell_program import CellProgram, WrongProgram, distance
     from pebbler.solver.problem import Problem
     from pebbler.workloads.element_products import MOST_POINTS, matmul
@@ -39,6 +42,7 @@ def check_program(path: Path, size: str | None, json: bool) -> None:
     classical = sum(one.kind == "mul" for one in program.instructions) >= m * n * k
     bounded = classical and m * n * k <= MOST_POINTS
     bound = math.ceil(product_bound(Problem.of(matmul(m, n, k), "grid"))) if bounded else None
+    least = least_for_instructions(program) if len(program.instructions) <= _MOST_INSTRUCTIONS else None
     if json:
         emit_json(
             {
@@ -53,12 +57,18 @@ def check_program(path: Path, size: str | None, json: bool) -> None:
                 "distances": {str(far): reads[far] for far in sorted(reads)},
                 "bound": bound,
                 "gap": None if bound is None else cost / bound - 1,
+                "least_for_instructions": least,
             }
         )
         return
     rows = [[number(far), number(reads[far]), number(far * reads[far])] for far in sorted(reads)]
     title = f"a product of {m} x {k} and {k} x {n}: {number(cost)} units in {number(len(program.instructions))} instructions"
     table(f"{title}, {number(copies)} of them copies", ["distance", "reads", "energy"], rows)
+    if least is not None:
+        say(
+            f"these instructions, in this order, cost {number(least)} in any cells at least"
+            + (": this program's cells are the best" if least == cost else "")
+        )
     if bound is not None:
         say(
             f"no program that multiplies and adds the classical way costs less than {number(bound)}: "
