@@ -14,6 +14,7 @@ import torch_models as models  # noqa: E402
 from pebbler.errors import InputError  # noqa: E402
 from pebbler.run.torch.plan.planner import default_headroom  # noqa: E402
 from pebbler.run.torch.run import compiled_step, planned_step  # noqa: E402
+from pebbler.run.torch.run.program import Program  # noqa: E402
 from simulated_graphs import SimulatedGraphs  # noqa: E402
 
 
@@ -287,6 +288,30 @@ def test_a_replay_that_does_something_else_is_given_up(simulated, monkeypatch):
     monkeypatch.setattr("simulated_graphs.Piece.replay", lambda self: None)
     assert_same(training, fast)
     assert "not replayed: it did not do the same (" in repr(fast)
+
+
+@pytest.mark.parametrize("wrong", [None, "draws", "weights"])
+def test_where_kernels_do_not_repeat_their_bits_a_replay_must_come_near(simulated, monkeypatch, wrong):
+    training = small()
+    training.model.append(torch.nn.Dropout(0.1))
+    noise, run = [0], Program.__call__
+
+    def uneven(program, *inputs):
+        outputs = run(program, *inputs)
+        if wrong == "draws" and program.replay.replays:
+            torch.rand(1)
+        if wrong == "weights" and program.replay.replays:
+            next(training.model.parameters()).data.mul_(1.5)
+        noise[0] *= 2  # another one every time, as sums in no fixed order are
+        return [outputs[0] + 1e-6 * noise[0], *outputs[1:]]
+
+    monkeypatch.setattr(Program, "__call__", uneven)
+    fast = pt.step(training.step, device="cpu", verify="first")
+    training.reset()
+    for n, batch in enumerate(training.batches):
+        noise[0] = n // 2  # from the third call on: all phases have been compared by then
+        fast(*batch)
+    assert ("not replayed: it did not do the same" in repr(fast)) == (wrong is not None)
 
 
 def test_a_generator_that_the_step_sets_is_left_to_the_step(simulated):
