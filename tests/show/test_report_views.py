@@ -486,3 +486,27 @@ def test_levels_without_use_are_not_named(pages: Pages, flagship: Plan) -> None:
     page = pages("flagship", flagship)
     assert "HBM" not in page.locator("#energy-view .legend").first.inner_text()  # nothing is paid there in a loop
     assert "HBM" not in page.locator("#player-view .legend").inner_text()
+
+
+LABELS_OUTSIDE = """() => {
+  const { plan } = pebbler.player(), own = plan.bound, found = [];
+  const most = Math.max(...plan.savings.map((step) => step.energy ?? 0));
+  const draw = (bound) => { plan.bound = bound; document.dispatchEvent(new Event("themechange")); };
+  for (let share = 0.05; share < 1; share += 0.05) {
+    draw(share * most);
+    const chart = document.querySelector("#energy-view svg.waterfall");
+    const [box, text] = [chart, chart.querySelector("text.floor")].map((one) => one.getBoundingClientRect());
+    if (text.left < box.left - 1 || text.right > box.right + 1) found.push(share.toFixed(2));
+  }
+  draw(own);
+  return found;
+}"""
+
+
+def test_the_bounds_label_stays_on_a_narrow_chart_wherever_the_bound_is(pages: Pages, flagship: Plan) -> None:
+    page = pages("flagship", flagship)
+    page.set_viewport_size({"width": 400, "height": 900})
+    settle(page)
+    outside = page.evaluate(LABELS_OUTSIDE)
+    page.set_viewport_size({"width": 1400, "height": 900})
+    assert outside == []
