@@ -572,7 +572,7 @@ def test_flags_show_no_type(cli, command):
         ("solve ml", "mlp"),
         ("solve mlp --machine red", "red-blue"),
         ("machines notes-r", "notes-recency"),
-        ("reproduce a", "ard"),
+        ("reproduce ar", "ard"),
         ("trace at", "attention"),
     ],
 )

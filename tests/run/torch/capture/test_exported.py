@@ -11,6 +11,9 @@ from torch import nn
 import pebbler.torch as pt
 from pebbler import InputError, check, solve, verify
 
+# Of torch's own, in copying a program that it decomposes.
+pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
+
 
 class Counted(nn.Module):
     """A layer, a view of its result, a result in two parts, and a buffer that counts."""
@@ -66,3 +69,8 @@ def test_what_is_no_exported_program_is_refused() -> None:
     dynamic = torch.export.export(nn.Linear(2, 2), (torch.ones(4, 2),), dynamic_shapes=({0: batch},))
     with pytest.raises(InputError, match="is not fixed; export without dynamic shapes"):
         pt.from_export(dynamic)
+    changing = torch.export.export(Counted(), (torch.ones(4, 8),))
+    with pytest.raises(
+        InputError, match=r"add_\.Tensor changes its operand in place; pass program\.run_decompositions\(\)"
+    ):
+        pt.from_export(changing)

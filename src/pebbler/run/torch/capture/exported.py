@@ -82,6 +82,10 @@ def _own_place(node: Node, params: dict[str, str]) -> tuple[str, ...]:
     """Return names for the results of a node."""
     if node.op not in ("placeholder", "call_function", "output"):
         raise InputError(f"from_export: {quoted(node.name)} is a node {quoted(node.op)}; export the program again")
+    if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+        raise InputError(
+            f"from_export: {quoted(str(node.target))} changes its operand in place; pass program.run_decompositions() instead"
+        )
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         return (params.get(node.name, node.name),)
