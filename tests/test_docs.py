@@ -39,7 +39,9 @@ TITLE = re.compile(r'title="([^"]+)"')
 QUICKER = {"time_limit=30": "time_limit=1", "time_limit=5)": "time_limit=1)", "--time-limit 5 ": "--time-limit 1 "}
 QUICK_OPTIONS = {"solve": ["--time-limit", "1"], "calibrate": ["--seconds", "0.1"]}  # where a page gives none
 PARSED_ONLY = {
-    "pebbler reproduce": "takes a minute; tests/notes runs every experiment",
+    "pebbler reproduce": "takes minutes; tests/notes runs every experiment",
+    "pebbler reproduce accuracy": "takes a minute; tests/notes/test_accuracy.py runs smaller grids",
+    "pebbler reproduce accuracy --full --out DIR": "takes an hour of CPU",
     "pebbler sweep train.py:training --budget 40%..100%+10% --objective time,energy --device h200 -o out/budgets": (
         "the step is the reader's; tests/sweeps/test_swept_steps.py runs one"
     ),

@@ -263,6 +263,7 @@ def test_the_experiment_shows_what_never_gets_there_and_judges_the_guesses():
     assert cells.rows == ((5, 512.0, pytest.approx(1536.0)), (7, 640.0, "never"))
     samples = next(one for one in tables if one.title.startswith("Samples of the median seed to 90 %"))
     assert samples.rows == ((5, "256 at 0.2 (4)", "512 at 0.1 (5)"), (7, "512 at 0.1 (5)", "never (2)"))
+    assert max(len(f"{row.name} ({row.unit})") for row in shown.rows) <= 36  # so that tables fit 80 columns
     heat = shown.plots[0]
     assert (heat.kind, heat.series[1].y[1]) == ("heat", math.inf)
     drawing = inline_svg(heat, "a")

@@ -146,7 +146,7 @@ def test_no_spacing_recomputes_less_than_is_proven_and_even_spacing_reaches_it()
     assert min(slack) == 0
     rows = measured("chain")
     assert rows["uneven spacing: recomputed nodes"] == 100
-    assert rows["even spacing: recomputed nodes, legally"] == fewest_recomputes(18) == 81
+    assert rows["even spacing: recomputed nodes"] == fewest_recomputes(18) == 81
 
 
 def test_note_002():

@@ -91,9 +91,17 @@ class EnergyMap:
         """In what share of the resamples the best cell is the best."""
         return self.shares.get((self.best.cell.batch, self.best.cell.hidden), 0.0)
 
+    def sure_of_batches(self, low: int, high: int) -> float:
+        """Return in what share of the resamples the best cell has a batch in a range."""
+        return sum(share for (batch, _), share in self.shares.items() if low <= batch <= high)
+
     def might_win(self) -> list[CellEnergy]:
         """Return the other cells that would be the best if a plan reached its bound there."""
         return [one for one in self.cells.values() if one is not self.best and one.bound < self.best.energy]
+
+    def best_of_hidden(self, hidden: int) -> CellEnergy:
+        """Return the cell of a hidden size that needs the least energy."""
+        return min((one for one in self.cells.values() if one.cell.hidden == hidden), key=lambda one: one.energy)
 
     def best_of_batch(self, batch: int) -> CellEnergy:
         """Return the cell of a batch size that needs the least energy."""

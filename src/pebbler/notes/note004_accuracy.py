@@ -11,7 +11,7 @@ import msgspec
 
 from pebbler.files import write_bytes
 from pebbler.notes.accuracy_grid import BEST, FULL, PROGRAM, QUICK, SCHEDULES, Measurements, measure
-from pebbler.notes.accuracy_map import RESAMPLES, EnergyMap, TrainedCell, energy_map, trained_cells
+from pebbler.notes.accuracy_map import RESAMPLES, CellEnergy, EnergyMap, TrainedCell, energy_map, trained_cells
 from pebbler.notes.batch_sgd import GOALS, LOOK
 from pebbler.notes.experiment import (
     ClaimVerdict,
@@ -99,6 +99,11 @@ def _convention_config() -> dict[str, Value]:
     return {name: getattr(config, name) for name in names} | {"look": LOOK}
 
 
+def _shown_hidden(found: Measurements) -> int:
+    """Return the hidden size of the notes, or the largest that was measured."""
+    return _NOTE_HIDDEN if _NOTE_HIDDEN in found.grid.hidden else max(found.grid.hidden)
+
+
 def _percent(goal: float) -> str:
     return f"{100 * goal:.0f} %"
 
@@ -133,14 +138,18 @@ def _rows(found: Measurements, maps: Maps) -> tuple[NoteFigure, ...]:
             fits = abs(saved - _FEWER_WRITES) < 0.5
             rows.append(
                 NoteFigure(
-                    name=f"energy per sample, batch 1 over {_NOTE_BATCH}, {_NOTE_HIDDEN} hidden, {machine}",
-                    published=_FEWER_WRITES,
+                    name=f"batch {_NOTE_BATCH} saves, {machine}",
+                    published=str(_FEWER_WRITES),
+                    decimals=1,
                     measured=saved,
                     match=fits,
                     wrong=not fits,
                     corrected=None if fits else saved,
                     unit="x",
-                    why="" if fits else "Parameters are written 16 times less; activations and gradients are not.",
+                    why=(
+                        f"Energy per sample at batch 1 over that at batch {_NOTE_BATCH}, {show(_NOTE_HIDDEN)} hidden units: "
+                        "parameters are written 16 times less; activations and gradients are not."
+                    ),
                 )
             )
     return tuple(rows)
@@ -151,11 +160,16 @@ def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
     one = maps[0.9, machine, BEST]
     best, alone = one.best, one.best_of_batch(found.grid.batches[0])
     batches = sorted({maps[goal, name, BEST].best.cell.batch for goal in found.goals for name in found.grid.machines})
+    least_sure = min(
+        maps[goal, name, BEST].sure_of_batches(*_GUESSED) for goal in found.goals for name in found.grid.machines
+    )
     inside = all(_GUESSED[0] <= batch <= _GUESSED[1] for batch in batches)
     hidden = sorted({maps[goal, name, BEST].best.cell.hidden for goal in found.goals for name in found.grid.machines})
     smallest = min(found.grid.hidden)
     only_smallest = hidden == [smallest]
-    large = one.cells[best.cell.batch, max(found.grid.hidden)]
+    large = _shown_hidden(found)
+    theirs = one.best_of_hidden(large)
+    least = min(one.cells[batch, large].bound for batch in found.grid.batches)
     evidence = (
         f"{len(found.grid.cells)} cells, {len(found.grid.rates)} learning rates, {len(found.grid.seeds)} seeds; energy per step of "
         f"the best plan found. The cell is the best in {_percent(one.sure)} of bootstrap resamples."
@@ -172,25 +186,29 @@ def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
         ClaimVerdict(
             claim="The best batch size is 16 to 32: larger ones see diminishing returns (note 004).",
             truth=(
-                f"{'Right' if inside else 'Not everywhere'}: the best cells of {len(found.grid.machines)} machines and both "
-                f"accuracies have batches of {_listed(batches)}."
+                f"{'Right' if inside else 'Not everywhere'}: on {_listed(found.grid.machines)}, for both "
+                f"accuracies, the best cells have batches of {_listed(batches)}."
             ),
-            evidence=evidence,
+            evidence=(
+                f"The same cells: in at least {_percent(least_sure)} of bootstrap resamples, on every machine and for both "
+                "accuracies, the best cell has such a batch."
+            ),
         ),
         ClaimVerdict(
             claim="Smaller models would help: reduce the hidden dimension (note 003).",
             truth=(
                 f"{'Right' if only_smallest else 'Up to a point'}: the best cells have {_listed(hidden)} hidden units, where the "
-                f"smallest tried is {smallest}. With batch {best.cell.batch} on {machine}, {show(large.cell.hidden)} hidden units "
-                f"need {_micro(large.energy)} to {_percent(0.9)}, {best.cell.hidden} need {_micro(best.energy)}."
+                f"smallest tried is {smallest}. On {machine}, {show(large)} hidden units need {_micro(theirs.energy)} to 90 % at "
+                f"their best batch, and at least {_micro(least)} with any plan and batch tried; {best.cell.hidden} need "
+                f"{_micro(best.energy)}."
             ),
             evidence=evidence,
         ),
     )
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    words = [show(number) for number in numbers]
+def _listed(values: Sequence[int | str]) -> str:
+    words = [show(value) for value in values]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -247,13 +265,24 @@ def _schedule_question(found: Measurements, maps: Maps) -> Question:
         for name in found.grid.machines
         if len({maps[goal, name, kind].best.cell.batch for kind in SCHEDULES}) > 1
     ]
+    by_hidden: list[tuple[Value, ...]] = [
+        (hidden, *(_batch_and_energy(maps[0.9, machine, kind].best_of_hidden(hidden)) for kind in SCHEDULES))
+        for hidden in found.grid.hidden
+    ]
+    large = _shown_hidden(found)
+    theirs, ours = (maps[0.9, machine, kind].best_of_hidden(large) for kind in (PROGRAM, BEST))
+    line = (maps[0.9, machine, BEST].cells[batch, large] for batch in found.grid.batches)
+    unsettled = [one.cell.batch for one in line if one is not ours and one.bound < ours.energy]
+    by_bounds = f"; by their bounds batches of {_listed(unsettled)} may be cheaper" if unsettled else ""
     return Question(
         question="What does the schedule change about the best batch size?",
         answer=(
             f"On {machine} to 90 %, program order is cheapest at batch {plain.cell.batch} ({plain.cell.hidden} hidden, "
             f"{_micro(plain.energy)}), the best plan at batch {best.cell.batch} ({best.cell.hidden} hidden, "
             f"{_micro(best.energy)}). "
-            + (f"The best batch depends on the schedule on {', '.join(moved)}." if moved else "It moves on no machine.")
+            + (f"The best cell's batch depends on the schedule on {', '.join(moved)}. " if moved else "")
+            + f"With {show(large)} hidden units, program order is cheapest at batch {theirs.cell.batch} ({_micro(theirs.energy)}), "
+            f"the best plan at batch {ours.cell.batch} ({_micro(ours.energy)}){by_bounds}."
         ),
         tables=(
             table(
@@ -261,8 +290,17 @@ def _schedule_question(found: Measurements, maps: Maps) -> Question:
                 ["accuracy", "machine", "schedule", "batch", "hidden", "µJ", "bound µJ", "best in"],
                 rows,
             ),
+            table(
+                f"The best batch of every hidden size, and its µJ to 90 % on {machine}",
+                ["hidden", *SCHEDULES],
+                by_hidden,
+            ),
         ),
     )
+
+
+def _batch_and_energy(one: CellEnergy) -> str:
+    return f"{one.cell.batch} ({_micro(one.energy)})" if math.isfinite(one.energy) else "never"
 
 
 def _batch_question(found: Measurements, maps: Maps, machine: str) -> Question:
@@ -310,7 +348,8 @@ def _hidden_question(found: Measurements, maps: Maps, machine: str) -> Question:
         answer=(
             f"At batch {best.cell.batch} the median seed needs {show(small.cell.samples, 0)} samples with {small.cell.hidden} "
             f"hidden units, at {show(small.per_sample, 3)} µJ each, and {show(large.cell.samples, 0)} with "
-            f"{show(large.cell.hidden)}, at {show(large.per_sample, 3)} µJ."
+            f"{show(large.cell.hidden)}, at {show(large.per_sample, 3)} µJ (at least "
+            f"{show(large.per_sample_bound, 3)})."
         ),
         tables=tuple(tables),
     )

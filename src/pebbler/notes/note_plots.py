@@ -160,7 +160,7 @@ def _heat(axes: Axes, plot: Plot) -> None:
 
 
 def _three_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 _DRAW = {"line": _lines, "bar": _bars, "histogram": _histogram, "heat": _heat}
