@@ -23,7 +23,6 @@ from pebbler.game.orders import iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.solver.bounds import bounds
-from pebbler.solver.cache_floor import cache_bounds
 from pebbler.solver.case import Case
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
@@ -34,6 +33,7 @@ from pebbler.solver.exact.pebble_rules import pebble_rules
 from pebbler.solver.exact.pebble_search import solve_pebbles
 from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_joined, solve_sweep
 from pebbler.solver.exact.pebble_symmetries import with_symmetries
+from pebbler.solver.large_caches import cache_bounds
 from pebbler.solver.methods import run
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.paging.paging_solver import PagingSolver

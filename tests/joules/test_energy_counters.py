@@ -6,9 +6,7 @@ import pytest
 
 from pebbler.errors import InputError
 from pebbler.joules import energy_counters as module
-from pebbler.joules.energy_counters import NoCounter, RecordedCounter, find_counters
-from pebbler.joules.nvml import nvml_counters
-from pebbler.joules.rapl import rapl_counters
+from pebbler.joules.energy_counters import NoCounter, RecordedCounter, find_counters, nvml_counters, rapl_counters
 
 
 class Nvml:

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pebbler.joules.least_squares import fit_non_negative
+from pebbler.joules.calibration import fit_non_negative
 
 
 def naive(amounts: np.ndarray, measured: np.ndarray) -> float:

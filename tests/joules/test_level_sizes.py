@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pebbler.joules.level_sizes import find_levels
+from pebbler.joules.calibration import find_levels
 
 
 @pytest.mark.parametrize("seed", range(20))

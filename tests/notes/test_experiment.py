@@ -16,10 +16,10 @@ from pebbler.game.transform import tile
 from pebbler.notes.every_order import all_orders, hazard_free, order_ards, order_events, recency_energies
 from pebbler.notes.experiment import Experiment, compare
 from pebbler.notes.findings import results
-from pebbler.notes.note000_questions import depth_question, eager_order, recompute_question
+from pebbler.notes.note000_pebble_game import depth_question, eager_order, recompute_question
 from pebbler.notes.note000_savings import NEEDS_SOLVER, Solver, savings, tile_by_tile
 from pebbler.notes.note001_chain import fewest_recomputes, note_program, stored_at
-from pebbler.notes.note004_questions import LOOPED, PRODUCT, SINGLE, load_table
+from pebbler.notes.note004_minibatch import LOOPED, PRODUCT, SINGLE, load_table
 from pebbler.notes.reproduction import EXPERIMENTS, SWEEPS, reproduce
 from pebbler.notes.step_scripts import batch_step, play, step
 from pebbler.notes.tiled_loops import FLOATS_PER_KB, Pipelined, Tiled, steady_lru, tile_spans

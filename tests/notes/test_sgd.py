@@ -14,7 +14,7 @@ import naive_training as naive
 from pebbler.errors import InputError
 from pebbler.notes import Config, draw_data, draw_params, note_order, train
 from pebbler.notes.kernels.sgd_epoch import OPS
-from pebbler.notes.pipelined_epoch import same_as_plain
+from pebbler.notes.note002_tiling import same_as_plain
 from pebbler.notes.sgd import firing, margins, tiled_order
 
 WHOLE = {"fwd_linear2", "fwd_loss", "bwd_loss", "bwd_db2", "upd_b2"}

@@ -13,8 +13,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
 from pebbler.solver import large_caches
-from pebbler.solver.cache_floor import cache_bounds
-from pebbler.solver.large_caches import solve_large_cache
+from pebbler.solver.large_caches import cache_bounds, solve_large_cache
 from pebbler.solver.problem import Problem, Search
 from strategies import random_cache_machine, random_graph
 

@@ -24,10 +24,10 @@ from optimum_attacks import (
     attack_tight_games,
 )
 from pebbler.game.machine import Machine
-from pebbler.solver.cache_floor import _Floor
 from pebbler.solver.exact.joined_ops import JoinedOps, join_ops
 from pebbler.solver.exact.kernels.pebble_state import PebbleGame
 from pebbler.solver.exact.pebble_symmetries import _Residual
+from pebbler.solver.large_caches import _Floor
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.milestone_relaxation import Relaxation, StageModel
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from dense_training import training
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.judgement import check
-from pebbler.solver.large_games import solve_large
+from pebbler.solver.large_games import PlacedPlanner, solve_large
 from pebbler.solver.paging.demand_paging import demand_plan
-from pebbler.solver.placed_plans import PlacedPlanner
 from pebbler.solver.problem import Problem, Search
 from strategies import random_graph, random_machine, random_order
 

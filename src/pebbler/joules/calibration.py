@@ -13,11 +13,10 @@ from itertools import chain
 import msgspec
 import numpy as np
 
+from pebbler.arrays import Floats
 from pebbler.errors import InputError
 from pebbler.game.machine import Level, Machine
 from pebbler.game.measured_device import CalibrationRow, Coefficient, DtypeRate, MeasuredDevice
-from pebbler.joules.least_squares import fit_non_negative
-from pebbler.joules.level_sizes import find_levels
 from pebbler.joules.meter import EnergyMeter
 from pebbler.joules.power import PowerReading, measure_idle, measure_power, time_work
 from pebbler.joules.probes import Bench, Probe
@@ -293,3 +292,142 @@ def _word(name: str) -> str:
     'nvidia-h200-sxm'
     """
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
+
+
+# Non-negative least squares with standard errors, for prices, which cannot be negative --------------------------------
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Coefficients, none negative, their standard errors, and the residuals as fractions of what was measured."""
+
+    values: Floats
+    errors: Floats
+    residuals: Floats
+
+
+def fit_non_negative(amounts: Floats, measured: Floats) -> Fit:
+    """Return the x >= 0 that makes `amounts` x nearest to `measured` in relative terms: every row counts the same.
+
+    Lawson and Hanson's active set. A coefficient that stays at 0 has no standard error (nan): its row of amounts is explained by
+    the others.
+
+    >>> fit = fit_non_negative(np.array([[1.0, 0.0], [1.0, 2.0], [0.0, 4.0]]), np.array([3.0, 13.0, 20.0]))
+    >>> fit.values.round(6).tolist(), bool(abs(fit.residuals).max() < 1e-9)
+    ([3.0, 5.0], True)
+    """
+    weighted = amounts / measured[:, None]
+    scale = np.linalg.norm(weighted, axis=0)
+    scale[scale == 0] = 1.0
+    a, b = weighted / scale, np.ones(len(measured))
+    x = np.zeros(a.shape[1])
+    active = np.zeros(a.shape[1], bool)
+    for _ in range(3 * a.shape[1] + 3):
+        gradient = a.T @ (b - a @ x)
+        gradient[active] = -np.inf
+        if active.all() or gradient.max() <= 1e-12:
+            break
+        active[int(gradient.argmax())] = True
+        while True:
+            trial = np.zeros_like(x)
+            trial[active] = np.linalg.lstsq(a[:, active], b, rcond=None)[0]
+            if trial[active].min() > 0:
+                x = trial
+                break
+            falling = active & (trial <= 0)
+            x_falling, trial_falling = x[falling], trial[falling]
+            step = float(np.min(x_falling / np.maximum(x_falling - trial_falling, 1e-300)))
+            x = x + step * (trial - x)
+            active &= x > 1e-14
+            x[~active] = 0.0
+            if not active.any():
+                break
+    residual = a @ x - b
+    errors = np.full(len(x), np.nan)
+    free = len(b) - int(active.sum())
+    if active.any() and free > 0:
+        variance = float(residual @ residual) / free
+        covariance = variance * np.linalg.pinv(a[:, active].T @ a[:, active])
+        errors[active] = np.sqrt(np.maximum(np.diag(covariance), 0.0)) / scale[active]
+    return Fit(x / scale, errors, residual)
+
+
+# Memory levels found from the cost per byte at each footprint: plateaus, and the sizes where they end -----------------
+
+
+_APART = 1.4  # two levels differ by more than this factor, or they are one
+_NEAR = 1.1  # of its plateau: up to here a footprint fits
+
+
+@dataclass(frozen=True)
+class FoundLevel:
+    """A plateau: what a byte costs there, and the largest footprint that still costs no more (None: the last level)."""
+
+    cost: float
+    capacity: int | None
+
+
+def find_levels(footprints: Sequence[int], costs: Sequence[float]) -> list[FoundLevel]:
+    """Return the levels that a sweep over footprints shows, fastest first; `costs` are per byte, in any unit.
+
+    No footprint counts as costing more than a larger one: whatever else ran made it cost more. Costs are then cut into the
+    plateaus that explain their logarithms best, each of two points or more, as long as another plateau halves what is
+    left unexplained and neighbours differ by two fifths.
+
+    >>> sizes = [2**k for k in range(10, 22)]
+    >>> found = find_levels(sizes, [1.0 if size <= 2**13 else 3.0 if size <= 2**18 else 10.0 for size in sizes])
+    >>> [(round(level.cost, 9), level.capacity) for level in found]
+    [(1.0, 8192), (3.0, 262144), (10.0, None)]
+    """
+    order = np.argsort(np.asarray(footprints), kind="stable")
+    sizes = [int(footprints[i]) for i in order]
+    logs = np.log(np.minimum.accumulate(np.asarray(costs, float)[order][::-1])[::-1])
+    best = [(0, len(logs))]
+    unexplained = _spread(logs, best)
+    for count in range(2, len(logs) // 2 + 1):
+        cuts = _segments(logs, count)
+        left = _spread(logs, cuts)
+        if left > 0.5 * unexplained or unexplained < 1e-6:
+            break
+        best, unexplained = cuts, left
+    plateaus = [float(np.exp(np.median(logs[begin:end]))) for begin, end in best]
+    kept: list[tuple[int, int]] = []
+    for cut, cost in zip(best, plateaus, strict=True):
+        if kept and cost < _APART * float(np.exp(np.median(logs[slice(*kept[-1])]))):
+            kept[-1] = (kept[-1][0], cut[1])
+        else:
+            kept.append(cut)
+    costs_kept = [float(np.exp(np.median(logs[begin:end]))) for begin, end in kept]
+    found = []
+    for i, (cost, (_, end)) in enumerate(zip(costs_kept, kept, strict=True)):
+        fits = [size for size, log in zip(sizes, logs, strict=True) if np.exp(log) <= _NEAR * cost]
+        found.append(FoundLevel(cost, None if i == len(kept) - 1 else max(fits, default=sizes[end - 1])))
+    return found
+
+
+def _segments(logs: np.ndarray, count: int) -> list[tuple[int, int]]:
+    """Return the cut into `count` segments of at least two points with the least squared distance to their means."""
+    n = len(logs)
+    sums, squares = np.concatenate([[0.0], np.cumsum(logs)]), np.concatenate([[0.0], np.cumsum(logs**2)])
+
+    def cost(begin: int, end: int) -> float:
+        return float(squares[end] - squares[begin] - (sums[end] - sums[begin]) ** 2 / (end - begin))
+
+    least = np.full((count + 1, n + 1), np.inf)
+    source = np.zeros((count + 1, n + 1), int)
+    least[0, 0] = 0.0
+    for k in range(1, count + 1):
+        for end in range(2 * k, n + 1):
+            for begin in range(2 * (k - 1), end - 1):
+                total = least[k - 1, begin] + cost(begin, end)
+                if total < least[k, end]:
+                    least[k, end], source[k, end] = total, begin
+    cuts, end = [], n
+    for k in range(count, 0, -1):
+        cuts.append((int(source[k, end]), end))
+        end = int(source[k, end])
+    return cuts[::-1]
+
+
+def _spread(logs: np.ndarray, cuts: Sequence[tuple[int, int]]) -> float:
+    return float(sum(((logs[begin:end] - logs[begin:end].mean()) ** 2).sum() for begin, end in cuts))

@@ -13,7 +13,7 @@ from pebbler.errors import PebblerError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import machine
 from pebbler.notes.batch_sgd import GOALS, TrainTask
-from pebbler.notes.note000_questions import computed_once
+from pebbler.notes.note000_pebble_game import computed_once
 from pebbler.sweeps.result_folder import ResultFolder, Row
 from pebbler.sweeps.sweep import SweepProgress, SweepRunner, sweep
 from pebbler.sweeps.sweep_row import is_sweep_row

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from pebbler.arrays import Ints
-from pebbler.game.moves import Moves
+from pebbler.arrays import Floats, Ints
+from pebbler.game.dataflow import NONE
+from pebbler.game.machine import Level, Machine
+from pebbler.game.moves import COMPUTE, Moves
 from pebbler.referee import pricing
 from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.kernels.reachability import mark_reachable
 from pebbler.referee.pricing import cache_game
-from pebbler.solver.cache_floor import cache_bounds
+from pebbler.solver.bounds import Bound, product_bounds
+from pebbler.solver.bounds.priced_room import cheapest_excess
+from pebbler.solver.greedy_plans import GreedyPlanner
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.rerun_orders import RerunPlanner, RerunSetting
 from pebbler.solver.structure.order_search import OrderSearch, turn_length
 
 __all__ = ["LARGE_CACHE", "is_large_cache", "raise_and_rerun", "reruns_pay", "solve_large_cache"]
@@ -195,3 +200,194 @@ class _RerunSearch:
             )
             self.attempt(planner, order, setting)
             longest = max(longest, self.search.elapsed - began)
+
+
+# Orders with reruns for caches: what a careful runtime would make again instead of waiting for it, found by a greedy run
+# A cache decides by itself what it keeps; an order decides what it is asked for. The greedy planner of explicit games is given a
+# machine of two levels, the cache down to the end of one level and all that lies below, and the ops of its plan, reruns included,
+# are an order. The cache's own rule prices it.
+
+
+@dataclass(frozen=True)
+class RerunSetting:
+    """What a greedy run goes by."""
+
+    share: float  # of the room above the boundary
+    keen: float  # how much the distance of the next use counts
+    care: float  # how much of what a rerun touches counts as its cost
+    factor: Floats  # per op: its cost is made to look this many times as high
+    seed: int
+
+
+@dataclass(frozen=True)
+class RerunPlanner:
+    """Orders for one boundary of a cache: above it are the levels down to `level`."""
+
+    planner: GreedyPlanner
+    touched: Floats  # per op: what its touches cost in the fastest level
+    reach: int  # units above the boundary
+    least: int  # units that the ops need at once, at most
+
+    @classmethod
+    def of(cls, problem: Problem, level: int) -> RerunPlanner:
+        """Return the planner of the boundary below `level`; what passes it costs what the cache charges beyond its fastest level.
+
+        >>> from pebbler import machine, workloads
+        >>> planner = RerunPlanner.of(Problem.of(workloads.mlp(n=2, hidden=8), machine("notes")), 0)
+        >>> planner.reach, planner.least
+        (64, 48)
+        """
+        flow, machine = problem.graph.dataflow, problem.machine
+        read, write = pricing.prices(machine, "read"), pricing.prices(machine, "write")
+        reach = int(np.cumsum(pricing.capacities(machine)[:-1])[level])
+        slow = Level("slow", max(0.0, float(read[level + 1] - read[0])), float(write[1 : level + 2].sum()))
+        two = Machine("boundary", machine.unit, (Level("fast", 0, 0, capacity=reach), slow))
+        planner = GreedyPlanner.of(Problem(problem.graph, two, False))
+        touched = np.zeros(flow.ops)
+        room = np.zeros(flow.ops, np.int64)
+        for rows, cost in ((flow.op_reads, read[0]), (flow.op_writes, write[0])):
+            op = np.repeat(np.arange(flow.ops), np.diff(rows.start))
+            np.add.at(touched, op, cost * flow.value_size[rows.items])
+            np.add.at(room, op, flow.value_size[rows.items])
+        return cls(planner, touched, reach, int(room.max(initial=0)))
+
+    def sequence(self, order: Ints, setting: RerunSetting) -> Ints | None:
+        """Return an order with reruns; None where the greedy run gets stuck."""
+        game, room = self.planner.game, max(1, int(setting.share * self.reach))
+        capacity = np.array([room, game.capacity[1]], np.int64)
+        planner = GreedyPlanner(self.planner.problem, game._replace(capacity=capacity), self.planner.start)
+        costs = (game.cost + setting.care * self.touched) * setting.factor
+        rows = planner.run(order, keen=setting.keen, remake=True, seed=setting.seed, costs=costs)
+        return None if rows is None else np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
+
+
+# Lower bounds of large graphs on caches, for every order and any recomputation, in time linear in the graph per moment
+# The *floor*: every op runs once and touches every line of its operands; a line lies no higher than its own storage is long,
+# and one that was never touched lies in the last level. A *moment*: what was made before an op and is read after it cannot all
+# lie in the first lines of the stack just then; a line only sinks until it is touched again, so the rest is read from below,
+# after having been written back there, or its maker runs again. `docs/tiling.md` has the proof.
+
+
+_MOMENTS = 48
+
+
+def cache_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bound]:
+    """Return lower bounds for every plan of the graph as it is on a cache, as far as time allows.
+
+    >>> from pebbler import machine, workloads
+    >>> problem = Problem.of(workloads.mlp(), machine("notes"), steady=False)
+    >>> [round(bound.value) for bound in cache_bounds(problem, lambda: 1.0)]
+    [21094250]
+    """
+    floor_proof = "every op runs once, and no line lies higher than its storage is long"
+    floor = _Floor(problem)
+    if floor.ranked:  # what dies leaves the ranking, so a tensor may rise without being touched
+        return [Bound(problem.scale.lowered(float(floor.runs().sum())), floor_proof)]
+    best = Bound(problem.scale.lowered(floor.total()), floor_proof)
+    for level in range(len(problem.machine.level) - 1):
+        extra = floor.extra(level)
+        for op in floor.moments(extra):
+            if seconds_left() <= 0:
+                break
+            found = problem.scale.lowered(floor.total() + floor.gain(op, extra, level))
+            if found > best.value:
+                names = " and ".join(problem.machine.names[: level + 1])
+                best = Bound(
+                    found, f"{floor_proof}; what is alive across {problem.graph.op_names[op]} cannot all be in {names}"
+                )
+    return [max([best, *product_bounds(problem)], key=lambda bound: bound.value)]
+
+
+class _Floor:
+    """One graph on one cache; arrays are per value."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.flow = problem, problem.graph.dataflow
+        machine, flow = problem.machine, self.flow
+        self.read, self.store = pricing.prices(machine, "read"), pricing.prices(machine, "write")
+        self.ranked = machine.management == "recency"
+        self.line = 1 if self.ranked else machine.line  # ranks are of whole tensors, in units
+        capacity = pricing.capacities(machine)
+        self.reach = np.cumsum(capacity[:-1]) // self.line
+        self.cheapest = np.minimum.accumulate(self.read[::-1])[::-1]  # of a level or any below it
+        lines = -(-flow.tensor_size // self.line)
+        if not self.ranked:
+            # Tensors of one storage may differ in size; then a touch of the smallest is all that is known.
+            least = np.full(len(lines), pricing.UNBOUNDED, np.int64)
+            np.minimum.at(least, flow.storage, lines)
+            lines = least[flow.storage]
+        self.lines = lines[flow.value_tensor]
+        self.level = np.searchsorted(self.reach, self.lines, "left")
+        self.size = flow.value_size.astype(np.float64)
+        self.reads = np.diff(flow.value_readers.start)
+        self.price = self.cheapest[self.level]
+        self.made = flow.value_maker != NONE
+        # Under `recency` a write goes to the first level that holds the tensor.
+        fits = np.minimum(np.argmax(flow.value_size[:, None] <= capacity[None, :], axis=1), len(capacity) - 1)
+        self.write = self.store[fits] if self.ranked else np.full(flow.values, self.store[0])
+        self.stored = np.concatenate([np.zeros(1), np.cumsum(self.store[1:])])  # by level: written back down to it
+
+    def total(self) -> float:
+        """Return the floor."""
+        flow = self.flow
+        energy = float(flow.op_cost.sum()) + float((self.reads * self.size * self.price).sum())
+        energy += float((self.size * self.write)[self.made].sum())
+        if not self.problem.steady:
+            # Nobody has touched a start value before its first read.
+            cold = ~self.made & (self.reads > 0)
+            energy += float((self.size * (self.read[-1] - self.price))[cold].sum())
+        found = self.made & (self.reads > 0)
+        return energy + float((self.lines * self.line * self.stored[self.level])[found].sum())
+
+    def runs(self) -> Floats:
+        """Return, per op, what a run of it costs at least; what it reads twice counts once."""
+        flow = self.flow
+        floors = flow.op_cost.astype(np.float64)
+        readers = np.repeat(np.arange(flow.values), self.reads)
+        np.add.at(floors, flow.value_readers.items, (self.size * self.price)[readers])
+        np.add.at(floors, flow.value_maker[self.made], (self.size * self.write)[self.made])
+        return floors
+
+    def extra(self, level: int) -> Floats:
+        """Return what a value pays beyond its floor if, alive and to be read, it lies below a level at some moment."""
+        flow = self.flow
+        below = float(self.cheapest[level + 1])
+        cost = self.size * np.maximum(0.0, below - self.price)
+        sunk = np.maximum(0.0, self.stored[level + 1] - self.stored[self.level])
+        cost += np.where(self.made, self.size * sunk, 0.0)
+        again = np.full(flow.values, np.inf)
+        run = self.runs()
+        results = np.diff(flow.op_writes.start)
+        maker = flow.value_maker[flow.value_can_be_remade]
+        again[flow.value_can_be_remade] = run[maker] / np.maximum(1, results[maker])
+        cost = np.minimum(cost, again)
+        cost[(self.reads == 0) | (self.size == 0)] = 0.0
+        return np.asarray(cost)
+
+    def moments(self, extra: Floats) -> list[int]:
+        """Return ops to look at: spread over program order, and those with most at stake there."""
+        flow, rows = self.flow, self.flow.value_readers
+        alive = extra > 0
+        if not alive.any():
+            return []
+        first = np.where(self.made, flow.value_maker, 0)[alive]
+        last = rows.items[rows.start[1:][alive] - 1]
+        change = np.zeros(flow.ops + 1)
+        np.add.at(change, first, self.size[alive])
+        np.add.at(change, last, -self.size[alive])
+        held = np.cumsum(change[: flow.ops])
+        parts = [part for part in np.array_split(np.arange(flow.ops), _MOMENTS // 2) if len(part)]
+        chosen = np.unique([*(part[np.argmax(held[part])] for part in parts), *(part[0] for part in parts)])
+        return [int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]]
+
+    def gain(self, op: int, extra: Floats, level: int) -> float:
+        """Return what must be paid at the least because not all that is alive across an op's first run is above the boundary."""
+        flow = self.flow
+        ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
+        ran[op] = True
+        waiting = mark_reachable(flow.after.start, flow.after.items, op, 1)
+        alive = (extra > 0) & self.flow.read_by(waiting)
+        alive[self.made] &= ran[flow.value_maker[self.made]]
+        alive[~self.made] &= self.flow.read_by(ran)[~self.made]
+        chosen = np.flatnonzero(alive)
+        return cheapest_excess(self.size[chosen], extra[chosen], float(self.reach[level] * self.line))

@@ -20,9 +20,8 @@ from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
 from pebbler.referee.programs.stay_program import StayFacts
 from pebbler.referee.programs.wanted_values import WantedValue, stays
 from pebbler.solver.bounds import bounds
-from pebbler.solver.bounds.many_moments import all_moments, tight_moments
+from pebbler.solver.bounds.many_moments import all_moments, searched_bound, tight_moments
 from pebbler.solver.bounds.program_search import ProgramSearch
-from pebbler.solver.bounds.searched_program import searched_bound
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search
 

@@ -20,8 +20,7 @@ from pebbler.referee.programs.remade_values import NOTHING_REMADE, ParamUpdate, 
 from pebbler.referee.programs.stay_moments import StayMoments, TightMoment
 from pebbler.referee.programs.stay_program import StayFacts
 from pebbler.referee.programs.wanted_values import stays
-from pebbler.solver.bounds.many_moments import all_moments, tight_moments
-from pebbler.solver.bounds.searched_program import searched_bound
+from pebbler.solver.bounds.many_moments import all_moments, searched_bound, tight_moments
 from pebbler.solver.capacity import op_requirement
 from pebbler.solver.exact import solve_exact
 from pebbler.solver.problem import Impossible, Problem, Search

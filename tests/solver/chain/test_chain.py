@@ -17,8 +17,7 @@ from pebbler import check
 from pebbler.errors import InputError
 from pebbler.solver.chain import Chain, solve_chain, solve_general, solve_uniform
 from pebbler.solver.chain.chain_moves import stream, tally
-from pebbler.solver.chain.general import is_exact
-from pebbler.solver.chain.selection import select_nodes
+from pebbler.solver.chain.general import is_exact, select_nodes
 
 general = sys.modules["pebbler.solver.chain.general"]  # `pebbler.solver` is also the name of the function
 

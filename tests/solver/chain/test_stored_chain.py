@@ -9,7 +9,7 @@ import pytest
 
 from naive_chain import play
 from pebbler.solver.chain import Chain, solve_general
-from pebbler.solver.chain.stored_chain import store_all
+from pebbler.solver.chain.general import store_all
 
 
 def tightest(n: int, largest: int, start: str, seed: int) -> Chain:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from naive_game import TooBig, random_game
 from order_optimum import least_energy_in_order, problem_of
 from pebbler.referee.judgement import check
-from pebbler.solver.paging.residency_model import page_exactly
+from pebbler.solver.paging.paging_solver import page_exactly
 from pebbler.solver.paging.sequence_search import PagingSearch
 
 seeds = st.integers(0, 10**9)

@@ -8,7 +8,7 @@ import pytest
 
 from pebbler import machine, workloads
 from pebbler.game.graph import Graph
-from pebbler.solver.tiling.nest_groups import Group, NestOrders, OpAxes
+from pebbler.solver.tiling.nest_search import Group, NestOrders, OpAxes
 from pebbler.solver.tiling.traced_tiles import PricedTiles, TracedTiles
 from pebbler.solver.tiling.transform_space import TransformSpace
 

@@ -10,8 +10,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Moves
 from pebbler.referee.judgement import check
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling.nest_groups import Group
-from pebbler.solver.tiling.nest_search import NestedPlan, NestSearch
+from pebbler.solver.tiling.nest_search import Group, NestedPlan, NestSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 from pebbler.solver.tiling.transform_space import TransformSpace
 

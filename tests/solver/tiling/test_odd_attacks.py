@@ -13,7 +13,7 @@ from pebbler.game.machine import Machine
 from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.many_moments import all_moments
 from pebbler.solver.bounds.sampled_moments import large_bounds
-from pebbler.solver.cache_floor import cache_bounds
+from pebbler.solver.large_caches import cache_bounds
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.ranked_bound import rerun_bound

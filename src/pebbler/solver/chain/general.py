@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from pebbler.arrays import Floats, Ints
+from pebbler.arrays import Floats, Ints, Shorts
 from pebbler.errors import InputError
 from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
 from pebbler.solver.chain.chain_moves import ChainMove, ChainMoveKind, Recorded
@@ -16,8 +17,6 @@ from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
 from pebbler.solver.chain.kernels.red_sets import BACKWARD, LONGEST, search_red_sets
 from pebbler.solver.chain.kernels.stored_bases import stored_bases
-from pebbler.solver.chain.selection import BandSplits, GeneralSplits, select_nodes
-from pebbler.solver.chain.stored_chain import store_all
 from pebbler.solver.chain.uniform import uniform_recurrence
 
 __all__ = [
@@ -340,3 +339,106 @@ def search_small(chain: Chain, limit: float) -> tuple[float, Recorded] | None:
     if chain.start == "slow":
         moves.insert(0, ("load", 0))
     return float(least) + start, Recorded(tuple(moves))
+
+
+# The schedule that stores every node once and loads it once: it fits wherever each backward step does -----------------
+
+
+def store_all(chain: Chain) -> tuple[float, Recorded]:
+    """Return the energy of that schedule, backward steps not counted, and its moves; infinity where a node cannot be stored.
+
+    >>> energy, moves = store_all(Chain.uniform(3, red=2, io=5))
+    >>> energy, moves.recorded[:4]
+    (23.0, (('store', 0), ('compute', 1), ('drop', 0), ('store', 1)))
+    """
+    n = chain.length
+    moved = range(n - 1)
+    stores = [chain.store_of_first if k == 0 else chain.store[k] for k in moved]
+    first = chain.load[0] if chain.start == "slow" else 0.0
+    energy = first + math.fsum(stores) + math.fsum(chain.load[k] for k in moved) + math.fsum(chain.forward[1:])
+    moves: list[ChainMove] = [("load", 0)] if chain.start == "slow" else []
+    if n > 1 and chain.start == "fast":
+        moves.append(("store", 0))
+    for k in range(1, n + 1):
+        moves.append(("compute", k))
+        if k < n:
+            moves.append(("drop", k - 1))
+        if k < n - 1:
+            moves.append(("store", k))
+    moves += [("backward", n), ("backward", n - 1)]
+    for i in range(n - 2, -1, -1):
+        moves += [("drop", i + 2), ("load", i), ("backward", i)]
+    return energy, Recorded(tuple(moves))
+
+
+# Long chains whose nodes differ in size, solved over some of their nodes ----------------------------------------------
+# A table of all segments and all amounts of memory is too large for a long chain, and counting memory in coarse grains wastes
+# most of it. But what waits while a long segment is done may as well be a small neighbour: so for long segments the recurrence
+# runs over the smallest node of every few only, for short ones over all, both at full resolution. The result is a schedule like
+# any other; how much better one might be that lets other nodes wait is left to the bound.
+
+
+def select_nodes(sizes: Ints, count: int) -> Ints:
+    """Return the first node, the last, and the smallest of every few between them: about `count` in all.
+
+    >>> select_nodes(np.array([3, 2, 1, 2, 4, 1, 5, 5]), 4).tolist()
+    [0, 2, 5, 7]
+    """
+    inner = np.arange(1, len(sizes) - 1)
+    chosen = [int(group[np.argmin(sizes[group])]) for group in np.array_split(inner, max(1, count - 2)) if len(group)]
+    return np.array([0, *chosen, len(sizes) - 1], np.int64)
+
+
+@dataclass
+class GeneralSplits:
+    """The splits of a general chain, by segment and memory in grains. See `Splits`."""
+
+    sizes: Ints  # of all nodes, in grains, rounded up
+    room: int  # in grains
+    drop: Shorts
+    keep: Shorts
+    how: Shorts = field(default_factory=lambda: np.zeros((0, 0), np.int16))  # nothing is stored
+    top: int = 0
+    bases: list[int] = field(default_factory=list)
+
+    def inside(self, s: int, room: int) -> int:
+        return room - int(self.sizes[s])
+
+    def split(self, s: int, t: int, room: int, keep: bool) -> int:
+        return abs(self.entry(s, t, room, keep))
+
+    def keeps(self, s: int, t: int, room: int) -> bool:
+        return self.entry(s, t, room, True) >= 0
+
+    def carry(self, base: int, t: int) -> int:
+        return int(self.how[base, t])
+
+    def entry(self, s: int, t: int, room: int, keep: bool) -> int:
+        """Return the split of a segment, negative where the pebble above is better not kept."""
+        return int((self.keep if keep else self.drop)[room, t * (t + 1) // 2 + s])
+
+
+@dataclass(kw_only=True)
+class BandSplits(GeneralSplits):
+    """The splits of long segments between chosen `nodes`, and of segments of at most `band` steps between all nodes."""
+
+    nodes: Ints
+    band: int
+    band_drop: Shorts
+    band_keep: Shorts
+
+    def __post_init__(self) -> None:
+        self.place = {node: i for i, node in enumerate(self.nodes.tolist())}
+
+    def split(self, s: int, t: int, room: int, keep: bool) -> int:
+        found = super().split(s, t, room, keep)
+        return found if t - s < self.band else int(self.nodes[found])
+
+    def carry(self, base: int, t: int) -> int:
+        found = super().carry(self.place[base], self.place[t + 1] - 1)
+        return int(np.sign(found) * self.nodes[abs(found)])
+
+    def entry(self, s: int, t: int, room: int, keep: bool) -> int:
+        if t - s < self.band:
+            return int((self.band_keep if keep else self.band_drop)[room, s * self.band + t - s])
+        return super().entry(self.place[s], self.place[t + 1] - 1, room, keep)

@@ -15,6 +15,7 @@ Functions whose accesses are not known exactly are refused.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,9 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from pebbler.arrays import Array
 from pebbler.errors import InputError
 from pebbler.trace.recording import Recorder, current_recorder
-from pebbler.trace.tracking.numpy_functions import CREATING, MASKED, METHODS, OUT_POSITION, VIEWS, WHOLE
 from pebbler.trace.tracking.tracked_buffer import Buffer, View, one_recorder, plain, views_in
-from pebbler.trace.tracking.tracked_operations import SPECIAL, operate, scatter
 
 __all__ = ["Tracked", "tracked"]
 
@@ -251,3 +250,158 @@ def _is_basic(key: Any) -> bool:
         or (isinstance(part, (int, np.integer)) and not isinstance(part, bool))
         for part in parts
     )
+
+
+# The parts of their operands that numpy functions touch, for tracked arrays -------------------------------------------
+# Only functions with a certain answer are listed. Functions that depend on values (`searchsorted`), stop early, or touch a part
+# chosen by their arguments are left out, or handled individually in `tracked_array`.
+
+
+Functions = frozenset[Callable[..., Any]]
+
+
+def _named(names: str) -> Functions:
+    return frozenset(operator.attrgetter(name)(np) for name in names.split())
+
+
+VIEWS = _named(
+    "array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diagonal dsplit einsum expand_dims flip fliplr "
+    "flipud hsplit matrix_transpose moveaxis ravel reshape rollaxis rot90 split squeeze swapaxes transpose vsplit"
+)
+"""Give views where numpy can; where it cannot, they read every element of every operand once and write the copy."""
+
+WHOLE = _named(
+    "all allclose amax amin any argmax argmin argsort array_equal average clip column_stack concatenate copy count_nonzero cross "
+    "cumprod cumsum diff dot dstack hstack inner isclose kron max mean median min nonzero outer pad prod ptp repeat roll round "
+    "sort stack std sum tensordot tile unique var vdot vstack linalg.det linalg.inv linalg.norm linalg.solve"
+)
+"""Read every element of every operand once, in the order of the arguments, then write the result."""
+
+MASKED = _named("all amax amin any max mean min prod std sum var")
+"""Read only the elements that a mask `where=` chooses."""
+
+_OUT_THIRD = _named("all amax amin any argmax argmin concatenate dot max median min outer ptp round stack")
+_OUT_FOURTH = _named("clip cumprod cumsum mean prod std sum var")
+OUT_POSITION: dict[Callable[..., Any], int] = {**dict.fromkeys(_OUT_THIRD, 2), **dict.fromkeys(_OUT_FOURTH, 3)}
+"""The position of `out` among the arguments of functions that also accept it by position."""
+
+CREATING = _named("empty_like zeros_like ones_like full_like")
+"""Look only at the shape and type of the first operand."""
+
+METHODS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in _named(
+        "all any argmax argmin argsort clip cumprod cumsum diagonal dot max mean min nonzero prod ravel repeat round squeeze std "
+        "sum swapaxes take trace var"
+    )
+}
+"""Methods of arrays that do what the function of the same name does."""
+
+
+# Operations on tracked arrays: run on the plain arrays, then recorded as reads and writes -----------------------------
+
+
+def operate(
+    call: Callable[..., Any], op: str, inputs: Any, kwargs: dict[str, Any], outputs: Any, *, elementwise: bool = False
+) -> Any:
+    """Run an operation on the plain arrays; then record what it read and wrote, unless it only made views."""
+    where = kwargs.get("where", True)
+    operands = [*views_in(inputs), *views_in(tuple(kwargs[key] for key in kwargs if key != "where"))]
+    first = one_recorder([*operands, *views_in((where, *outputs))])
+    if outputs:
+        kwargs = kwargs | {"out": tuple(map(plain, outputs)) if len(outputs) > 1 else plain(outputs[0])}
+    found = call(*map(plain, inputs), **{key: plain(value) for key, value in kwargs.items()})
+    several = isinstance(found, (tuple, list))
+    results = found if several else (found,)
+    if not outputs and not elementwise:
+        views = [_as_view(result, operands) for result in results]
+        if views and all(view is not None for view in views):
+            return type(found)(views) if several else views[0]
+    mask = None if where is True else np.asarray(plain(where), dtype=np.bool_)
+    for array in views_in((where,)):
+        array.read_elements(op)
+    for operand in operands:
+        # Broadcast against nothing, nothing is read.
+        if not elementwise or any(np.size(result) for result in results):
+            operand.read_elements(op, operand.buffer.in_address_order(operand.held, mask))
+    written = mask if elementwise else None
+    made = []
+    for position, result in enumerate(results):
+        output = outputs[position] if position < len(outputs) else None
+        if isinstance(output, View):
+            output.buffer.touch(output.buffer.in_address_order(output.held, written), True, op)
+            made.append(output)
+        else:
+            made.append(first.result(result, op, mask=written) if output is None else result)
+    return type(found)(made) if several else made[0]
+
+
+def _as_view(result: Any, operands: list[View]) -> View | None:
+    for operand in operands:
+        if isinstance(result, np.ndarray) and np.may_share_memory(result, operand.buffer.data):
+            return operand.like(result)
+    return None
+
+
+def scatter(ufunc: np.ufunc, array: Any, key: Any, *values: Any) -> None:
+    """`ufunc.at`: reads the selected elements and the values, and writes the selected elements."""
+    one_recorder([*views_in((array, key, *values))])
+    selected = array.buffer.positions(array.held)[plain(key)].ravel() if isinstance(array, View) else range(0)
+    ufunc.at(plain(array), plain(key), *map(plain, values))
+    for part in views_in(key):
+        part.read_elements(ufunc.__name__)
+    if isinstance(array, View):
+        array.read_elements(ufunc.__name__, selected)
+    for value in views_in(values):
+        value.read_elements(ufunc.__name__)
+    if isinstance(array, View):
+        array.buffer.touch(selected, True, ufunc.__name__)
+
+
+def _where(condition: Any, *branches: Any) -> Any:
+    """`np.where`: reads the condition, then of each branch only the elements that are chosen."""
+    if not branches:
+        return np.nonzero(condition)
+    first = one_recorder([*views_in((condition, *branches))])
+    result = np.where(plain(condition), *map(plain, branches))
+    mask = np.asarray(plain(condition), dtype=np.bool_)
+    for array in views_in((condition,)):
+        array.read_elements("where")
+    for branch, chosen in zip(branches, (mask, ~mask), strict=True):
+        if isinstance(branch, View):
+            branch.read_elements("where", branch.buffer.in_address_order(branch.held, chosen))
+    return first.result(result, "where")
+
+
+def _take(array: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = "raise") -> Any:
+    """`np.take`: a gather, in the order of the indices."""
+    if out is not None:
+        raise InputError("np.take of tracked arrays has no out; assign the result instead")
+    if not isinstance(array, View):
+        return np.take(array, np.asarray(indices), axis, mode=mode)
+    result = np.take(array.held, plain(indices), axis, mode=mode)
+    key = array.plain_index(indices)
+    array.read_elements("take", np.take(array.buffer.positions(array.held), key, axis, mode=mode).ravel())
+    return array.result(result, "take")
+
+
+def _trace(array: View, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """`np.trace`: reads the diagonal only."""
+    return np.sum(np.diagonal(array, offset, axis1, axis2), axis=-1)  # type: ignore[call-overload]
+
+
+def _copyto(target: Any, source: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """`np.copyto`: an assignment, masked or not."""
+    operate(np.positive, "copyto", (source,), {"casting": casting, "where": where}, (target,), elementwise=True)
+
+
+SPECIAL: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.where: _where,
+    np.take: _take,
+    np.trace: _trace,
+    np.copyto: _copyto,
+    np.shape: lambda array: array.shape,
+    np.ndim: lambda array: array.ndim,
+    np.size: lambda array: array.size,
+}
+"""Functions that touch a part of their operands, or nothing."""

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
-from pebbler.run.torch.run.place_reader import PlaceReader  # noqa: E402
+from pebbler.run.torch.run.runner import PlaceReader  # noqa: E402
 
 
 def test_places_are_read_as_they_are_resolved():

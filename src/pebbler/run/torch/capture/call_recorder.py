@@ -6,7 +6,7 @@ Which tensors share memory is read off the storages of the fake tensors, what is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.answers import Answers, refusal
@@ -35,12 +35,12 @@ from pebbler.run.torch.capture.calls import (
 )
 from pebbler.run.torch.capture.early_values import apart
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
-from pebbler.run.torch.capture.fake_results import FakeResults
+from pebbler.run.torch.capture.fake_results import FakeResults, results_depend_on_numbers
 from pebbler.run.torch.capture.forgotten_gradients import ZEROING, ForgottenGradient
 from pebbler.run.torch.capture.operand_trees import leaves_of, map_leaves
-from pebbler.run.torch.capture.operands import Operands
 from pebbler.run.torch.capture.operators import (
     COLLECTIVES,
+    CTC,
     FILLED_LIKE,
     RESIZING,
     is_random,
@@ -49,7 +49,6 @@ from pebbler.run.torch.capture.operators import (
     tensors_read,
     tensors_written,
 )
-from pebbler.run.torch.capture.real_layouts import laid_out_as_made
 from pebbler.run.torch.capture.scalars import Scalars
 from pebbler.run.torch.capture.seen_tensors import SeenTensors
 from pebbler.run.torch.capture.source_lines import in_optimizer, in_validation, user_line
@@ -339,3 +338,142 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         yield
         for i in range(start, len(self.record.calls)):
             self.record.calls[i] = replace(self.record.calls[i], unless=name)
+
+
+# The operands of one call, taken apart once: stand-ins without memory, references for the record, and a key of how they look
+
+
+# Values that say all about themselves when they are compared.
+_PLAIN = frozenset(
+    (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+)
+
+
+class Operands:
+    """The operands of a call in the forms that recording needs; `key` is what its results look like follows from, or None."""
+
+    __slots__ = ("_key", "_known", "_numbers", "_refer", "_seen", "_storages", "fakes", "key", "references", "tensors")
+
+    def __init__(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        seen: SeenTensors,
+        refer: Callable[[torch.Generator], Constant],
+    ) -> None:
+        """Take operands apart; tensors become known to `seen`, and `refer` returns what stands for a random generator."""
+        self._seen, self._refer, self._known = seen, refer, True
+        self._numbers = results_depend_on_numbers(func)
+        # What results may depend on besides the operands.
+        self._key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        self._storages: dict[int, int] = {}
+        self.tensors: list[torch.Tensor] = []  # in order
+        fakes, references = self._take(args)
+        self.fakes: tuple[list[Any], dict[str, Any]] = (fakes, {})
+        self.references: tuple[tuple[Any, ...], dict[str, Any]] = (tuple(references), {})
+        if kwargs:
+            self._key.extend(kwargs)
+            fakes, references = self._take(kwargs.values())
+            self.fakes[1].update(zip(kwargs, fakes, strict=True))
+            self.references[1].update(zip(kwargs, references, strict=True))
+        self.key = tuple(self._key) if self._known else None
+
+    def _take(self, values: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+        key = self._key
+        fakes: list[Any] = []
+        references: list[Any] = []
+        for value in values:
+            kind: Any = type(value)
+            if isinstance(value, torch.Tensor):
+                fake, reference, storage, look = self._seen.entry(value)
+                if look is None:
+                    self._known = False
+                # Two operands in the same memory are another case than two apart.
+                key.append((look, fake.requires_grad, self._storages.setdefault(storage, len(self._storages))))
+                self.tensors.append(fake)
+                fakes.append(fake)
+                references.append(reference)
+                continue
+            if kind is list or kind is tuple:
+                key += (kind, len(value))
+                inner, refs = self._take(value)
+                fakes.append(kind(inner))
+                references.append(kind(refs))
+                continue
+            fakes.append(value)
+            if kind is torch.Generator:
+                key.append(kind)
+                value = self._refer(value)
+            elif kind is float and not self._numbers:
+                key.append(kind)
+            elif kind in _PLAIN:
+                key += (kind, value)
+            else:
+                self._known = False
+            references.append(value)
+        return fakes, references
+
+
+# In which order kernels lay out their results, where torch's shape functions may be wrong about it --------------------
+# A shape function sometimes keeps the strides of its operand where the kernel makes a row-major result (layer norm of a permuted
+# tensor), or the other way round. An operator that is recorded with an operand or a result that is not row-major is therefore run
+# once, on zeros of the same layout.
+
+
+def laid_out_as_made(fakes: FakeTensorMode, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+    """Return a fake result laid out as the kernel lays it out."""
+    operands, results = _tensors((args, kwargs)), _tensors(result)
+    if not _is_in_doubt(func, args, kwargs, operands, results):
+        return result
+    strides = _strides_made(func, args, kwargs, [x.shape for x in results])
+    if strides is None or strides == [x.stride() for x in results]:
+        return result
+    remaining = iter(strides)
+
+    def laid_out(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return torch.empty_strided(leaf.shape, next(remaining), dtype=leaf.dtype, device=leaf.device)
+
+    with fakes:
+        return map_leaves(laid_out, result)
+
+
+def _is_in_doubt(func: Any, args: Any, kwargs: Any, operands: list[Any], results: list[Any]) -> bool:
+    """Return whether a kernel makes new tensors, may lay them out in another way, and can be tried on zeros."""
+    if func.namespace != "aten" or func in CTC or func._schema.is_mutable or torch.Tag.pointwise in func.tags:
+        return False
+    if any(x.layout != torch.strided for x in (*operands, *results)) or all(
+        x.is_contiguous() for x in (*operands, *results)
+    ):
+        return False
+    if is_random(func, func._schema.name.split("::")[-1], args, kwargs):
+        return False
+    if any(x.dtype == torch.uint8 for x in operands):  # a workspace, which its maker must have filled
+        return False
+    if any(x.device.type == "cuda" and not torch.cuda.is_available() for x in (*operands, *results)):
+        return False
+    memory = {x.untyped_storage()._cdata for x in operands}
+    return not any(x.untyped_storage()._cdata in memory for x in results)  # a view is as its operand is
+
+
+def _strides_made(func: Any, args: Any, kwargs: Any, shapes: list[Any]) -> list[Any] | None:
+    """Return the strides of what an operator really makes, or None where it cannot be tried."""
+    try:
+        with _disable_current_modes(), torch.no_grad():
+            real_args, real_kwargs = map_leaves(_zeros, (tuple(args), kwargs))
+            made = _tensors(func(*real_args, **real_kwargs))
+    except RuntimeError:  # not enough memory, or a kernel that has no result for zeros: the run itself will check
+        return None
+    return [x.stride() for x in made] if [x.shape for x in made] == shapes else None
+
+
+def _zeros(fake: Any) -> Any:
+    if not isinstance(fake, FakeTensor):
+        return fake
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
+
+
+def _tensors(tree: Any) -> list[Any]:
+    return [leaf for leaf in leaves_of(tree) if isinstance(leaf, torch.Tensor)]

@@ -6,30 +6,30 @@ The optimizers that a step uses announce themselves through torch's hooks around
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim import optimizer as torch_optimizer
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
-from pebbler.run.torch.capture.eager_answers import eager_answers
-from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
+from pebbler.run.torch.capture.executed_code import package_of, pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.holders import Holder
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.late_numbers import LateNumber
-from pebbler.run.torch.capture.one_at_a_time import is_listening
-from pebbler.run.torch.capture.optimizer_code import runs_torch_alone
+from pebbler.run.torch.capture.one_at_a_time import is_listening, replaced
 from pebbler.run.torch.capture.python_state import Change, same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
 from pebbler.run.torch.capture.scalars import Scalars, largest, smallest
@@ -428,3 +428,51 @@ def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     looks = [(t.shape, t.stride(), t.storage_offset(), t.dtype) for t in (one, other)]
     return looks[0] == looks[1]
+
+
+# Letting models that ask whether they are being traced take the path that they take without a plan --------------------
+# Recording runs on fake tensors, and libraries ask for that: transformers' `is_tracing` then avoids branches on values and fused
+# attention. A plan must repeat the step as it runs by itself, so the answer is no; a branch on a value is refused where it happens.
+
+
+_QUESTIONS = (("transformers.utils.import_utils", "is_fake_tensor"),)
+
+
+@contextmanager
+def eager_answers(listening: Callable[[], bool]) -> Iterator[None]:
+    """Answer no wherever a library asks, while a step is recorded, whether a tensor is fake."""
+    with ExitStack() as stack:
+        for module_name, name in _QUESTIONS:
+            module = sys.modules.get(module_name)
+            if module is not None and hasattr(module, name):
+                stack.enter_context(replaced(module, name, _no(getattr(module, name), listening)))
+        yield
+
+
+def _no(question: Callable[[Any], bool], listening: Callable[[], bool]) -> Callable[[Any], bool]:
+    return lambda value: not listening() and question(value)
+
+
+# Recognition of optimizers whose step runs only torch's own code, which need not be watched ---------------------------
+
+
+def runs_torch_alone(optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+    """Whether `optimizer.step` calls nothing of the user's: its class is torch's, and there is no closure and no hook but ours.
+
+    `arguments` and `keywords` are what a hook before the step gets, the optimizer itself first.
+
+    >>> import torch
+    >>> rule = torch.optim.SGD([torch.ones(2, requires_grad=True)])
+    >>> runs_torch_alone(rule, (rule,), {}), runs_torch_alone(rule, (rule, lambda: 0.0), {})
+    (True, False)
+    """
+    kind: Any = type(optimizer)
+    if len(arguments) > 1 or keywords or not kind.__module__.startswith("torch.optim."):
+        return False
+    code = getattr(inspect.unwrap(kind.step), "__code__", None)
+    if code is None or package_of(code.co_filename) != "torch":
+        return False
+    shared: Any = torch_optimizer
+    if len(shared._global_optimizer_pre_hooks) > 1 or len(shared._global_optimizer_post_hooks) > 1:
+        return False
+    return not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks

@@ -20,13 +20,12 @@ from pebbler.run.torch.capture.python_state import same_value
 from pebbler.run.torch.capture.scalars import Branches, inputs_of
 from pebbler.run.torch.capture.settings import fixed_settings, read_setting
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
-from pebbler.run.torch.capture.step_state import is_data
+from pebbler.run.torch.capture.step_state import StepState, is_data
 from pebbler.run.torch.capture.tensor_watch import storages_of_tensors
 from pebbler.run.torch.fuse.group_execution import compile_kernels
 from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.fine_blocks import fine_blocks
-from pebbler.run.torch.run.place_reader import PlaceReader
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
 from pebbler.run.torch.run.program_replay import GraphRecorder, ProgramReplay
@@ -306,3 +305,53 @@ def _check_tensor(i: int, leaf: Any, info: TensorInfo | None, known: torch.Tenso
         )
     if leaf.stride() != info.stride:
         raise InputError(f"argument {i}: the plan is for strides {info.stride}, got {leaf.stride()}; plan again")
+
+
+# Reading what is found at the places of a plan's inputs: before every call, and for hundreds of tensors ---------------
+# So which kind of place each is gets decided once.
+
+
+class PlaceReader:
+    """Reads what `StepState.resolve` returns for each of some places, in their order.
+
+    Which parameters optimizers have is guarded, so their state is looked up by the parameters that they had.
+    """
+
+    def __init__(self, state: StepState, places: Sequence[Place]) -> None:
+        self._state = state
+        self._values: list[Any] = [None] * len(places)  # tensors that are always the same ones
+        self._arguments: list[tuple[int, int]] = []
+        self._grads: list[tuple[int, Any]] = []
+        self._settings: list[tuple[int, Place]] = []
+        self._states: dict[int, list[tuple[int, Any, Any]]] = {}  # by optimizer: position, parameter, key
+        for i, place in enumerate(places):
+            match place[0]:
+                case "arg":
+                    self._arguments.append((i, place[1]))
+                case "tensor":
+                    self._values[i] = state.tensors[place[1]]
+                case "grad":
+                    self._grads.append((i, state.tensors[place[1]]))
+                case "state":
+                    _, number, group, position, key = place
+                    param = state.optimizers[number].param_groups[group]["params"][position]
+                    self._states.setdefault(number, []).append((i, param, key))
+                case _:
+                    self._settings.append((i, place))
+
+    def read(self, leaves: Sequence[Any] = ()) -> list[Any]:
+        """Return what is there now, None for nothing; `leaves` are the arguments of the step, flat."""
+        values = self._values.copy()
+        for i, argument in self._arguments:
+            values[i] = leaves[argument]
+        for i, tensor in self._grads:
+            values[i] = tensor.grad
+        for i, place in self._settings:
+            values[i] = self._state.resolve(place, leaves)
+        for number, rows in self._states.items():
+            states = self._state.optimizers[number].state
+            for i, param, key in rows:
+                kept = states.get(param)
+                if kept is not None:
+                    values[i] = kept.get(key)
+        return values
