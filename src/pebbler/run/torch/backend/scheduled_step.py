@@ -179,10 +179,10 @@ class _PlanWriter:
         return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
 
     def _above(self) -> tuple[int, int, int]:
-        """Return what forward and backward hold above what they begin with, and what is saved between them."""
+        """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
         writes = {op.name: op.writes for op in self.ops}
         there, held, most = set(self.given), 0, [0, 0]
-        begun = saved = 0
+        saved = 0
         for i, move in enumerate(self.moves):
             if isinstance(move, Compute):
                 new = [memory for memory in writes[move.op] if memory not in there]
@@ -193,7 +193,6 @@ class _PlanWriter:
                 held -= self.tensors[move.tensor]
             late = i >= self.turned
             if i == self.turned - 1:
-                begun = held
                 saved = held - sum(self.tensors[memory] for memory in there if memory.startswith("tangent "))
             most[late] = max(most[late], held)
-        return most[0], most[1] - begun, saved
+        return most[0], most[1] - saved, saved

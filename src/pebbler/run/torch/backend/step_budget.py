@@ -188,19 +188,20 @@ class StepBudget:
         self._mark("forward ends", graph)
         return node
 
-    def _mark(self, kind: str, graph: int) -> None:
+    def _mark(self, kind: str, graph: int, given: int = 0) -> None:
         """Note a moment of the step that is measured, if it is this thread's."""
         if self._meter is not None and not self._meter.elsewhere:
-            self._meter.mark(kind, graph)
+            self._meter.mark(kind, graph, given)
 
     def _forget(self, _node: Any = None) -> None:
         """Measure no longer where nothing is left of the step: there will be no backward."""
         if self._meter is not None and all(node() is None for node in self._nodes):
             self.abandon()
 
-    def _before_backward(self, graph: int, _gradients: Sequence[Any]) -> None:
+    def _before_backward(self, graph: int, gradients: Sequence[Any]) -> None:
         self._task, self._ends = torch._C._current_graph_task_id(), True
-        self._mark("backward", graph)
+        # Gradients that nobody gives are filled with zeros after this, so all of them count to backward.
+        self._mark("backward", graph, sum(x.nbytes for x in gradients if isinstance(x, torch.Tensor)))
 
     def _after_backward(self, graph: int, _results: Any, _gradients: Any) -> None:
         self._task = _NO_TASK

@@ -47,12 +47,12 @@ class StepMeter:
         self._most = 0  # above what was there
         self._watch: PeakWatch | None = None
         self._thread = threading.get_ident()
-        self._moments: list[tuple[str, int]] = []  # what begins or ends, and for which graph
+        self._moments: list[tuple[str, int, int]] = []  # what begins or ends, for which graph, and what it is given
         self.marks: list[StepMoment] = []  # what is known of them, once the peak was asked for
 
-    def mark(self, kind: str, graph: int) -> None:
-        """Note that a part of a graph begins or ends."""
-        self._moments.append((kind, graph))
+    def mark(self, kind: str, graph: int, given: int = 0) -> None:
+        """Note that a part of a graph begins or ends; so many bytes that are `given` to it count as its own."""
+        self._moments.append((kind, graph, given))
         torch.empty(_MARK, dtype=torch.uint8)  # is seen among the other allocations
 
     @property
@@ -107,7 +107,8 @@ class StepMeter:
         moments = iter(self._moments if sum(size == _MARK for _, size in moves) == len(self._moments) else ())
         for address, size in moves:
             if size == _MARK and (moment := next(moments, None)) is not None:
-                self.marks.append(StepMoment(*moment, held, most))
+                kind, graph, given = moment
+                self.marks.append(StepMoment(kind, graph, held - given, most))
                 most = 0
                 ours.add(address)
             elif size == -_MARK and address in ours:
@@ -181,9 +182,9 @@ class _DeviceMeter(StepMeter):
     def close(self) -> None:
         """The device counts by itself."""
 
-    def mark(self, kind: str, graph: int) -> None:
+    def mark(self, kind: str, graph: int, given: int = 0) -> None:
         """Note that a part of a graph begins or ends, and begin to look for the most anew."""
-        self.marks.append(StepMoment(kind, graph, held_now(self.device), most_since_reset(self.device)))
+        self.marks.append(StepMoment(kind, graph, held_now(self.device) - given, most_since_reset(self.device)))
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> int:
