@@ -129,7 +129,9 @@ def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0
                 bound, proof = _verified(plan, covers)
                 verified = True
             except NotProven as error:
-                void.append(f"the certificate proves nothing: {error}")
+                void.append(
+                    f"the certificate proves nothing: {error} (if another version of pebbler made it, solve again)"
+                )
         claims = plan.bound is not None or plan.status is not None  # where nothing is claimed, nothing has to be proven
         if seconds and claims and (plan.bound is None or scale.is_less(bound, plan.bound)):
             found, words, cheaper, alone = _prove(plan, judgement.energy, covers, seconds)

@@ -60,6 +60,8 @@ def test_an_exchange_brings_a_bad_layout_near() -> None:
     layout.routes.near[:], layout.routes.far[:] = len(layout.game.levels) - 1, -1
     layout.energy = float(check(layout.plan()).energy or 0)
     before = layout.energy
+    layout.exchange(lambda: 0.0)
+    assert layout.energy == before, "there was no time"
     layout.exchange()
     assert layout.energy < 0.5 * before
     assert check(layout.plan()).energy == layout.energy

@@ -99,11 +99,11 @@ class Layout:
             if left() <= 0:
                 return
 
-    def exchange(self) -> None:
-        """Give the copies that there are better levels, where units, starts and prices of writes allow it."""
+    def exchange(self, left: Left = endless) -> None:
+        """Give the copies that there are better levels as long as seconds are left, where units, starts and prices allow it."""
         arrays = self.game.arrays
         if can_exchange(arrays):
-            self.energy -= exchange_levels(arrays, self.routes, self.game.capacity)
+            self.energy -= exchange_levels(arrays, self.routes, self.game.capacity, left)
 
     @classmethod
     def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = endless) -> Layout | None:

@@ -9,6 +9,7 @@ more than `r` overlap fit into `r` cells, so nothing is lost between a flow and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,17 +82,13 @@ def residences_of(arrays: LayoutArrays, routes: Routes) -> Residences:
     return Residences(begun, gone, count, where, near, far)
 
 
-def exchange_levels(arrays: LayoutArrays, routes: Routes, capacity: Ints) -> float:
-    """Exchange residences between levels, two at a time, until nothing more comes of it; return what that saves."""
+def exchange_levels(arrays: LayoutArrays, routes: Routes, capacity: Ints, left: Callable[[], float]) -> float:
+    """Exchange residences between levels, two at a time, as long as it pays and seconds are left; return what that saves."""
     found = residences_of(arrays, routes)
     before = float((found.reads * arrays.read[found.level]).sum())
+    pairs = [(nearer, nearer + apart) for apart in _APART for nearer in range(len(arrays.read) - apart)]
     for _ in range(_MOST_SWEEPS):
-        gains = [
-            _exchange(found, capacity, nearer, nearer + apart)
-            for apart in _APART
-            for nearer in range(len(arrays.read) - apart)
-        ]
-        if not any(gains):
+        if sum(_exchange(found, capacity, *pair) for pair in pairs if left() > 0) == 0:
             break
     one, other = found.level[found.near], np.where(found.far >= 0, found.level[found.far], -1)
     two = (other >= 0) & (other != one)  # two copies in one level are one

@@ -64,7 +64,7 @@ class ProductSearch:
             problem = self.orders.problem(self.search.problem, np.array(order, np.int64))
             layout = Layout.from_plan(problem, known, left=self._left)
             if layout is not None:
-                layout.exchange()
+                layout.exchange(self._left)
                 self._offer(layout)
 
     def _left(self) -> float:
@@ -88,7 +88,7 @@ class ProductSearch:
         unit = float(layout.game.arrays.read.min())
         annealing.run(rounds, unit * hot, unit * cold, int(self.rng.integers(2**20)), _REACH, self._left)
         found = annealing.layout(search.problem)
-        found.exchange()
+        found.exchange(self._left)
         self._offer(found)
         if search.elapsed > began + 0.05:
             self.rate = annealing.changes / (search.elapsed - began)
@@ -127,7 +127,7 @@ class ProductSearch:
         search = self.search
         if self.layout is None:
             layout = self._layout(nested_order(self.orders.index, self._best_loops()))
-            layout.exchange()
+            layout.exchange(self._left)
             self._offer(layout)
         cycle = 0
         while (

@@ -56,7 +56,7 @@ def replay_of(fast):
 @pytest.mark.parametrize("budget", [None, "97%"])
 def test_a_step_is_recorded_once_and_then_replayed(simulated, budget):
     training = small()
-    fast = pt.step(training.step, device="cpu", budget=budget, time_limit=1)
+    fast = pt.step(training.step, device="cpu", budget=budget, time_limit=1, replay="auto")
     assert_same(training, fast)
     replay = replay_of(fast)
     assert (replay.recordings, replay.why_not) == (1, None)
@@ -76,7 +76,7 @@ def test_a_cpu_replays_nothing_and_says_so_only_when_asked():
     training = small()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fast = pt.step(training.step, device="cpu")
+        fast = pt.step(training.step, device="cpu", replay="auto")
         trained(training, fast)
     assert "replayed" not in repr(fast)
     with pytest.warns(UserWarning, match="not replayed: nothing can be recorded on cpu"):
@@ -87,7 +87,7 @@ def test_a_cpu_replays_nothing_and_says_so_only_when_asked():
 
 def test_a_schedule_costs_one_recording_and_then_runs_between(simulated):
     training = small()
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
 
     def schedule(n):
         training.optimizer.param_groups[0]["lr"] *= 0.9
@@ -110,7 +110,7 @@ def test_numbers_from_counters_and_norms_are_those_of_every_step(simulated, rule
     training = small()
     training.optimizer = rule(training.model.parameters(), lr=0.01)
     training.rate = 0.01
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
     assert_same(training, fast)
     assert replay_of(fast).why_not is None
     assert "between them" in repr(fast)
@@ -124,7 +124,7 @@ def test_masks_are_drawn_afresh_and_again_as_they_were(simulated):
     captured = pt.capture(training.step, *training.batches[0])
     least = pt.least_budget(captured, pt.roofline(captured, "cpu"), time_limit=1)[1]
     copies = sum(x.nbytes for x in training.batches[0])  # of arguments, which a recording reads
-    fast = pt.step(training.step, device="cpu", budget=least + copies + 4096, time_limit=1)
+    fast = pt.step(training.step, device="cpu", budget=least + copies + 4096, time_limit=1, replay="auto")
     assert_same(training, fast)
     assert replay_of(fast).replays == 6
     program = fast._variants.popitem()[1].plans[0].code
@@ -136,14 +136,14 @@ def test_every_shape_has_a_recording(simulated):
     training = small()
     (x, y), *_ = training.batches
     training.batches = [(x[:n], y[:n]) for n in (16, 9)]
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
     assert_same(training, fast, count=12)
     assert [variants.plans[0].replayed for variants in fast._variants.values()] == ["replayed as 1 graph"] * 2
 
 
 def test_loaded_state_in_other_places_is_recorded_again(simulated):
     training = small()
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
     saved = {}
 
     def checkpoint(n):
@@ -197,7 +197,7 @@ class Accumulating:
 def test_gradients_are_added_up_and_may_be_kept(simulated):
     mine = Accumulating()
     losses, state = mine.run(mine.step)
-    fast = pt.step(mine.step, device="cpu", keep_grads=True)
+    fast = pt.step(mine.step, device="cpu", keep_grads=True, replay="auto")
     ours, left = mine.run(fast)
     assert ours == losses
     assert all(torch.equal(a, b) for a, b in zip(left, state, strict=True))
@@ -221,7 +221,7 @@ def test_results_are_copies_and_views_of_arguments_stay_views(simulated):
         y = x * weight
         return y, y[1:], x[1:], seen
 
-    fast = pt.step(step, device="cpu", strict=True)
+    fast = pt.step(step, device="cpu", strict=True, replay="auto")
     seen, kept = torch.zeros(()), []
     for n in range(6):
         x = torch.full((2, 3), float(n))[0]
@@ -249,7 +249,7 @@ def test_what_cannot_be_recorded_runs_call_by_call(simulated):
 def test_a_recording_beyond_the_budget_is_not_used(simulated):
     training = small()
     simulated.over = 3
-    fast = pt.step(training.step, device="cpu", budget="100%", headroom=4096, time_limit=1)
+    fast = pt.step(training.step, device="cpu", budget="100%", headroom=4096, time_limit=1, replay="auto")
     assert_same(training, fast)
     assert (simulated.abandoned, replay_of(fast).replays) == (1, 0)
     assert "not replayed: that would hold 3 bytes more than the budget" in repr(fast)
@@ -257,7 +257,7 @@ def test_a_recording_beyond_the_budget_is_not_used(simulated):
 
 def test_a_plan_with_more_headroom_is_made_where_a_recording_needs_it(simulated):
     training = small()
-    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1)
+    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1, replay="auto")
 
     def fits(n):
         simulated.over = 4 if n < 3 else 0
@@ -276,7 +276,7 @@ def test_a_plan_with_more_headroom_is_made_where_a_recording_needs_it(simulated)
 def test_where_no_plan_leaves_more_room_the_first_one_stays(simulated):
     training = small()
     simulated.over = 10**6
-    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1)
+    fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1, replay="auto")
     assert_same(training, fast)
     assert "not replayed: that would hold" in repr(fast)
     assert simulated.abandoned == 1
@@ -284,7 +284,7 @@ def test_where_no_plan_leaves_more_room_the_first_one_stays(simulated):
 
 def test_a_replay_that_does_something_else_is_given_up(simulated, monkeypatch):
     training = small()
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
     monkeypatch.setattr("simulated_graphs.Piece.replay", lambda self: None)
     assert_same(training, fast)
     assert "not replayed: it did not do the same (" in repr(fast)
@@ -306,7 +306,7 @@ def test_where_kernels_do_not_repeat_their_bits_a_replay_must_come_near(simulate
         return [outputs[0] + 1e-6 * noise[0], *outputs[1:]]
 
     monkeypatch.setattr(Program, "__call__", uneven)
-    fast = pt.step(training.step, device="cpu", verify="first")
+    fast = pt.step(training.step, device="cpu", verify="first", replay="auto")
     training.reset()
     for n, batch in enumerate(training.batches):
         noise[0] = n // 2  # from the third call on: all phases have been compared by then
@@ -321,7 +321,7 @@ def test_a_generator_that_the_step_sets_is_left_to_the_step(simulated):
         torch.manual_seed(3)
         return training.step(torch.nn.functional.dropout(x, 0.5), y)
 
-    fast = pt.step(step, device="cpu")
+    fast = pt.step(step, device="cpu", replay="auto")
     losses = [trained(training, run)[0] for run in (step, fast)]
     assert losses[0] == losses[1]
     assert "not replayed: the step sets or reads the state of a random generator" in repr(fast)
@@ -329,7 +329,7 @@ def test_a_generator_that_the_step_sets_is_left_to_the_step(simulated):
 
 def test_a_step_that_fails_between_recordings_says_what_it_changed(simulated, monkeypatch):
     training = small()
-    fast = pt.step(training.step, device="cpu")
+    fast = pt.step(training.step, device="cpu", replay="auto")
 
     def schedule(n):
         training.optimizer.param_groups[0]["lr"] *= 0.9
@@ -358,7 +358,7 @@ def test_a_step_that_fails_between_recordings_says_what_it_changed(simulated, mo
 @pytest.mark.parametrize("verify", ["first", "never", 3])
 def test_replays_with_every_way_to_verify(simulated, verify):
     training = small()
-    fast = pt.step(training.step, device="cpu", verify=verify)
+    fast = pt.step(training.step, device="cpu", verify=verify, replay="auto")
     assert_same(training, fast)
     assert replay_of(fast).replays >= 6
 
@@ -367,6 +367,6 @@ def test_values_that_go_to_the_host_and_back_are_recorded_too(simulated, deep):
     training, captured, least = deep
     plan = pt.plan_captured(captured, pt.roofline(captured, "cpu"), budget=least, offload=True, time_limit=1)
     assert plan.offloaded
-    fast = pt.compile(plan, training.step)
+    fast = pt.compile(plan, training.step, replay="auto")
     assert_same(training, fast)
     assert fast.replayed == "replayed as 1 graph"

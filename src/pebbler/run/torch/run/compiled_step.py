@@ -50,7 +50,7 @@ class CompiledStep:
         captured: Captured | None,
         kernels: KernelChoice,
         verify: Verify = "again",
-        replay: Replay = "auto",
+        replay: Replay = False,
         graphs: CudaGraphs | None = None,
     ) -> None:
         self.plan, self.step, self.kernels, self.verify, self.replay = plan, step, kernels, verify, replay
@@ -269,7 +269,7 @@ def compile(
     *,
     kernels: KernelChoice | None = None,
     verify: Verify = "again",
-    replay: Replay = "auto",
+    replay: Replay = False,
 ) -> CompiledStep:
     """Return a drop-in for `step` that runs the plan within the budget.
 
@@ -286,8 +286,9 @@ def compile(
     that the plan was right before. Where there is a budget, or no memory, the step is then recorded again on tensors without
     memory instead. With "first" nothing is repeated, with a number every so many calls are compared, with "never" none is.
 
-    On CUDA the plan is recorded as a CUDA graph at its second call and replayed from then on: nothing waits for Python to launch
-    kernels. `replayed` says so, or why not. `replay=True` warns where it is not, with `replay=False` nothing is recorded.
+    With `replay="auto"`, on CUDA, the plan is recorded as a CUDA graph at its second call and replayed from then on: nothing waits
+    for Python to launch kernels. `replayed` says so, or why not. `replay=True` also warns where it is not. Nothing is recorded by
+    default.
 
     >>> import torch
     >>> from pebbler.run.torch.plan.planner import plan

@@ -1,4 +1,4 @@
-"""CUDA's caching allocator while a plan runs: blocks as large as what is asked for.
+"""CUDA's caching allocator while a plan is recorded: blocks as large as what is asked for.
 
 By default it hands out a free block whole where less than 1 MiB of it would remain. How much that comes to depends on what was
 freed before, so it differs from step to step, and a plan that holds hundreds of values at once cannot count it. With segments that

@@ -50,7 +50,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float = 30.0
     seed: int = 0
     verify: Verify = "again"
-    replay: Replay = "auto"
+    replay: Replay = False
     keep_grads: bool = False
 
 

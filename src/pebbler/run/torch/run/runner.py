@@ -25,7 +25,6 @@ from pebbler.run.torch.capture.tensor_watch import storages_of_tensors
 from pebbler.run.torch.fuse.group_execution import compile_kernels
 from pebbler.run.torch.fuse.inductor import Kernels
 from pebbler.run.torch.plan.launch_fusion import launch_group
-from pebbler.run.torch.run.fine_blocks import fine_blocks
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
 from pebbler.run.torch.run.program_replay import GraphRecorder, ProgramReplay
@@ -130,10 +129,7 @@ class Runner:
         self.running = True
         drawn = random_state(self.captured.device) if ready.random else ()
         try:
-            with (
-                fine_blocks(program.device), torch.no_grad(), torch._C._DisableAutocast(),
-                torch._C._AutoDispatchBelowAutograd(),
-            ):  # fmt: skip
+            with torch.no_grad(), torch._C._DisableAutocast(), torch._C._AutoDispatchBelowAutograd():
                 outputs = program(*inputs, *phase.record.constants, *rates.values())
         except BaseException:
             set_random_state(drawn, self.captured.device)
