@@ -162,7 +162,9 @@ def first_loads_of_results(patch: pytest.MonkeyPatch) -> None:
 
     def game(*arguments: object) -> PebbleGame:
         played: PebbleGame = made(*arguments)
-        return played._replace(given=played.given | played.born, fetched=played.fetched | played.born, born=0)
+        return played._replace(
+            given=played.given | played.made_at_read, fetched=played.fetched | played.made_at_read, made_at_read=0
+        )
 
     patch.setattr("pebbler.solver.exact.pebble_rules._game", game)
 

@@ -46,14 +46,14 @@ def test_blocks_fit_and_the_squarest_come_first() -> None:
 
 def test_a_product_in_ten_pebbles() -> None:
     search = Search(pebbles(matmul(4), 10))
-    offer_blocks(search, 1.0)
+    offer_blocks(search, lambda: 1.0)
     assert search.energy <= 68
     assert search.best is not None
     assert check(search.best).legal
 
 
 def test_nothing_is_offered_for_other_graphs_or_without_time() -> None:
-    for problem, share in ((pebbles(workloads.chain(9), 5), 1.0), (pebbles(matmul(3), 7), 0.0)):
+    for problem, left in ((pebbles(workloads.chain(9), 5), 1.0), (pebbles(matmul(3), 7), 0.0)):
         search = Search(problem, time_limit=100.0)
-        offer_blocks(search, share)
+        offer_blocks(search, lambda left=left: left)
         assert search.best is None
