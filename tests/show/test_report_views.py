@@ -93,7 +93,9 @@ def unreadable(page: Any) -> list[str]:
     return small + page.evaluate(UNREADABLE) + page.evaluate(SCALED_DOWN)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "explicit")) for name in MAKERS]
+)
 def test_every_view_can_be_read_wide_and_narrow_light_and_dark(pages: Pages, name: str) -> None:
     page = pages(name)
     moves = page.evaluate("pebbler.player().timeline.length")

@@ -98,6 +98,7 @@ def test_whatever_the_clock_says_the_promised_peak_holds(seed, shares, monkeypat
         assert above + training.resident() <= plan.peak
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_an_exact_plan_runs_compiled_within_the_same_peak(monkeypatch):
     monkeypatch.setattr("pebbler.run.torch.run.compiled_step.profile", measured_memory)
