@@ -115,7 +115,7 @@ def test_no_more_than_so_many_run_and_the_rest_ends_in_time(tmp_path):
     with QuietTurns(tmp_path, at_once=1) as turns:
         start(turns, "first", "time.sleep(0.2)")
         start(turns, "second", "time.sleep(60)")
-        turns.serve(time.time() + 2, lambda: running.append(sum(p.poll() is None for p in turns.processes.values())))
+        turns.serve(time.time() + 5, lambda: running.append(sum(p.poll() is None for p in turns.processes.values())))
     assert max(running) == 1
     assert turns.processes["first"].returncode == 0
     assert turns.processes["second"].returncode == -signal.SIGKILL
