@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -28,8 +26,8 @@ from typing import Any
 import torch
 
 import pebbler.torch as pt
+from benchmarks.child_rows import follow
 from benchmarks.torch_model_steps import Training, llama_of
-from pebbler.files import write_text
 from pebbler.game.byte_sizes import bytes_of
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
@@ -250,19 +248,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for variant in options.variants.split(","):
         command = [sys.executable, "-m", "benchmarks.longest_sequence", "--one", variant, *sys.argv[1:]]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            limit = threading.Timer(options.seconds + SLACK, child.kill)
-            limit.start()
-            for line in child.stdout:
-                if line.startswith("ROW "):
-                    rows.append(json.loads(line[4:]))
-                    print(shown(rows[-1]), flush=True)
-                    if options.output is not None:
-                        write_text(options.output, json.dumps(rows, indent=1))
-                else:
-                    print(line, end="", flush=True)
-            limit.cancel()
+        follow(command, options.seconds + SLACK, rows, shown, options.output)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ import argparse
 import copy
 import json
 import os
-import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,9 +24,9 @@ from typing import Any
 import torch
 
 import pebbler.torch as pt
+from benchmarks.child_rows import follow
 from benchmarks.torch_model_steps import MODELS as FIRST
 from benchmarks.torch_more_models import MORE
-from pebbler.files import write_text
 from pebbler.run.torch.plan.planner import default_headroom
 from pebbler.run.torch.run import cuda_graphs
 from pebbler.solver.problem import Impossible
@@ -225,21 +223,8 @@ def main() -> None:
     _compile_kernels()  # not in the time of a model
     for name in options.models.split(","):
         command = [sys.executable, "-m", "benchmarks.torch_replay", "--one", name, *_passed(options)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-            limit = threading.Timer(options.seconds, child.kill)
-            limit.start()
-            assert child.stdout is not None
-            for line in child.stdout:
-                if line.startswith("ROW "):
-                    rows.append(json.loads(line[4:]))
-                    print(shown(rows[-1]), flush=True)
-                    if options.output is not None:
-                        write_text(options.output, json.dumps(rows, indent=1))
-                else:
-                    print(line, end="", flush=True)
-            limit.cancel()
-        if child.wait():
-            print(f"{name}: ended with status {child.returncode}", flush=True)
+        if status := follow(command, options.seconds, rows, shown, options.output):
+            print(f"{name}: ended with status {status}", flush=True)
 
 
 def _compile_kernels() -> None:
