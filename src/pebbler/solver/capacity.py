@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ __all__ = [
     "Requirement",
     "explain_crowding",
     "explain_impossible",
+    "narrow",
     "op_requirement",
     "require_capacity",
     "shortage",
@@ -23,6 +26,7 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,33 @@ def require_capacity(problem: Problem) -> None:
     reason = explain_impossible(problem)
     if reason is not None:
         raise Impossible(reason)
+
+
+def narrow(
+    lower: int,
+    best: Found,
+    upper: int,
+    attempt: Callable[[int, Found], tuple[Found, int] | None],
+    is_over: Callable[[], bool],
+    between: Callable[[int, int], int] = lambda failed, upper: (failed + upper) // 2,
+) -> tuple[Found, int]:
+    """Return what needs the least room of all that was found, and how much; `best`, which needs `upper`, is known before.
+
+    `attempt` gets a capacity and the best so far; it says what it has found and what that needs. `lower`, below which nothing
+    works, is tried first; then what lies between the last failure and the last success. A failure proves nothing, it only steers.
+
+    >>> narrow(3, "known", 40, lambda room, best: (f"fits {room}", room) if room >= 17 else None, lambda: False)
+    ('fits 17', 17)
+    """
+    failed = lower - 1
+    while failed + 1 < upper and not is_over():
+        tried = lower if failed < lower else between(failed, upper)
+        found = attempt(tried, best)
+        if found is None:
+            failed = tried
+        else:
+            best, upper = found
+    return best, upper
 
 
 def shortage(reason: str, level: str, capacity: int, least: str) -> str:

@@ -17,7 +17,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.plan import Covers, Plan
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
-from pebbler.solver.capacity import Requirement, op_requirement, shortage
+from pebbler.solver.capacity import Requirement, narrow, op_requirement, shortage
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.recompute.least_capacity import least_capacity
@@ -156,15 +156,16 @@ def _untiled_plan(problem: Problem, units: int) -> Plan:
 
 def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemory:
     """Return the least for which there is a plan in tiles: first what may be the least of all, then halfway by factors."""
-    failed = found.bound - 1  # where no plan was found, which proves nothing
-    while failed + 1 < found.least and time.monotonic() < ends:
-        tried = found.bound if failed < found.bound else max(failed + 1, math.isqrt(failed * found.least))
-        plan = _tiled_plan(_resized(problem, tried), ends - time.monotonic())
-        if plan is None:
-            failed = tried
-        else:
-            found = replace(found, least=check(plan).peak[problem.machine.names[0]], plan=plan)
-    return found
+
+    def attempt(units: int, best: Plan) -> tuple[Plan, int] | None:
+        plan = _tiled_plan(_resized(problem, units), ends - time.monotonic())
+        return None if plan is None else (plan, check(plan).peak[problem.machine.names[0]])
+
+    def between(failed: int, upper: int) -> int:
+        return max(failed + 1, math.isqrt(failed * upper))
+
+    plan, least = narrow(found.bound, found.plan, found.least, attempt, lambda: time.monotonic() >= ends, between)
+    return replace(found, least=least, plan=plan)
 
 
 def _tiled_plan(problem: Problem, seconds: float) -> Plan | None:

@@ -15,6 +15,7 @@ from pebbler.solver.capacity import require_capacity
 from pebbler.solver.exact.kernels import astar as kernel
 from pebbler.solver.exact.kernels.astar_estimate import DESTROYS, PLACING, WRITES, ExactGame
 from pebbler.solver.exact.kernels.astar_moves import COMPUTE, COPY, MOVE
+from pebbler.solver.kernels.open_list import OpenList, least_open
 from pebbler.solver.problem import Impossible, Problem, Search, Start
 
 __all__ = ["fits_exact", "solve_exact"]
@@ -68,7 +69,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
             return
         if full:
             pool = _grow(game, pool, max_states)
-    node = int(pool.counters[2])
+    node = int(pool.counters[1])
     spent = float(pool.spent[node])
     moves, start = _retrace(problem, game, pool, node)
     search.offer(moves, start)
@@ -92,10 +93,8 @@ def _conclude(search: Search) -> None:
 
 def _give_up(search: Search, pool: kernel.Pool) -> None:
     search.cut_off = True
-    least = float(pool.heap_f[0]) if pool.counters[1] else search.energy
-    search.raise_bound(
-        min(search.problem.scale.lowered(least), search.energy), "smallest estimate among the game states still open"
-    )
+    least = search.problem.scale.lowered(least_open(pool.open, search.energy))
+    search.raise_bound(min(least, search.energy), "smallest estimate among the game states still open")
 
 
 # The problem as bit masks -------------------------------------------------------------------------------------------------
@@ -146,9 +145,7 @@ def _pool(game: ExactGame, nodes: int) -> kernel.Pool:
         spent=np.empty(nodes, np.float64),
         links=np.empty((nodes, 3), np.int64),
         table=np.full(table, -1, np.int32),
-        heap_f=np.empty(2 * nodes, np.float64),
-        heap_g=np.empty(2 * nodes, np.float64),
-        heap_node=np.empty(2 * nodes, np.int32),
+        open=OpenList.room(2 * nodes),
         counters=np.zeros(kernel.COUNTERS, np.int64),
         moves=np.empty(max(1 << 12, nodes >> 4), np.int64),
         sets=np.empty(max(1 << 12, nodes >> 4), np.int64),
@@ -158,12 +155,11 @@ def _pool(game: ExactGame, nodes: int) -> kernel.Pool:
 def _grow(game: ExactGame, pool: kernel.Pool, max_states: int) -> kernel.Pool:
     """Return the same pool with room for more nodes."""
     grown = _pool(game, min(4 * len(pool.spent), max(max_states, 64)))
-    nodes, entries = int(pool.counters[0]), int(pool.counters[1])
+    nodes = int(pool.counters[0])
     for field in ("rows", "spent", "links"):
         getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]
-    for field in ("heap_f", "heap_g", "heap_node"):
-        getattr(grown, field)[:entries] = getattr(pool, field)[:entries]
-    grown.counters[:4] = pool.counters[:4]
+    pool.open.copy_to(grown.open)
+    grown.counters[:2] = pool.counters[:2]
     kernel.rehash(grown)
     return grown
 

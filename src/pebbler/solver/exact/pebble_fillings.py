@@ -17,6 +17,7 @@ from pebbler.solver.exact.kernels import tight_sets as kernel
 from pebbler.solver.exact.kernels.pebble_state import ABOVE, READS, WRITES, PebbleGame
 from pebbler.solver.exact.pebble_pool import pool_from, search_pool
 from pebbler.solver.exact.pebble_rules import PebbleRules
+from pebbler.solver.kernels.open_list import least_open
 
 __all__ = ["with_fillings"]
 
@@ -36,7 +37,7 @@ def with_fillings(rules: PebbleRules, most: float, max_states: int, seconds_left
         return rules
     places = [
         (i, f)
-        for i, ran in enumerate(game.sets.tolist())
+        for i, ran in enumerate(game.sets[:, 0].tolist())
         for f, op in enumerate(fillings.tolist())
         if ran >> op & 1 and not int(game.ops[op, ABOVE]) & ran
     ]
@@ -53,7 +54,7 @@ def with_fillings(rules: PebbleRules, most: float, max_states: int, seconds_left
         kernel.price_moments(game, i, done)
         done = i
         share = _share(seconds_left, max(seconds / left, min(seconds / 4, 1.0)))
-        least = _least_behind(game, int(game.sets[i]), int(fillings[f]), most, max_states, share)
+        least = _least_behind(game, int(game.sets[i, 0]), int(fillings[f]), most, max_states, share)
         least_after[i, f] = max(least_after[i, f], least)
     kernel.price_moments(game, 0, done)
     return replace(rules, game=game)
@@ -83,7 +84,7 @@ def _least_behind(
     pool = pool_from(game, min(1 << 12, max_states), ran, there, elsewhere | there & int(game.given))
     status, pool = search_pool(game, pool, max_states, most - paid, seconds_left)
     if status == states.FOUND:
-        return float(pool.spent[pool.counters[2]])
+        return float(pool.spent[pool.counters[1]])
     if status == states.EXHAUSTED:
         return max(0.0, most - paid)
-    return float(pool.heap_f[0]) if pool.counters[1] else 0.0
+    return least_open(pool.open, 0.0)

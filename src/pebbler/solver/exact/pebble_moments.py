@@ -28,14 +28,14 @@ def with_tightest_moments(rules: PebbleRules, seconds_left: Callable[[], float])
     >>> from pebbler.solver.exact.pebble_rules import pebble_rules
     >>> from pebbler.solver.problem import Problem
     >>> rules = pebble_rules(Problem.of(workloads.chain(2), machine("red-blue"), start={"N0": "fast"}))
-    >>> with_tightest_moments(rules, lambda: 1.0).game.sets.tolist()  # c1, c2, b2, b1, b0 in this order
+    >>> with_tightest_moments(rules, lambda: 1.0).game.sets[:, 0].tolist()  # c1, c2, b2, b1, b0 in this order
     [0, 1, 3, 7, 15, 31]
     """
     game = rules.game
     sets = kernel.list_sets(np.ascontiguousarray(game.ops[:, BEFORE]), _MOST_SETS)
     if len(sets) == 0:
         return rules
-    sets.sort()
+    sets = np.sort(sets)[:, None]
     slots = np.full(1 << (2 * len(sets) - 1).bit_length(), -1, np.int32)
     kernel.enter_sets(sets, slots)
     stores = (~(game.given | game.cheap) & (1 << len(rules.values)) - 1).bit_count()

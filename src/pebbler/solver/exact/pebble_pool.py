@@ -10,6 +10,7 @@ import numpy as np
 from pebbler.solver.exact.kernels import astar as states
 from pebbler.solver.exact.kernels import pebble_astar as kernel
 from pebbler.solver.exact.kernels.pebble_state import PebbleGame
+from pebbler.solver.kernels.open_list import OpenList
 
 __all__ = ["grow", "pool_from", "search_pool"]
 
@@ -24,9 +25,7 @@ def _pool(nodes: int, values: int, pebbles: int) -> kernel.PebblePool:
         spent=np.empty(nodes, np.float64),
         links=np.empty((nodes, 3), np.int32),
         table=np.full(table, -1, np.int32),
-        heap_f=np.empty(nodes + 1, np.float64),
-        heap_g=np.empty(nodes + 1, np.float64),
-        heap_node=np.empty(nodes + 1, np.int32),
+        open=OpenList.room(nodes + 1),
         counters=np.zeros(states.COUNTERS, np.int64),
         level=np.empty((2, values), np.uint8),
         counts=np.empty(2 * (pebbles + 1), np.int64),
@@ -40,23 +39,22 @@ def pool_from(game: PebbleGame, nodes: int, ran: int, fast: int, slow: int) -> k
     pool = _pool(nodes, values, game.capacity)
     pool.sets[0] = ran, slow, 0, fast, 0
     pool.levels[0] = [game.capacity * (fast >> v & 1) for v in range(values)]
-    pool.spent[0] = pool.heap_f[0] = pool.heap_g[0] = 0.0
-    pool.links[0], pool.heap_node[0] = -1, 0
-    pool.counters[:2] = 1
+    pool.spent[0] = pool.open.estimate[0] = pool.open.paid[0] = 0.0
+    pool.links[0], pool.open.node[0] = -1, 0
+    pool.counters[0] = pool.open.count[0] = 1
     kernel.enter_all(pool)
     return pool
 
 
 def grow(pool: kernel.PebblePool, max_states: int) -> kernel.PebblePool:
     """Return the same pool with room for more nodes."""
-    nodes, entries = int(pool.counters[0]), int(pool.counters[1])
+    nodes = int(pool.counters[0])
     more = min(4 * len(pool.spent), max(max_states, 64))
     grown = _pool(more, pool.levels.shape[1], len(pool.counts) // 2 - 1)
     for field in ("sets", "levels", "spent", "links"):
         getattr(grown, field)[:nodes] = getattr(pool, field)[:nodes]
-    for field in ("heap_f", "heap_g", "heap_node"):
-        getattr(grown, field)[:entries] = getattr(pool, field)[:entries]
-    grown.counters[:4] = pool.counters[:4]
+    pool.open.copy_to(grown.open)
+    grown.counters[:2] = pool.counters[:2]
     kernel.enter_all(grown)
     return grown
 

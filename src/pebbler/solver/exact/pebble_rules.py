@@ -188,7 +188,7 @@ def _game(problem: Problem, parts: _Parts, again: Floats, prices: tuple[float, f
         tail=_tails(table, (readers, maker, made_at_read), price, capacity - needs),
         fetched=given & ~fast,
         least=float(price.min(initial=prices[0])),
-        sets=np.empty(0, np.int64),
+        sets=np.empty((0, 1), np.int64),
         slots=np.empty(0, np.int32),
         tightest=np.empty((0, 1), np.uint8),
         fillings=np.empty(0, np.int64),

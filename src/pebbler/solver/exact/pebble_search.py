@@ -21,6 +21,7 @@ from pebbler.solver.exact.pebble_moves import moves_of_runs
 from pebbler.solver.exact.pebble_pool import grow, pool_from, search_pool
 from pebbler.solver.exact.pebble_rules import PebbleRules, pebble_rules
 from pebbler.solver.exact.pebble_symmetries import swap_back, with_symmetries
+from pebbler.solver.kernels.open_list import least_open
 from pebbler.solver.problem import Problem, Search
 
 __all__ = ["fits_pebbles", "offer_beam", "solve_pebbles"]
@@ -76,8 +77,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
         search.raise_bound(search.energy, PROOF)
         return
     search.cut_off = True
-    least = float(pool.heap_f[0]) if pool.counters[1] else 0.0
-    bound = min(problem.scale.lowered(rules.base + least), search.energy)
+    bound = min(problem.scale.lowered(rules.base + least_open(pool.open, 0.0)), search.energy)
     search.raise_bound(bound, "smallest estimate among the sequences of runs still open")
 
 
@@ -98,16 +98,16 @@ def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = _
 def _beam(search: Search, rules: PebbleRules, seconds_left: Callable[[], float], width: int) -> None:
     pool = _first_pool(rules, width * _ROOM)
     for _ in range(3 * len(rules.game.again)):  # runs; a plan that is any good has fewer
-        entries = int(pool.counters[1])
+        entries = int(pool.open.count[0])
         if entries == 0 or seconds_left() <= 0:
             return
-        nodes = pool.heap_node[:entries].astype(np.int64)
+        nodes = pool.open.node[:entries].astype(np.int64)
         ended = nodes[pool.sets[nodes, 0] & kernel.END != 0]
         if len(ended):
-            pool.counters[2] = ended[np.argmin(pool.spent[ended])]
+            pool.counters[1] = ended[np.argmin(pool.spent[ended])]
             search.offer(_retrace(search.problem, rules, pool))
-        chosen = nodes[np.lexsort((-pool.heap_g[:entries], pool.heap_f[:entries]))][:width]
-        pool.counters[1] = 0
+        chosen = nodes[np.lexsort((-pool.open.paid[:entries], pool.open.estimate[:entries]))][:width]
+        pool.open.count[0] = 0
         if pool.counters[0] + width * _ROOM > len(pool.spent):
             pool = grow(pool, 4 * len(pool.spent))
         for part in np.array_split(chosen, 1 + len(chosen) // 20):
@@ -133,7 +133,7 @@ def _first_pool(rules: PebbleRules, nodes: int) -> kernel.PebblePool:
 def _retrace(problem: Problem, rules: PebbleRules, pool: kernel.PebblePool) -> Moves:
     """Return the moves that lead to the goal."""
     nodes = []
-    node = last = int(pool.links[int(pool.counters[2]), 0])
+    node = last = int(pool.links[int(pool.counters[1]), 0])
     while int(pool.links[node, 0]) >= 0:
         nodes.append(node)
         node = int(pool.links[node, 0])

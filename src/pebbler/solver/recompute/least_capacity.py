@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +15,7 @@ from pebbler.game.bit_sets import bit_set, members, subsets
 from pebbler.game.dataflow import NONE
 from pebbler.game.moves import COMPUTE
 from pebbler.game.plan import Plan
-from pebbler.solver.capacity import shortage, single_level_requirement
+from pebbler.solver.capacity import narrow, shortage, single_level_requirement
 from pebbler.solver.greedy_plans import GreedyPlanner, greedy_pays
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Impossible, Problem
@@ -61,16 +63,17 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
         exact = _least_of_all_states(endless)
         if exact is not None:
             best, lower, reason = exact, _peak(endless, exact), "every way to play with less was looked at"
-    best = _least_greedy(problem, endless, best, lower, ends)
-    upper, failed = _peak(endless, best), lower - 1
-    while upper > lower and failed + 1 < upper and time.monotonic() < ends:
-        # A failure proves nothing, so `failed` only steers.
-        tried = lower if failed < lower else (failed + upper) // 2
-        found = _fits_in(RecomputeProblem.of(problem, tried), best, problem.seed, ends)
-        if found is None:
-            failed = tried
-        else:
-            best, upper = found, _peak(endless, found)
+
+    def is_over() -> bool:
+        return time.monotonic() >= ends
+
+    def anneal(units: int, start: Ints) -> tuple[Ints, int] | None:
+        found = _fits_in(RecomputeProblem.of(problem, units), start, problem.seed, is_over)
+        return None if found is None else (found, _peak(endless, found))
+
+    if greedy_pays(problem):
+        best, _ = narrow(lower, best, _peak(endless, best), _greedy_runs(problem, endless), is_over)
+    best, upper = narrow(lower, best, _peak(endless, best), anneal, is_over)
     sized = replace(problem, machine=problem.machine.resized(0, max(upper, 1)))
     return LeastCapacity(lower, upper, sized.plan(endless.moves(best)), reason)
 
@@ -115,31 +118,28 @@ def _peak_between(problem: RecomputeProblem, sequence: Ints) -> int:
     return most
 
 
-def _least_greedy(problem: Problem, endless: RecomputeProblem, best: Ints, lower: int, ends: float) -> Ints:
-    """Return a sequence of greedy runs that needs little, by halving what is left between a success and a failure."""
-    upper, failed = _peak(endless, best), lower - 1
-    planner = GreedyPlanner.of(problem) if greedy_pays(problem) else None
-    while planner is not None and failed + 1 < upper and time.monotonic() < ends:
-        tried = lower if failed < lower else (failed + upper) // 2
-        small = replace(planner, game=planner.game._replace(capacity=np.array([tried], np.int64)))
-        runs = (
-            small.run(order, keen=keen, remake=True, seed=0) for keen in _KEEN for order in start_orders(problem.graph)
-        )
-        rows = next((found for found in runs if found is not None), None)
-        if rows is None:
-            failed = tried
-            continue
-        best = np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
-        upper = min(tried, _peak(endless, best))
-    return best
+def _greedy_runs(problem: Problem, endless: RecomputeProblem) -> Callable[[int, Ints], tuple[Ints, int] | None]:
+    """Return what tries greedy runs in so many units, and says which sequence fits and what it needs."""
+    planner = GreedyPlanner.of(problem)
+
+    def run(units: int, best: Ints) -> tuple[Ints, int] | None:
+        small = replace(planner, game=planner.game._replace(capacity=np.array([units], np.int64)))
+        for keen, order in product(_KEEN, start_orders(problem.graph)):
+            rows = small.run(order, keen=keen, remake=True, seed=0)
+            if rows is not None:
+                sequence = np.ascontiguousarray(rows[rows[:, 0] == COMPUTE, 1])
+                return sequence, min(units, _peak(endless, sequence))
+        return None
+
+    return run
 
 
-def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, ends: float) -> Ints | None:
+def _fits_in(problem: RecomputeProblem, best: Ints, seed: int, is_over: Callable[[], bool]) -> Ints | None:
     """Return a sequence that fits, if the greedy pass and some annealing find one."""
     for start in (best, problem.program):
-        here = fit(problem, start, is_over=lambda: time.monotonic() >= ends)
+        here = fit(problem, start, is_over=is_over)
         for number in range(_ROUNDS):
-            if not problem.measure(here).over or time.monotonic() >= ends:
+            if not problem.measure(here).over or is_over():
                 break
             here = improve(problem, here, AnnealingSettings.of(number, seed))
         if problem.measure(here).fits:

@@ -12,8 +12,10 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.referee import pricing
 from pebbler.referee.kernels.cache_price import price
+from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.kernels.cache_exact import DONE, all_orders
+from pebbler.solver.tiling.kernels.order_walk import begin_walk
 from pebbler.solver.tiling.list_order import nearest_first
 from pebbler.solver.tiling.node_graph import NodeGraph
 
@@ -57,24 +59,12 @@ def best_order(
     candidates += [nodes.order(nearest_first(nodes, machine, by_price=by_price)) for by_price in (False, True)]
     energy, pick = min((float(price(game, order)), i) for i, order in enumerate(candidates))
     best = candidates[pick].copy()
-    waits = np.diff(flow.before.start)
     floors, share, reason, prefixes = op_floors(graph, machine), _FIRST_SHARE, ~DONE, 0
     # The search starts anew with a larger share, so that the time is looked at now and then; a better order prunes more.
     while reason != DONE and energy > enough and share <= limit and seconds_left() > 0:
-        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
-        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
-        energy, reason, count = all_orders(
-            game,
-            waits,
-            flow.after.start,
-            flow.after.items,
-            floors,
-            best,
-            energy,
-            problem.scale.rounding,
-            share,
-            *tables,
-        )
+        walk = begin_walk(np.diff(flow.before.start), flow.after.start, flow.after.items, floors)
+        met = StatesMet.room(min(_MOST_BITS, (4 * share).bit_length()))
+        energy, reason, count = all_orders(game, walk, best, energy, problem.scale.rounding, share, met)
         prefixes += count
         share *= 4
     return BestOrder(best, float(energy), reason == DONE or energy <= enough, prefixes)

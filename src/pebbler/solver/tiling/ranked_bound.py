@@ -11,12 +11,13 @@ from itertools import product
 
 import numpy as np
 
-from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.referee import pricing
+from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_floors
-from pebbler.solver.tiling.kernels.first_orders import OrderWalk, walk_first_orders
+from pebbler.solver.tiling.kernels.first_orders import FirstRunWalk, walk_first_orders
+from pebbler.solver.tiling.kernels.order_walk import begin_walk
 from pebbler.solver.tiling.kernels.rerun_prices import RerunGame
 
 __all__ = ["rerun_bound", "rerun_game"]
@@ -39,30 +40,25 @@ def rerun_bound(
     if not flow.ops:
         return 0.0
     game = rerun_game(problem)
-    walk = _begin(game, np.diff(flow.before.start), below, problem.scale.rounding)
-    room = 1 << min(_MOST_BITS, flow.ops + 8)
-    tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
+    walk = _begin(game, flow, below)
+    met = StatesMet.room(min(_MOST_BITS, flow.ops + 8))
     for _ in range(0, most, _SHARE):
         if seconds_left() <= 0:
             break
-        if walk_first_orders(game, walk, flow.after.start, flow.after.items, _SHARE, *tables):
-            found = float(walk.sums[1])
+        if walk_first_orders(game, walk, problem.scale.rounding, _SHARE, met):
+            found = float(walk.below[0])
             return found if found == below else problem.scale.lowered(found)
     return 0.0
 
 
-def _begin(game: RerunGame, waits: Ints, below: float, rounding: float) -> OrderWalk:
-    """Return a walk at its beginning, in which orders that cost `below` or more do not count; part of a sum may be rounding."""
-    ops, tensors = len(waits), len(game.size)
-    kept = np.zeros((ops + 1, 4, tensors), np.int64)
+def _begin(game: RerunGame, flow: Dataflow, below: float) -> FirstRunWalk:
+    """Return a walk at its beginning, in which orders that cost `below` or more do not count."""
+    kept = np.zeros((flow.ops + 1, 4, len(game.size)), np.int64)
     kept[0, 1] = np.where(game.initial, np.cumsum(game.initial), 0)
     kept[0, 2] = -1
     kept[0, 3] = game.readers
-    tried, prefix = np.full(ops + 1, -1, np.int64), np.zeros(ops, np.int64)
-    sums = np.array([game.floor.sum(), below, rounding])
-    return OrderWalk(
-        waits.copy(), np.zeros(ops, np.bool_), tried, prefix, np.zeros(ops + 1), kept, np.zeros(2, np.int64), sums
-    )
+    orders = begin_walk(np.diff(flow.before.start), flow.after.start, flow.after.items, game.floor)
+    return FirstRunWalk(orders, np.zeros(flow.ops + 1), kept, np.array([below]))
 
 
 def rerun_game(problem: Problem) -> RerunGame:

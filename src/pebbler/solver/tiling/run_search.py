@@ -18,6 +18,7 @@ from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Rows
 from pebbler.referee import pricing
 from pebbler.referee.touches import touches_of_ops
+from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_floors
 from pebbler.solver.tiling.cache_order import op_floors
@@ -76,11 +77,10 @@ def best_runs(
     best, proven, prefixes = order, False, 0
     share, most, longest = _FIRST_SHARE, 1, _LONGEST * ops
     while share <= limit and seconds_left() > 0:
-        room = 1 << min(_MOST_BITS, (4 * share).bit_length())
-        tables = np.zeros(room, np.uint64), np.zeros(room, np.uint64), np.full(room, -1.0)
+        met = StatesMet.room(min(_MOST_BITS, (4 * share).bit_length()))
         found = np.zeros(longest, np.int64)
         energy, reason, blocked, length, count = all_runs(
-            game, choices, found, energy, problem.scale.rounding, most, share, *tables
+            game, choices, found, energy, problem.scale.rounding, most, share, met
         )
         prefixes += count
         if length:

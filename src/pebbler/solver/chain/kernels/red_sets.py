@@ -13,6 +13,7 @@ import numpy as np
 
 from pebbler.arrays import Floats, Ints
 from pebbler.compiled import kernel
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = ["BACKWARD", "LONGEST", "search_red_sets"]
 
@@ -23,8 +24,7 @@ BACKWARD = 0
 class Positions(NamedTuple):
     """Positions by number, and a hash table of their numbers."""
 
-    step: Ints
-    red: Ints
+    key: Ints  # the next backward step, and the set of red nodes
     least: Floats
     before: Ints
     move: Ints  # the one that leads here: a node that is computed, less than 0 one that is dropped; or `BACKWARD`
@@ -34,18 +34,11 @@ class Positions(NamedTuple):
 @kernel
 def _number(positions: Positions, count: int, step: int, red: int) -> int:
     """Return the number of a position, or `count`, the next one, if it is new."""
-    slots = positions.slots
-    mixed = (red ^ red >> 29 ^ step << 40) * 0x1B03738712FAD5C9  # odd; sums and products wrap around
-    mixed = (mixed ^ mixed >> 32) * 0x1B03738712FAD5C9
-    at = (mixed ^ mixed >> 29) & (slots.size - 1)
-    while slots[at] >= 0:
-        number = slots[at]
-        if positions.red[number] == red and positions.step[number] == step:
-            return int(number)
-        at = (at + 1) & (slots.size - 1)
-    slots[at] = count
-    positions.step[count], positions.red[count], positions.least[count] = step, red, np.inf
-    return count
+    at = slot_of(positions.slots, positions.slots.size - 1, 0, positions.key, (step, red))
+    if positions.slots[at] < 0:
+        positions.slots[at] = count
+        positions.key[count, 0], positions.key[count, 1] = step, red
+    return int(positions.slots[at])
 
 
 @kernel
@@ -59,8 +52,7 @@ def search_red_sets(size: Ints, prefix: Floats, memory: int, limit: float, most:
     while slots < 2 * most:
         slots *= 2
     positions = Positions(
-        np.zeros(most + 1, np.int64),
-        np.zeros(most + 1, np.int64),
+        np.zeros((most + 1, 2), np.int64),
         np.full(most + 1, np.inf),
         np.full(most + 1, -1, np.int64),
         np.zeros(most + 1, np.int64),
@@ -74,7 +66,7 @@ def search_red_sets(size: Ints, prefix: Floats, memory: int, limit: float, most:
         cost, here = heapq.heappop(heap)
         if cost > positions.least[here]:
             continue
-        step, red = positions.step[here], positions.red[here]
+        step, red = positions.key[here]
         if step < 0:
             return True, cost, _moves_to(positions, here)
         used = 0

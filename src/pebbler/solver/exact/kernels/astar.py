@@ -18,24 +18,23 @@ from pebbler.solver.exact.kernels.astar_estimate import (
     useful_values,
 )
 from pebbler.solver.exact.kernels.astar_moves import PLACE, drop_sets, list_moves, make, room
-from pebbler.solver.exact.kernels.open_list import push, remove_first
+from pebbler.solver.kernels.open_list import OpenList, push, remove_first
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = ["COUNTERS", "EXHAUSTED", "FOUND", "FULL", "PAUSED", "TOO_WIDE", "Pool", "rehash", "search"]
 
 FOUND, EXHAUSTED, PAUSED, FULL, TOO_WIDE = 0, 1, 2, 3, 4
-COUNTERS = 5  # nodes in use, heap entries in use, goal node, whether the incumbent cut anything off, whether the pool overflowed
+COUNTERS = 3  # nodes in use, goal node, whether the pool overflowed
 
 
 class Pool(NamedTuple):
-    """The nodes found so far, a hash table over their states, and the open list as a heap; of int64 unless said otherwise."""
+    """The nodes found so far, a hash table over their states, and the open list; of int64 unless said otherwise."""
 
     rows: Array
     spent: Array  # float64
     links: Array  # per node: its parent, the move from there, the values dropped at the target level just before it
     table: Array  # int32
-    heap_f: Array  # float64
-    heap_g: Array  # float64
-    heap_node: Array  # int32
+    open: OpenList
     counters: Array
     moves: Array  # room for the moves of one state
     sets: Array  # room for the sets of drops of one move
@@ -47,24 +46,11 @@ def _assign(row: Array, other: Array) -> None:
         row[word] = other[word]
 
 
-@inner
-def _hash(row: Array) -> int:
-    mixed = np.int64(0)
-    for word in range(len(row)):
-        mixed = (mixed ^ row[word]) * np.int64(-7046029254386353131)
-        mixed ^= (mixed >> 29) & 0x7FFFFFFFF
-    return int(mixed)
-
-
 @kernel
 def rehash(pool: Pool) -> None:
     """Enter every node into the pool's empty table."""
-    mask = len(pool.table) - 1
     for node in range(pool.counters[0]):
-        slot = _hash(pool.rows[node]) & mask
-        while pool.table[slot] >= 0:
-            slot = (slot + 1) & mask
-        pool.table[slot] = node
+        pool.table[slot_of(pool.table, len(pool.table) - 1, 0, pool.rows, pool.rows[node])] = node
 
 
 @inner
@@ -76,29 +62,15 @@ def _reach(
         useful = useful_values(game, row[0] & 0xFFFFFFFF)
         for word in range(2, len(row)):
             row[word] &= useful
-    mask = len(pool.table) - 1
-    slot = _hash(row) & mask
-    while True:
-        node = np.int64(pool.table[slot])
-        if node < 0:
-            break
-        same = True
-        for word in range(len(row)):
-            if pool.rows[node, word] != row[word]:
-                same = False
-                break
-        if same:
-            if spent >= pool.spent[node]:
-                return
-            break
-        slot = (slot + 1) & mask
+    slot = slot_of(pool.table, len(pool.table) - 1, 0, pool.rows, row)
+    node = np.int64(pool.table[slot])
+    if node >= 0 and spent >= pool.spent[node]:
+        return
     f = spent + estimate(game, row)
     if f >= cutoff:
-        if f < np.inf:
-            pool.counters[3] = 1
         return
-    if pool.counters[0] == len(pool.spent) or pool.counters[1] + 1 == len(pool.heap_f):
-        pool.counters[4] = 1
+    if pool.counters[0] == len(pool.spent) or pool.open.count[0] + 1 == len(pool.open.node):
+        pool.counters[2] = 1
         return
     if node < 0:
         node = pool.counters[0]
@@ -110,7 +82,7 @@ def _reach(
     pool.links[node, 0] = parent
     pool.links[node, 1] = move
     pool.links[node, 2] = drops
-    push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+    push(pool.open, f, spent, node)
 
 
 @separate_kernel(_nrt=False)
@@ -166,7 +138,7 @@ def _place(game: ExactGame, row: Array, where: int) -> bool:
 def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) -> int:
     """Look at up to `pops` states, best first, beginning with the row `first` when the pool is empty; return why it stopped.
 
-    FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.
+    FOUND leaves the goal in `counters[1]`; FULL asks for a larger pool.
     """
     row = np.empty(pool.rows.shape[1], np.int64)
     child = np.empty(pool.rows.shape[1], np.int64)
@@ -176,23 +148,20 @@ def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) 
         if pool.counters[0] == 0:
             _assign(child, first)
             _reach(game, pool, child, 0.0, start, np.int64(PLACE), np.int64(0), cutoff)
-        if pool.counters[1] == 0:
+        if pool.open.count[0] == 0:
             return EXHAUSTED
-        node = np.int64(pool.heap_node[0])
-        f, g = pool.heap_f[0], pool.heap_g[0]
+        node, f, g = np.int64(pool.open.node[0]), pool.open.estimate[0], pool.open.paid[0]
         if g > pool.spent[node] or f >= cutoff:
-            remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
-            if f >= cutoff:
-                pool.counters[3] = 1
+            remove_first(pool.open)
             continue
         _assign(row, pool.rows[node])
         if finished(game, row):
-            pool.counters[2] = node
+            pool.counters[1] = node
             return FOUND
-        remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+        remove_first(pool.open)
         enough = _expand(game, pool, node, row, child, cutoff)
-        if not enough or pool.counters[4]:
+        if not enough or pool.counters[2]:
             # Expanding it again in a larger pool finds again what was entered, and the rest. (Its own entry left room for this.)
-            push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
+            push(pool.open, f, g, node)
             return FULL if enough else TOO_WIDE
     return PAUSED

@@ -10,7 +10,6 @@ from pebbler.arrays import Array
 from pebbler.compiled import kernel
 from pebbler.solver.exact.kernels.astar import EXHAUSTED, FOUND, FULL, PAUSED, TOO_WIDE
 from pebbler.solver.exact.kernels.astar_estimate import inner
-from pebbler.solver.exact.kernels.open_list import push, remove_first
 from pebbler.solver.exact.kernels.pebble_state import (
     BEFORE,
     READS,
@@ -25,6 +24,8 @@ from pebbler.solver.exact.kernels.pebble_state import (
     tight_ahead,
     useful,
 )
+from pebbler.solver.kernels.open_list import OpenList, push, remove_first
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = ["END", "PebblePool", "enter_all", "look"]
 
@@ -33,7 +34,7 @@ _WIDEST = 10  # reads of one op between whose fates no rule decides
 
 
 class PebblePool(NamedTuple):
-    """The states found so far, listed by the ops that have run, and the open list as a heap; of int64 unless said otherwise."""
+    """The states found so far, listed by the ops that have run, and the open list; of int64 unless said otherwise."""
 
     # Per node: ops that have run, values in the slow level, loaded, of a level above 0; what `canonical_state` did to it.
     sets: Array
@@ -41,10 +42,8 @@ class PebblePool(NamedTuple):
     spent: Array  # float64; infinite once another state serves as well
     links: Array  # int32, per node: its parent, the op that ran, the next node in which the same ops have run
     table: Array  # int32: the first node of a list
-    heap_f: Array  # float64
-    heap_g: Array  # float64
-    heap_node: Array  # int32
-    counters: Array  # nodes and heap entries in use, the goal, nothing, whether the pool overflowed
+    open: OpenList
+    counters: Array  # nodes in use, the goal, whether the pool overflowed
     level: Array  # uint8: room for the levels of one state, twice
     counts: Array  # room for counts by level, twice
     reached: Array  # room for the sets of one state
@@ -53,12 +52,7 @@ class PebblePool(NamedTuple):
 @inner
 def _slot(pool: PebblePool, ran: int) -> int:
     """The place in the table of the list of states in which just these ops have run."""
-    mask = len(pool.table) - 1
-    mixed = ran * np.int64(-7046029254386353131)
-    slot = (mixed ^ (mixed >> 29 & 0x7FFFFFFFF)) & mask
-    while pool.table[slot] >= 0 and pool.sets[pool.table[slot], 0] != ran:
-        slot = (slot + 1) & mask
-    return int(slot)
+    return int(slot_of(pool.table, len(pool.table) - 1, 0, pool.sets, (ran,)))
 
 
 @kernel
@@ -132,8 +126,8 @@ def _reach(
         f += at_least(game, ran, slow, level, pool.counts)
     if f >= cutoff:
         return
-    if pool.counters[0] == len(pool.spent) or pool.counters[1] + 1 == len(pool.heap_f):
-        pool.counters[4] = 1
+    if pool.counters[0] == len(pool.spent) or pool.open.count[0] + 1 == len(pool.open.node):
+        pool.counters[2] = 1
         return
     _unlist(game, pool, slot, sets, level, spent)
     node = pool.counters[0]
@@ -145,7 +139,7 @@ def _reach(
     pool.spent[node] = spent
     pool.links[node, 0], pool.links[node, 1], pool.links[node, 2] = came[0], came[1], pool.table[slot]
     pool.table[slot] = node
-    push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, spent, node)
+    push(pool.open, f, spent, node)
 
 
 @inner
@@ -307,28 +301,27 @@ def _end(game: PebbleGame, pool: PebblePool, node: int, cutoff: float) -> None:
 def look(game: PebbleGame, pool: PebblePool, pops: int, cutoff: float) -> int:
     """Look at up to `pops` states, best first; return why it stopped. The pool's first node is entered by the caller.
 
-    FOUND leaves the goal in `counters[2]`; FULL asks for a larger pool; after PAUSED the smallest f is `heap_f[0]`.
+    FOUND leaves the goal in `counters[1]`; FULL asks for a larger pool.
     """
     everything = (np.int64(1) << len(game.again)) - 1
     for _ in range(pops):
-        if pool.counters[1] == 0:
+        if pool.open.count[0] == 0:
             return EXHAUSTED
-        node = np.int64(pool.heap_node[0])
-        f, g = pool.heap_f[0], pool.heap_g[0]
+        node, f, g = np.int64(pool.open.node[0]), pool.open.estimate[0], pool.open.paid[0]
         if pool.spent[node] == np.inf or f >= cutoff:
-            remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+            remove_first(pool.open)
             continue
         if pool.sets[node, 0] & END:
-            pool.counters[2] = node
+            pool.counters[1] = node
             return FOUND
-        remove_first(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters)
+        remove_first(pool.open)
         if pool.sets[node, 0] == everything:
             _end(game, pool, node, cutoff)
         enough = _expand(game, pool, node, cutoff)
-        if not enough or pool.counters[4]:
+        if not enough or pool.counters[2]:
             # Expanding it again in a larger pool finds again what was entered, and the rest. (Its own entry left room for this.)
-            push(pool.heap_f, pool.heap_g, pool.heap_node, pool.counters, f, g, node)
-            pool.counters[4] = 0
+            push(pool.open, f, g, node)
+            pool.counters[2] = 0
             return FULL if enough else TOO_WIDE
     return PAUSED
 
@@ -343,6 +336,6 @@ def expand_each(game: PebbleGame, pool: PebblePool, nodes: Array, cutoff: float)
             continue
         if pool.sets[node, 0] == everything:
             _end(game, pool, node, cutoff)
-        if not _expand(game, pool, node, cutoff) or pool.counters[4]:
+        if not _expand(game, pool, node, cutoff) or pool.counters[2]:
             return False
     return True

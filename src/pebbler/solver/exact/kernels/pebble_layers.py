@@ -26,6 +26,7 @@ from pebbler.solver.exact.kernels.pebble_state import (
     moment_ahead,
     stores_ahead,
 )
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = ["Layers", "Outlook", "enter_newest", "expand_layer"]
 
@@ -51,44 +52,18 @@ class Outlook(NamedTuple):
     evicted: Array  # int64: which of the candidates go, then the candidates
 
 
-@inner
-def _mix(ran: int, fast: int, saved: int) -> int:
-    """A number in which every bit of a position counts."""
-    mixed = ran * np.int64(-7046029254386353131)
-    mixed ^= mixed >> 31 & 0x1FFFFFFFF
-    mixed = (mixed + fast) * np.int64(-4417276706812531889)
-    mixed ^= mixed >> 29 & 0x7FFFFFFFF
-    mixed = (mixed + saved) * np.int64(1609587929392839161)
-    return int(mixed ^ (mixed >> 32 & 0xFFFFFFFF))
-
-
-@inner
-def _place(layers: Layers, table: Array, mask: int, low: int, ran: int, fast: int, saved: int) -> int:
-    """The place in a table of a position whose number is not below `low`, or where it would be."""
-    slot = _mix(ran, fast, saved) & mask
-    while True:
-        node = table[slot]
-        if node < low:
-            return int(slot)
-        sets = layers.sets[node]
-        if sets[0] == ran and sets[1] == fast and sets[2] == saved:
-            return int(slot)
-        slot = (slot + 1) & mask
-
-
 @kernel
 def enter_newest(layers: Layers) -> None:
     """Enter the newest layer's positions into an empty table."""
     low, mask = layers.counters[1], len(layers.table) - 1
     for node in range(low, layers.counters[0]):
-        sets = layers.sets[node]
-        layers.table[_place(layers, layers.table, mask, low, sets[0], sets[1], sets[2])] = node
+        layers.table[slot_of(layers.table, mask, low, layers.sets, layers.sets[node])] = node
 
 
 @inner
 def _cost_of(layers: Layers, table: Array, mask: int, ran: int, fast: int, saved: int) -> float:
     """What was paid for a position of a table, or infinity if it is not there."""
-    node = table[_place(layers, table, mask, 0, ran, fast, saved)]
+    node = table[slot_of(table, mask, 0, layers.sets, (ran, fast, saved))]
     return float(layers.paid[node]) if node >= 0 else np.inf
 
 
@@ -149,8 +124,7 @@ def _not_replaced(game: PebbleGame, layers: Layers, nodes: Array, start: int, en
     for slot in range(mask + 1):
         table[slot] = -1
     for i in range(start, end):
-        sets = layers.sets[nodes[i]]
-        table[_place(layers, table, mask, 0, sets[0], sets[1], sets[2])] = nodes[i]
+        table[slot_of(table, mask, 0, layers.sets, layers.sets[nodes[i]])] = nodes[i]
     reads = _to_read(game, layers.sets[nodes[start], 0])
     kept = start
     for i in range(start, end):
@@ -194,7 +168,7 @@ def _enter(layers: Layers, low: int, sets: tuple, paid: float, least: float, cut
     """List a position, unless it cannot lead to a better plan. `came`: the position before, and the op that ran."""
     if paid + least >= cutoff:
         return
-    slot = _place(layers, layers.table, len(layers.table) - 1, low, sets[0], sets[1], sets[2])
+    slot = slot_of(layers.table, len(layers.table) - 1, low, layers.sets, sets)
     node = np.int64(layers.table[slot])
     if node < low:
         node = layers.counters[0]

@@ -13,11 +13,12 @@ import numpy as np
 
 from pebbler.arrays import Array
 from pebbler.solver.exact.kernels.astar_estimate import inner
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = [
     "ABOVE", "ACROSS", "BEFORE", "MOST_SWAPS", "NEVER", "READS", "WITHIN", "WRITES",
     "PebbleGame", "at_least", "bits", "canonical_state", "evictions", "exists", "first_loads", "lift", "moment_ahead", "out_price",
-    "slot_of_set", "stores_ahead", "tight_ahead", "useful",
+    "place_of_set", "stores_ahead", "tight_ahead", "useful",
 ]  # fmt: skip
 
 # Columns of the table of ops: sets of values, then sets of ops.
@@ -52,7 +53,7 @@ class PebbleGame(NamedTuple):
     tail: Array  # float64, per op: the least that bringing values back costs after its first run
     fetched: int  # values that nothing makes and that are not in the fast level at the start
     least: float  # a price below which no value that has been in the fast level comes back to it
-    # Every set of ops that can have run, in ascending order, or none; a table of their places by hash (int32); and per number
+    # Every set of ops that can have run, in ascending order, in one column; a table of their places by hash (int32); and per number
     # of stores, the last column for more, how many values come back after the tightest moment ahead (uint8, or NEVER).
     sets: Array
     slots: Array
@@ -230,14 +231,9 @@ def stores_ahead(game: PebbleGame, ran: int, below: int) -> int:
 
 
 @inner
-def slot_of_set(sets: Array, slots: Array, ran: int) -> int:
-    """The slot in which a set's place is, or would be."""
-    mask = len(slots) - 1
-    mixed = ran * np.int64(-7046029254386353131)
-    slot = (mixed ^ (mixed >> 29 & 0x7FFFFFFFF)) & mask
-    while slots[slot] >= 0 and sets[slots[slot]] != ran:
-        slot = (slot + 1) & mask
-    return int(slot)
+def place_of_set(game: PebbleGame, ran: int) -> int:
+    """The place in the list of sets of those ops that have run."""
+    return int(game.slots[slot_of(game.slots, len(game.slots) - 1, 0, game.sets, (ran,))])
 
 
 @inner
@@ -255,7 +251,7 @@ def moment_ahead(game: PebbleGame, ran: int, stored: int) -> float:
     """The least that stores, and loads after the tightest moment ahead, still cost, with so many values stored already."""
     if len(game.sets) == 0:
         return 0.0
-    loads = game.tightest[game.slots[slot_of_set(game.sets, game.slots, ran)]]
+    loads = game.tightest[place_of_set(game, ran)]
     last = len(loads) - 1
     stores = min(stored, last)
     best, paid = np.inf, 0.0

@@ -17,8 +17,9 @@ from pebbler.solver.exact.kernels.pebble_state import (
     bits,
     exists,
     first_loads,
-    slot_of_set,
+    place_of_set,
 )
+from pebbler.solver.kernels.state_table import slot_of
 
 __all__ = ["enter_sets", "list_sets", "price_moments"]
 
@@ -56,7 +57,7 @@ def list_sets(before: Array, most: int) -> Array:
 def enter_sets(sets: Array, slots: Array) -> None:
     """Enter every set's place in the list into an empty table."""
     for i in range(len(sets)):
-        slots[slot_of_set(sets, slots, sets[i])] = i
+        slots[slot_of(slots, len(slots) - 1, 0, sets, sets[i])] = i
 
 
 @inner
@@ -135,7 +136,7 @@ def price_moments(game: PebbleGame, start: int, end: int) -> None:
     """
     columns = game.tightest.shape[1]
     for i in range(end - 1, start - 1, -1):
-        ran, ahead = game.sets[i], game.tightest[i]
+        ran, ahead = game.sets[i, 0], game.tightest[i]
         alive = _alive(game, ran)
         if i == len(game.sets) - 1:
             for stores in range(columns):
@@ -148,7 +149,7 @@ def price_moments(game: PebbleGame, start: int, end: int) -> None:
             # An op changes nothing about the values that it neither reads nor makes.
             others = ~(game.ops[op, READS] | game.ops[op, WRITES])
             sure = _sure_loads(game, ran, op)
-            place = game.slots[slot_of_set(game.sets, game.slots, ran | _ONE << op)]
+            place = place_of_set(game, ran | _ONE << op)
             later, stored = game.tightest[place], bits((alive[1] | alive[2]) & others)
             for stores in range(columns):
                 if later[stores] < ahead[stores]:

@@ -63,19 +63,24 @@ class CheapestOrder(NamedTuple):
 
 
 class _OrderChange(NamedTuple):
-    """Room for one change: the positions it concerns and their ops, the values it touches and what they were before."""
+    """Room for one change: the positions it concerns and their ops, and the values it touches."""
 
     spot: Ints
     before: Ints
     after: Ints
     chosen: Ints
     marked: np.ndarray
-    near: np.ndarray
-    far: np.ndarray
-    use: Ints
-    use_op: Ints
+
+
+class _Lives(NamedTuple):
+    """The lives of all values, from `first` to `end` with their uses, and their routes."""
+
     first: Ints
     end: Ints
+    use: Ints
+    use_op: Ints
+    near: np.ndarray
+    far: np.ndarray
 
 
 @kernel
@@ -93,9 +98,12 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
     ops = len(order.op_at)
     change = _OrderChange(
         np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(_MOST + 3, np.int64),
-        np.zeros(len(arrays.size), np.bool_), routes.near.copy(), routes.far.copy(), arrays.use.copy(),
-        order.use_op.copy(), arrays.first.copy(), arrays.end.copy(),
+        np.zeros(len(arrays.size), np.bool_),
     )  # fmt: skip
+    lives = _Lives(arrays.first, arrays.end, arrays.use, order.use_op, routes.near, routes.far)
+    old = _Lives(
+        lives.first.copy(), lives.end.copy(), lives.use.copy(), lives.use_op.copy(), lives.near.copy(), lives.far.copy()
+    )
     for number in range(cooling.rounds):
         heat = cooling.hot * (cooling.cold / cooling.hot) ** (number / cooling.rounds)
         kind = np.random.random()
@@ -115,7 +123,7 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
             value = change.chosen[i]
             before += routes.cost[value]
             place(arrays, scratch, room, routes, value, -1)
-            _keep(arrays, order, routes, change, value)
+            _copy_life(arrays, lives, old, value)
             if moved:
                 _renew(arrays, order, value)
         _unmark(change, count)
@@ -141,7 +149,7 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
         _put_ops(order, change, moved, False)
         for i in range(count):
             value = change.chosen[i]
-            _bring_back(arrays, order, routes, change, value)
+            _copy_life(arrays, old, lives, value)
             routes.cost[value] = cost_of(arrays, routes, value)
             place(arrays, scratch, room, routes, value, 1)
         if twins:
@@ -316,21 +324,11 @@ def _renew(arrays, order, value):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _keep(arrays, order, routes, change, value):  # type: ignore[no-untyped-def]
-    """Put a value's life and route away."""
+def _copy_life(arrays, source, target, value):  # type: ignore[no-untyped-def]
+    """Copy a value's life and route: away before a change, and back if the change loses."""
     low, high = arrays.use_start[value], arrays.use_start[value + 1]
-    change.first[value], change.end[value] = arrays.first[value], arrays.end[value]
+    target.first[value], target.end[value] = source.first[value], source.end[value]
     for i in range(low, high):
-        change.use[i], change.use_op[i] = arrays.use[i], order.use_op[i]
+        target.use[i], target.use_op[i] = source.use[i], source.use_op[i]
     for k in range(arrays.parts * low + value, arrays.parts * high + value + 1):
-        change.near[k], change.far[k] = routes.near[k], routes.far[k]
-
-
-@inner_kernel
-def _bring_back(arrays, order, routes, change, value):  # type: ignore[no-untyped-def]
-    low, high = arrays.use_start[value], arrays.use_start[value + 1]
-    arrays.first[value], arrays.end[value] = change.first[value], change.end[value]
-    for i in range(low, high):
-        arrays.use[i], order.use_op[i] = change.use[i], change.use_op[i]
-    for k in range(arrays.parts * low + value, arrays.parts * high + value + 1):
-        routes.near[k], routes.far[k] = change.near[k], change.far[k]
+        target.near[k], target.far[k] = source.near[k], source.far[k]

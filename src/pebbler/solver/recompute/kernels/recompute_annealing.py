@@ -5,58 +5,31 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pebbler.compiled import kernel
+from pebbler.compiled import inner_kernel, kernel
+from pebbler.solver.kernels.sequence_edits import assign, delete_at, insert_at, move_block
 from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, measure
 
 __all__ = ["anneal"]
 
 
 @kernel
-def _copy(source: npt.NDArray, count: int, target: npt.NDArray) -> None:
-    # A slice assignment would do, but takes numba a second to compile, each time.
-    for i in range(count):
-        target[i] = source[i]
-
-
-@kernel
-def _insert(sequence: npt.NDArray, length: int, at: int, op: int) -> None:
-    for p in range(length, at, -1):
-        sequence[p] = sequence[p - 1]
-    sequence[at] = op
-
-
-@kernel
-def _delete(sequence: npt.NDArray, length: int, at: int) -> None:
-    for p in range(at, length - 1):
-        sequence[p] = sequence[p + 1]
-
-
-@kernel
 def _window(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, at: int) -> tuple[int, int]:
     """Return how far a run can move: after the last maker of its reads, before the first reader of its results."""
-    op = sequence[at]
     low, high = at, at
-    while low > 0:
-        other = sequence[low - 1]
-        for k in range(arrays.r_start[op], arrays.r_start[op + 1]):
-            if arrays.maker[arrays.r_items[k]] == other:
-                return low, _upper(arrays, sequence, length, at)
+    while low > 0 and not _reads_from(arrays, sequence[at], sequence[low - 1]):
         low -= 1
-    high = _upper(arrays, sequence, length, at)
+    while high < length - 1 and not _reads_from(arrays, sequence[high + 1], sequence[at]):
+        high += 1
     return low, high
 
 
-@kernel
-def _upper(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, at: int) -> int:
-    op = sequence[at]
-    high = at
-    while high < length - 1:
-        other = sequence[high + 1]
-        for k in range(arrays.r_start[other], arrays.r_start[other + 1]):
-            if arrays.maker[arrays.r_items[k]] == op:
-                return high
-        high += 1
-    return high
+@inner_kernel
+def _reads_from(arrays: RecomputeArrays, op: int, other: int) -> bool:
+    """Whether an op reads what another one makes."""
+    for k in range(arrays.r_start[op], arrays.r_start[op + 1]):
+        if arrays.maker[arrays.r_items[k]] == other:
+            return True
+    return False
 
 
 @kernel(inline="always")
@@ -74,7 +47,7 @@ def _add_runs(
         maker = arrays.maker[arrays.r_items[first + np.random.randint(last - first)]]
         if maker < 0 or not arrays.again[maker] or length >= room:
             break
-        _insert(sequence, length, at, maker)
+        insert_at(sequence, length, at, maker)
         length += 1
         runs[maker] += 1
         added += arrays.cost[maker]
@@ -91,7 +64,7 @@ def _leave_out_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, 
         at = np.random.randint(length)
         op = sequence[at]
         if runs[op] > 1:
-            _delete(sequence, length, at)
+            delete_at(sequence, length, at)
             runs[op] -= 1
             return length - 1, -arrays.cost[op]
     return -1, 0.0
@@ -109,8 +82,8 @@ def _move_run(arrays: RecomputeArrays, sequence: npt.NDArray, length: int) -> tu
     if to == at:
         return -1, 0.0
     op = sequence[at]
-    _delete(sequence, length, at)
-    _insert(sequence, length - 1, to, op)
+    delete_at(sequence, length, at)
+    insert_at(sequence, length - 1, to, op)
     return length, 0.0
 
 
@@ -123,16 +96,7 @@ def _move_block(sequence: npt.NDArray, length: int) -> tuple[int, float]:
     at = np.random.randint(length - count)
     shift = np.random.randint(-12, 13)
     to = min(max(at + shift, 0), length - count)
-    while at < to:
-        op = sequence[at + count]
-        _delete(sequence, length, at + count)
-        _insert(sequence, length - 1, at, op)
-        at += 1
-    while at > to:
-        op = sequence[at - 1]
-        _delete(sequence, length, at - 1)
-        _insert(sequence, length - 1, at + count - 1, op)
-        at -= 1
+    move_block(sequence, at, count, to)
     return length, 0.0
 
 
@@ -183,7 +147,7 @@ def anneal(
     alive, seen = np.empty(len(arrays.size), np.bool_), np.empty(len(arrays.cost), np.bool_)
     counts, trial_runs = runs.copy(), runs.copy()
     length = len(start)
-    _copy(start, length, here)
+    assign(here, start)
     over = measure(arrays, here, 0, length, after, before, later, no_limit, memory, alive, seen)
     cost = 0.0
     for p in range(length):
@@ -193,7 +157,7 @@ def anneal(
     heat = hot
     for _ in range(steps):
         heat *= cooling
-        _copy(here, length, trial)
+        assign(trial, here[:length])
         new_length, added = _change(arrays, trial, length, trial_runs, room)
         if new_length < 0:
             continue
@@ -206,10 +170,10 @@ def anneal(
         if legal >= 0:
             here, trial = trial, here
             length, over, cost = new_length, legal, cost + added
-            _copy(trial_runs, len(counts), counts)
+            assign(counts, trial_runs)
             if over < best_over or (over == best_over and cost < best_cost - 1e-12 * abs(best_cost)):
                 best_length, best_cost, best_over = length, cost, over
-                _copy(here, length, best)
+                assign(best, here[:length])
         else:
-            _copy(counts, len(counts), trial_runs)
+            assign(trial_runs, counts)
     return best[:best_length].copy(), best_cost, best_over

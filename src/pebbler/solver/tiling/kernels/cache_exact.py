@@ -18,25 +18,13 @@ from pebbler.referee.kernels.books import Books
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.kernels.lru_stack import count_units, cut_runs, depths, levels
 from pebbler.referee.kernels.recency_rank import RecencyGame, price_prefix
-from pebbler.solver.tiling.kernels.node_anneal import assign
+from pebbler.solver.kernels.sequence_edits import assign
+from pebbler.solver.kernels.state_table import is_cheapest, mix
+from pebbler.solver.tiling.kernels.order_walk import go_on, next_op
 
-__all__ = ["DONE", "LIMIT", "RunChoices", "all_orders", "all_runs", "mix"]
+__all__ = ["DONE", "LIMIT", "RunChoices", "all_orders", "all_runs"]
 
 DONE, LIMIT = 0, 1
-_A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-
-
-@inner_kernel
-def mix(key, word):  # type: ignore[no-untyped-def]
-    """Add a word to a 128-bit hash."""
-    w = np.uint64(word) + np.uint64(1)
-    for i in range(2):
-        x = key[i] ^ (w * (_A if i == 0 else _B))
-        x ^= x >> np.uint64(31)
-        x *= _B if i == 0 else _A
-        x ^= x >> np.uint64(29)
-        x *= np.uint64(0xBF58476D1CE4E5B9)
-        key[i] = x ^ (x >> np.uint64(32))
 
 
 @kernel
@@ -147,92 +135,40 @@ def _prefix_price(game, order, count, key):  # type: ignore[no-untyped-def]
     return lambda game, order, count, key: _lru_prefix(game, order, count, key)
 
 
-@inner_kernel
-def _is_new(table_a, table_b, table_g, key, paid, stored):  # type: ignore[no-untyped-def]
-    """Return whether a state was not met at that price or a lower one, and remember it; `stored` counts those that are."""
-    mask = len(table_a) - 1
-    slot = np.int64(key[0] & np.uint64(mask))
-    while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
-        slot = (slot + 1) & mask
-    if table_g[slot] >= 0:
-        if table_g[slot] <= paid:
-            return False
-        table_g[slot] = paid
-    elif 2 * stored[0] < mask:
-        table_a[slot], table_b[slot], table_g[slot] = key[0], key[1], paid
-        stored[0] += 1
-    return True
-
-
 @kernel
-def all_orders(game, waits, after_start, after, floor, best, best_energy, rounding, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
-    """Return the least energy below `best_energy` of all orders, why the search ended, and how many prefixes it priced.
+def all_orders(game, walk, best, best_energy, rounding, limit, met):  # type: ignore[no-untyped-def]
+    """Return the least energy below `best_energy` of all orders of a walk, why the search ended, and how many prefixes it priced.
 
-    `best` receives the order; `rounding` is the part of an energy that may be rounding, `floor` a price that each op cannot
-    fall below. The tables (a power of two long, `table_g` negative where empty) hold the states met; when they are full, states
-    are no longer remembered, which costs time only.
+    `best` receives the order; `rounding` is the part of an energy that may be rounding; `met` holds the states met.
     """
-    n = len(waits)
-    stored = np.zeros(1, np.int64)
-    waits = waits.copy()
-    prefix = np.empty(n, np.int64)
-    full = np.empty(n, np.int64)
-    ran = np.zeros(n, np.bool_)
-    tried = np.full(n + 1, -1, np.int64)  # the last op tried at each depth
-    left = floor.sum()
-    depth, nodes = 0, 0
-    key = np.empty(2, np.uint64)
-    while depth >= 0:
-        op = tried[depth] + 1
-        while op < n and (ran[op] or waits[op] > 0):
-            op += 1
-        if op == n:
-            tried[depth] = -1
-            depth -= 1
-            if depth >= 0:
-                op = prefix[depth]
-                ran[op] = False
-                left += floor[op]
-                for k in range(after_start[op], after_start[op + 1]):
-                    waits[after[k]] += 1
-            continue
-        tried[depth] = op
-        prefix[depth] = op
+    n = len(walk.waits)
+    full, key = np.empty(n, np.int64), np.empty(2, np.uint64)
+    nodes, op = 0, next_op(walk)
+    while op >= 0:
         nodes += 1
         if nodes > limit:
             return best_energy, LIMIT, nodes
-        ran[op] = True
-        for i in range(depth + 1):
-            full[i] = prefix[i]
-        place = depth + 1
+        place = walk.depth[0] + 1
+        for i in range(place):
+            full[i] = walk.prefix[i]
         for other in range(n):
-            if not ran[other]:
+            if not walk.ran[other]:
                 full[place] = other
                 place += 1
-        keep = True
-        if depth + 1 == n:
+        if walk.depth[0] + 1 == n:
             energy = price(game, full)
             if energy < best_energy:
                 best_energy = energy
                 assign(best, full)
-            keep = False
         else:
-            key[0], key[1] = np.uint64(depth), np.uint64(7)
+            key[0], key[1] = np.uint64(walk.depth[0]), np.uint64(7)
             for other in range(n):
-                mix(key, ran[other])
-            paid = prefix_price(game, full, depth + 1, key)
-            if paid + left - floor[op] >= best_energy * (1 - rounding):
-                keep = False
-            else:
-                keep = _is_new(table_a, table_b, table_g, key, paid, stored)
-        if keep:
-            left -= floor[op]
-            for k in range(after_start[op], after_start[op + 1]):
-                waits[after[k]] -= 1
-            depth += 1
-            tried[depth] = -1
-        else:
-            ran[op] = False
+                mix(key, walk.ran[other])
+            paid = prefix_price(game, full, walk.depth[0] + 1, key)
+            below = paid + walk.rest[0] - walk.floor[op] < best_energy * (1 - rounding)
+            if below and is_cheapest(met, key, paid):
+                go_on(walk)
+        op = next_op(walk)
     return best_energy, DONE, nodes
 
 
@@ -276,7 +212,7 @@ def _count_run(choices, op, ran, waits, step):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
+def all_runs(game, choices, best, best_energy, rounding, most, limit, met):  # type: ignore[no-untyped-def]
     """Return the least energy below `best_energy` of all sequences with at most `most` further runs, and how the search went.
 
     That is: whether it was done, whether `most` was in the way, the length of the sequence in `best` (0: none was better), and how
@@ -287,7 +223,6 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
     n = len(choices.waits)
     longest = len(best)
     free = most >= longest - n
-    stored = np.zeros(1, np.int64)
     waits = choices.waits.copy()
     prefix, ended = np.empty(longest, np.int64), np.zeros(longest, np.int64)
     ran = np.zeros(n, np.int64)
@@ -348,7 +283,7 @@ def all_runs(game, choices, best, best_energy, rounding, most, limit, table_a, t
             if not game.steady or depth + 1 >= longest:
                 blocked |= game.steady and depth + 1 >= longest
                 continue
-        if not _is_new(table_a, table_b, table_g, key, paid, stored):
+        if not is_cheapest(met, key, paid):
             continue
         left = rest
         runs += _count_run(choices, op, ran, waits, 1)

@@ -11,73 +11,47 @@ import numpy as np
 
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.solver.tiling.kernels.cache_exact import mix
+from pebbler.solver.kernels.state_table import is_cheapest, mix
+from pebbler.solver.tiling.kernels.order_walk import OrderWalk, go_on, next_op
 from pebbler.solver.tiling.kernels.rerun_prices import FirstRuns, run_first
 
-__all__ = ["OrderWalk", "walk_first_orders"]
+__all__ = ["FirstRunWalk", "walk_first_orders"]
 
 
-class OrderWalk(NamedTuple):
-    """How far a walk through all orders has come, so that it can be interrupted and go on."""
+class FirstRunWalk(NamedTuple):
+    """A walk through all orders, with what the prefix costs and leaves behind."""
 
-    waits: Array  # per op: ops that it waits for and that have not run
-    ran: Array  # per op
-    tried: Array  # per depth: the last op tried
-    prefix: Array  # per depth: the op that runs
+    orders: OrderWalk
     paid: Array  # per depth: what the ops before cost
     kept: Array  # per depth: what they have left behind
-    counts: Array  # the depth, and how many states the tables hold
-    sums: Array  # the floors of the ops that have not run, the least cost of an order so far, and which part may be rounding
+    below: Array  # one number: the least cost of an order so far
 
 
 @kernel
-def walk_first_orders(game, walk, after_start, after, limit, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
-    """Go on with a walk for so many prefixes; return whether it is done.
-
-    The tables (a power of two long, `table_g` negative where empty) hold the states met, as far as they have room.
-    """
-    n, waits, tried, prefix, paid = len(walk.waits), walk.waits, walk.tried, walk.prefix, walk.paid
+def walk_first_orders(game, walk, rounding, limit, met):  # type: ignore[no-untyped-def]
+    """Go on with a walk for so many prefixes; return whether it is done. `rounding` is the part of a sum that may be rounding."""
+    orders, paid = walk.orders, walk.paid
     state = walk.kept[0].copy()
-    runs = _room_for(game, state, walk.ran)
-    depth, stored = walk.counts
-    rest, below, rounding = walk.sums
-    key, nodes = np.empty(2, np.uint64), 0
-    while depth >= 0 and nodes < limit:
-        op = tried[depth] + 1
-        while op < n and (runs.ran[op] or waits[op] > 0):
-            op += 1
-        if op == n:
-            tried[depth] = -1
-            depth -= 1
-            if depth >= 0:
-                op = prefix[depth]
-                runs.ran[op] = False
-                rest += game.floor[op]
-                for k in range(after_start[op], after_start[op + 1]):
-                    waits[after[k]] += 1
-            continue
-        tried[depth] = op
-        prefix[depth] = op
-        nodes += 1
+    runs = _room_for(game, state, orders.ran)
+    key = np.empty(2, np.uint64)
+    for _ in range(limit):
+        op = next_op(orders)
+        if op < 0:
+            return True
+        depth = orders.depth[0]
         state[:] = walk.kept[depth]
+        orders.ran[op] = False  # until it has been priced
         cost = paid[depth] + run_first(game, runs, op, depth + 1)
-        keep = cost + rest - game.floor[op] < below * (1 - rounding)
-        if keep and depth + 1 == n:
-            below, keep = cost, False
-        if keep:
-            _mix_state(game, runs, depth, key)
-            keep, stored = _is_cheapest(key, cost, stored, table_a, table_b, table_g)
-        if not keep:
-            runs.ran[op] = False
+        if cost + orders.rest[0] - game.floor[op] >= walk.below[0] * (1 - rounding):
             continue
-        rest -= game.floor[op]
-        for k in range(after_start[op], after_start[op + 1]):
-            waits[after[k]] -= 1
-        depth += 1
-        walk.kept[depth], paid[depth], tried[depth] = state, cost, -1
-    walk.counts[0], walk.counts[1] = depth, stored
-    walk.sums[0], walk.sums[1] = rest, below
-    return depth < 0
+        if depth + 1 == len(orders.waits):
+            walk.below[0] = cost
+            continue
+        _mix_state(game, runs, depth, key)
+        if is_cheapest(met, key, cost):
+            go_on(orders)
+            walk.kept[depth + 1], paid[depth + 1] = state, cost
+    return False
 
 
 @kernel
@@ -116,21 +90,3 @@ def _mix_state(game, runs, depth, key):  # type: ignore[no-untyped-def]
             mix(key, runs.above[i])
             if first:
                 mix(key, runs.by[runs.above[i]] + 1)
-
-
-@inner_kernel
-def _is_cheapest(key, cost, stored, table_a, table_b, table_g):  # type: ignore[no-untyped-def]
-    """Return whether no way to a state was as cheap so far, and how many states the tables hold now."""
-    mask = len(table_a) - 1
-    slot = np.int64(key[0] & np.uint64(mask))
-    while table_g[slot] >= 0 and (table_a[slot] != key[0] or table_b[slot] != key[1]):
-        slot = (slot + 1) & mask
-    known = table_g[slot]
-    if known < 0:
-        if 2 * stored >= mask:
-            return True, stored
-        table_a[slot], table_b[slot], stored = key[0], key[1], stored + 1
-    if known < 0 or cost < known:
-        table_g[slot] = cost
-        return True, stored
-    return False, stored

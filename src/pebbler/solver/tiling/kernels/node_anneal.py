@@ -9,8 +9,9 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 from pebbler.referee.kernels.cache_price import price
+from pebbler.solver.kernels.sequence_edits import assign, move_block
 
-__all__ = ["Nodes", "anneal", "assign", "legal", "spread"]
+__all__ = ["Nodes", "anneal", "legal", "spread"]
 
 
 class Nodes(NamedTuple):
@@ -51,50 +52,34 @@ def legal(nodes, sequence, place, low, high):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
-def shift(sequence, first, count, to):  # type: ignore[no-untyped-def]
-    """Move `count` nodes from position `first` to begin at position `to` of what is left."""
-    block = sequence[first : first + count].copy()
-    if to > first:
-        for i in range(first, to):
-            sequence[i] = sequence[i + count]
-    else:
-        for i in range(first + count - 1, to + count - 1, -1):
-            sequence[i] = sequence[i - count]
-    for i in range(count):
-        sequence[to + i] = block[i]
-
-
 @inner_kernel
-def assign(target, values):  # type: ignore[no-untyped-def]
-    """Copy an array over another one: `target[:] = values` compiles for a second, because its error has a message."""
-    for i in range(len(values)):
-        target[i] = values[i]
+def _uniform(random):  # type: ignore[no-untyped-def]
+    """Return a number from 0 to below 1; `random` is the state of the generator (xorshift) and moves on."""
+    state = random[0]
+    state ^= state << np.uint64(13)
+    state ^= state >> np.uint64(7)
+    state ^= state << np.uint64(17)
+    random[0] = state
+    return (state >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @kernel
 def anneal(game, nodes, sequence, energy, rounds, hot, cold, random):  # type: ignore[no-untyped-def]
     """Return the best sequence after `rounds` random moves and its energy, and where the walk has come to and its energy.
 
-    A move takes a node, or a run of nodes, to another place, or turns a run of nodes round; `random` is the state of
-    the generator (xorshift) and moves on.
+    A move takes a node, or a run of nodes, to another place, or turns a run of nodes round; `random` is the generator's state.
     """
     n = len(sequence)
-    state = random[0]
     here = sequence.copy()
     now = energy
     best, best_price = sequence.copy(), energy
     place = np.empty(n, np.int64)
     for i in range(n):
         place[here[i]] = i
-    trial = here.copy()
+    trial, draws = here.copy(), np.empty(4, np.float64)
     for step in range(rounds):
-        draws = np.empty(4, np.float64)
         for j in range(4):
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            draws[j] = (state >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+            draws[j] = _uniform(random)
         first = int(draws[0] * n)
         count = 1
         if draws[1] > 0.5:
@@ -122,19 +107,12 @@ def anneal(game, nodes, sequence, energy, rounds, hot, cold, random):  # type: i
             to = floor + int(draws[3] * (ceiling - floor + 1))
             if to == first or ceiling < floor:
                 continue
-            shift(trial, first, count, to)
+            move_block(trial, first, count, to)
             low, high = min(first, to), max(first, to) + count
         if legal(nodes, trial, place, low, high):
             cost = price(game, spread(nodes, trial))
             heat = hot * (cold / hot) ** (step / max(1, rounds - 1)) if hot > 0 else 0.0
-            better = cost <= now
-            if not better and heat > 0:
-                state ^= state << np.uint64(13)
-                state ^= state >> np.uint64(7)
-                state ^= state << np.uint64(17)
-                chance = (state >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-                better = chance < np.exp((now - cost) / heat)
-            if better:
+            if cost <= now or (heat > 0 and _uniform(random) < np.exp((now - cost) / heat)):
                 now = cost
                 assign(here, trial)
                 if now < best_price:
@@ -143,5 +121,4 @@ def anneal(game, nodes, sequence, energy, rounds, hot, cold, random):  # type: i
                 continue
         for i in range(low, high):
             place[here[i]] = i
-    random[0] = state
     return best, best_price, here, now

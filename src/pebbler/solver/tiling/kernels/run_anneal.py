@@ -9,6 +9,7 @@ import numpy as np
 from pebbler.arrays import Array
 from pebbler.compiled import inner_kernel, kernel
 from pebbler.referee.kernels.cache_price import price
+from pebbler.solver.kernels.sequence_edits import assign, delete_at, insert_at
 from pebbler.solver.paging.kernels.random_draws import draw
 
 __all__ = ["RunRules", "anneal_runs"]
@@ -41,20 +42,17 @@ def anneal_runs(game, rules, order, rounds, hot, cold, rng):  # type: ignore[no-
     now = least = price(game, order)
     for step in range(rounds):
         kind, at, count = draw(rng, 16), draw(rng, length), length
+        assign(trial, here[:length])
         if kind < 4:
             if length + 1 == room or not len(rules.again):
                 continue
-            _put(trial, here, length, at, rules.again[draw(rng, len(rules.again))])
+            insert_at(trial, length, at, rules.again[draw(rng, len(rules.again))])
             count += 1
         else:
-            for i in range(length - 1):
-                trial[i] = here[i] if i < at else here[i + 1]
+            delete_at(trial, length, at)
             count -= 1
             if kind >= 7:
-                to = draw(rng, length)
-                for i in range(length - 1, to, -1):
-                    trial[i] = trial[i - 1]
-                trial[to] = here[at]
+                insert_at(trial, count, draw(rng, length), here[at])
                 count += 1
         if not _may_run(rules, trial, count, runs):
             continue
@@ -66,14 +64,6 @@ def anneal_runs(game, rules, order, rounds, hot, cold, rng):  # type: ignore[no-
             if now < least:
                 least, best = now, here[:count].copy()
     return best, least
-
-
-@inner_kernel
-def _put(trial, here, length, at, op):  # type: ignore[no-untyped-def]
-    """Copy a sequence with an op put in."""
-    for i in range(length):
-        trial[i if i < at else i + 1] = here[i]
-    trial[at] = op
 
 
 @inner_kernel
