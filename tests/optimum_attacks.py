@@ -17,6 +17,13 @@ from naive_chain import naive_energy
 from naive_game import NaiveGame, RandomGame, TooBig, random_game
 from one_level_games import optimum, small_game
 from pebble_games import passing_game, pebble_game, tight_game
+from pebbler.extras.pebbles.joined_ops import join_ops
+from pebbler.extras.pebbles.pebble_moments import with_fillings, with_tightest_moments
+from pebbler.extras.pebbles.pebble_rules import pebble_rules
+from pebbler.extras.pebbles.pebble_search import solve_pebbles
+from pebbler.extras.pebbles.pebble_sweep import fits_sweep, solve_joined, solve_sweep
+from pebbler.extras.pebbles.pebble_symmetries import with_symmetries
+from pebbler.extras.reruns.rerun_search import rerun_bound
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.orders import iterate_orders
@@ -26,13 +33,6 @@ from pebbler.solver.bounds import bounds
 from pebbler.solver.case import Case
 from pebbler.solver.chain import Chain, solve_general
 from pebbler.solver.chain.general import general_bound
-from pebbler.solver.exact.joined_ops import join_ops
-from pebbler.solver.exact.pebble_fillings import with_fillings
-from pebbler.solver.exact.pebble_moments import with_tightest_moments
-from pebbler.solver.exact.pebble_rules import pebble_rules
-from pebbler.solver.exact.pebble_search import solve_pebbles
-from pebbler.solver.exact.pebble_sweep import fits_sweep, solve_joined, solve_sweep
-from pebbler.solver.exact.pebble_symmetries import with_symmetries
 from pebbler.solver.large_caches import cache_bounds
 from pebbler.solver.methods import run
 from pebbler.solver.paging.demand_paging import program_order_plan
@@ -43,7 +43,6 @@ from pebbler.solver.recompute.least_capacity import least_capacity
 from pebbler.solver.recompute.milestone_relaxation import Relaxation
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 from pebbler.solver.tiling.cache_bounds import order_bound
-from pebbler.solver.tiling.ranked_bound import rerun_bound
 from strategies import random_cache_machine, random_graph
 
 CLOSE = 1e-9  # sums of prices in another order

@@ -20,10 +20,10 @@ import pytest
 
 import pebbler as pb
 from mutations import damaged, mutated_json, mutated_lines, mutated_toml, toml_text
+from pebbler.extras.cells.cell_writer import cell_program
 from pebbler.game.machine import Level, Machine, machine, machine_text
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
-from pebbler.run.cell_writer import cell_program
 from pebbler.sweeps.result_folder import FORMAT, ResultFolder, _digest
 from pebbler.trace.traces import Trace
 from pebbler.workloads import chain, matmul, mlp, note_mlp

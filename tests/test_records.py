@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from naive_cells import product_cost
+from pebbler.extras.cells.cell_program import CellProgram
 from pebbler.referee.programs.product_reads import product_bound
-from pebbler.run.cell_program import CellProgram
 from pebbler.solver.problem import Problem
 from pebbler.workloads import matmul
 

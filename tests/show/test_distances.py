@@ -16,13 +16,13 @@ import pytest
 
 from chromium import UNREADABLE
 from opened_pages import Opened, needs_browser
+from pebbler.extras.layout.layout_search import Layout
 from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.moves import Drop
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
 from pebbler.referee.pricing import capacities
 from pebbler.show.report.page_data import GraphData
-from pebbler.solver.layout.layout_search import Layout
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem
 from pebbler.workloads import matmul, mlp

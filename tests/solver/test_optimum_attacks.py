@@ -23,10 +23,10 @@ from optimum_attacks import (
     attack_sweep,
     attack_tight_games,
 )
+from pebbler.extras.pebbles.joined_ops import JoinedOps, join_ops
+from pebbler.extras.pebbles.kernels.pebble_state import PebbleGame
+from pebbler.extras.pebbles.pebble_symmetries import _Residual
 from pebbler.game.machine import Machine
-from pebbler.solver.exact.joined_ops import JoinedOps, join_ops
-from pebbler.solver.exact.kernels.pebble_state import PebbleGame
-from pebbler.solver.exact.pebble_symmetries import _Residual
 from pebbler.solver.large_caches import _Floor
 from pebbler.solver.problem import Problem
 from pebbler.solver.recompute.milestone_relaxation import Relaxation, StageModel
@@ -129,33 +129,33 @@ def every_recurrence_is_proven(patch: pytest.MonkeyPatch) -> None:
 
 def no_second_runs(patch: pytest.MonkeyPatch) -> None:
     """The pebble game leaves out second runs that pay."""
-    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    module = sys.modules["pebbler.extras.pebbles.pebble_rules"]
     patch.setattr(module, "_prices_of_running_again", lambda problem, *_: np.full(len(problem.graph.ops), np.inf))
 
 
 def heavy_tails(patch: pytest.MonkeyPatch) -> None:
     """The pebble game's estimate counts one more after every op."""
-    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    module = sys.modules["pebbler.extras.pebbles.pebble_rules"]
     tails = module._tails
     patch.setattr(module, "_tails", lambda *arguments: 1.0 + tails(*arguments))
 
 
 def endless_tails(patch: pytest.MonkeyPatch) -> None:
     """The pebble game's estimate finds everything too dear as long as something is to be read."""
-    module = sys.modules["pebbler.solver.exact.pebble_rules"]
+    module = sys.modules["pebbler.extras.pebbles.pebble_rules"]
     patch.setattr(module, "_tails", lambda table, *_: np.full(len(table), 1e6))
 
 
 def nothing_at_hand(patch: pytest.MonkeyPatch) -> None:
     """The sweep overlooks what lies in the fast level at the start."""
-    module = sys.modules["pebbler.solver.exact.pebble_sweep"]
+    module = sys.modules["pebbler.extras.pebbles.pebble_sweep"]
     first = module._first_layer
     patch.setattr(module, "_first_layer", lambda rules, positions: first(replace(rules, fast=0), positions))
 
 
 def too_much_behind(patch: pytest.MonkeyPatch) -> None:
     """What follows an op that leaves no room is priced one too high."""
-    module = sys.modules["pebbler.solver.exact.pebble_fillings"]
+    module = sys.modules["pebbler.extras.pebbles.pebble_moments"]
     least = module._least_behind
     patch.setattr(module, "_least_behind", lambda *arguments: 1.0 + least(*arguments))
 
@@ -168,7 +168,7 @@ def all_are_alike(patch: pytest.MonkeyPatch) -> None:
 
 def first_loads_of_results(patch: pytest.MonkeyPatch) -> None:
     """Values that are made where they are first read are loaded there as well."""
-    made = sys.modules["pebbler.solver.exact.pebble_rules"]._game
+    made = sys.modules["pebbler.extras.pebbles.pebble_rules"]._game
 
     def game(*arguments: object) -> PebbleGame:
         played: PebbleGame = made(*arguments)
@@ -176,7 +176,7 @@ def first_loads_of_results(patch: pytest.MonkeyPatch) -> None:
             given=played.given | played.made_at_read, fetched=played.fetched | played.made_at_read, made_at_read=0
         )
 
-    patch.setattr("pebbler.solver.exact.pebble_rules._game", game)
+    patch.setattr("pebbler.extras.pebbles.pebble_rules._game", game)
 
 
 def a_pebble_less(patch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def a_pebble_less(patch: pytest.MonkeyPatch) -> None:
         )
         return replace(found, problem=replace(found.problem, machine=tight))
 
-    patch.setattr("pebbler.solver.exact.pebble_sweep.join_ops", joined)
+    patch.setattr("pebbler.extras.pebbles.pebble_sweep.join_ops", joined)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pebbler as pb
+from pebbler.extras.layout.layout_search import Layout
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
 from pebbler.solver import find_least_capacity
-from pebbler.solver.layout.layout_search import Layout
 from pebbler.solver.problem import Impossible, Problem
 
 

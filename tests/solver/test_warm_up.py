@@ -10,12 +10,12 @@ import threading
 import pytest
 
 import pebbler as pb
+from pebbler.extras.pebbles.kernels.pebble_layers import enter_newest, expand_layer
+from pebbler.extras.pebbles.pebble_sweep import solve_sweep
 from pebbler.game.machine import Level, Machine, builtin_machines
 from pebbler.kernel_folder import KernelFolder
 from pebbler.solver import problem, solve_search, warm_up
 from pebbler.solver.case import Case
-from pebbler.solver.exact.kernels.pebble_layers import enter_newest, expand_layer
-from pebbler.solver.exact.pebble_sweep import solve_sweep
 from pebbler.solver.problem import Problem
 from pebbler.workloads import chain, matmul, mlp
 

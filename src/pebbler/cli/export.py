@@ -10,7 +10,7 @@ import typer
 from pebbler.cli.options import Json, PlanFile
 
 if TYPE_CHECKING:
-    from pebbler.run.cell_program import CellProgram
+    from pebbler.extras.cells.cell_program import CellProgram
 
 __all__ = ["export"]
 
@@ -71,9 +71,9 @@ def export(
 
 def _program(plan: Path) -> CellProgram:
     from pebbler.errors import InputError
+    from pebbler.extras.cells.cell_program import CellProgram
+    from pebbler.extras.cells.cell_writer import cell_program
     from pebbler.game.plan import Plan
-    from pebbler.run.cell_program import CellProgram
-    from pebbler.run.cell_writer import cell_program
 
     if plan.suffix == ".ir":
         return CellProgram.load(plan)
@@ -86,7 +86,7 @@ def _program(plan: Path) -> CellProgram:
 
 def _write_submission(plan: Path, folder: Path) -> list[Path]:
     from pebbler.errors import InputError
-    from pebbler.run.submission import write_submission
+    from pebbler.extras.cells.submission import write_submission
 
     program = _program(plan)
     try:

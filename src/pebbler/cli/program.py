@@ -17,9 +17,9 @@ def check_program(path: Path, size: str | None, json: bool) -> None:
     """Say whether a program computes a matrix product, and what it costs."""
     from pebbler.cli.output import emit_json, number, say, table, tell
     from pebbler.errors import InputError
+    from pebbler.extras.cells.cell_addresses import least_for_instructions
+    from pebbler.extras.cells.cell_program import CellProgram, WrongProgram, distance
     from pebbler.referee.programs.product_reads import product_bound
-    from pebbler.run.cell_addresses import least_for_instructions
-    from pebbler.run.cell_program import CellProgram, WrongProgram, distance
     from pebbler.solver.problem import Problem
     from pebbler.workloads.element_products import MOST_POINTS, matmul
 

@@ -63,14 +63,14 @@ class Case:
     @cached_property
     def any_sums(self) -> bool:
         """Whether the terms of sums may come in any order: on layouts of products."""
-        from pebbler.solver.products.product_orders import ProductOrders
+        from pebbler.extras.layout.product_orders import ProductOrders
 
         return self.tile != "none" and self.lays_out and ProductOrders.of(self.problem.graph) is not None
 
     @cached_property
     def lays_out(self) -> bool:
         """Whether values are laid out one by one, each on its own way through the levels."""
-        from pebbler.solver.layout import can_lay_out
+        from pebbler.extras.layout import can_lay_out
 
         return self.explicit and not self.problem.plain and can_lay_out(self.problem)
 

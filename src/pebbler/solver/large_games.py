@@ -26,8 +26,8 @@ from pebbler.solver.kernels.lifted_values import find_stays, move_stays, place_s
 from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Impossible, Problem, Search
 from pebbler.solver.products.blocked_orders import offer_blocks
-from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.start_sequences import trim
 from pebbler.solver.structure.kernels.belady_moves import run_belady
 from pebbler.solver.structure.order_search import OrderSearch, turn_length
 

@@ -49,7 +49,7 @@ class Method:
     )
     always: bool = False  # whether it runs even after a proof
     kernels: Callable[[Case], set[str]] = lambda case: set()  # parts of `warm_up` that it may call
-    settles: Callable[[Case], bool] = lambda case: False  # whether methods after it are hardly ever needed
+    mostly_last: Callable[[Case], bool] = lambda case: False  # whether methods after it are hardly ever needed
     again: Run | None = None  # what proves a bound of somebody's plan in seconds, for `assessment`
     forms: Literal["", "bound", "plans"] = (
         ""  # whether that bounds every form of the graph, or finds plans of them as well
@@ -98,7 +98,7 @@ def chosen(case: Case) -> Iterator[tuple[Method, Case]]:
             yield method, case
             if method.run is _run_whole:
                 yield from chosen(case.of_graph)
-            if method.settles(case):
+            if method.mostly_last(case):
                 return
 
 
@@ -278,7 +278,7 @@ def _bound_by_rows(search: Search, case: Case, left: Left) -> None:
 
 
 def _bound_layouts(search: Search, case: Case, left: Left) -> None:
-    from pebbler.solver.layout import layout_bounds
+    from pebbler.extras.layout import layout_bounds
 
     for bound in layout_bounds(search.problem, any_sums=case.any_sums):
         certificate = dict(bound.certificate or {}, covers="sums") if case.any_sums else bound.certificate
@@ -324,7 +324,7 @@ def _offer_greedy(search: Search, case: Case, left: Left) -> None:
 
 
 def _lay_out(search: Search, case: Case, left: Left) -> None:
-    from pebbler.solver.layout import solve_layout
+    from pebbler.extras.layout import solve_layout
 
     solve_layout(search, any_sums=case.any_sums)
 
@@ -391,15 +391,15 @@ def _page_kernels(case: Case) -> set[str]:
 
 
 def _fits_pebbles(case: Case) -> bool:
-    from pebbler.solver.exact.pebble_search import fits_pebbles
+    from pebbler.extras.pebbles.pebble_search import fits_pebbles
 
     return fits_pebbles(case.problem)
 
 
 def _play_pebbles(search: Search, case: Case, left: Left) -> None:
     """Solve a pebble game of two levels: some plans, then two ways to prove one, for one kind of these games the second first."""
-    from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
-    from pebbler.solver.exact.pebble_sweep import solve_joined, solve_sweep, sweep_pays
+    from pebbler.extras.pebbles.pebble_search import offer_beam, solve_pebbles
+    from pebbler.extras.pebbles.pebble_sweep import solve_joined, solve_sweep, sweep_pays
 
     end = search.elapsed + 0.1 * search.remaining
     offer_beam(search, lambda: min(search.remaining, end - search.elapsed))
@@ -442,7 +442,7 @@ METHODS = (
            kernels=lambda case: {"play"}),
     Method("chain", lambda case: _game(case) and bool(case.chain), _solve_chain, needs="nothing",
            kernels=lambda case: {"play", "chain"} | ({"uneven"} if case.chain == "uneven" else set()),
-           settles=lambda case: case.chain == "even", again=_solve_chain_again),
+           mostly_last=lambda case: case.chain == "even", again=_solve_chain_again),
     Method("large graph", lambda case: _game(case) and case.problem.plain and case.large, _solve_large, needs="nothing",
            kernels=lambda case: {"play"} | _large_kernels(case)),
     Method("program order", lambda case: _plain_game(case) or _free_game(case) or _cache(case) or (case.tiled and case.quick),

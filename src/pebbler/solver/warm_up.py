@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -164,7 +165,7 @@ def _cache(management: str) -> None:
 
 
 def _orders(management: str) -> None:
-    from pebbler.solver.tiling import solve_reruns
+    from pebbler.extras.reruns.rerun_search import solve_reruns
     from pebbler.solver.tiling.cache_order import best_order
     from pebbler.solver.tiling.run_search import best_runs
 
@@ -201,11 +202,11 @@ def _pages(*, sequences: bool = False, prices: bool = False) -> None:
 
 
 def _layout() -> None:
+    from pebbler.extras.layout.kernels.reordering import Reach
+    from pebbler.extras.layout.layout_search import Layout
+    from pebbler.extras.layout.product_orders import ProductOrders
+    from pebbler.extras.layout.product_search import ProductAnnealing
     from pebbler.solver.bounds import bounds
-    from pebbler.solver.layout.kernels.reordering import Reach
-    from pebbler.solver.layout.layout_search import Layout
-    from pebbler.solver.products.product_annealing import ProductAnnealing
-    from pebbler.solver.products.product_orders import ProductOrders
 
     problem = Problem.of(matmul(1, 1, 2), "grid")
     bounds(problem)
@@ -225,8 +226,8 @@ def _exact() -> None:
 
 
 def _pebbles() -> None:
-    from pebbler.solver.exact.pebble_search import offer_beam, solve_pebbles
-    from pebbler.solver.exact.pebble_sweep import solve_sweep
+    from pebbler.extras.pebbles.pebble_search import offer_beam, solve_pebbles
+    from pebbler.extras.pebbles.pebble_sweep import solve_sweep
 
     near = Machine("near", "pebble", (Level("fast", 0, 0, capacity=3), Level("slow", 0.25, 0.25)))
     search = Search(Problem.of(chain(2), near))
@@ -290,10 +291,27 @@ def _large(*, anywhere: bool = False) -> None:
 
 def _chain(uneven: bool = False) -> None:
     from pebbler.solver.capacity import require_capacity
-    from pebbler.solver.chain.compile_chains import compile_even, compile_uneven
+    from pebbler.solver.chain import Chain, solve_chain, solve_general
+    from pebbler.solver.chain.held_nodes import describe, waiting_nodes
+    from pebbler.solver.chain.kernels.bound_tables import TOPS, segment_tables, table_rows
+    from pebbler.solver.chain.kernels.segment_bound import bound_of_all, fill_block
 
     require_capacity(_one_level())
-    (compile_uneven if uneven else compile_even)()
+    if not uneven:
+        solve_chain(20, red=4)
+        solve_chain(20, red=4, io=2)
+        return
+    sizes, steps = (1, 2, 3, 1) * 5, (0.0, *(3.0,) * 19)
+    for io in (4.0, math.inf):
+        moved = tuple(io * size for size in sizes)
+        solve_general(Chain(sizes, steps, steps, moved, moved, fast=8))
+    # A table with the small entries that only long chains get.
+    never = (math.inf,) * 3
+    described = describe(Chain((1,) * 3, (0.0, 1.0, 1.0), (1.0,) * 3, never, never, fast=3), np.ones(3, np.int64), 1.0)
+    waiting, swept = waiting_nodes(described.size, 2, 2), np.empty((table_rows(2) * 4, TOPS), np.float32)
+    bounds = segment_tables(described, waiting, swept, swept[:0], 4)
+    fill_block(described, waiting, bounds, 0, 2)
+    bound_of_all(described, bounds, math.inf, 2)
 
 
 # The seconds that each takes on a core of 2024, and what compiles it; those that others build on come first.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from naive_chain import naive_blue_chain, naive_levels, naive_segments
 from pebbler.solver.chain.kernels import general_table as general
 from pebbler.solver.chain.kernels import uniform_table as uniform
-from pebbler.solver.chain.kernels.stored_bases import stored_bases
+from pebbler.solver.chain.kernels.general_table import stored_bases
 
 
 def far(values):

@@ -12,8 +12,8 @@ from naive_large import moves_of
 from naive_recompute import memory_of
 from one_level_games import small_game
 from pebbler.solver.problem import Problem
-from pebbler.solver.recompute.long_sequences import trim
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.start_sequences import trim
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from odd_graphs import odd_form, odd_graph, odd_machine, phased_graph, phased_machine
+from pebbler.extras.reruns.rerun_search import rerun_bound
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.solver.bounds import bounds
@@ -16,7 +17,6 @@ from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.large_caches import cache_bounds
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_bound
-from pebbler.solver.tiling.ranked_bound import rerun_bound
 from pebbler.solver.tiling.tiling_bound import tiled_bound
 from pebbler.solver.tiling.transform_space import TransformSpace
 from rerun_plans import Attacked, cheapest_found

@@ -15,8 +15,8 @@ from pebbler.solver.chain.chain_moves import ChainMove, ChainMoveKind, Recorded
 from pebbler.solver.chain.held_nodes import held_nodes_bound
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
-from pebbler.solver.chain.kernels.red_sets import BACKWARD, LONGEST, search_red_sets
-from pebbler.solver.chain.kernels.stored_bases import stored_bases
+from pebbler.solver.chain.kernels.general_search import LONGEST, STEP_BACK, search_red_sets
+from pebbler.solver.chain.kernels.general_table import stored_bases
 from pebbler.solver.chain.uniform import uniform_recurrence
 
 __all__ = [
@@ -302,7 +302,7 @@ def search_tight(chain: Chain, limit: float) -> tuple[float, Recorded] | None:
     moves: list[ChainMove] = []
     step, red = chain.length, {0}
     for number in numbers.tolist():
-        if number == BACKWARD:
+        if number == STEP_BACK:
             moves.append(("backward", step))
             moves += [("drop", node) for node in sorted(red) if node > step]
             red = {node for node in red if node <= step}

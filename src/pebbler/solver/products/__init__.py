@@ -1,1 +1,1 @@
-"""Orders of the multiplications of a matrix product, and the search for one whose layout is cheap."""
+"""Orders of the multiplications of a matrix product: by loops, and by blocks that stay in the fastest level."""

@@ -29,7 +29,7 @@ class Loop(NamedTuple):
 
     axis: int
     block: int
-    turns: bool
+    alternates: bool  # forwards in one pass, backwards in the next
 
 
 Loops = tuple[Loop, ...]
@@ -38,8 +38,8 @@ Loops = tuple[Loop, ...]
 def loops_of(text: str) -> Loops:
     """Return loops from their text.
 
-    >>> loops_of("k4ijk_")[0], loops_of("k4ijk_")[3].turns
-    (Loop(axis=2, block=4, turns=True), False)
+    >>> loops_of("k4ijk_")[0], loops_of("k4ijk_")[3].alternates
+    (Loop(axis=2, block=4, alternates=True), False)
     """
     found = re.findall(r"([ijk])(\d*)(_?)", text)
     return tuple(Loop(AXES.index(axis), int(block or 1), not stays) for axis, block, stays in found)
@@ -47,7 +47,9 @@ def loops_of(text: str) -> Loops:
 
 def loops_text(loops: Sequence[Loop]) -> str:
     """Return loops as text."""
-    return "".join(f"{AXES[one.axis]}{one.block if one.block > 1 else ''}{'' if one.turns else '_'}" for one in loops)
+    return "".join(
+        f"{AXES[one.axis]}{one.block if one.block > 1 else ''}{'' if one.alternates else '_'}" for one in loops
+    )
 
 
 def first_loops(sizes: Sequence[int]) -> list[Loops]:
@@ -73,35 +75,35 @@ def nested_order(index: Ints, loops: Sequence[Loop]) -> Ints:
     points = index.astype(np.int64)
     low, high = np.zeros_like(points), np.broadcast_to(points.max(axis=0) + 1, points.shape).copy()
     turn = np.zeros(len(points), np.int64)  # when the loop that a point is in begins, among all loops of its depth
-    for axis, block, turns in loops:
+    for axis, block, alternates in loops:
         first, length = low[:, axis], high[:, axis] - low[:, axis]
         parts = np.maximum(1, (length / block + 0.5).astype(np.int64))
         part = ((points[:, axis] - first + 1) * parts - 1) // length
         low[:, axis], high[:, axis] = first + length * part // parts, first + length * (part + 1) // parts
-        back = turns & (turn % 2 == 1)
+        back = alternates & (turn % 2 == 1)
         steps = turn * (parts.max() + 1) + np.where(back, parts - 1 - part, part)
         turn = np.unique(steps, return_inverse=True)[1]
     return np.argsort(turn, kind="stable")
 
 
 def changed_loops(rng: np.random.Generator, loops: Loops) -> Loops:
-    """Return loops with one or two changes: the order, a block's size, a loop more or less, or whether one turns round."""
+    """Return loops with one or two changes: the order, a block's size, a loop more or less, or whether one alternates."""
     while True:
         found = list(loops)
         for _ in range(1 if rng.random() < 0.6 else 2):
             at = int(rng.integers(len(found)))
-            axis, block, turns = found[at]
+            axis, block, alternates = found[at]
             kind = rng.random()
             if kind < 0.35 and at + 1 < len(found):
                 found[at], found[at + 1] = found[at + 1], found[at]
             elif kind < 0.6 and block > 1:
-                found[at] = Loop(axis, max(2, block + int(rng.choice([-2, -1, 1, 2]))), turns)
+                found[at] = Loop(axis, max(2, block + int(rng.choice([-2, -1, 1, 2]))), alternates)
             elif kind < 0.75:
                 found.insert(at, Loop(int(rng.integers(3)), int(rng.choice(_BLOCKS)), True))
             elif kind < 0.9 and block > 1:
                 found.pop(at)
             else:
-                found[at] = Loop(axis, block, not turns)
+                found[at] = Loop(axis, block, not alternates)
         if tuple(found) != loops and _is_nest(found):
             return tuple(found)
 

@@ -19,8 +19,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import COMPUTE, DROP, Moves
 from pebbler.solver.problem import Problem
-from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, measure
-from pebbler.solver.recompute.kernels.sequence_moves import list_moves
+from pebbler.solver.recompute.kernels.sequence_memory import RecomputeArrays, list_moves, measure
 
 __all__ = ["ENDLESS", "PartMeasure", "RecomputeProblem", "SequenceMeasure", "program_order_peak"]
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from pebbler.game.dataflow import NONE
 from pebbler.game.ready_list import ReadyList, schedule_by_key
+from pebbler.solver.recompute.kernels.sequence_memory import trim_reruns
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 
-__all__ = ["early_ends_order", "fit", "low_memory_order"]
+__all__ = ["early_ends_order", "fit", "low_memory_order", "trim"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -221,3 +222,24 @@ def low_memory_order(problem: RecomputeProblem) -> Ints:
             readers_left[v] -= 1
         choices += ready.run(op)
     return np.array(order, np.int64)
+
+
+def trim(problem: RecomputeProblem, sequence: Ints) -> Ints:
+    """Return a sequence that fits without the runs whose results there is room to keep, the dearest first.
+
+    >>> from pebbler.game.machine import Level, Machine
+    >>> from pebbler.solver.problem import Problem
+    >>> from pebbler.workloads import chain
+    >>> one = Machine("one", "pebble", (Level("fast", 0, 0, capacity=40),))
+    >>> problem = RecomputeProblem.of(Problem.of(chain(3), one))
+    >>> trim(problem, np.array([0, 1, 2, 3, 1, 4, 5, 6])).tolist()
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+    while True:
+        measured = problem.measure(sequence)
+        order = np.argsort(-problem.arrays.cost[sequence], kind="stable")
+        keep = trim_reruns(problem.arrays, sequence, measured.memory.copy(), order)
+        shorter = sequence[keep]
+        if keep.all() or not problem.measure(shorter).fits:
+            return sequence
+        sequence = shorter

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pebbler.arrays import Ints
 from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
 from pebbler.solver.problem import Search
 from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import BestOrder, best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
-from pebbler.solver.tiling.ranked_bound import rerun_bound
-from pebbler.solver.tiling.rerun_search import cheapest_runs
 from pebbler.solver.tiling.run_search import best_runs, fits_runs
 from pebbler.solver.tiling.tiling_bound import WORK, RangeSearch
 from pebbler.solver.tiling.transform_search import TransformSearch
 
-__all__ = ["TransformSearch", "solve_orders", "solve_reruns", "solve_tiled"]
+__all__ = ["TransformSearch", "solve_orders", "solve_tiled"]
 
 _FINALISTS = (8, 4, 2, 1)  # how many candidates get each round of thorough search
 _EFFORT = (2_000, 6_000, 20_000, 100_000)
@@ -100,6 +97,8 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
 
 def solve_orders(search: Search) -> None:
     """Search all orders of a small graph, and bound what running ops again could gain."""
+    from pebbler.extras.reruns.rerun_search import solve_reruns
+
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)
     stated = int_if_whole(problem.scale.least(bound))
@@ -127,12 +126,3 @@ def _solve_runs(search: Search, best: BestOrder) -> None:
     search.offer(Moves.computes(problem.graph, problem.machine, found.sequence))
     if found.proven:
         search.raise_bound(found.energy, f"all sequences of runs searched, {found.prefixes:,} of their beginnings")
-
-
-def solve_reruns(search: Search, order: Ints) -> None:
-    """Look for cheaper sequences in which ops run again, from the best order, and bound them all; for ranks by recency."""
-    problem = search.problem
-    runs, _ = cheapest_runs(problem, order, seconds_left=lambda: search.remaining)
-    search.offer(Moves.computes(problem.graph, problem.machine, runs))
-    bound = rerun_bound(problem, search.energy, seconds_left=lambda: search.remaining)
-    search.raise_bound(bound, "all orders of first runs, each with the cheapest runs in between that explain its reads")

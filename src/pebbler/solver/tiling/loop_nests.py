@@ -46,7 +46,7 @@ class _NestOperands:
     """What an op touches, what shares a storage once: the axes, size and price of moving a unit, and what need not be loaded."""
 
     axes: list[frozenset[str]]
-    turns: list[frozenset[str]]  # the axes of which each turn touches another part
+    varying: list[frozenset[str]]  # the axes along which each piece touches another part
     whole: list[int]
     price: list[float]
     credit: float  # results are not loaded the first time
@@ -108,7 +108,7 @@ class LoopNests:
         """Return an op's best loops in tiles of these sizes, all of which are cut."""
         extents = self.space.axes
         tiles = {axis: -(-extents[axis] // size) for axis, size in own.items()}
-        uses = np.array([[axis in used for axis in own] for used in known.turns], np.bool_)
+        uses = np.array([[axis in used for axis in own] for used in known.varying], np.bool_)
         part = [math.prod(own[axis] / extents[axis] for axis in own if axis in used) for used in known.axes]
         units = [size * share for size, share in zip(known.whole, part, strict=True)]
         best = best_loops(tiles, uses, units, known.whole, known.price, known.summed, self.room)

@@ -133,5 +133,5 @@ def _in_legal_order(graph: Graph, content: list[list[int]], edges: set[tuple[int
         followers[number[a]].append(number[b])
     ops = Rows.of([content[node] for node in order])
     before = Rows.of([sorted(row) for row in rows])
-    behind = Rows.of([sorted(row) for row in followers])
-    return NodeGraph(graph, Nodes(ops.start, ops.items, before.start, before.items, behind.start, behind.items))
+    after_rows = Rows.of([sorted(row) for row in followers])
+    return NodeGraph(graph, Nodes(ops.start, ops.items, before.start, before.items, after_rows.start, after_rows.items))

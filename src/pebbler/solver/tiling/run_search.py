@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pebbler.arrays import Ints
-from pebbler.game.dataflow import NONE, Rows
+from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.referee import pricing
 from pebbler.referee.touches import touches_of_ops
 from pebbler.solver.kernels.state_table import StatesMet
@@ -24,7 +24,7 @@ from pebbler.solver.tiling.cache_bounds import order_floors
 from pebbler.solver.tiling.cache_order import op_floors
 from pebbler.solver.tiling.kernels.cache_exact import DONE, RunChoices, all_runs
 
-__all__ = ["BestRuns", "best_runs", "fits_runs"]
+__all__ = ["BestRuns", "best_runs", "fits_runs", "last_chances"]
 
 MOST_OPS = 12
 _MOST_STORAGES = 62  # sets of them are bits of an integer
@@ -98,13 +98,21 @@ def best_runs(
     return BestRuns(best, float(energy), proven, prefixes)
 
 
+def last_chances(flow: Dataflow) -> Rows:
+    """Return, per op, the ops that overwrite what it reads or makes: after one of them it cannot run again.
+
+    >>> from pebbler.workloads import note_mlp
+    >>> last_chances(note_mlp().dataflow).row(0).tolist()  # fwd_linear1 reads W1 and b1, which are updated
+    [11, 12]
+    """
+    pairs = [(op, value) for op in range(flow.ops) for value in (*flow.op_reads.row(op), *flow.op_writes.row(op))]
+    found = [(op, int(flow.value_destroyer[value])) for op, value in pairs if flow.value_destroyer[value] != NONE]
+    return Rows.of_pairs(found, flow.ops)
+
+
 def _choices(problem: Problem) -> RunChoices:
     graph, flow = problem.graph, problem.graph.dataflow
-    touches = touches_of_ops(graph, problem.machine.allocator, problem.machine.line)
-    pairs = [(op, value) for op in range(flow.ops) for value in (*flow.op_reads.row(op), *flow.op_writes.row(op))]
-    gone = Rows.of_pairs(
-        [(op, int(flow.value_destroyer[value])) for op, value in pairs if flow.value_destroyer[value] != NONE], flow.ops
-    )
+    touches, gone = touches_of_ops(graph, problem.machine.allocator, problem.machine.line), last_chances(flow)
     reads, makes = np.zeros(flow.ops, np.int64), np.zeros(flow.ops, np.int64)
     for op in range(flow.ops):
         for touch in range(touches.start[op], touches.start[op + 1]):

@@ -22,7 +22,7 @@ import numpy as np
 from pebbler.arrays import Floats, Int32s, Ints, Shorts
 from pebbler.compiled import kernel
 
-__all__ = ["Leaves", "band_leaves", "general_levels", "least_split", "plain_leaves", "reach_table"]
+__all__ = ["Leaves", "band_leaves", "general_levels", "least_split", "plain_leaves", "reach_table", "stored_bases"]
 
 # How many splits the heuristic search tries from either end of a window.
 SPAN = 8
@@ -292,3 +292,63 @@ def general_levels(
                 _level(m, adjoint, -1, size, prefix, reach, leaves, tables, drop_split[row], keep_split[row])
                 smooth = False
     return drops[memory % ring], keeps[memory % ring], drop_split, keep_split
+
+
+# Bases that the first sweep stores -------------------------------------------------------------------------------------
+
+
+@kernel
+def stored_bases(
+    size: Ints,
+    prefix: Floats,
+    width: Ints,
+    memory: int,
+    adjoint: bool,
+    store: Floats,
+    load: Floats,
+    drop: Floats,
+    keep: Floats,
+    monotone: bool,
+) -> tuple[Floats, Ints, Shorts]:
+    """Return, for t = 0..n, the least cost of serving the steps t-1 .. 0 from stored bases; the topmost base; and how.
+
+    How, by base x and top t: 0 where x is loaded once and stays red; otherwise the split up to which the loaded x is carried,
+    negative when the node above is made again.
+    """
+    n = size.size - 1
+    slide = reach_table(size, width, width, memory, False)
+    how = np.zeros((n, n), np.int16)
+    total, base = np.full(n + 1, np.inf), np.full(n + 1, -1, np.int64)
+    total[0] = 0.0
+    both = np.minimum(drop, keep)
+    segment = np.empty(n)
+    # Bases from the bottom up: total[x] is final before x is tried, because it takes only bases below x.
+    for x in range(n):
+        if total[x] == np.inf or store[x] == np.inf or load[x] == np.inf:
+            continue
+        start = x + 1
+        far = n if adjoint else slide[x, memory]
+        for t in range(x, n):
+            at = t * (t + 1) // 2
+            least, split = both[at + x], 0
+            # Up to `kept` a sweep that gives up x leaves room for the node above t. If `monotone`, a longer carry overtakes a
+            # shorter one once and for good (`both` satisfies the quadrangle inequality): the search starts where it last ended.
+            kept = min(t, far)
+            if not adjoint:
+                kept = min(kept, slide[x, memory - size[t + 1]]) if size[t + 1] <= memory else x
+            carried, z = least_split(start, kept, at, prefix, both, segment)
+            again, y = least_split(max(start, kept + 1), min(t, far), at, prefix, drop, segment)
+            if again < carried:
+                carried, z = again, y
+            if z > 0:
+                if monotone:
+                    start = z
+                if carried - prefix[x] < least:
+                    least = carried - prefix[x]
+                    split = z if z <= kept and keep[at + z] <= drop[at + z] else -z
+            segment[t] = load[x] + least
+            how[x, t] = split
+            cost = total[x] + store[x] + segment[t]
+            if cost < total[t + 1]:
+                total[t + 1], base[t + 1] = cost, x
+    return total, base, how

@@ -1,4 +1,4 @@
-"""The memory that a sequence of ops needs on one level, on flat arrays.
+"""A sequence of ops on one level, on flat arrays: the memory it needs, the runs it can do without, and its moves.
 
 On one level a plan is just a sequence of ops, some of them more than once. Which copies to keep follows from it: a value stays
 from the last time it is made before a read until that read, and nothing is gained by keeping it longer.
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pebbler.compiled import kernel
 
-__all__ = ["ILLEGAL", "RecomputeArrays", "measure"]
+__all__ = ["ILLEGAL", "RecomputeArrays", "list_moves", "measure", "trim_reruns"]
 
 ILLEGAL = np.int64(-1)
 
@@ -98,3 +98,101 @@ def measure(
         if alive[v] and not before[v]:
             return ILLEGAL
     return over
+
+
+@kernel
+def _last_seen(arrays: RecomputeArrays, sequence: npt.NDArray) -> npt.NDArray:
+    """Return, per run, the earliest of the last runs before it at which its results were there; -1 if one never was."""
+    seen, since = np.full(len(arrays.size), -1, np.int64), np.empty(len(sequence), np.int64)
+    for p in range(len(sequence)):
+        op = sequence[p]
+        since[p] = p
+        for k in range(arrays.w_start[op], arrays.w_start[op + 1]):
+            since[p] = min(since[p], seen[arrays.w_items[k]])
+            seen[arrays.w_items[k]] = p
+        for k in range(arrays.r_start[op], arrays.r_start[op + 1]):
+            seen[arrays.r_items[k]] = p
+    return since
+
+
+@kernel(nogil=True)
+def trim_reruns(arrays: RecomputeArrays, sequence: npt.NDArray, memory: npt.NDArray, order: npt.NDArray) -> npt.NDArray:
+    """Return which runs of a sequence that fits to keep; `memory` is what it holds at every run, and is changed.
+
+    A run goes when all its results were there before and there is room to keep them since. Runs are looked at in `order`, of
+    positions. What one removal counts on stays in the same pass.
+    """
+    keep, fixed = np.ones(len(sequence), np.bool_), np.zeros(len(sequence), np.bool_)
+    since = _last_seen(arrays, sequence)
+    for p in order:
+        op, first = sequence[p], since[p]
+        if first < 0 or first == p or fixed[p] or not keep[first]:
+            continue
+        if arrays.w_start[op + 1] - arrays.w_start[op] != 1:
+            continue  # its results were last there at different times
+        size = arrays.size[arrays.w_items[arrays.w_start[op]]]
+        fits = True
+        for q in range(first + 1, p):
+            if memory[q] + size > arrays.capacity:
+                fits = False
+                break
+        if fits:
+            keep[p] = False
+            fixed[first] = True
+            for q in range(first + 1, p):
+                memory[q] += size
+    return keep
+
+
+@kernel
+def list_moves(
+    arrays: RecomputeArrays, sequence: npt.NDArray, at_start: npt.NDArray, compute: int, drop: int
+) -> tuple[npt.NDArray, npt.NDArray]:
+    """Return the moves of a legal sequence: their kinds, `compute` or `drop`, and the op or value of each."""
+    runs, values = len(sequence), len(arrays.size)
+    alive = arrays.survive.copy()
+    # The values that a run is the last to need, as a linked list per run; each run has at most its reads and writes.
+    most = 0
+    for p in range(runs):
+        op = sequence[p]
+        most += arrays.r_start[op + 1] - arrays.r_start[op] + arrays.w_start[op + 1] - arrays.w_start[op]
+    ended, end_start = np.empty(most, np.int64), np.empty(runs + 1, np.int64)
+    count = 0
+    for p in range(runs - 1, -1, -1):
+        op = sequence[p]
+        end_start[p + 1] = count
+        for k in range(arrays.w_start[op], arrays.w_start[op + 1]):
+            w = arrays.w_items[k]
+            if not alive[w]:
+                ended[count] = w
+                count += 1
+            alive[w] = False
+        for k in range(arrays.r_start[op], arrays.r_start[op + 1]):
+            v = arrays.r_items[k]
+            if not alive[v]:
+                alive[v] = True
+                if arrays.destroyer[v] != op:
+                    ended[count] = v
+                    count += 1
+    end_start[0] = count
+    kind, subject = np.empty(runs + count + values, np.int8), np.empty(runs + count + values, np.int64)
+    present, length = at_start.copy(), 0
+    for v in range(values):
+        if at_start[v] and not alive[v]:
+            present[v] = False
+            kind[length], subject[length] = drop, v
+            length += 1
+    for p in range(runs):
+        op = sequence[p]
+        kind[length], subject[length] = compute, op
+        length += 1
+        for k in range(arrays.d_start[op], arrays.d_start[op + 1]):
+            present[arrays.d_items[k]] = False
+        for k in range(arrays.w_start[op], arrays.w_start[op + 1]):
+            present[arrays.w_items[k]] = True
+        for v in np.sort(ended[end_start[p + 1] : end_start[p]]):
+            if present[v]:
+                present[v] = False
+                kind[length], subject[length] = drop, v
+                length += 1
+    return kind[:length].copy(), subject[:length].copy()

@@ -1,0 +1,318 @@
+"""The cheapest way of one value through the levels: where it is between its uses, with at most two copies at a time.
+
+Time is in slots: slot `2 p` is just before the op at position `p` of the order (counted from 1), slot `2 p + 1` right after
+it. A value's life is a row of segments: waiting for a use, the use itself, waiting for the next, and so on. Between two
+segments copies may be made and dropped: just before a use, or right after one. Where results may take the room of operands,
+a use has two segments: before the op, and after it, when only drops have happened. A state is one level, or a pair of
+levels of which the first is the cheaper to read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pebbler.arrays import Floats, Ints
+from pebbler.compiled import inner_kernel, separate_kernel
+
+__all__ = ["LayoutArrays", "RoomOverTime", "Routes", "Scratch", "empty_room", "scratch_for"]
+
+_ALL = np.uint64(2**64 - 1)
+_ONE = np.uint64(1)
+
+
+class RoomOverTime(NamedTuple):
+    """Per level and slot the units that are taken; where all values have one unit, full slots as bits besides."""
+
+    capacity: Ints
+    taken: np.ndarray  # int32 by level and slot
+    full: np.ndarray  # uint64 by level and 64 slots; unused where sizes differ
+    single: bool  # whether all values have one unit
+
+
+def empty_room(capacity: Ints, slots: int, single: bool) -> RoomOverTime:
+    """Return room of which nothing is taken."""
+    levels = len(capacity)
+    return RoomOverTime(
+        capacity, np.zeros((levels, slots), np.int32), np.zeros((levels, (slots >> 6) + 1), np.uint64), bool(single)
+    )
+
+
+@inner_kernel
+def fits(room, level, first, end, size):  # type: ignore[no-untyped-def]
+    """Return whether so many units are free in all slots from `first` to before `end`."""
+    if first >= end:
+        return True
+    if not room.single:
+        for slot in range(first, end):
+            if room.taken[level, slot] + size > room.capacity[level]:
+                return False
+        return True
+    low, high = first >> 6, (end - 1) >> 6
+    head, tail = _ALL << np.uint64(first & 63), _ALL >> np.uint64(63 - ((end - 1) & 63))
+    if low == high:
+        return (room.full[level, low] & head & tail) == 0
+    if room.full[level, low] & head:
+        return False
+    for word in range(low + 1, high):
+        if room.full[level, word]:
+            return False
+    return (room.full[level, high] & tail) == 0
+
+
+@inner_kernel
+def occupy(room, level, first, end, units):  # type: ignore[no-untyped-def]
+    """Take units in all slots from `first` to before `end`, or give them back if they are negative."""
+    limit = room.capacity[level]
+    for slot in range(first, end):
+        now = room.taken[level, slot] + units
+        room.taken[level, slot] = now
+        bit = _ONE << np.uint64(slot & 63)
+        if now >= limit:
+            room.full[level, slot >> 6] |= bit
+        else:
+            room.full[level, slot >> 6] &= ~bit
+
+
+_NEVER = 1e18
+_CLOSE = 1e-7
+ANYWHERE = -1
+
+
+class LayoutArrays(NamedTuple):
+    """A graph in a fixed order as the layout sees it. Levels are in the order of their read prices."""
+
+    read: Floats
+    write: Floats
+    slots: int
+    parts: int  # segments per use: waiting, the use; and the slot after it, where results may take the room of operands
+    size: Ints  # per value
+    first: Ints  # per value: the slot in which it is first there, and the one in which it is no longer
+    end: Ints
+    begin: Ints  # per value: the level where it starts, ANYWHERE if that is free or an op makes it
+    made: np.ndarray  # per value: whether an op writes it
+    use_start: Ints  # rows of uses per value: the op's position, and how many times it reads it
+    use: Ints
+    times: Ints
+    touch_start: Ints  # rows of values per position: what the op there reads or makes
+    touch: Ints
+
+
+class Routes(NamedTuple):
+    """Where every value is: per segment the cheaper level, and the other or -1. Value `v` begins at `parts use_start[v] + v`."""
+
+    near: np.ndarray
+    far: np.ndarray
+    cost: Floats  # per value
+
+
+class Scratch(NamedTuple):
+    """Room for the tables of one value."""
+
+    one: np.ndarray  # by segment and level
+    two: np.ndarray  # by segment and pair of levels
+    best: Floats
+    first: Ints
+    end: Ints
+
+
+def scratch_for(arrays: LayoutArrays) -> Scratch:
+    """Return tables that are large enough for every value."""
+    segments = arrays.parts * int(np.diff(arrays.use_start).max(initial=0)) + 1
+    levels = len(arrays.read)
+    return Scratch(
+        np.zeros((segments, levels)), np.zeros((segments, levels, levels)), np.zeros(levels),
+        np.zeros(segments, np.int64), np.zeros(segments, np.int64),
+    )  # fmt: skip
+
+
+@inner_kernel
+def segments(arrays, scratch, value):  # type: ignore[no-untyped-def]
+    """Lay out the segments of a value: their slots; return how many there are."""
+    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+    count, at = 0, arrays.first[value]
+    for i in range(low, high):
+        slot = 2 * arrays.use[i]
+        scratch.first[count], scratch.end[count] = at, slot
+        at = min(slot + (2 if arrays.parts == 2 else 1), arrays.end[value])
+        scratch.first[count + 1], scratch.end[count + 1] = slot, at
+        if arrays.parts == 3:
+            scratch.first[count + 2] = at
+            at = min(slot + 2, arrays.end[value])
+            scratch.end[count + 2] = at
+        count += arrays.parts
+    scratch.first[count], scratch.end[count] = at, arrays.end[value]
+    return count + 1
+
+
+@separate_kernel(_nrt=False)
+def place(arrays, scratch, room, routes, value, sign):  # type: ignore[no-untyped-def]
+    """Take the room of a value's route, or give it back."""
+    base, units = arrays.parts * arrays.use_start[value] + value, sign * arrays.size[value]
+    for k in range(segments(arrays, scratch, value)):
+        occupy(room, routes.near[base + k], scratch.first[k], scratch.end[k], units)
+        if routes.far[base + k] >= 0:
+            occupy(room, routes.far[base + k], scratch.first[k], scratch.end[k], units)
+
+
+@separate_kernel(_nrt=False)
+def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-untyped-def]
+    """Choose the cheapest route of a value that fits, and return whether there is one.
+
+    `toll[level, slot]` sums up prices of room before a slot; they count at `rate`, and not in the cost that is kept.
+    """
+    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+    if high == low or (high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE):
+        return _stay_once(arrays, room, toll, rate, routes, value)
+    count = segments(arrays, scratch, value)
+    for k in range(count):
+        if k == 0:
+            _begin(arrays, scratch, value)
+        else:
+            _change(arrays, scratch, k, arrays.parts == 3 and k % 3 == 2)
+        _stay(arrays, scratch, room, toll, rate, value, k)
+    near, best = -1, _NEVER
+    for x in range(len(arrays.read)):
+        if scratch.one[count - 1, x] < best:
+            near, best = x, scratch.one[count - 1, x]
+    if near < 0:
+        return False
+    _retrace(arrays, scratch, toll, rate, routes, value, count, near)
+    routes.cost[value] = cost_of(arrays, routes, value)
+    return True
+
+
+@inner_kernel
+def _stay_once(arrays, room, toll, rate, routes, value):  # type: ignore[no-untyped-def]
+    """Choose the level of a value that is read at most once, and so never pays for a copy."""
+    first, end, size = arrays.first[value], arrays.end[value], arrays.size[value]
+    low, uses = arrays.use_start[value], arrays.use_start[value + 1] - arrays.use_start[value]
+    near, best, paid = -1, _NEVER, 0.0
+    for x in range(len(arrays.read)):
+        if arrays.begin[value] != ANYWHERE and arrays.begin[value] != x:
+            continue
+        cost = uses * arrays.read[x] + (arrays.write[x] if arrays.made[value] else 0.0)
+        if cost >= best and rate <= 0:
+            continue
+        with_room = cost + (rate * (toll[x, end] - toll[x, first]) if rate > 0 else 0.0)
+        if with_room < best and fits(room, x, first, end, size):
+            near, best, paid = x, with_room, cost
+    if near < 0:
+        return False
+    base = arrays.parts * low + value
+    for k in range(base, base + arrays.parts * uses + 1):
+        routes.near[k], routes.far[k] = near, -1
+    routes.cost[value] = size * paid
+    return True
+
+
+@inner_kernel
+def _begin(arrays, scratch, value):  # type: ignore[no-untyped-def]
+    for x in range(len(arrays.read)):
+        allowed = arrays.begin[value] == ANYWHERE or arrays.begin[value] == x
+        scratch.one[0, x] = (arrays.write[x] if arrays.made[value] else 0.0) if allowed else _NEVER
+        for y in range(x + 1, len(arrays.read)):
+            scratch.two[0, x, y] = _NEVER
+
+
+@inner_kernel
+def _change(arrays, scratch, k, drops):  # type: ignore[no-untyped-def]
+    """Drop and, unless only drops are allowed, copy between two segments: new copies are read where the old ones are cheapest."""
+    levels = len(arrays.read)
+    before, pairs, one, two = scratch.one[k - 1], scratch.two[k - 1], scratch.one[k], scratch.two[k]
+    best = scratch.best  # per level: the cheapest state that has it, and one read from that state
+    for x in range(levels):
+        one[x] = before[x]
+        best[x] = before[x] + arrays.read[x]
+    for x in range(levels):
+        for y in range(x + 1, levels):
+            cost = pairs[x, y]
+            two[x, y] = cost
+            if cost < _NEVER:
+                one[x], one[y] = min(one[x], cost), min(one[y], cost)
+                cost += arrays.read[x]
+                best[x], best[y] = min(best[x], cost), min(best[y], cost)
+    if drops:
+        return
+    least = _NEVER
+    for x in range(levels):
+        least = min(least, best[x])
+    for x in range(levels):
+        one[x] = min(one[x], least + arrays.write[x])
+        for y in range(x + 1, levels):
+            two[x, y] = min(two[x, y], min(best[x] + arrays.write[y], best[y] + arrays.write[x]))
+
+
+@inner_kernel
+def _stay(arrays, scratch, room, toll, rate, value, k):  # type: ignore[no-untyped-def]
+    """Pay for a segment: room in it, and the reads if it is a use."""
+    levels, size = len(arrays.read), arrays.size[value]
+    first, end = scratch.first[k], scratch.end[k]
+    reads = arrays.times[arrays.use_start[value] + k // arrays.parts] if k % arrays.parts == 1 else 0
+    one, two = scratch.one[k], scratch.two[k]
+    for x in range(levels):
+        cost = 0.0
+        if not fits(room, x, first, end, size):
+            cost = _NEVER
+        elif rate > 0:
+            cost = rate * (toll[x, end] - toll[x, first])
+        here = cost + reads * arrays.read[x]
+        one[x] += here
+        for y in range(x + 1, levels):
+            two[x, y] += here
+        for y in range(x):
+            two[y, x] += cost
+
+
+@inner_kernel
+def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: ignore[no-untyped-def]
+    """Walk back from the cheapest last state and keep the levels of every segment."""
+    base, levels, far = arrays.parts * arrays.use_start[value] + value, len(arrays.read), -1
+    for k in range(count - 1, -1, -1):
+        routes.near[base + k], routes.far[base + k] = near, far
+        if k == 0:
+            return
+        first, end = scratch.first[k], scratch.end[k]
+        cost = scratch.one[k, near] if far < 0 else scratch.two[k, near, far]
+        if rate > 0:
+            cost -= rate * (toll[near, end] - toll[near, first])
+            if far >= 0:
+                cost -= rate * (toll[far, end] - toll[far, first])
+        if k % arrays.parts == 1:
+            cost -= arrays.times[arrays.use_start[value] + k // arrays.parts] * arrays.read[near]
+        same = scratch.one[k - 1, near] if far < 0 else scratch.two[k - 1, near, far]
+        if abs(same - cost) < _CLOSE:
+            continue  # nothing has changed, as most often
+        drops = arrays.parts == 3 and k % 3 == 2
+        old_near, old_far, nearest = near, far, _NEVER
+        for x in range(levels):  # of the states before, the one whose cost and copies add up to this
+            for y in range(x, levels):
+                paid = scratch.one[k - 1, x] if y == x else scratch.two[k - 1, x, y]
+                if paid > cost + _CLOSE:
+                    continue
+                for level in (near, far):
+                    if level >= 0 and level != x and level != y:
+                        paid += _NEVER if drops else arrays.read[x] + arrays.write[level]
+                off = abs(paid - cost)
+                if off < nearest:
+                    nearest, old_near, old_far = off, x, y if y != x else -1
+        near, far = old_near, old_far
+
+
+@inner_kernel
+def cost_of(arrays, routes, value):  # type: ignore[no-untyped-def]
+    """Return what a value's route costs: its write, its reads and its copies."""
+    base, low = arrays.parts * arrays.use_start[value] + value, arrays.use_start[value]
+    count = arrays.parts * (arrays.use_start[value + 1] - low) + 1
+    total = arrays.write[routes.near[base]] if arrays.made[value] else 0.0
+    for k in range(count):
+        near, far = routes.near[base + k], routes.far[base + k]
+        if k % arrays.parts == 1:
+            total += arrays.times[low + k // arrays.parts] * arrays.read[near]
+        if k:
+            x, y = routes.near[base + k - 1], routes.far[base + k - 1]
+            for level in (near, far):
+                if level >= 0 and level != x and level != y:
+                    total += arrays.read[x] + arrays.write[level]
+    return arrays.size[value] * total

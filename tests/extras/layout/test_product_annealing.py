@@ -1,0 +1,67 @@
+"""Orders and layouts changed together: whatever the annealing says it has found is what the referee finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from naive_cells import product_cost
+from pebbler.extras.cells.cell_writer import cell_program
+from pebbler.extras.layout.kernels.reordering import Reach
+from pebbler.extras.layout.layout_search import Layout
+from pebbler.extras.layout.product_orders import ProductOrders
+from pebbler.extras.layout.product_search import ProductAnnealing
+from pebbler.referee.judgement import check
+from pebbler.solver.plan_forms import source_problem
+from pebbler.solver.problem import Problem
+from pebbler.solver.products.loop_orders import loops_of, nested_order
+from pebbler.workloads import matmul
+
+
+def annealed(sizes: tuple[int, int, int], loops: str) -> tuple[Problem, Layout, ProductAnnealing]:
+    problem = Problem.of(matmul(*sizes), "grid")
+    orders = ProductOrders.of(problem.graph)
+    assert orders is not None
+    form = orders.problem(problem, nested_order(orders.index, loops_of(loops)))
+    layout = Layout.of(form, np.arange(len(form.graph.ops)), 20)
+    return problem, layout, ProductAnnealing.of(orders, layout)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "loops", "reach"),
+    [
+        ((2, 2, 2), "kij", Reach(8, 16, 32, 8)),
+        ((3, 2, 4), "ijk", Reach(2, 3, 9, 4)),
+        ((1, 3, 2), "jki", Reach(1, 1, 1, 1)),
+        ((4, 4, 4), "ikj", Reach(8, 16, 32, 8)),
+    ],
+)
+def test_what_an_annealing_finds_is_legal_and_costs_what_it_says(
+    sizes: tuple[int, int, int], loops: str, reach: Reach
+) -> None:
+    problem, layout, annealing = annealed(sizes, loops)
+    for seed, heat in enumerate((3.0, 0.5, 0.1)):  # hot first, so that orders go far from loops
+        annealing.run(1_500, heat, heat / 2, seed, reach)
+        plan = annealing.layout(problem).plan(problem)
+        judgement = check(plan)
+        assert judgement.legal, judgement
+        assert judgement.energy == annealing.best <= layout.energy
+        assert product_cost(cell_program(plan).text(), *sizes) == annealing.best
+        assert source_problem(plan) is not None
+    assert annealing.energy >= annealing.best
+
+
+def test_an_annealing_goes_on_from_its_own_plan() -> None:
+    problem, _, annealing = annealed((3, 3, 3), "kij")
+    annealing.run(20_000, 0.6, 0.1, 7, Reach(8, 16, 32, 8))
+    found = annealing.layout(problem)
+    assert found.game.order.tolist() != sorted(found.game.order.tolist())  # products wait to be added
+    again = Layout.from_plan(found.problem, found.plan(problem), 5)
+    assert again is not None
+    assert again.energy == annealing.best
+
+
+def test_orders_change_with_layouts() -> None:
+    _, layout, annealing = annealed((3, 3, 3), "kij")
+    annealing.run(30_000, 0.6, 0.1, 1, Reach(8, 16, 32, 8))
+    assert annealing.best < 256 <= layout.energy
