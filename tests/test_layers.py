@@ -100,6 +100,16 @@ def test_only_the_command_line_imports_the_notes(trees: Trees) -> None:
             assert not [other for other in imports(tree, types=True) if other.startswith("pebbler.notes")]
 
 
+def test_few_modules_know_the_extras(trees: Trees) -> None:
+    knowing = {
+        module
+        for module, tree in trees.items()
+        if any(other.startswith("pebbler.extras") for other in imports(tree, types=True))
+        if module.split(".")[1] not in ("extras", "cli")
+    }
+    assert knowing == {f"pebbler.solver.{name}" for name in ("methods", "case", "warm_up", "tiling")}
+
+
 def test_the_recorded_files_are_there() -> None:
     """Long files begin first; one that was renamed would begin last."""
     assert [name for name in longest_files() if not (ROOT / name).is_file()] == []
