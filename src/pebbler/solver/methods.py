@@ -44,16 +44,14 @@ class Method:
     applies: Callable[[Case], bool]
     run: Run
     share: float = 1.0  # of the time that is left when it begins
-    needs: Literal["time", "a limit", "nothing"] = (
-        "time"  # runs while time is left, unless the limit is 0, or in any case
-    )
+    # Whether it runs while time is left, unless the limit is 0, or in any case.
+    needs: Literal["time", "a limit", "nothing"] = "time"
     always: bool = False  # whether it runs even after a proof
     kernels: Callable[[Case], set[str]] = lambda case: set()  # parts of `warm_up` that it may call
     mostly_last: Callable[[Case], bool] = lambda case: False  # whether methods after it are hardly ever needed
     again: Run | None = None  # what proves a bound of somebody's plan in seconds, for `assessment`
-    forms: Literal["", "bound", "plans"] = (
-        ""  # whether that bounds every form of the graph, or finds plans of them as well
-    )
+    # Whether that bounds every form of the graph, or finds plans of them as well.
+    forms: Literal["", "bound", "plans"] = ""
     transforms: bool = False  # whether `ablation` shows what orders, tilings and fusions of it save
 
 

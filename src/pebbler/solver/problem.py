@@ -160,12 +160,8 @@ class Search:
         self.refuted = ""  # the proof of a bound that a legal plan costs less than; no bound is stated after that
         self.cut_off = False  # set when time, not proof, ended some method
         self.quick = False  # set to stop after a fixed amount of work that is small, for the same answer every time
-        self.as_it_is = (
-            False  # set when the bound is for plans of the graph as it is, not of every form, tiled or fused
-        )
-        self.whole: Search | None = (
-            None  # of the graph as it is, where other forms are allowed: its bound is for that alone
-        )
+        self.as_it_is = False  # set when the bound is for plans of the graph as it is, not of every form
+        self.whole: Search | None = None  # of the graph as it is, where other forms are allowed
         self.program_order: float | None = None  # what program order costs, once a method has tried it and it fits
         self.enough: Callable[[Search], bool] | None = None  # set to end the search sooner than with a proof
         self._report, self._stop = report, stop

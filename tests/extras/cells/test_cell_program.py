@@ -105,7 +105,7 @@ def test_one_changed_number_is_noticed() -> None:
             expected = None
         try:
             program = CellProgram.parse(mutant)
-            program.require_product((2, 2, 2))
+            program.matching_sizes((2, 2, 2))
             found: int | None = program.cost()
         except (InputError, WrongProgram, ValueError):
             found = None

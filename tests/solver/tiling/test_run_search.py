@@ -37,8 +37,8 @@ def attack(seeds: range, extra: int, limit: int = 300_000) -> tuple[int, int]:
         assert fits_runs(problem)
         order = list(range(len(problem.graph.ops)))
         best = best_runs(problem, np.array(order), energy_of(problem, order), limit=limit)
-        assert energy_of(problem, best.sequence.tolist()) == best.energy, f"seed {seed}"
-        again += len(best.sequence) > len(order)
+        assert energy_of(problem, best.order.tolist()) == best.energy, f"seed {seed}"
+        again += len(best.order) > len(order)
         proven += best.proven
         listed = zip(range(1_500), orders_with_reruns(problem.graph, extra), strict=False)
         least = min(energy_of(problem, sequence) for _, sequence in listed)
@@ -78,6 +78,6 @@ def test_an_op_runs_again_where_its_result_has_sunk() -> None:
     problem = Problem.of(graph, pb.Machine("two", "pebble", levels, "lru", "any", allocator="own"))
     best = best_runs(problem, np.arange(4), energy_of(problem, [0, 1, 2, 3]))
     assert best.proven
-    assert best.sequence.tolist() == [0, 1, 2, 0, 3]
+    assert best.order.tolist() == [0, 1, 2, 0, 3]
     plan = pb.solve(graph, problem.machine, time_limit=20)
     assert (plan.status, plan.energy) == ("optimal", best.energy)

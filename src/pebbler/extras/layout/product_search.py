@@ -160,11 +160,8 @@ _FEW = 1_000  # points up to which loops are compared by what becomes of them
 _FEW_LOOPS = 4  # loops that are compared in a quick search
 _PATIENCE = 60  # loops that are compared, changes of loops included, where time has no limit
 _LOOPS_SHARE = 0.3  # of the time, for comparing loops of larger products
-_FIRST, _SHORT, _LONG = (
-    10,
-    500,
-    150_000,
-)  # changes per point: of a first anneal, of the shortest and of the longest that follow
+# Changes per point: of a first anneal, of the shortest and of the longest that follow.
+_FIRST, _SHORT, _LONG = 10, 500, 150_000
 _LEAST = 20_000  # changes of a first anneal of a small product
 _CYCLES = 12  # anneals of a search without a time limit
 _HOT, _WARM, _COLD = (0.6, 1.0), (0.25, 0.5), 0.12  # heats, in the price of a read from the cheapest level

@@ -23,9 +23,8 @@ __all__ = ["PebbleRules", "pebble_rules"]
 WORD = 62  # ops, and values, that a set has room for
 MOST = 200  # pebbles: levels are bytes
 
-_OfValue = tuple[
-    list[int], Ints, int
-]  # per value, its readers and its maker; the values that are made where they are first read
+# Per value, its readers and its maker; the values that are made where they are first read.
+_OfValue = tuple[list[int], Ints, int]
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,7 @@ class PebbleRules:
     slow: int
     values: list[int]  # per value of the game: its number in the graph
     inputs: list[list[int]]  # per op: inputs that only it reads, which every run loads and drops
-    weightless: list[
-        int
-    ]  # inputs of size 0 that start in the slow level: they come at once, and nothing of size 0 ever goes
+    weightless: list[int]  # inputs of size 0 that start in the slow level: they come at once, and stay
     base: float  # what every plan pays beside the moves that are searched
     ops: list[int]  # per op of the game: its number in the graph
     sources: dict[int, int]  # per value that is made where it is first read: the op of the graph that makes it

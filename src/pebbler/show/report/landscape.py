@@ -26,7 +26,6 @@ from pebbler.solver.problem import Problem
 
 __all__ = ["Landscape", "Mark", "survey"]
 
-Order = Sequence[int] | npt.NDArray[np.int64]
 BINS = 60
 MOST_STEPS = {True: 150_000, False: 12_000}  # ops run over all orders: compiled for caches, a Python runtime otherwise
 MOST_SAMPLED = {True: 2_000, False: 200}

@@ -123,6 +123,6 @@ def _solve_runs(search: Search, best: BestOrder) -> None:
     """Search all sequences of runs of a small graph on LRU caches, from the best order."""
     problem = search.problem
     found = best_runs(problem, best.order, best.energy, seconds_left=lambda: 0.5 * search.remaining)
-    search.offer(Moves.computes(problem.graph, problem.machine, found.sequence))
+    search.offer(Moves.computes(problem.graph, problem.machine, found.order))
     if found.proven:
         search.raise_bound(found.energy, f"all sequences of runs searched, {found.prefixes:,} of their beginnings")

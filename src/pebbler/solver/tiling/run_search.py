@@ -10,7 +10,6 @@ state that was met before at no higher price is left. There are only so many sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,26 +20,16 @@ from pebbler.referee.touches import touches_of_ops
 from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.cache_bounds import order_floors
-from pebbler.solver.tiling.cache_order import op_floors
+from pebbler.solver.tiling.cache_order import BestOrder, op_floors
 from pebbler.solver.tiling.kernels.cache_exact import DONE, RunChoices, all_runs
 
-__all__ = ["BestRuns", "best_runs", "fits_runs", "last_chances"]
+__all__ = ["best_runs", "fits_runs", "last_chances"]
 
 MOST_OPS = 12
 _MOST_STORAGES = 62  # sets of them are bits of an integer
 _LONGEST = 16  # runs per op, in a sequence
 _MOST_BITS = 21  # of the table of states met: 48 MiB
 _FIRST_SHARE = 5_000  # prefixes of the first attempt; each further one gets four times as many
-
-
-@dataclass(frozen=True)
-class BestRuns:
-    """The cheapest sequence found; `proven` when no sequence is cheaper."""
-
-    sequence: Ints
-    energy: float
-    proven: bool
-    prefixes: int
 
 
 def fits_runs(problem: Problem) -> bool:
@@ -57,7 +46,7 @@ def best_runs(
     *,
     limit: int = 4_000_000,
     seconds_left: Callable[[], float] = lambda: float("inf"),
-) -> BestRuns:
+) -> BestOrder:
     """Return the cheapest sequence of runs, searching all of them as far as `limit` prefixes or the time allow.
 
     `order` is a sequence that costs `energy`, from which on others count as cheaper.
@@ -69,7 +58,7 @@ def best_runs(
     >>> levels = (Level("near", 1, 1, capacity=6), Level("far", 50, 50))
     >>> problem = Problem.of(graph, Machine("two", "pebble", levels, "lru", "any"))
     >>> best = best_runs(problem, np.arange(3), np.inf)
-    >>> best.sequence.tolist(), best.energy, best.proven
+    >>> best.order.tolist(), best.energy, best.proven
     ([0, 1, 2], 811.0, True)
     """
     game = pricing.cache_game(problem.graph, problem.machine, steady=problem.steady)
@@ -95,7 +84,7 @@ def best_runs(
         else:
             most = longest - ops
             share *= 4
-    return BestRuns(best, float(energy), proven, prefixes)
+    return BestOrder(best, float(energy), proven, prefixes)
 
 
 def last_chances(flow: Dataflow) -> Rows:
