@@ -35,8 +35,8 @@ def numbered(table, rows, low):  # type: ignore[no-untyped-def]
         slot = slot_of(table, len(table) - 1, low, rows, rows[i])
         if table[slot] < low:
             table[slot] = i
-        found[i] = table[slot]
-        assert slot == slot_of(table, len(table) - 1, low, rows, (rows[i, 0], rows[i, 1]))
+        # The same words as a tuple.
+        found[i] = table[slot_of(table, len(table) - 1, low, rows, (rows[i, 0], rows[i, 1]))]
     return found
 
 
