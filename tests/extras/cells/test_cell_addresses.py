@@ -12,7 +12,7 @@ from naive_cells import run
 from pebbler.extras.cells.cell_addresses import least_for_instructions
 from pebbler.extras.cells.cell_program import CellProgram
 
-RECORDS = Path(__file__).parents[2] / "examples" / "records"
+RECORDS = Path(__file__).parents[3] / "examples" / "records"
 
 
 def random_program(rng: random.Random) -> tuple[list[tuple[str, tuple[int, ...]]], list[int]]:

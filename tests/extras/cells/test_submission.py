@@ -16,7 +16,7 @@ from pebbler.errors import InputError
 from pebbler.extras.cells.cell_program import CellProgram
 from pebbler.extras.cells.product_verifier import verify
 
-RECORDS = Path(__file__).parents[2] / "examples" / "records"
+RECORDS = Path(__file__).parents[3] / "examples" / "records"
 
 
 def run(file: Path) -> subprocess.CompletedProcess[str]:

@@ -113,7 +113,10 @@ def run_first(game, runs, op, step):  # type: ignore[no-untyped-def]
         tensor = game.write_tensor[k]
         energy += game.write[tensor]
         if runs.stamp[tensor] == 0:
-            runs.stamp[tensor] = runs.stamp.max() + 1
+            last = np.int64(0)
+            for stamp in runs.stamp:
+                last = max(last, stamp)
+            runs.stamp[tensor] = last + 1
         runs.accessed[tensor], runs.by[tensor] = step, op
     runs.ran[op] = True
     return energy
