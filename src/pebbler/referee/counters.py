@@ -34,7 +34,7 @@ class Played:
         return counts.found
 
     def few(self, leaf: Leaf, level: int) -> Few:
-        """Return which assumption about a level of a cache holds at the leaf's moment (`near_twice`)."""
+        """Return the assumption about a level of a cache that holds at the leaf's moment (`near_twice`)."""
         assert isinstance(self.play, CachePlay)
         return self.play.few(Counts(self.plan, self.pieces, leaf, {}), level)
 

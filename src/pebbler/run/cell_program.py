@@ -98,7 +98,7 @@ class CellProgram:
         return [cell for one in self.instructions for cell in one.sources] + list(self.outputs)
 
     def cost(self) -> int:
-        """Return what all reads cost."""
+        """Return the cost of all reads."""
         return sum(map(distance, self.reads()))
 
     def run(self, values: Sequence[int]) -> list[int]:

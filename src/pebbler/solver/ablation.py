@@ -192,7 +192,7 @@ class _TransformAblation:
                 self.rows.append(AblationRow(title, None, judgement.error or ""))
 
     def _energy_of(self, order: Ints) -> float:
-        """Return what an order of the graph as it is costs; on an explicit machine with a quick placement."""
+        """Return the energy of an order of the graph as it is; on an explicit machine with a quick placement."""
         nodes = NodeGraph.of(self.problem.graph)
         assert nodes is not None
         return self._offered(candidate_of(self.problem, nodes, given=order))

@@ -210,7 +210,7 @@ class _RerunSearch:
 
 @dataclass(frozen=True)
 class RerunSetting:
-    """What a greedy run goes by."""
+    """The parameters of a greedy run."""
 
     share: float  # of the room above the boundary
     keen: float  # how much the distance of the next use counts
@@ -349,7 +349,7 @@ class _Floor:
         return floors
 
     def extra(self, level: int) -> Floats:
-        """Return what a value pays beyond its floor if, alive and to be read, it lies below a level at some moment."""
+        """Return the cost beyond its floor of a value that is alive, will be read, and lies below a level at some moment."""
         flow = self.flow
         below = float(self.cheapest[level + 1])
         cost = self.size * np.maximum(0.0, below - self.price)
@@ -381,7 +381,7 @@ class _Floor:
         return [int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]]
 
     def gain(self, op: int, extra: Floats, level: int) -> float:
-        """Return what must be paid at the least because not all that is alive across an op's first run is above the boundary."""
+        """Return the least cost caused by values alive across an op's first run that are not all above the boundary."""
         flow = self.flow
         ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
         ran[op] = True

@@ -98,7 +98,7 @@ class PlacedPlanner:
         return rows if len(stays.value) == 0 else move_stays(rows, self.level, stays, placed, given_up)
 
     def price(self, rows: Ints) -> float:
-        """Return what the moves cost."""
+        """Return the cost of the moves."""
         flow, game, machine = self.problem.graph.dataflow, self.game, self.problem.machine
         return float(
             price_moves(
@@ -130,7 +130,7 @@ class PlacedPlanner:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How an order is run: what the distance of a next use counts, whether ops run again, and what they seem to cost then."""
+    """The parameters of a run of an order: the weight of the distance to the next use, whether ops rerun, at what cost."""
 
     keen: float
     remake: bool

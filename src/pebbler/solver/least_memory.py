@@ -71,7 +71,7 @@ def least_memory(problem: Problem, *, forms: bool, seconds: float) -> LeastMemor
 
 
 def least_need(problem: Problem) -> Requirement:
-    """Return what no form of a graph does without in the fastest level: what an op needs in tiles of one element.
+    """Return the room that every form of a graph needs in the fastest level: the need of an op in tiles of one element.
 
     On a machine of one level, what starts and what ends there needs room as well.
 
@@ -112,7 +112,7 @@ def require_tiles_that_fit(problem: Problem) -> None:
 
 
 def _finest_need(graph: Graph, axes: Collection[str], gone: Collection[str]) -> Requirement:
-    """Return what the neediest op needs with these axes in tiles of 1, not counting what may be `gone`."""
+    """Return the room of the neediest op with these axes in tiles of 1, without values that may be `gone`."""
     flow = graph.dataflow
     most = Requirement(0, "no op")
     for number, op in enumerate(graph.ops):

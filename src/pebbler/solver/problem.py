@@ -100,7 +100,7 @@ class Problem:
 
     @cached_property
     def scale(self) -> EnergyScale:
-        """How exact the energies of plans of the graph as it is are.
+        """The scale at which the energies of plans of the graph as it is are exact.
 
         >>> from pebbler import machine, workloads
         >>> Problem.of(workloads.chain(3), machine("red-blue")).scale.quantum
@@ -210,12 +210,12 @@ class Search:
 
     @property
     def fraction(self) -> float | None:
-        """How much of the time limit is over, for progress bars; None without a limit."""
+        """The share of the time limit that has passed, for progress bars; None without a limit."""
         return None if not self.time_limit else min(1.0, self.elapsed / self.time_limit)
 
     @property
     def gap(self) -> float | None:
-        """How far the best plan may be above the optimum, as a fraction of the bound."""
+        """The largest distance of the best plan from the optimum, as a fraction of the bound."""
         if self.best is None or self.bound <= 0:
             return None
         return max(0.0, self.energy / self.bound - 1)

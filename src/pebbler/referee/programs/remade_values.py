@@ -116,7 +116,7 @@ def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue],
 
 
 def op_room(flow: Dataflow, op: int) -> set[int]:
-    """Return what is in the fastest level right after an op has run: its results, and what it read and did not destroy."""
+    """Return the units in the fastest level right after an op has run: its results, and the reads that it did not overwrite."""
     left = set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist())
     return left | set(flow.op_writes.row(op).tolist())
 

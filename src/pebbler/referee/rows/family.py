@@ -24,7 +24,7 @@ _FEW_VALUES = 48
 
 
 class Family:
-    """What the ranges have in common that agree on which axes are cut, may be cut, or are whole."""
+    """Facts shared by all ranges that agree on the axes that are cut, may be cut, or are whole."""
 
     def __init__(self, task: Task, may_cut: Axes, cut: Axes) -> None:
         self.task = task

@@ -31,7 +31,7 @@ __all__ = ["far_twice"]
 
 
 def far_twice(leaf: Leaf) -> Iterator[Row]:
-    """Where values are made again from a parameter, it is read from beyond a reach twice after the moment."""
+    """A parameter that values are recomputed from is read from beyond a reach twice after the moment."""
     size, levels = leaf.family.flow.value_size, leaf.family.task.levels
     for start, made, reader in _between(leaf):
         ratio = Fraction(int(size[start.first]), int(size[made]))

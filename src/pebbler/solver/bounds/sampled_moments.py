@@ -61,14 +61,14 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
 
 
 class SampledMoments(MomentTerms):
-    """Which moments are looked at, and what room is worth there."""
+    """The moments that are considered, and the prices of room there."""
 
     def __init__(self, problem: Problem, prices: ValuePrices) -> None:
         super().__init__(problem, prices)
         self.problem = problem
 
     def certified(self, priced: list[tuple[int, Floats]], ends: float = math.inf) -> Bound:
-        """Return what moments with prices of room prove."""
+        """Return the bound that moments with prices of room prove."""
         fast = " and ".join(self.problem.machine.names[: len(self.rooms)])
         op = priced[0][0]
         when = "at the end" if op == self.flow.ops else f"across {self.flow.op_names[op]}"

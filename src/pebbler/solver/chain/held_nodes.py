@@ -67,7 +67,7 @@ def held_nodes_bound(
 
 
 def waiting_nodes(size: Ints, tops: int, most: int) -> Waiting:
-    """Return which nodes may wait for each: itself, and lower ones that are smaller than all from there on.
+    """Return the nodes that may wait for each node: itself, and lower nodes smaller than all between them and it.
 
     Where that is more than `most`, neighbours are taken together: the room of the smallest, as near as the highest.
 

@@ -138,7 +138,7 @@ def _sources(problem: Problem, inputs: list[list[int]]) -> dict[int, int]:
 
 
 class _Parts(NamedTuple):
-    """Which values and ops of the graph are played, in this order; values made where they are first read; inputs of one op."""
+    """The values and ops of the graph in play, in this order; values made where they are first read; inputs of one op."""
 
     values: list[int]
     ops: list[int]

@@ -102,7 +102,7 @@ def _by_number(colours: dict[Node, int]) -> dict[int, list[Node]]:
 
 
 class _Residual:
-    """What is left of a game once a set of ops has run: ops, the values that they read or make, and who touches whom."""
+    """The rest of a game once a set of ops has run: ops, the values that they read or make, and the touches between them."""
 
     def __init__(self, game: PebbleGame, fixed: int) -> None:
         self.game, self.fixed = game, fixed

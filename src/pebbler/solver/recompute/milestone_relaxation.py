@@ -34,7 +34,7 @@ _MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses 
 
 @dataclass(frozen=True)
 class RelaxationResult:
-    """What the relaxation says for some milestones."""
+    """The result of the relaxation for some milestones."""
 
     bound: float  # no legal plan costs less
     sequence: list[int] | None  # the summary spread out as a sequence, which may be too large for the memory
@@ -261,7 +261,7 @@ class StageModel:
 
 
 def spread_runs(problem: RecomputeProblem, milestones: Sequence[int], stages: Sequence[set[int]]) -> list[int]:
-    """Return what runs in each stage as a sequence: first runs in program order, reruns right before what needs them."""
+    """Return the runs of each stage as a sequence: first runs in program order, reruns right before the ops that need them."""
     sequence: list[int] = []
     ran: set[int] = set()
     for stage, runs in enumerate(stages):

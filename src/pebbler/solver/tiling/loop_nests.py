@@ -43,7 +43,7 @@ class NestedOp:
 
 @dataclass(frozen=True)
 class _NestOperands:
-    """What an op touches, what shares a storage once: the axes, size and price of moving a unit, and what need not be loaded."""
+    """The operands of an op, each storage once: axes, size, the price of moving a unit, and the operands that need no load."""
 
     axes: list[frozenset[str]]
     turns: list[frozenset[str]]  # the axes of which each turn touches another part
@@ -142,7 +142,7 @@ class LoopNests:
     def _downhill(
         self, most_ops: int, excess: Excess, uncut: str = ""
     ) -> tuple[tuple[float, float, float], dict[str, int]]:
-        """Return where the best steps from the uncut graph lead: to where everything fits, to fewer pieces, to what moves least.
+        """Return the end of the best steps from the uncut graph: to where everything fits, to fewer pieces, to the least movement.
 
         The axis `uncut` stays whole.
         """

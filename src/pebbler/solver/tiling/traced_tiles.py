@@ -45,7 +45,7 @@ class _Cuts:
         return tuple(len(self.lengths[axis]) for axis in axes)
 
     def part(self, axes: tuple[str, ...]) -> Floats:
-        """Return what part of the whole each tile of these axes is, the first axis outermost."""
+        """Return the share of the whole of each tile of these axes, the first axis outermost."""
         found = np.ones(1)
         for axis in axes:
             lengths = self.lengths[axis]
@@ -204,7 +204,7 @@ class TracedTiles:
         return np.unique(self._storages[chosen])
 
     def touches(self, allocator: str, line: int) -> OpTouches:
-        """Return what each piece touches, as `referee.touches.touches_of_ops` does for the built graph."""
+        """Return the touches of each piece, as `referee.touches.touches_of_ops` does for the built graph."""
         lengths, tiles, written, fresh = [], [], [], []
         for op in range(len(self.graph.ops)):
             rows, writes = self._touched(op)
@@ -243,7 +243,7 @@ class TracedTiles:
 
     @cached_property
     def costs(self) -> Floats:
-        """What each piece costs by itself."""
+        """The cost of each piece by itself."""
         parts = [op.cost * self.cuts.part(loops) for op, loops in zip(self.graph.ops, self.loops, strict=True)]
         return np.concatenate(parts)
 

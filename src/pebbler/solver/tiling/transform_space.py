@@ -96,7 +96,7 @@ class TransformSpace:
         return self.count_ops(transform) <= MOST_OPS
 
     def count_ops(self, transform: Transform) -> int:
-        """Return how many ops the transformed graph would have, fusion aside."""
+        """Return the number of ops of the transformed graph, without fusion."""
         tiles = {axis: math.ceil(self.axes[axis] / size) for axis, size in transform.sizes}
         axes = {tensor.name: [axis for axis, _ in tensor.axes or ()] for tensor in self.graph.tensors}
         total = 0
@@ -121,7 +121,7 @@ class TransformSpace:
         )
 
     def rank(self, transform: Transform) -> tuple[object, ...]:
-        """Return what to sort transforms by: tile sizes, then the places in the graph of what is fused, recomputed, reversed."""
+        """Return a sort key of transforms: tile sizes, then the places in the graph of fused, recomputed and reversed values."""
         tensor, op = self.graph.tensor_index, self.graph.op_index
         return (
             transform.sizes,
@@ -261,7 +261,7 @@ def made_again(graph: Graph, source: Graph) -> Graph | None:
 
 
 def transform_of(graph: Graph, source: Graph) -> Transform:
-    """Return how a graph was made from its source, as far as its tiles and the temps that it lacks tell (`form_of` makes sure).
+    """Return the transform that made a graph from its source, as its tiles and missing temps tell (`form_of` makes sure).
 
     >>> from pebbler.workloads import mlp
     >>> step = mlp(n=20, hidden=1000)

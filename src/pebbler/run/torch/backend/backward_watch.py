@@ -15,7 +15,7 @@ _NO_TASK = -1
 
 
 class _BackwardWatcher(Protocol):
-    """Who is told of backward passes."""
+    """An object that is told of backward passes."""
 
     def backward_begins(self, roots: Sequence[Any]) -> None: ...
 

@@ -207,7 +207,7 @@ class _ProgramWriter:
         self.places: dict[tuple[str, str], tuple[str, ...]] = {}  # tensors that a node's value is read from
 
     def _key(self, part: str, name: str) -> tuple[str, str]:
-        """Return which node a name means: in backward one of its own, or of forward."""
+        """Return the node of a name: in backward one of its own, or one of forward."""
         return (part, name) if (part, name) in self.known else ("forward", name)
 
     def graph(self) -> Graph:
@@ -277,7 +277,7 @@ class _ProgramWriter:
         return node.part == "forward" and node.name in self.saved
 
     def _real_readers(self, node: CompiledNode) -> list[CompiledNode]:
-        """Return who reads a value, through views too."""
+        """Return the readers of a value, through views too."""
         found: list[CompiledNode] = []
         for reader in self.readers.get((node.part, node.name), []):
             found += self._real_readers(reader) if reader.kind == VIEW else [reader]
@@ -325,7 +325,7 @@ def read_split(forward: fx.Graph, backward: fx.Graph, outputs: int, device: Devi
 
 
 def programs_of(model: Any) -> list[CompiledProgram]:
-    """Return what the graphs of a compiled model run, or all compiled graphs of the process where it is a function.
+    """Return the programs of a compiled model's graphs, or of all compiled graphs of the process for a function.
 
     Raises `InputError` where there are none: the model was not compiled by this backend with a budget, or not called yet.
     """

@@ -100,7 +100,7 @@ class PlannedGraph:
         keep_graph(self)
 
     def program(self) -> CompiledProgram | None:
-        """Return what runs now, for people to look at; None where the graph has no backward."""
+        """Return the program that runs now, for people to look at; None for a graph without backward."""
         frontier, programs = self.frontier, self._partitioner.programs
         if frontier is None or programs is None:
             return None
@@ -244,7 +244,7 @@ class PlannedGraph:
 
 
 def _own_context() -> TracingContext | None:
-    """Return what Dynamo knows of the graph that is being compiled, apart from what it goes on to compile besides."""
+    """Return Dynamo's context of the graph that is being compiled, without graphs that Dynamo goes on to compile."""
     context = copy.copy(TracingContext.try_get())
     if context is not None:
         # Both are for DDP's first compilation: it counts backward graphs, and calls each graph once on fake tensors.

@@ -24,7 +24,7 @@ _MOST = 4  # the last level
 
 
 class GraphForms:
-    """Which form of a graph is compiled, by its `level`; `done` says what it did.
+    """The form of a graph that is compiled, by its `level`; `done` says what the form changed.
 
     Level 0 is the graph as it is, 1 has losses in a few chunks, 2 in more chunks, 3 MLPs in tiles too, 4 as many of both as can be.
 

@@ -32,7 +32,7 @@ _DOUBT = 0.1  # of a peak that is simulated
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What the schedule of a choice says: its peak in bytes, and its cost, where that is time.
+    """The schedule of a choice: its peak in bytes, and its cost, where that is time.
 
     `above` are the bytes that forward and backward hold above what they begin with, and those that are saved between them.
     """
@@ -223,7 +223,7 @@ class PlannedCall(Protocol):
 
 
 def step_peak(frontiers: Sequence[GraphFrontier], places: Sequence[int]) -> int:
-    """Return what the graphs of a step hold at most, above what they are given."""
+    """Return the peak of a step's graphs, above their inputs."""
     return StepTimeline.expected(frontiers, places).peak(frontiers, places)
 
 

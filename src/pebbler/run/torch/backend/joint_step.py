@@ -65,7 +65,7 @@ class JointStep:
     def read(
         cls, graph: fx.Graph, info: Any, forward_outputs: int, device: Device, objective: str = "time"
     ) -> JointStep:
-        """Return what there is to know of a joint graph that torch has classified; `objective` is time or energy."""
+        """Return the facts about a joint graph that torch has classified; `objective` is time or energy."""
         kinds = partitioners.get_default_op_list()
         nodes = [node for node in graph.nodes if node.op != "output"]
         number = {node: i for i, node in enumerate(nodes)}

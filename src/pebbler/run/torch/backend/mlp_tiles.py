@@ -110,7 +110,7 @@ def _recognised(last: fx.Node) -> TiledMLP | None:
 
 
 def _rows_of(operand: fx.Node, inside: set[fx.Node]) -> fx.Node:
-    """Return what an operand is a layout of, if nobody else reads that layout."""
+    """Return the tensor that an operand is a layout of, if nothing else reads that layout."""
     while is_layout(operand) and len(operand.users) == 1:
         inside.add(operand)
         operand = operand.args[0]

@@ -121,7 +121,7 @@ def reach_bytes(node: fx.Node) -> int:
 
 
 def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:
-    """Return what an operator holds while it runs besides operands and results: as measured, or by what is known.
+    """Return the bytes that an operator holds while it runs besides operands and results: measured, or by known rules.
 
     Attention adds up a query's gradient in float32.
     """

@@ -192,7 +192,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         return self._chosen(graph, info, choose)
 
     def _chosen(self, graph: fx.Graph, _info: Any, choose: Choose) -> list[fx.Node]:
-        """Return what the choice that is taken saves."""
+        """Return the values that the taken choice saves."""
         assert self.frontier is not None
         if self.frontier.place == 0:
             return choose(1.0)

@@ -375,7 +375,7 @@ class _ScheduleReader:
         return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
 
     def _operand_strides(self, node: Any, origin: fx.Node) -> dict[fx.Node, tuple[int, ...]]:
-        """Return how the operands of a call are laid out: Inductor may have chosen another layout than the graph's."""
+        """Return the strides of a call's operands; Inductor may have chosen another layout than the graph's."""
         sources = [source for source in origin.all_input_nodes if isinstance(source.meta.get("val"), torch.Tensor)]
         inputs = [x for x in getattr(node.node, "inputs", []) if hasattr(x, "get_size")]
         if len(sources) != len(inputs):

@@ -179,7 +179,7 @@ class _PlanWriter:
         return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
 
     def _above(self) -> tuple[int, int, int]:
-        """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
+        """Return the peaks of forward and backward above their inputs, gradients included, and the bytes saved between them."""
         writes = {op.name: op.writes for op in self.ops}
         there, held, most = set(self.given), 0, [0, 0]
         saved = 0

@@ -110,7 +110,7 @@ class StepBudget:
         self.compilations += 1
 
     def host_share(self) -> HostShare:
-        """Return what a new graph may take of the host's memory: what the graphs of the same step have left."""
+        """Return the host memory that a new graph may take: the rest that the graphs of the same step have left."""
         assert self.host is not None
         limit = self.options.host_budget
         taken = sum(frontier.choice.host for frontier in self._frontiers())

@@ -218,12 +218,12 @@ def open_workspaces(device: str) -> None:
 
 
 def step_meter(device: str) -> StepMeter:
-    """Return what measures a step that begins now on a device such as `cpu` or `cuda:0`."""
+    """Return the meter of a step that begins now on a device such as `cpu` or `cuda:0`."""
     return _DeviceMeter(device) if device.startswith("cuda") else StepMeter()
 
 
 def optimizer_meter(device: str, optimizer: Optimizer) -> StepMeter:
-    """Return what measures an optimizer's step: a CUDA device counts on since the step began, on a CPU it is counted for itself."""
+    """Return the meter of an optimizer's step: a CUDA device counts on from the step's start, a CPU counts it separately."""
     meter = StepMeter() if device == "cpu" else _DeviceMeter(device, anew=False)
     meter.note([p for group in optimizer.param_groups for p in group["params"]])
     meter.note([value for state in optimizer.state.values() for value in state.values()])

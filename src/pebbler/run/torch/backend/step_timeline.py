@@ -36,7 +36,7 @@ class StepMoment:
 
 @dataclass(frozen=True)
 class Segment:
-    """What ran between two marks: forward or backward of a graph, or eager code; bytes at its beginning, and at most."""
+    """The work between two marks: forward or backward of a graph, or eager code, with bytes at its start and at its peak."""
 
     kind: str
     graph: int
@@ -74,7 +74,7 @@ class StepTimeline:
         return cls(found, places)
 
     def peak(self, graphs: Sequence[HoldsBytes], places: Sequence[int], corrected: bool = True) -> int:
-        """Return what the step holds at most with other choices of its graphs.
+        """Return the step's peak with other choices of its graphs.
 
         `corrected`: by how much each segment differed from its graph's schedule when it was measured.
 

@@ -122,7 +122,7 @@ def _bit_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def _input_name(node: fx.Node) -> str:
-    """Return what a graph is given as its user would write it, such as `layers.0.weight`."""
+    """Return the name of a graph's input as its user would write it, such as `layers.0.weight`."""
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = source.name if source is not None else ""
     name = str(name() if callable(name) else name)

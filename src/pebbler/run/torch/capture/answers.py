@@ -93,7 +93,7 @@ class Answers:
         return None if changing or early.generators or any(place[0] == "arg" for _, place in early.places) else known
 
     def look(self, number: int, dtype: torch.dtype) -> Any:
-        """Return what the step finds when it looks at a tensor of one element."""
+        """Return the number that the step finds in a tensor of one element."""
         certain = _certain_answer(self.record, number)
         if certain is not None:
             return certain

@@ -28,7 +28,7 @@ class CallGroup:
 
     @property
     def name(self) -> str:
-        """What it does, in short: its first operator, or the first few of a fused one."""
+        """A short name: the first operator, or the first few of a fused group."""
         names = list(dict.fromkeys(call.name for call in self.calls))
         return "_".join(names[:3]) + ("_etc" if len(names) > 3 else "") if self.fused else names[0]
 

@@ -83,7 +83,7 @@ class TensorInfo:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """Which elements of the storage it consists of, in what order, and what they are taken for."""
+        """The elements of the storage that it consists of, in order, with their type."""
         return self.shape, self.stride, self.offset, self.dtype, self.conjugated, self.negated
 
 

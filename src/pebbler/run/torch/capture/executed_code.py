@@ -69,7 +69,7 @@ def is_library(package: str) -> bool:
 
 
 class NamedValue(NamedTuple):
-    """What a name stands for: the namespace that was asked, the name in it, and what a person calls it."""
+    """The meaning of a name: the namespace that was asked, the name in it, and a name for people."""
 
     path: str
     namespace: dict[str, Any]

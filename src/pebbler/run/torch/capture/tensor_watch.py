@@ -58,7 +58,7 @@ class TensorWatch:
         return TensorGuards(*self._all, dynamic_dims_sizes=None, dynamic_dims_strides=None)
 
     def change(self) -> tuple[str, str] | None:
-        """Return what is not as it was, and how; None if all is."""
+        """Return the first change, in words; None if there is none."""
         if not self._looks_alike():
             for name, tensor, old in zip(self._names, self._all, self._looks, strict=True):
                 for what, before, after in zip(_LOOKS, old, _look(tensor), strict=True):

@@ -23,7 +23,7 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "miopen", "rocm", "_sm_")
 
 
 def torch_settings() -> dict[str, Callable[[], Any]]:
-    """Return how every setting is read, by what people call it.
+    """Return a reader of every setting, by the name that people use.
 
     >>> settings = torch_settings()
     >>> settings["grad mode (whether gradients are enabled)"](), settings["torch._C._get_mkldnn_enabled()"]()

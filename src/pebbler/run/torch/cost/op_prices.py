@@ -302,7 +302,7 @@ def _beside(device: str) -> bool:
 
 
 def _launch_seconds(record: Record, group: CallGroup, roots: dict[int, torch.Tensor], kernel: Kernel | None) -> float:
-    """Return how long Python is busy with a group in a program: its calls, and a view for every operand that needs one."""
+    """Return the seconds that Python takes for a group in a program: its calls, and a view for every operand that needs one."""
     spent: list[float] = []
     run_group(record, group, roots, kernel, spent)
     if kernel is not None:

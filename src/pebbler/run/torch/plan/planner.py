@@ -230,7 +230,7 @@ def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
 
 
 def default_headroom(captured: Captured, costs: Costs) -> int:
-    """Return what the allocator and the random generators may take beyond the tensors."""
+    """Return the bytes that the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
     if captured.device.startswith("cuda"):
         # A large block is handed out whole when less than 1 MiB of it would remain, and libraries keep workspaces for good.

@@ -29,7 +29,7 @@ Pool = tuple[int, int]
 
 
 def graphs_on(device: str) -> CudaGraphs | None:
-    """Return what records programs on a device, None where nothing does.
+    """Return the recorder of programs on a device, None if there is none.
 
     >>> graphs_on("cpu") is None
     True
@@ -47,7 +47,7 @@ class CudaGraphs:
         self._recorders: list[_CudaRecorder] = []
 
     def recorder(self, program: Program, budget: int | None) -> _CudaRecorder:
-        """Return what records a program; all that is held on the device must stay within the budget."""
+        """Return a recorder of a program; all memory held on the device must stay within the budget."""
         if self.stream is None:
             self.stream = torch.cuda.Stream(self.device)
         if program.binds:
@@ -79,7 +79,7 @@ class CudaGraphs:
 
 
 def pool_bytes(pool: Pool) -> int:
-    """Return how much memory a pool has taken."""
+    """Return the bytes that a pool has taken."""
     segments = torch.cuda.memory_snapshot()
     return sum(int(s["total_size"]) for s in segments if tuple(s["segment_pool_id"]) == tuple(pool))
 

@@ -336,7 +336,7 @@ class PlaceReader:
                     self._settings.append((i, place))
 
     def read(self, leaves: Sequence[Any] = ()) -> list[Any]:
-        """Return what is there now, None for nothing; `leaves` are the arguments of the step, flat."""
+        """Return the object that is there now, None if there is none; `leaves` are the arguments of the step, flat."""
         values = self._values.copy()
         for i, argument in self._arguments:
             values[i] = leaves[argument]
