@@ -1,4 +1,4 @@
-"""The counters of a plan: what a legal plan of a form does, as the numbers that rows speak of.
+"""The counters of a plan: its reads, writes and copies as the numbers that rows refer to.
 
 `counts` has those of every machine, `cache_counters` those of caches, `placed_counters` those of machines where a plan places
 everything.

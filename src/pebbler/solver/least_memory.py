@@ -1,4 +1,4 @@
-"""The least fast memory that works: what is proven, for every form of a graph, and the least for which a plan was found.
+"""The least fast memory that works: a proven bound for every form of a graph, and the least for which a plan was found.
 
 With a second, endless level beside it, the fastest has to hold what one op needs at once, and that is enough. Smaller tiles need
 less. Tiles of one element need the least of all, but may be more pieces than can be built.

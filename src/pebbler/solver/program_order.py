@@ -1,4 +1,4 @@
-"""Program order with the plainest memory management there is: what every plan is compared with."""
+"""Program order with the simplest memory management: the baseline of every plan."""
 
 from __future__ import annotations
 

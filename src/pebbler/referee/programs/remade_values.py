@@ -1,4 +1,4 @@
-"""Values that cost nothing to make again, but need params for it that have left: which of them, and what they need.
+"""Values that cost nothing to recompute but need params that have left the fastest level, and these params.
 
 A training step reads a param on its way forward and on its way back, and changes it at the end. The values between can be made
 again on the way back, from the param and from what came before; but the param is wanted a little later than they are, when

@@ -1,4 +1,4 @@
-"""Values that ops want in the fastest level one after the other, and what they pay for not staying there in between."""
+"""Values that several ops want in the fastest level one after the other, and the cost of not staying there in between."""
 
 from __future__ import annotations
 

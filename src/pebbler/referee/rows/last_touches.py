@@ -1,4 +1,4 @@
-"""On caches: how deep what a piece reads lies at least, by who may have touched it last.
+"""The least depth in a cache of the elements that a piece reads, by their possible last touches.
 
 Let a piece p of op u read an element e, and let q, a piece of op w, have touched e last in an earlier move. A tile is touched
 whole, so the units above e when p reads it, and e itself, include its tile, all that q touches after its last touch of that tile,

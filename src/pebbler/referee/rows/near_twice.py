@@ -1,4 +1,4 @@
-"""On caches: few parameters are near both times.
+"""A limit on the parameters that are near both before and after a moment, on caches.
 
 LRU cannot choose what stays. Let P be the N elements of parameters that are read before the moment T and updated after it in
 every step, C the reach of a level, and H those that are found within C both by their first touch of the step and by their first

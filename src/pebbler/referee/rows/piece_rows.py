@@ -1,4 +1,4 @@
-"""On caches: what pieces that touch much can find near when one comes after the other (for lines of one unit).
+"""Elements that consecutive large pieces can find near on a cache (for lines of one unit).
 
 Let U be ops that are never fused and that cannot run again once all their pieces have run, and let every full piece of them touch
 at least z elements, without what is added once to a sum. Let q be the first run of a full piece of u in U, R a reach, and h the

@@ -1,4 +1,4 @@
-"""On caches: what pieces find that come one after the other.
+"""Reuse between consecutive pieces on caches.
 
 Let every full piece of some ops touch at least z elements, and let q be the first run of a full piece of one of them, u, and h
 the last run of such a piece before it. What h did not touch lies below all that h touched. So if z and the smallest tile of u are

@@ -1,4 +1,4 @@
-"""An energy that no legal plan is below, why, and what proves it to others."""
+"""A lower bound on the energy of every legal plan, with its reason and its certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bound on every schedule of a chain whose nodes differ in size: what waits in fast memory takes the room that it takes."""
+"""A bound on every schedule of a chain whose nodes differ in size, from the room of the nodes that wait in fast memory."""
 
 from __future__ import annotations
 

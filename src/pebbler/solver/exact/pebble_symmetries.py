@@ -1,4 +1,4 @@
-"""Ops and values of a pebble game that differ in nothing once some ops have run: which of them may change places.
+"""Interchangeable ops and values of a pebble game, once some ops have run.
 
 After the last product of a linear solver its components are alike: a position in which the first two are done is as good as one
 in which the last two are. `docs/exact.md` ("Positions that are alike") says how the searches use it.

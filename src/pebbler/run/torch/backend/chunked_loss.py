@@ -1,4 +1,4 @@
-"""A linear layer and the cross entropy of its results, computed in chunks of rows: the logits of one chunk are there at a time.
+"""A linear layer and the cross entropy of its results, computed in chunks of rows: only one chunk of logits exists at a time.
 
 The loss is a sum over rows, so its gradients are sums over chunks; they are computed with the chunk's own forward, while its
 logits are there, and multiplied by the loss's gradient in backward (Liger's kernels do the same by hand). Nothing runs twice, and

@@ -1,4 +1,4 @@
-"""MLPs in tiles of rows: what lies between the layer that widens and the one that narrows is there for one tile at a time.
+"""MLPs in tiles of rows: the wide values between the widening and the narrowing layer exist for one tile at a time.
 
 Rows of an MLP know nothing of each other, so a graph with an MLP per tile computes the same; gradients of weights are sums over
 tiles. What is kept and what runs again is decided afterwards, tile by tile, as for every other value. MLPs whose biases are trained

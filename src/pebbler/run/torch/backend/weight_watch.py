@@ -1,4 +1,4 @@
-"""Noticing weights that change between forward and backward: what is computed again there would be computed from other numbers.
+"""Detection of weights that change between forward and backward, which would make recomputed values wrong.
 
 Torch counts the changes of a tensor and refuses a backward that needs one as it was before. Changes through `.data` are not
 counted. Eager code and `torch.compile` read saved values instead, so they get such a step right, as long as nothing is
