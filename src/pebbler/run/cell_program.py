@@ -55,7 +55,7 @@ class CellProgram:
 
     @classmethod
     def parse(cls, text: str) -> CellProgram:
-        """Return the program in a text; refuses what is none with the line.
+        """Return the program in a text; refuse other texts with the line.
 
         >>> program = CellProgram.parse("1,2; mul 1,2; copy 5,1; 5")
         >>> program.inputs, program.instructions[0].sources, program.outputs

@@ -32,7 +32,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One line: what was allowed, the energy of the best plan found under it (None: illegal or none found), and a remark."""
+    """One line: the freedoms, the energy of the best plan found with them (None: illegal or none found), and a remark."""
 
     name: str
     energy: float | None

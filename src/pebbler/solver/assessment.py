@@ -211,7 +211,7 @@ def _orders_bound(plan: Plan) -> float:
 
 
 def contradictions(plan: Plan, judgement: Judgement) -> Iterator[str]:
-    """Yield what a plan says of itself that cannot be so."""
+    """Yield claims of a plan that cannot be true."""
     unit, energy, scale = plan.energy_unit, judgement.energy, EnergyScale.of(plan.graph, plan.machine)
     if not judgement.legal:
         if plan.energy is not None or plan.status is not None:

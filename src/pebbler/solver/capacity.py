@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Requirement:
-    """Units that the fastest level must hold at one moment of every legal plan, and what for."""
+    """Units that the fastest level must hold at one moment of every legal plan, and the reason."""
 
     units: int
     what: str  # the op, or what else takes the room
@@ -63,7 +63,7 @@ def op_requirement(problem: Problem) -> Requirement | None:
 
 
 def single_level_requirement(problem: Problem) -> Requirement:
-    """Return the largest of what some op, the start and the end need of a machine's one level.
+    """Return the largest need of a machine's one level: of some op, the start or the end.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
@@ -122,7 +122,7 @@ def require_capacity(problem: Problem) -> None:
 
 
 def shortage(reason: str, level: str, capacity: int, least: str) -> str:
-    """Return the message for a level that is too small: what needs the room, what there is, what would do."""
+    """Return the message for a level that is too small: the need, the capacity, and a capacity that suffices."""
     return f"{reason}; {quoted(level)} holds {capacity:,}; {least}"
 
 

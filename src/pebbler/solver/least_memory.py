@@ -34,7 +34,7 @@ _MOST_OPS = 300  # of a graph whose fusions are gone through
 
 @dataclass(frozen=True)
 class LeastMemory:
-    """`plan` works with `least` units of the fastest level; no plan of what is covered works with less than `bound`."""
+    """`plan` works with `least` units of the fastest level; no plan within the scope works with less than `bound`."""
 
     least: int
     bound: int

@@ -123,7 +123,7 @@ class Problem:
         return Plan(graph, self.machine, Moves.of(graph, self.machine, moves), start, self.steady, source=source)
 
     def transformed(self, graph: Graph) -> Problem:
-        """Return the problem for a tiled or fused form of its graph: tiles start where what they are tiles of does."""
+        """Return the problem for a tiled or fused form of its graph: tiles start where their whole tensors do."""
         if graph is self.graph:
             return self
         whole = {tensor.name: origin(tensor) for tensor in graph.tensors}
@@ -222,7 +222,7 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether the best plan is proven optimal, or what was found is enough."""
+        """Whether the best plan is proven optimal, or is good enough."""
         if self.enough is not None and self.enough(self):
             return True
         return self.best is not None and self.scale.proves(self.bound, self.energy)
@@ -251,7 +251,7 @@ class Search:
         return True
 
     def note_program_order(self, energy: float) -> None:
-        """Keep what program order costs, here and in the search that this one is part of."""
+        """Keep the cost of program order, here and in the search that this one is part of."""
         self.program_order = energy
         if self._outer is not None:
             self._outer.note_program_order(energy)

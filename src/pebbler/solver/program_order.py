@@ -19,7 +19,7 @@ def program_order(problem: Problem) -> Plan | None:
 
 
 def offer_program_order(search: Search) -> None:
-    """Offer the plan, and keep what it costs."""
+    """Offer the plan, and keep its cost."""
     if search.offer_plan(program_order(search.problem)):
         search.note_program_order(search.energy)
 

@@ -20,7 +20,7 @@ __all__ = ["StayMoments", "TightMoment"]
 
 @dataclass(frozen=True)
 class TightMoment:
-    """A time at which not everything that is alive has room: what is alive, in which gaps, and the room beside the op's own."""
+    """A moment at which not all live values have room: these values with their gaps, and the room beside the op's own values."""
 
     room: int
     alive: tuple[tuple[int, frozenset[int]], ...]  # stays by their place in the list, and the gaps they may be in

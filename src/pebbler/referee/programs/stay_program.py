@@ -86,7 +86,7 @@ class StayProgram:
         self.found, self.remade, self.program = found, remade, program
 
     def add(self, name: Key, moment: TightMoment) -> None:
-        """Demand that what is in the fastest level at a moment has room there."""
+        """Require that the values in the fastest level at a moment fit there."""
         spoken_of = {place for number in moment.remakings for place in self.remade.remakings[number].places}
         away = {
             place: self._now(name, place, gaps) if place in spoken_of else self._away(place, gaps)

@@ -47,7 +47,7 @@ def alive(leaf: Leaf, start: Start) -> bool:
 
 
 def cache_moments(leaf: Leaf) -> Iterator[Row]:
-    """Room at the moment and between steps, and what touches pay for where elements were."""
+    """Room at the moment and between steps, and the price of touches by the place of their elements."""
     levels = leaf.family.task.levels
     near_then: dict[int, list[Counter]] = defaultdict(list)
     near_first: dict[int, list[Counter]] = defaultdict(list)

@@ -41,7 +41,7 @@ _MOST_WAYS = 8  # ways kept per value; fewer only means that less is known to wa
 
 
 class Elements:
-    """The element-wise dependences of a graph of which some axes may be cut and some certainly are; what fusion may do to it."""
+    """The element-wise dependences of a graph, with axes that are cut or may be cut, under every possible fusion."""
 
     def __init__(self, graph: Graph, may_cut: Axes | None = None, cut: Axes = frozenset()) -> None:
         self.graph, self.flow, self.cut = graph, graph.dataflow, cut
@@ -119,7 +119,7 @@ class Elements:
 
     @cached_property
     def kept_whole(self) -> list[Axes]:
-        """Per op: the axes along which it may stay in one piece because it, or what could be fused with it, needs them whole."""
+        """Per op: the axes along which it may stay whole because it, or an op that could be fused with it, needs them whole."""
         wholes: dict[int, Axes] = {}
         for op, leader in enumerate(self.loose_group):
             wholes[leader] = wholes.get(leader, frozenset()) | self.whole[op]
@@ -302,7 +302,7 @@ class Liveness:
         return self._waiting
 
     def late(self, op: int, axis: str) -> bool:
-        """Whether no piece of an op has run that has the indices along an axis of what was made last.
+        """Whether no piece of an op has run that has the indices, along an axis, of the element made last.
 
         Each waits for all of the barrier's values, or for all that has its own indices along the axis.
         """

@@ -116,7 +116,7 @@ class Leaf:
 
     @cached_property
     def runs(self) -> dict[int, list[Readings]]:
-        """Per value: who reads it in first runs, and when."""
+        """Per value: the groups that read it in first runs, and their phase."""
         found: dict[int, list[Readings]] = {}
         phases: tuple[Phase, ...] = ("before", "after", "any")
         unknown: tuple[Time, ...] = ("early", "late") if self.tells_early else ("any",)
@@ -312,7 +312,7 @@ class Leaf:
 
     @cached_property
     def remade(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:
-        """Per value that crosses the moment, or is kept for a sum, and can be made again: what that reads.
+        """Per value that crosses the moment, or is kept for a sum, and can be recomputed: the reads of that recomputation.
 
         In elements per element, with the axes whose indices share them.
         """
@@ -328,7 +328,7 @@ class Leaf:
 
     @cached_property
     def begun_again(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:
-        """The same for sums that cross the moment, as long as they are not complete: the pieces that begin them may run again."""
+        """The same for incomplete sums that cross the moment: the pieces that begin them may run again."""
         elements, found = self.family.elements, {}
         for value in self.values:
             if value in self.remade or not self.crossing(value):

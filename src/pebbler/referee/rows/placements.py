@@ -74,7 +74,7 @@ def _fitting(leaf: Leaf, value: int, part: int) -> list[int]:
 
 
 def places(leaf: Leaf, when: str, value: int, part: int) -> list[Counter]:
-    """Return the counters of elements by the cheapest and the dearest level that they are in at a moment."""
+    """Return the counters of elements by the cheapest and the most expensive level that holds them at a moment."""
     levels = sorted(_fitting(leaf, value, part), key=leaf.by_price)
     ends = [(level,) for level in levels] + list(combinations(levels, 2))
     return [(when, value, part, some) for some in ends]

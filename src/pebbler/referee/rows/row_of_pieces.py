@@ -22,7 +22,7 @@ __all__ = ["row_of_pieces"]
 
 
 def row_of_pieces(leaf: Leaf) -> Iterator[Row]:
-    """The first runs of an op's pieces find at most so much within a reach, beside what later runs have fetched."""
+    """The first runs of an op's pieces find at most so many elements within a reach, besides those that later runs have fetched."""
     family, task = leaf.family, leaf.family.task
     if family.piece_rows is None or leaf.tiles.loose:
         return

@@ -103,7 +103,7 @@ class ProductFamily:
         return np.asarray((elements / 3) ** 1.5 * (1 + 1e-12))
 
     def touched_together(self, elements: Elements) -> list[list[tuple[int, int]]]:
-        """Return, for each group of ops that makes points, adds up or makes again a value of these: what of them its ops touch.
+        """Return, for each group of ops that makes points or adds up or recomputes a value of the family, the values it touches.
 
         Those are pairs of op and value.
         """

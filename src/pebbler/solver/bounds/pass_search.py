@@ -80,7 +80,7 @@ class _PassSearch:
         self.begun = seconds_left()
 
     def run(self) -> int:
-        """Find chains; return what they bring together, the end of the plan included."""
+        """Find chains; return their gain together, the end of the plan included."""
         end = self.ledger.charge_end()
         fresh, best = self._left(), 0
         by_depth, pilots = self._by_depth(), self._pilots()

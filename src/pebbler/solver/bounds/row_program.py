@@ -99,7 +99,7 @@ class RowProgram:
 
     @cached_property
     def weights(self) -> tuple[Fraction, Weights]:
-        """Weights as fractions, and what they prove exactly."""
+        """Weights as fractions, and the bound that they prove exactly."""
         best: tuple[Fraction, Weights] = Fraction(), {}
         for denominator in _DENOMINATORS:
             found = {

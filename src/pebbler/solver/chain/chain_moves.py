@@ -41,7 +41,7 @@ class Splits(Protocol):
         """Whether the pebble above t is better kept."""
 
     def carry(self, base: int, t: int) -> int:
-        """0 if the loaded base stays; else the z it is carried to, negative if the pebble above t is made again."""
+        """0 if the loaded base stays; else the z it is carried to, negative if the pebble above t is recomputed."""
 
 
 @dataclass(frozen=True)

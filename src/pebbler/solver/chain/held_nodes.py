@@ -28,7 +28,7 @@ EXACT, EXACT_SMALL, SOME = 2**50, 2**24, 1_000_000
 def held_nodes_bound(
     chain: Chain, energy: float, remaining: Callable[[], float] = lambda: math.inf
 ) -> tuple[float, str] | None:
-    """Return a lower bound on every schedule, backward steps not counted, and what it says; None without the time or room for it.
+    """Return a lower bound on every schedule, backward steps not counted, and its words; None without the time or room for it.
 
     `energy` is that of some schedule. Sizes and memory are rounded down to grains, and costs to the precision of the table.
 

@@ -142,7 +142,7 @@ def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
 
 
 def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterable[ChainMove]) -> StrategyResult:
-    """Return a strategy's figures and what the referee says of it."""
+    """Return a strategy's figures and the referee's verdict."""
     chain, played = Chain.uniform(length, red, compute, io), list(moves)
     error, move = None, None
     try:

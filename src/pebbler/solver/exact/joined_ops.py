@@ -20,7 +20,7 @@ __all__ = ["JoinedOps", "join_ops"]
 
 @dataclass(frozen=True)
 class JoinedOps:
-    """A game with fewer ops, and what they stand for."""
+    """A game with fewer ops, and the ops of the graph that they stand for."""
 
     problem: Problem
     original: Problem

@@ -30,7 +30,7 @@ _OfValue = tuple[
 
 @dataclass(frozen=True)
 class PebbleRules:
-    """The game, its start, and what its numbers stand for."""
+    """The game, its start, and the meaning of its numbers."""
 
     game: PebbleGame
     fast: int  # the values that start in the fast level, and in the slow one

@@ -29,7 +29,7 @@ class Swap(NamedTuple):
 
 
 def with_symmetries(game: PebbleGame, seconds_left: Callable[[], float]) -> PebbleGame:
-    """Return the same game with what may change places after each set of ops, where nothing pays to run twice.
+    """Return the same game with the swaps allowed after each set of ops, where nothing pays to run twice.
 
     >>> from pebbler.game.graph import Graph
     >>> from pebbler.game.machine import Level, Machine
@@ -79,7 +79,7 @@ def _as_arrays(game: PebbleGame, found: list[tuple[int, list[Swap]]]) -> PebbleG
 
 
 def swap_back(game: PebbleGame, code: int, ops: list[int], values: list[int]) -> None:
-    """Undo in place what `kernels.pebble_state.canonical_state` did to a state: say what its ops and values stand for."""
+    """Undo `kernels.pebble_state.canonical_state` in place: give ops and values of a state their own names again."""
     if code == 0:
         return
     base = (code & 63) - 1

@@ -83,7 +83,7 @@ def residences_of(arrays: LayoutArrays, routes: Routes) -> Residences:
 
 
 def exchange_levels(arrays: LayoutArrays, routes: Routes, capacity: Ints, left: Callable[[], float]) -> float:
-    """Exchange residences between levels, two at a time, as long as it pays and seconds are left; return what that saves."""
+    """Exchange residences between levels, two at a time, while it pays and seconds are left; return the saving."""
     found = residences_of(arrays, routes)
     before = float((found.reads * arrays.read[found.level]).sum())
     pairs = [(nearer, nearer + apart) for apart in _APART for nearer in range(len(arrays.read) - apart)]

@@ -29,7 +29,7 @@ def checkpointings(problem: RecomputeProblem, order: Ints) -> Iterator[Ints]:
 
 
 def checkpointed(problem: RecomputeProblem, order: Ints, segments: int) -> Ints:
-    """Return an order of all ops with what lies at its peak made again, the ops before the peak cut into so many segments.
+    """Return an order of all ops in which values at its peak are recomputed, the ops before the peak cut into so many segments.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem

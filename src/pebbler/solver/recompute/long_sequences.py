@@ -14,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def trim(problem: RecomputeProblem, sequence: Ints) -> Ints:
-    """Return a sequence that fits without the runs whose results there is room to keep, the dearest first.
+    """Return a sequence that fits, without the runs whose results there is room to keep, the most expensive first.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem

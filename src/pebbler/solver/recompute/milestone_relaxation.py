@@ -79,7 +79,7 @@ class Relaxation:
 
     @cached_property
     def live_units(self) -> npt.NDArray[np.int64]:
-        """Per op: the units that would be there at its first run if nothing were ever made again."""
+        """Per op: the units held at its first run if nothing were ever recomputed."""
         problem, flow = self.problem, self.problem.flow
         total = problem.op_units.copy()
         for value in range(flow.values):
@@ -98,7 +98,7 @@ class Relaxation:
         return total
 
     def tight(self) -> list[int]:
-        """Return the ops at which something must be made again, the tightest first."""
+        """Return the ops at which some value must be recomputed, the tightest first."""
         over = np.flatnonzero(self.live_units > self.problem.capacity)
         return [int(op) for op in sorted(over, key=lambda op: (-self.live_units[op], op))]
 

@@ -99,7 +99,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
 
 
 def solve_orders(search: Search) -> None:
-    """Search all orders of a small graph, and bound what running ops again could gain."""
+    """Search all orders of a small graph, and bound the gain from rerunning ops."""
     problem, graph = search.problem, search.problem.graph
     bound = order_bound(problem)
     stated = int_if_whole(problem.scale.least(bound))
@@ -130,7 +130,7 @@ def _solve_runs(search: Search, best: BestOrder) -> None:
 
 
 def solve_reruns(search: Search, order: Ints) -> None:
-    """Look for cheaper sequences in which ops run again, from the best order, and bound them all; for ranks by recency."""
+    """Search for cheaper sequences with reruns, from the best order, and bound them all; for ranks by recency."""
     problem = search.problem
     runs, _ = cheapest_runs(problem, order, seconds_left=lambda: search.remaining)
     search.offer(Moves.computes(problem.graph, problem.machine, runs))

@@ -183,7 +183,7 @@ class LoopNests:
             yield changed
 
     def order(self, tiled: Graph, sizes: Sizes) -> Ints:
-        """Return the ops of the tiled graph, what they are tiles of in program order, each in its own order of loops."""
+        """Return the ops of the tiled graph: source ops in program order, the tiles of each in its own order of loops."""
         numbers, place = tile_numbers(tiled), {op.name: number for number, op in enumerate(self.graph.ops)}
         pieces: dict[int, list[int]] = {}
         for piece, op in enumerate(tiled.ops):

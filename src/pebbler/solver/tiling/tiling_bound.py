@@ -43,7 +43,7 @@ _ENOUGH = 8.0  # times what is proven without any assumption: above this nothing
 
 @dataclass(frozen=True)
 class TiledBound:
-    """A bound, where it comes from, and its certificate: what `pebbler.referee.verify` proves it from."""
+    """A bound, its origin, and the certificate from which `pebbler.referee.verify` proves it."""
 
     energy: float
     proof: str

@@ -130,7 +130,7 @@ class TracedTiles:
 
     @cached_property
     def can_be_cut(self) -> bool:
-        """Whether the graph can be cut so: sums that update what they read cannot, nor storages shared by unlike tensors."""
+        """Whether the graph can be cut so: sums that update their operands cannot, nor storages shared by unlike tensors."""
         flow = self.graph.dataflow
         for number, tensor in enumerate(self.graph.tensors):
             if self._axes[number] != self._axes[flow.storage[number]] and tensor.overwrites is not None:
@@ -274,7 +274,7 @@ class PricedTiles:
         self._again = (counts[touches.start[1:]] == counts[touches.start[:-1]]) & ~once
 
     def price(self, order: Ints) -> float:
-        """Return the energy of an order of pieces; infinite where it does not compute what program order does."""
+        """Return the energy of an order of pieces; infinite if it does not compute the same as program order."""
         touches, held = self.game.touches, self._begins.copy()
         found = finds_versions(order, touches.start, touches.storage, touches.write, self._versions, held, self._again)
         if not found or (held[self._kept] != self._ends[self._kept]).any():

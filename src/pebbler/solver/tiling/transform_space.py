@@ -60,7 +60,7 @@ class Transform:
 
 
 class TransformSpace:
-    """A graph, what may be done to it, and the transformed graphs made so far.
+    """A graph, the transforms that it allows, and the transformed graphs made so far.
 
     Where an order of temps or ops matters, it is that of the graph, so that their names do not.
     """
@@ -106,7 +106,7 @@ class TransformSpace:
         return total
 
     def effective(self, transform: Transform) -> Transform:
-        """Return the transform in program order, without what has no effect (tiles of a whole axis) or cannot be (fused sums)."""
+        """Return the transform in program order, without parts of no effect (a tile as long as its axis) or impossible ones."""
         sizes = tuple((axis, size) for axis, size in transform.sizes if size < self.axes[axis])
         cut = {axis for axis, _ in sizes}
         makers = {name: op for op in self.graph.ops for name in op.writes}

@@ -28,7 +28,7 @@ _WATCHERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch_backward(watcher: _BackwardWatcher) -> None:
-    """Tell someone before and after every backward pass, as long as they are there; what they raise is raised by `backward`."""
+    """Notify a watcher before and after every backward pass while it exists; `backward` raises its exceptions."""
     _listen()
     _WATCHERS.add(watcher)
 

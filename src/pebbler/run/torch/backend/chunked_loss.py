@@ -48,7 +48,7 @@ class ChunkedLoss:
 
 
 def find_losses(graph: fx.Graph) -> list[ChunkedLoss]:
-    """Return the losses of a graph that chunks can compute; whatever is not surely one is left out."""
+    """Return the losses of a graph that chunks can compute; doubtful cases are left out."""
     found = (_recognised(node) for node in graph.nodes if node.op == "call_function" and _is_loss(node))
     return [loss for loss in found if loss is not None]
 

@@ -305,7 +305,7 @@ def keep_graph(graph: HasProgram) -> None:
 
 
 def read_joint(graph: fx.Graph, device: Device) -> list[CompiledNode]:
-    """Return the program of a joint graph as it is, nothing computed again: what needs a gradient of a result is backward."""
+    """Return the program of a joint graph without recomputation; nodes that need a gradient of a result are backward."""
     late: set[str] = set()
     for node in graph.nodes:
         if (node.op == "placeholder" and "tangents" in node.name) or any(s.name in late for s in node.all_input_nodes):
@@ -318,7 +318,7 @@ def read_joint(graph: fx.Graph, device: Device) -> list[CompiledNode]:
 
 
 def read_split(forward: fx.Graph, backward: fx.Graph, outputs: int, device: Device) -> list[CompiledNode]:
-    """Return the program of a partitioned graph; `outputs` is how many results forward has besides what it saves."""
+    """Return the program of a partitioned graph; `outputs` is the number of forward's results besides saved values."""
     first = read_nodes(forward, "forward", device, results=tree_leaves(forward.output_node().args[0])[:outputs])
     known = [node.name for node in first if node.kind != GIVEN]
     return [*first, *read_nodes(backward, "backward", device, known, backward.output_node().args[0])]

@@ -39,7 +39,7 @@ class GraphForms:
         self._advised = False
 
     def write(self, gm: fx.GraphModule) -> fx.GraphModule:
-        """Bring a graph into the form of this level, and return it; say once what could be done if the graph went further."""
+        """Bring a graph into the form of this level, and return it; log once the further forms that are possible."""
         for line in [] if self._advised else cut_off_losses(gm.graph, self._few):
             _LOG.warning("%s", line)
         self._advised = True

@@ -143,11 +143,11 @@ class GraphFrontier:
         return whole, max(0, whole - saved), saved
 
     def forward(self, place: int) -> int:
-        """Return the bytes that forward holds above what it begins with."""
+        """Return the bytes that forward holds above its inputs."""
         return self._above(place)[0]
 
     def backward(self, place: int) -> int:
-        """Return the bytes that backward holds above what it begins with."""
+        """Return the bytes that backward holds above its inputs."""
         return self._above(place)[1]
 
     def saved(self, place: int) -> int:
@@ -228,7 +228,7 @@ def step_peak(frontiers: Sequence[GraphFrontier], places: Sequence[int]) -> int:
 
 
 def fit_step(frontiers: Sequence[GraphFrontier], room: int, measured: StepTimeline | None = None) -> list[int]:
-    """Return places whose step holds at most `room` bytes, or as little as is found: above what it is given, or as `measured`.
+    """Return places whose step holds at most `room` bytes, or the fewest found: above its inputs, or as `measured`.
 
     Begins with the fastest of all, and moves one graph at a time to a choice with a smaller peak or fewer saved bytes, always the
     move that costs least per byte of the step's peak; then back, as far as the room allows.

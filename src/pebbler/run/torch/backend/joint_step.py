@@ -34,7 +34,7 @@ _SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu
 
 @dataclass(frozen=True)
 class JointStep:
-    """Nodes of a joint graph, by number in program order, and what a planner asks about them. Sizes are bytes.
+    """Nodes of a joint graph, by number in program order, with the facts that a planner needs. Sizes are bytes.
 
     A node is `tangent` if it can only run in backward; any other node that backward needs is saved in forward or runs in backward.
     """

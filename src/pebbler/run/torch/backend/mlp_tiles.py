@@ -37,7 +37,7 @@ class TiledMLP:
         return self.nodes[-1]
 
     def tiles_within(self, room: int) -> int:
-        """Return the number of tiles for which what lies between fits into `room`."""
+        """Return the number of tiles for which the values between the layers fit into `room`."""
         count = 1
         while count < _MOST_TILES and self.bytes > count * room and self.rows >= 2 * count * _ROWS:
             count *= 2
@@ -45,7 +45,7 @@ class TiledMLP:
 
 
 def find_mlps(graph: fx.Graph) -> list[TiledMLP]:
-    """Return the MLPs of a graph; whatever is not surely one is left out."""
+    """Return the MLPs of a graph; doubtful cases are left out."""
     found = (_recognised(node) for node in graph.nodes if _is_product(node))
     return [mlp for mlp in found if mlp is not None]
 

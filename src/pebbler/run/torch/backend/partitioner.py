@@ -67,7 +67,7 @@ def _listen() -> None:
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
-    """Splits joint graphs as torch does, and saves what a frontier's choice says; `room` says what a graph may hold."""
+    """Splits joint graphs as torch does, and saves the values of a frontier's choice; `room` limits the bytes of a graph."""
 
     def __init__(
         self,

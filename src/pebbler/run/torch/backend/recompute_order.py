@@ -47,7 +47,7 @@ def _order_pass() -> Any:
 
 
 def order_nodes(nodes: list[Any]) -> list[Any]:
-    """Let what is computed again wait for the last product of gradients that stands before it."""
+    """Let recomputed nodes wait for the last product of gradients that stands before them."""
     from torch._inductor.dependencies import WeakDep
     from torch._inductor.virtualized import V
 

@@ -95,7 +95,7 @@ class ScheduledGraph:
 
 @dataclass(frozen=True)
 class WrittenGraph:
-    """A graph that Inductor has lowered and written, to be taken where it would do so again; `key` says of what it was made."""
+    """A graph that Inductor has lowered and written, for reuse instead of a second lowering; `key` identifies its source."""
 
     key: str
     lowered: Any
@@ -218,7 +218,7 @@ class _ScheduleReader:
         self.lines: list[Any] = []  # of the program, when memory is planned
 
     def write(self, write: Callable[[Any], Any]) -> Any:
-        """Have the program written, and note where each node runs: what a kernel keeps to itself follows from its code."""
+        """Have the program written, and note where each node runs: values that a kernel keeps to itself follow from its code."""
         graph, ran = self.graph, _mark()
         update = graph._update_scheduler
 

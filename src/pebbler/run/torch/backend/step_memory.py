@@ -68,7 +68,7 @@ class SentValue:
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """Values that forward saves, by number, with their bytes, what forward and backward cost, and the peak.
+    """Values that forward saves, by number, with their bytes, the costs of forward and backward, and the peak.
 
     It is not legal where backward would have to run what must not run again.
     """
@@ -144,7 +144,7 @@ class StepMemory:
         return choice
 
     def sendable(self, choice: SavedChoice) -> list[int]:
-        """Return the saved values that may go to the host: nobody else holds their memory, and it has no gaps."""
+        """Return the saved values that may go to the host: nothing else holds their memory, and it has no gaps."""
         step, storage = self.step, self.arrays.storage
         held = [*choice.saved, *step.forward_outputs]
         holders = Counter(int(storage[i]) for i in held)

@@ -15,7 +15,7 @@ __all__ = ["Segment", "StepMoment", "StepTimeline"]
 
 
 class HoldsBytes(Protocol):
-    """The choices of a graph: what they hold above the beginning of forward and of backward, and from one to the other."""
+    """The choices of a graph: bytes held above the start of forward and of backward, and from one to the other."""
 
     def forward(self, place: int) -> int: ...
 
@@ -26,7 +26,7 @@ class HoldsBytes(Protocol):
 
 @dataclass(frozen=True)
 class StepMoment:
-    """A moment of a step: what begins or ends there, for which graph, the bytes that are held, and the most since the last mark."""
+    """A mark in a step: the graph that begins or ends there, the bytes held, and the peak since the last mark."""
 
     kind: str  # forward, forward ends, backward, backward ends, or end
     graph: int
@@ -63,7 +63,7 @@ class StepTimeline:
 
     @classmethod
     def expected(cls, graphs: Sequence[HoldsBytes], places: Sequence[int]) -> StepTimeline:
-        """Return the timeline of a step that was not measured, above what its graphs are given: all forward, then all backward."""
+        """Return the timeline of a step that was not measured, above the inputs of its graphs: all forward, then all backward."""
         found, held = [], 0
         for i, (graph, place) in enumerate(zip(graphs, places, strict=True)):
             found.append(Segment("forward", i, held, held + graph.forward(place)))

@@ -17,7 +17,7 @@ __all__ = ["CallGroup", "group_calls", "last_uses", "scalar_names"]
 
 @dataclass
 class CallGroup:
-    """Calls that run together, and what they do to storages."""
+    """Calls that run together, and their effects on storages."""
 
     calls: list[Call]
     reads: set[int] = field(default_factory=set)  # what must be there before
@@ -73,7 +73,7 @@ def last_uses(groups: Sequence[CallGroup]) -> dict[int, int]:
 
 
 def group_calls(calls: Iterable[Call]) -> list[CallGroup]:
-    """Return the calls as groups, in program order: changes in place join what they change where that is safe."""
+    """Return the calls as groups, in program order: in-place changes join the call they change where that is safe."""
     groups: list[CallGroup | None] = []
     maker: dict[int, int] = {}  # storage -> number of the group that made it
     touched: dict[int, int] = {}  # storage -> last group that read or wrote it

@@ -58,7 +58,7 @@ class Token:
 
 
 class Holder:
-    """One object that holds others, with what it held: `read` returns its contents now, by key."""
+    """An object that holds others, with its contents at the recording; `read` returns its contents now, by key."""
 
     __slots__ = ("before", "kind", "owner", "path")
 

@@ -102,7 +102,7 @@ def capture_with_costs(
     objective: Objective = "time",
     kernels: KernelChoice = "exact",
 ) -> tuple[Captured, Costs]:
-    """Return a captured step, fused for compiled kernels, and what its ops cost, measured or described; see `plan`."""
+    """Return a captured step, fused for compiled kernels, and the costs of its ops, measured or described; see `plan`."""
     if kernels not in ("exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
     require_options(device=device, objective=objective)
@@ -181,7 +181,7 @@ def require_options(
     device: str | Device | None = None,
     objective: str = "time",
 ) -> None:
-    """Refuse what no step can be planned with, before anything is captured or measured."""
+    """Refuse options with which no step can be planned, before anything is captured or measured."""
     if budget is not None:
         budget_of(budget)
     if headroom:

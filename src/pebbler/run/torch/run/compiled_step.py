@@ -310,6 +310,6 @@ def compile(
 
 
 def require_replay(replay: Replay) -> None:
-    """Refuse what is no answer to the question whether to replay."""
+    """Refuse unknown values of `replay`."""
     if replay is not True and replay is not False and replay != "auto":
         raise InputError(f"replay must be auto, True or False, got {quoted(replay)}")

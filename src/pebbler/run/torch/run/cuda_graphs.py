@@ -129,7 +129,7 @@ class _CudaRecorder:
             self._open = stack.pop_all()
 
     def end(self) -> Callable[[], None]:
-        """End the piece; return what replays it."""
+        """End the piece; return a function that replays it."""
         assert self._open is not None
         if self.program.transfers is not None:
             self.program.transfers.end_recording()
@@ -150,7 +150,7 @@ class _CudaRecorder:
         self.graphs.release(self.pool)
 
     def finish(self) -> int:
-        """Return by how many bytes the budget is broken by the pools and what is allocated outside of them."""
+        """Return the bytes by which the pools, and allocations outside of them, exceed the budget."""
         torch._C._cuda_clearCublasWorkspaces()
         taken = self._outside + self.graphs.pool_bytes
         return 0 if self.budget is None else max(0, taken - self.budget)
