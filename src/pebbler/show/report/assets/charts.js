@@ -396,10 +396,10 @@ function showMisses(root, data, index) {
       ),
     );
   }
-  if (levels.length < 2) return;
   // Of a long row of levels, those beyond the last in use are not part of the comparison.
-  const slowest = levels.length < MANY_LEVELS ? levels.length - 1 : Math.max(...usedLevels(plan)),
-    last = shown(names[slowest], 30),
+  const slowest = levels.length < MANY_LEVELS ? levels.length - 1 : Math.max(...usedLevels(plan));
+  if (slowest < 1) return;
+  const last = shown(names[slowest], 30),
     slow = levels[slowest].read,
     unit = graph.energy_unit;
   const hitPrice = (size) => {
@@ -408,7 +408,8 @@ function showMisses(root, data, index) {
   };
   const cost = (size, m) => found.line * ((found.accesses - m) * hitPrice(size) + m * slow);
   const bound = found.line * ((found.accesses - found.cold) * levels[0].read + found.cold * slow);
-  const end = Math.min(domain[1], found.reach[found.reach.length - 1]); // beyond it a cache would be the slowest level itself
+  // A larger cache would be the slowest level itself.
+  const end = Math.min(domain[1], found.reach[Math.min(slowest, found.reach.length) - 1]);
   const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1), end])]
     .filter((s) => s >= domain[0] && s <= end)
     .sort((a, b) => a - b);
