@@ -23,12 +23,21 @@ def load() -> types.ModuleType:
 
 FIGURES = load()
 KEPT = FIGURES.kept_figures()
+MEASURED = FIGURES.measured_figures()
 
 
 @pytest.mark.parametrize(("file", "template"), FIGURES.LINES)
 def test_a_page_has_the_figure_that_the_command_printed(file: str, template: str) -> None:
-    pattern, text = FIGURES.filled(template, KEPT)
+    pattern, text = FIGURES.filled(template, KEPT | MEASURED)
     assert pattern.findall((ROOT / file).read_text(encoding="utf-8")) == [text]
+
+
+def test_the_table_of_a_gpu_has_the_rows_of_its_file() -> None:
+    page = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    table = page.partition("| variant | budget GiB |")[2].partition("\n\n")[0].splitlines()[2:]
+    shown = [tuple(cell.strip() for cell in line.split("|")[-3:-1]) for line in table]
+    rows = json.loads((ROOT / "benchmarks" / "torch_gpu.json").read_text(encoding="utf-8"))["rows"]
+    assert shown == [(f"{row['peak'] / 2**30:.2f}", f"{row['ms']:.1f}") for row in rows]
 
 
 def test_every_command_was_kept_as_it_is_now() -> None:

@@ -775,6 +775,7 @@ def test_the_least_memory_is_over_tilings_in_the_machines_unit_with_a_plan(cli, 
     status, out, _ = cli("solve", "mlp:n=3,hidden=4", *options, "-o", plan)
     assert status == 0
     assert "found: a plan with 16 bytes of SRAM" in out
+    assert "the time limit ended" not in out
     assert "proven for every tiling and fusion: none works with less than 16 bytes" in out
     saved = Plan.load(plan)
     assert saved.machine.level[0].capacity == 4
@@ -785,6 +786,14 @@ def test_the_least_memory_is_over_tilings_in_the_machines_unit_with_a_plan(cli, 
     status, _, err = cli("solve", "mlp:n=3,hidden=4", *options, "--compare")
     assert status == 2
     assert "--least-capacity goes without --compare" in err
+
+
+def test_the_least_memory_says_where_time_ended_the_search_before_any_tiling(cli):
+    options = ("--machine", "cortex-m", "--least-capacity", "--time-limit", "0")
+    status, out, _ = cli("solve", "mlp:n=20,hidden=1000", *options)
+    assert status == 0
+    assert "found: a plan with 160,000 bytes" in out
+    assert "the time limit ended the search before a tiling was found" in out
 
 
 def test_solve_and_check_say_which_plans_their_claims_are_for(cli, tmp_path):

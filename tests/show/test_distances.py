@@ -226,3 +226,38 @@ def test_no_level_is_shown_to_hold_more_than_it_can(show: Callable[..., Opened],
     assert "d1" in named
     assert "d32" not in named
     assert page.locator("#player-view .meter").count() < 10
+
+
+# Pairs of labels in a section's charts of which one lies on the other.
+OVERLAPS = """(section) => [...document.querySelectorAll(`${section} figure svg`)].flatMap((svg) => {
+  const boxes = [...svg.querySelectorAll("text")].map((one) => [one.textContent, one.getBoundingClientRect()])
+    .filter(([text, box]) => text && box.width);
+  return boxes.flatMap(([text, a], i) => boxes.slice(i + 1).filter(([, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4,
+  ).map(([other]) => `${text} on ${other}`));
+})"""
+
+
+def test_labels_of_many_levels_do_not_lie_on_one_another(show: Callable[..., Opened], laid_out: Plan) -> None:
+    page = show(laid_out, width=400).page
+    for section in ("#reuse-view", "#misses-view", "#landscape-view"):
+        assert page.evaluate(OVERLAPS, section) == [], section
+    page.locator("#player-view").get_by_role("button", name="Order").click()
+    beside = page.evaluate(
+        """() => [...pebbler.player().stage.picture().querySelectorAll("text")]
+          .filter((one) => one.getAttribute("text-anchor") === "end" && one.textContent !== "moves done")
+          .map((one) => Number(one.getAttribute("y"))).sort((a, b) => a - b)"""
+    )
+    assert len(beside) > 5
+    assert min(np.diff(beside)) >= 11
+
+
+def test_levels_beyond_the_last_in_use_price_nothing(show: Callable[..., Opened], laid_out: Plan) -> None:
+    """A miss was priced at d32 where d6 was the farthest in use, which made every cache cost five times the plan."""
+    used = [name for name, peak in check(laid_out).peak.items() if peak]
+    page = show(laid_out).page
+    assert f"in front of {used[-1]}." in page.locator("#misses-view").inner_text()
+    page.locator("#energy-view summary").first.click()
+    heads = page.locator("#energy-view table").first.locator("th").all_inner_texts()
+    assert used[-1] in heads
+    assert "d32" not in heads

@@ -125,7 +125,7 @@ class CachePlay:
 
     @cached_property
     def write_backs(self) -> list[tuple[int, Ints, int]]:
-        """What is written back: a value of the form, the places of elements in its tile, and the level that these come from."""
+        """Values of the form that are written back, the places of elements in their tiles, and the level that these come from."""
         return list(self._write_backs())
 
     def _write_backs(self) -> Iterator[tuple[int, Ints, int]]:

@@ -39,7 +39,7 @@ def read_fraction(text: object) -> Fraction:
 
 
 def read_weights(rows: object) -> dict[tuple[Any, ...], Fraction]:
-    """Return the weights of rows: each is the row's name, what it is of, and a weight as text."""
+    """Return the weights of rows: each entry has the row's name, its arguments, and a weight as text."""
     if not isinstance(rows, Sequence):
         raise NotProven("a leaf has no list of weights")
     found: dict[tuple[Any, ...], Fraction] = {}

@@ -1,4 +1,4 @@
-"""The counters of a plan: what a legal plan of a form does, as the numbers that rows speak of.
+"""The counters of a plan: its reads, writes and copies as the numbers that rows refer to.
 
 `counts` has those of every machine, `cache_counters` those of caches, `placed_counters` those of machines where a plan places
 everything.
@@ -34,7 +34,7 @@ class Played:
         return counts.found
 
     def few(self, leaf: Leaf, level: int) -> Few:
-        """Return which assumption about a level of a cache holds at the leaf's moment (`near_twice`)."""
+        """Return the assumption about a level of a cache that holds at the leaf's moment (`near_twice`)."""
         assert isinstance(self.play, CachePlay)
         return self.play.few(Counts(self.plan, self.pieces, leaf, {}), level)
 

@@ -125,7 +125,7 @@ class Counts:
             self.found[*head, number // below, *middle, number % below] += int(numbers[number]) * factor
 
     def read(self, move: int, op: int, value: int, levels: Ints | int) -> None:
-        """Count the reads of a value of the form by one run; what it reads twice counts once."""
+        """Count the reads of a value of the form by one run; a value read twice counts once."""
         if self.pieces.value[value] not in self.parts or (move, value) in self._read:
             return
         self._read.add((move, value))
@@ -184,7 +184,7 @@ class Counts:
             self.add(("more", phase if self.leaf.tells_early else "any", read), value, levels, factor=rest)
 
     def made_again(self, move: int, op: int, value: int) -> bool:
-        """Count what a run makes again of a value of the form; say whether it does: whether this is a later run."""
+        """Count the elements of a value that a run recomputes; return whether it is a later run."""
         if self.first_run[op] == move:
             return False
         if (made := self.pieces.value[value]) in self.parts:

@@ -103,7 +103,7 @@ def _prefix_price(run: Callable[..., Any]) -> list[float]:
 
 
 def _window_units(run: Callable[..., Any], *, with_depths: bool) -> list[list[int]]:
-    """Return what a window of touches moves: item i and its neighbour in turn, then all backwards; the odd touches write."""
+    """Return the units moved by a window of touches: item i and its neighbour in turn, then all backwards; odd touches write."""
     item = np.array([0, 1, 0, 2, 1, 3, 2, 3, 1, 0], np.int64)
     lines = 1 + item % 3
     runs = Runs(item, np.arange(len(item)) % 2 == 1, lines, 4 * lines, 4, 4)

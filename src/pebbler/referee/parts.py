@@ -64,7 +64,7 @@ def _chosen(pieces: Pieces, leaf: Leaf, value: int, rng: np.random.Generator | N
 
 
 def _tile(pieces: Pieces, leaf: Leaf, tensor: int) -> _Tile:
-    """Return what a tensor of the form is as a tile; an axis that no range speaks of counts as being of full size."""
+    """Return a tensor of the form described as a tile; an axis without a range counts in full."""
     flow = pieces.flow
     full = frozenset(
         axis

@@ -35,7 +35,7 @@ _Levels = frozenset[int]
 
 
 class PlacedPlay:
-    """A plan whose moves say what is where, move by move."""
+    """A plan on an explicit machine, played move by move."""
 
     def __init__(self, plan: Plan, pieces: Pieces) -> None:
         self.plan, self.pieces = plan, pieces

@@ -36,7 +36,7 @@ class Touches:
 
     @classmethod
     def of(cls, ops: OpTouches, order: Ints) -> Touches:
-        """Return what running the ops in `order` touches."""
+        """Return the touches of the ops run in `order`."""
         touched, where, _ = allocate(ops, order)
         counts = np.diff(ops.start)[order]
         return cls(
@@ -57,7 +57,7 @@ class Touches:
 
 
 def touch(graph: Graph, order: npt.ArrayLike, allocator: str = "own", line: int = 1) -> Touches:
-    """Return what running the ops in `order` (positions in program order) touches.
+    """Return the touches of the ops run in `order` (positions in program order).
 
     >>> from pebbler.workloads import chain
     >>> t = touch(chain(2), [0, 1])
@@ -68,7 +68,7 @@ def touch(graph: Graph, order: npt.ArrayLike, allocator: str = "own", line: int 
 
 
 def touches_of_ops(graph: Graph, allocator: str, line: int) -> OpTouches:
-    """Return what each op of a graph touches and how its storages get their addresses.
+    """Return the touches of each op of a graph, and the way its storages get their addresses.
 
     >>> from pebbler.workloads import chain
     >>> touches_of_ops(chain(2), "reuse", 1).home.tolist()[:2]  # N0 is there at the start, N1 comes and goes

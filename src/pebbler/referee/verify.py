@@ -68,7 +68,7 @@ def stated(task: Task, least: Fraction) -> float:
 
 
 def _least(task: Task, tree: object, root: LeafSetting, ends: float) -> Fraction:
-    """Return what the weakest leaf of a tree proves."""
+    """Return the bound of the weakest leaf of a tree."""
     families: dict[object, Family] = {}
     least: Fraction | None = None
     for number, (node, setting) in enumerate(_leaves(tree, root)):
@@ -87,7 +87,7 @@ def _least(task: Task, tree: object, root: LeafSetting, ends: float) -> Fraction
 
 @dataclass(frozen=True)
 class LeafSetting:
-    """What the splits above a leaf say of it."""
+    """Facts about a leaf that the splits above it state."""
 
     tiles: TileRange
     moment: int | None = None  # that the assumptions are about
@@ -151,7 +151,7 @@ def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, A
 
 
 def leaf_bound(leaf: Leaf, weights: Weights, rows: Sequence[Row] | None = None) -> Fraction:
-    """Return what rows with weights prove for a leaf; raise where a counter is charged above its price."""
+    """Return the bound that rows with weights prove for a leaf; raise if a counter is charged above its price."""
     total, excess = charges(leaf, weights, rows_of(leaf) if rows is None else rows)
     for counter, over in excess.items():
         price = leaf.price(counter)
@@ -199,7 +199,7 @@ def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction
 
 
 class _Prices(dict[Counter, Number]):
-    """What counters cost, times a number."""
+    """Prices of counters, times a number."""
 
     def __init__(self, leaf: Leaf, times: int) -> None:
         self.leaf, self.times = leaf, times

@@ -33,7 +33,7 @@ Interpreter = Callable[[Op, Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far the results of a plan are from those of program order."""
+    """Differences between the results of a plan and those of program order."""
 
     identical: bool  # bit for bit
     largest_difference: float  # relative; 0 when identical
@@ -91,7 +91,7 @@ def _require(content: Any, message: str) -> Any:
 
 
 def verify(plan: Plan, *, seed: int = 0) -> Comparison:
-    """Return how the plan's params and outputs compare with those of program order, from the same start.
+    """Return the comparison of the plan's params and outputs with those of program order, from the same start.
 
     >>> from pebbler import workloads, machine, Plan
     >>> step = workloads.note_mlp()
@@ -118,7 +118,7 @@ def verify(plan: Plan, *, seed: int = 0) -> Comparison:
 
 
 def _difference(got: Floats, expected: Floats) -> float:
-    """Return how far `got` is from `expected`, relative to the largest number in it; 1 where either is no number."""
+    """Return the difference of `got` and `expected`, relative to the largest number in it; 1 where either is no number."""
     scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
     difference = float(np.max(np.abs(got - expected), initial=0.0)) / scale
     return difference if np.isfinite(difference) else 1.0
@@ -127,7 +127,7 @@ def _difference(got: Floats, expected: Floats) -> float:
 def _interpreter(
     plan: Plan, values: Mapping[str, npt.ArrayLike] | None, seed: int
 ) -> tuple[Interpreter, dict[str, Any]]:
-    """Return how to run an op, and the start values to run it on: arrays where there are kernels, else fingerprints."""
+    """Return a function that runs an op, and the start values: arrays where there are kernels, else fingerprints."""
     graph, program = plan.graph, plan.graph if plan.source is None else plan.source
     if not arithmetic.has_kernels(graph):
         if values is not None or plan.source is not None:

@@ -68,7 +68,7 @@ def solve(
 
 
 class SolveKeywords(TypedDict, total=False):
-    """What `solve` may be told besides graph and machine."""
+    """Keyword arguments of `solve` besides graph and machine."""
 
     steady: bool | None
     start: Start | None
@@ -182,7 +182,7 @@ def finish(search: Search) -> Plan:
 
 
 def _known_of_graph(search: Search, best: Plan, energy: float, bound: float) -> str:
-    """Return what is proven of the graph as it is beyond what holds for every form of it, in words to follow the proof."""
+    """Return facts proven of the graph as it is beyond those that hold for every form of it, in words to follow the proof."""
     from pebbler.game.amounts import energy_text
 
     if search.whole is None:

@@ -32,7 +32,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One line: what was allowed, the energy of the best plan found under it (None: illegal or none found), and a remark."""
+    """One line: the freedoms, the energy of the best plan found with them (None: illegal or none found), and a remark."""
 
     name: str
     energy: float | None
@@ -192,7 +192,7 @@ class _TransformAblation:
                 self.rows.append(AblationRow(title, None, judgement.error or ""))
 
     def _energy_of(self, order: Ints) -> float:
-        """Return what an order of the graph as it is costs; on an explicit machine with a quick placement."""
+        """Return the energy of an order of the graph as it is; on an explicit machine with a quick placement."""
         nodes = NodeGraph.of(self.problem.graph)
         assert nodes is not None
         return self._offered(candidate_of(self.problem, nodes, given=order))

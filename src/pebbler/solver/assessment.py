@@ -77,13 +77,13 @@ class Assessment:
 
     @property
     def gap(self) -> float | None:
-        """How far the energy may be above the optimum by the bound proven here, as a fraction; None without one."""
+        """The largest distance of the energy from the optimum by the bound proven here, as a fraction; None without a bound."""
         if self.bound is None or self.bound <= 0:
             return None
         return max(0.0, self.judgement.energy / self.bound - 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is proven and what is claimed, as `pebbler check --json` prints it beside the judgement."""
+        """Return the proven and the claimed figures, as `pebbler check --json` prints them beside the judgement."""
         plan = self.plan
         claimed = {"energy": plan.energy, "bound": plan.bound, "status": plan.status, "proof": plan.proof or None}
         return {
@@ -101,7 +101,7 @@ class Assessment:
 
 
 def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0.0) -> Assessment:
-    """Return what holds of a plan, whatever it says of itself; `judgement` saves asking the referee again.
+    """Return the facts that hold of a plan, whatever it claims; `judgement` saves asking the referee again.
 
     The plan's certificate is verified. Only with `seconds` are bounds searched for beyond that, for about so long.
 
@@ -190,7 +190,7 @@ def _verified(plan: Plan, covers: Covers) -> tuple[float, str]:
 
 
 def _table_bound(plan: Plan) -> float:
-    """Return what the tables of a chain say when they are filled again."""
+    """Return the bound that the tables of a chain give when they are filled again."""
     from pebbler.solver.chain import solve_chain_problem
 
     search = Search(own_problem(plan), SECONDS)
@@ -201,7 +201,7 @@ def _table_bound(plan: Plan) -> float:
 
 
 def _orders_bound(plan: Plan) -> float:
-    """Return what every order and recomputation of the plan's graph costs at least."""
+    """Return a lower bound on every order and recomputation of the plan's graph."""
     from pebbler.solver.tiling.cache_bounds import order_bound
 
     problem = own_problem(plan)
@@ -211,7 +211,7 @@ def _orders_bound(plan: Plan) -> float:
 
 
 def contradictions(plan: Plan, judgement: Judgement) -> Iterator[str]:
-    """Yield what a plan says of itself that cannot be so."""
+    """Yield claims of a plan that cannot be true."""
     unit, energy, scale = plan.energy_unit, judgement.energy, EnergyScale.of(plan.graph, plan.machine)
     if not judgement.legal:
         if plan.energy is not None or plan.status is not None:
@@ -239,7 +239,7 @@ def _told_apart(energy: float, other: float, unit: str) -> str:
 
 
 def _covered(plan: Plan) -> Covers:
-    """Return what the plan's claims are for: every form where it has a source or says so, and the graph has other forms."""
+    """Return the scope of the plan's claims: every form if it has a source or says so, and the graph has other forms."""
     if source_problem(plan) is not None:
         return "forms"
     asked = plan.covers == "forms" and plan.source is None

@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Requirement:
-    """Units that the fastest level must hold at one moment of every legal plan, and what for."""
+    """Units that the fastest level must hold at one moment of every legal plan, and the reason."""
 
     units: int
     what: str  # the op, or what else takes the room
@@ -67,7 +67,7 @@ def op_requirement(problem: Problem) -> Requirement | None:
 
 
 def single_level_requirement(problem: Problem) -> Requirement:
-    """Return the largest of what some op, the start and the end need of a machine's one level.
+    """Return the largest need of a machine's one level: of some op, the start or the end.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain
@@ -86,7 +86,7 @@ def _end_requirement(flow: Dataflow) -> Requirement:
 
 
 def explain_impossible(problem: Problem) -> str | None:
-    """Return why no legal plan exists, when that can be seen at a glance; None otherwise.
+    """Return the reason why no legal plan exists, if it can be seen at a glance; None otherwise.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.game.machine import Level, Machine
@@ -105,7 +105,7 @@ def explain_impossible(problem: Problem) -> str | None:
 
 
 def explain_crowding(problem: Problem) -> str | None:
-    """Return why the start or the end of every plan has too little room, None when both fit; linear in the graph."""
+    """Return the reason why the start or the end of every plan has too little room, None if both fit; linear in the graph."""
     level, crowded = problem.machine.level[0], _crowded_start(problem)
     if crowded is not None or len(problem.machine.level) > 1 or level.capacity is None:
         return crowded
@@ -153,12 +153,12 @@ def narrow(
 
 
 def shortage(reason: str, level: str, capacity: int, least: str) -> str:
-    """Return the message for a level that is too small: what needs the room, what there is, what would do."""
+    """Return the message for a level that is too small: the need, the capacity, and a capacity that suffices."""
     return f"{reason}; {quoted(level)} holds {capacity:,}; {least}"
 
 
 def _crowded_start(problem: Problem) -> str | None:
-    """Return which level cannot hold what must start there, None when all fits."""
+    """Return the level that cannot hold the values that must start there, None if all fit."""
     flow, machine = problem.graph.dataflow, problem.machine
     used = [0] * len(machine.level)
     for tensor, levels in problem.start_choices().items():
@@ -172,7 +172,7 @@ def _crowded_start(problem: Problem) -> str | None:
 
 
 def _op_units(flow: Dataflow) -> Ints:
-    """Return what every op's own operands need: its reads before it runs, its results and the reads that it leaves after."""
+    """Return the units that every op needs for itself: its reads before it runs, its results and remaining reads after."""
     reads = _pairs(flow.op_reads, flow)
     after = np.union1d(np.setdiff1d(reads, _pairs(flow.op_destroys, flow)), _pairs(flow.op_writes, flow))
     return np.maximum(_units_per_op(flow, reads), _units_per_op(flow, after))

@@ -83,7 +83,7 @@ class Case:
 
     @cached_property
     def chain(self) -> str:
-        """Which chain the graph is: `even`, where all nodes are alike, `uneven`, or none."""
+        """The kind of chain that the graph is: `even` if all nodes are alike, `uneven`, or none."""
         from pebbler.solver.chain import as_chain
 
         problem = self.problem

@@ -96,7 +96,7 @@ class GreedyPlanner:
         return None if rows is None else self.plan_of(rows)
 
     def price(self, rows: Ints) -> float:
-        """Return what the moves cost."""
+        """Return the cost of the moves."""
         game = self.game
         computes, copies = rows[rows[:, 0] == COMPUTE, 1], rows[rows[:, 0] == 1]
         units = game.size[copies[:, 1]]

@@ -89,7 +89,7 @@ class _RerunSearch:
         self.rng = np.random.default_rng(problem.seed)
 
     def run(self) -> None:
-        """Try settings in program order, the best of them in other orders, then vary what was best."""
+        """Try settings in program order, the best of them in other orders, then variations of the best."""
         problem, plain = self.problem, np.ones(len(self.problem.graph.ops))
         began, limit = self.search.elapsed, self.seconds_left()
         orders = [np.arange(len(problem.graph.ops))]
@@ -139,7 +139,7 @@ class _RerunSearch:
                 self.attempt(planner, self.orders.best, plain if self.best is None else self.best[2])
 
     def take_turns(self) -> None:
-        """Change orders, and what reruns seem to cost, in turns until time is up or nothing helps any more."""
+        """Vary orders and the assumed costs of reruns in turns until time is up or nothing improves."""
         idle, offered = 0, self.search.elapsed
         while not self.search.done:
             if self._over():
@@ -178,7 +178,7 @@ class _RerunSearch:
         return True
 
     def vary(self, tries: int) -> None:
-        """Let the costs of some ops and the room look different so many times, and keep what makes the order cheaper."""
+        """Vary the assumed costs of some ops and the room so many times, and keep changes that make the order cheaper."""
         rng, longest = self.rng, 0.0
         for _ in range(tries):
             if self.best is None or self.search.done:
@@ -210,7 +210,7 @@ class _RerunSearch:
 
 @dataclass(frozen=True)
 class RerunSetting:
-    """What a greedy run goes by."""
+    """The parameters of a greedy run."""
 
     share: float  # of the room above the boundary
     keen: float  # how much the distance of the next use counts
@@ -230,7 +230,7 @@ class RerunPlanner:
 
     @classmethod
     def of(cls, problem: Problem, level: int) -> RerunPlanner:
-        """Return the planner of the boundary below `level`; what passes it costs what the cache charges beyond its fastest level.
+        """Return the planner of the boundary below `level`; crossing it costs the cache's charge beyond its fastest level.
 
         >>> from pebbler import machine, workloads
         >>> planner = RerunPlanner.of(Problem.of(workloads.mlp(n=2, hidden=8), machine("notes")), 0)
@@ -340,7 +340,7 @@ class _Floor:
         return energy + float((self.lines * self.line * self.stored[self.level])[found].sum())
 
     def runs(self) -> Floats:
-        """Return, per op, what a run of it costs at least; what it reads twice counts once."""
+        """Return, per op, a lower bound on the cost of a run; a value read twice counts once."""
         flow = self.flow
         floors = flow.op_cost.astype(np.float64)
         readers = np.repeat(np.arange(flow.values), self.reads)
@@ -349,7 +349,7 @@ class _Floor:
         return floors
 
     def extra(self, level: int) -> Floats:
-        """Return what a value pays beyond its floor if, alive and to be read, it lies below a level at some moment."""
+        """Return the cost beyond its floor of a value that is alive, will be read, and lies below a level at some moment."""
         flow = self.flow
         below = float(self.cheapest[level + 1])
         cost = self.size * np.maximum(0.0, below - self.price)
@@ -381,7 +381,7 @@ class _Floor:
         return [int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]]
 
     def gain(self, op: int, extra: Floats, level: int) -> float:
-        """Return what must be paid at the least because not all that is alive across an op's first run is above the boundary."""
+        """Return the least cost caused by values alive across an op's first run that are not all above the boundary."""
         flow = self.flow
         ran = mark_reachable(flow.before.start, flow.before.items, op, -1)
         ran[op] = True

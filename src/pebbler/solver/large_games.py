@@ -98,7 +98,7 @@ class PlacedPlanner:
         return rows if len(stays.value) == 0 else move_stays(rows, self.level, stays, placed, given_up)
 
     def price(self, rows: Ints) -> float:
-        """Return what the moves cost."""
+        """Return the cost of the moves."""
         flow, game, machine = self.problem.graph.dataflow, self.game, self.problem.machine
         return float(
             price_moves(
@@ -130,7 +130,7 @@ class PlacedPlanner:
 
 @dataclass(frozen=True)
 class _Setting:
-    """How an order is run: what the distance of a next use counts, whether ops run again, and what they seem to cost then."""
+    """The parameters of a run of an order: the weight of the distance to the next use, whether ops rerun, at what cost."""
 
     keen: float
     remake: bool
@@ -347,7 +347,7 @@ class _GreedySolver:
         self.take_turns()
 
     def take_turns(self) -> None:
-        """Vary orders and costs in turns until time is up; what brings nothing gets shorter and shorter turns."""
+        """Vary orders and costs in turns until time is up; turns without a gain get shorter and shorter."""
         search, weight = self.search, [1.0, 1.0]
         turn, idle = 0, 0
         while self.best is not None and not search.done:
@@ -395,7 +395,7 @@ class _GreedySolver:
         return True
 
     def vary(self, tries: int) -> None:
-        """Let the costs of some ops, or of all, look different so many times, and keep what makes the plan cheaper."""
+        """Vary the assumed costs of some ops, or of all, so many times, and keep changes that make the plan cheaper."""
         search, rng, longest = self.search, self.rng, 0.0
         for _ in range(tries):
             if self.best is None or search.done:

@@ -1,4 +1,4 @@
-"""The least fast memory that works: what is proven, for every form of a graph, and the least for which a plan was found.
+"""The least fast memory that works: a proven bound for every form of a graph, and the least for which a plan was found.
 
 With a second, endless level beside it, the fastest has to hold what one op needs at once, and that is enough. Smaller tiles need
 less. Tiles of one element need the least of all, but may be more pieces than can be built.
@@ -34,7 +34,7 @@ _MOST_OPS = 300  # of a graph whose fusions are gone through
 
 @dataclass(frozen=True)
 class LeastMemory:
-    """`plan` works with `least` units of the fastest level; no plan of what is covered works with less than `bound`."""
+    """`plan` works with `least` units of the fastest level; no plan within the scope works with less than `bound`."""
 
     least: int
     bound: int
@@ -71,7 +71,7 @@ def least_memory(problem: Problem, *, forms: bool, seconds: float) -> LeastMemor
 
 
 def least_need(problem: Problem) -> Requirement:
-    """Return what no form of a graph does without in the fastest level: what an op needs in tiles of one element.
+    """Return the room that every form of a graph needs in the fastest level: the need of an op in tiles of one element.
 
     On a machine of one level, what starts and what ends there needs room as well.
 
@@ -112,7 +112,7 @@ def require_tiles_that_fit(problem: Problem) -> None:
 
 
 def _finest_need(graph: Graph, axes: Collection[str], gone: Collection[str]) -> Requirement:
-    """Return what the neediest op needs with these axes in tiles of 1, not counting what may be `gone`."""
+    """Return the room of the neediest op with these axes in tiles of 1, without values that may be `gone`."""
     flow = graph.dataflow
     most = Requirement(0, "no op")
     for number, op in enumerate(graph.ops):

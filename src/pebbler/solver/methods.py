@@ -38,7 +38,7 @@ _MOST_CHAIN_OPS = 5_000
 
 @dataclass(frozen=True)
 class Method:
-    """One row: what a method is for, and what it takes."""
+    """One row: the problems that a method is for, and its needs."""
 
     name: str
     applies: Callable[[Case], bool]

@@ -17,7 +17,7 @@ _SECONDS = 0.3  # between two changes of the line
 
 
 def progress_line(search: Search) -> str:
-    """Return how far a search is, in a line.
+    """Return the progress of a search in a line.
 
     >>> from pebbler.solver.problem import Problem
     >>> progress_line(Search(Problem.of("chain:length=3")))

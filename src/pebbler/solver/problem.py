@@ -100,7 +100,7 @@ class Problem:
 
     @cached_property
     def scale(self) -> EnergyScale:
-        """How exact the energies of plans of the graph as it is are.
+        """The scale at which the energies of plans of the graph as it is are exact.
 
         >>> from pebbler import machine, workloads
         >>> Problem.of(workloads.chain(3), machine("red-blue")).scale.quantum
@@ -123,7 +123,7 @@ class Problem:
         return Plan(graph, self.machine, Moves.of(graph, self.machine, moves), start, self.steady, source=source)
 
     def transformed(self, graph: Graph) -> Problem:
-        """Return the problem for a tiled or fused form of its graph: tiles start where what they are tiles of does."""
+        """Return the problem for a tiled or fused form of its graph: tiles start where their whole tensors do."""
         if graph is self.graph:
             return self
         whole = {tensor.name: origin(tensor) for tensor in graph.tensors}
@@ -206,19 +206,19 @@ class Search:
 
     @property
     def fraction(self) -> float | None:
-        """How much of the time limit is over, for progress bars; None without a limit."""
+        """The share of the time limit that has passed, for progress bars; None without a limit."""
         return None if not self.time_limit else min(1.0, self.elapsed / self.time_limit)
 
     @property
     def gap(self) -> float | None:
-        """How far the best plan may be above the optimum, as a fraction of the bound."""
+        """The largest distance of the best plan from the optimum, as a fraction of the bound."""
         if self.best is None or self.bound <= 0:
             return None
         return max(0.0, self.energy / self.bound - 1)
 
     @property
     def done(self) -> bool:
-        """Whether the best plan is proven optimal, or what was found is enough."""
+        """Whether the best plan is proven optimal, or is good enough."""
         if self.enough is not None and self.enough(self):
             return True
         return self.best is not None and self.scale.proves(self.bound, self.energy)
@@ -247,7 +247,7 @@ class Search:
         return True
 
     def note_program_order(self, energy: float) -> None:
-        """Keep what program order costs, here and in the search that this one is part of."""
+        """Keep the cost of program order, here and in the search that this one is part of."""
         self.program_order = energy
         if self._outer is not None:
             self._outer.note_program_order(energy)

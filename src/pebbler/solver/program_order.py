@@ -1,4 +1,4 @@
-"""Program order with the plainest memory management there is: what every plan is compared with."""
+"""Program order with the simplest memory management: the baseline of every plan."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def program_order(problem: Problem) -> Plan | None:
 
 
 def offer_program_order(search: Search) -> None:
-    """Offer the plan, and keep what it costs."""
+    """Offer the plan, and keep its cost."""
     if search.offer_plan(program_order(search.problem)):
         search.note_program_order(search.energy)
 
 
 def program_order_energy(search: Search) -> float | None:
-    """Return what program order costs, judged once per search, or None where it does not fit.
+    """Return the energy of program order, judged once per search, or None if it does not fit.
 
     >>> from pebbler import machine, workloads
     >>> program_order_energy(Search(Problem.of(workloads.note_mlp(), machine("notes-recency"))))
@@ -37,7 +37,7 @@ def program_order_energy(search: Search) -> float | None:
 
 
 def program_order_words(machine: Machine) -> str:
-    """Return how program order is run on a machine; empty for caches, which leave nothing to decide.
+    """Return a description of program order's memory management on a machine; empty for caches, which leave no choice.
 
     >>> from pebbler import machine
     >>> program_order_words(machine("notes-explicit")), program_order_words(machine("notes"))

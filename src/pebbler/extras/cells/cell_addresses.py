@@ -18,7 +18,7 @@ _PARTS = 5_040  # prices are whole numbers of these parts of one
 
 
 def least_for_instructions(program: CellProgram) -> int:
-    """Return what the program's instructions cost at least, in whatever cells.
+    """Return a lower bound on the cost of the program's instructions in any cells.
 
     Every result, copy and input is an interval of time with so many reads. For any prices of room at every distance and time,
     each takes its cheapest distance, and what all the room is worth is subtracted. The prices are duals of a linear program,
@@ -60,7 +60,7 @@ def _intervals(program: CellProgram) -> tuple[Ints, Ints, Ints]:
 
 
 def _crowd(first: Ints, end: Ints) -> Ints:
-    """Return how many intervals there are between any two instructions."""
+    """Return the number of intervals that hold between any two instructions."""
     slots = int(end.max()) + 1
     crowd: Ints = np.cumsum(np.bincount(first, minlength=slots) - np.bincount(end, minlength=slots))
     return crowd

@@ -55,7 +55,7 @@ class CellProgram:
 
     @classmethod
     def parse(cls, text: str) -> CellProgram:
-        """Return the program in a text; refuses what is none with the line.
+        """Return the program in a text; refuse other texts with the line.
 
         >>> program = CellProgram.parse("1,2; mul 1,2; copy 5,1; 5")
         >>> program.inputs, program.instructions[0].sources, program.outputs
@@ -98,7 +98,7 @@ class CellProgram:
         return [cell for one in self.instructions for cell in one.sources] + list(self.outputs)
 
     def cost(self) -> int:
-        """Return what all reads cost."""
+        """Return the cost of all reads."""
         return sum(map(distance, self.reads()))
 
     def run(self, values: Sequence[int]) -> list[int]:

@@ -19,7 +19,7 @@ Polynomial = dict[tuple[int, ...], int]  # monomials as sorted numbers of inputs
 
 
 def verify(text: str, sizes: tuple[int, int, int]) -> dict[str, int]:
-    """Return what the reads of a program cost, by kind; raises ValueError unless it computes the product for all matrices."""
+    """Return the cost of a program's reads by kind; raise ValueError unless it computes the product for all matrices."""
     m, n, k = sizes
     lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
     inputs, outputs = cells(lines[0]), cells(lines[-1])
@@ -73,7 +73,7 @@ def cells(text: str) -> list[int]:
 
 
 def distance(cell: int) -> int:
-    """Return what reading a cell costs: the square root of its number, rounded up."""
+    """Return the cost of reading a cell: the square root of its number, rounded up."""
     return math.isqrt(cell - 1) + 1
 
 

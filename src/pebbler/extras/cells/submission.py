@@ -18,7 +18,7 @@ _WORDS = {"mul": "multiplications", "add": "additions", "sub": "subtractions", "
 
 
 def write_submission(program: CellProgram, folder: str | Path) -> list[Path]:
-    """Write the program, its verifier and its page into a folder; return the files. Refuses what is no matrix product."""
+    """Write the program, its verifier and its page into a folder; return the files. Refuse programs of no matrix product."""
     try:
         m, n, k = sizes = program.matching_sizes()
         text = program.text()

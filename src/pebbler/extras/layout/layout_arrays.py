@@ -37,7 +37,7 @@ def can_lay_out(problem: Problem) -> bool:
 
 @dataclass(frozen=True)
 class LayoutGame:
-    """The arrays of an order, and what their numbers stand for."""
+    """The arrays of an order, and the meaning of their numbers."""
 
     arrays: LayoutArrays
     values: Ints  # the graph's values, by the numbers that the arrays have for them

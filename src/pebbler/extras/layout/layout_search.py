@@ -33,7 +33,7 @@ def endless() -> float:
 
 @dataclass
 class Layout:
-    """A layout of an order, and what is known about it.
+    """A layout of an order, with its energy and its bound.
 
     >>> from pebbler import machine, workloads
     >>> problem = Problem.of(workloads.matmul(2, 2, 2), machine("grid"))

@@ -83,7 +83,7 @@ def residences_of(arrays: LayoutArrays, routes: Routes) -> Residences:
 
 
 def exchange_levels(arrays: LayoutArrays, routes: Routes, capacity: Ints, left: Callable[[], float]) -> float:
-    """Exchange residences between levels, two at a time, as long as it pays and seconds are left; return what that saves."""
+    """Exchange residences between levels, two at a time, while it pays and seconds are left; return the saving."""
     found = residences_of(arrays, routes)
     before = float((found.reads * arrays.read[found.level]).sum())
     pairs = [(nearer, nearer + apart) for apart in _APART for nearer in range(len(arrays.read) - apart)]
@@ -116,7 +116,7 @@ def _exchange(found: Residences, capacity: Ints, nearer: int, farther: int) -> i
 
 
 def _flow(begin: Ints, end: Ints, reads: Ints, waits: Ints, room: int) -> Bools:
-    """Return which intervals a flow of most reads goes along; `waits` of `room` units may pass a slot outside of them."""
+    """Return the intervals along a flow of most reads; `waits` of `room` units may pass a slot outside of them."""
     flow = min_cost_flow.SimpleMinCostFlow()
     ahead = np.arange(len(waits))
     flow.add_arcs_with_capacity_and_unit_cost(ahead, ahead + 1, waits, np.zeros(len(waits), np.int64))
@@ -130,7 +130,7 @@ def _flow(begin: Ints, end: Ints, reads: Ints, waits: Ints, room: int) -> Bools:
 
 
 def nested_bound(first: Ints, end: Ints, reads: Ints, capacity: Ints, read: Floats) -> float:
-    """Return what no levels for these residences can be below: the fewest reads outside of the first levels, summed over them.
+    """Return a lower bound on any levels for these residences: the fewest reads outside of the first levels, summed over them.
 
     A read costs the price of the nearest level and every step of prices up to its own. How many reads are inside of the first
     levels at most is a flow; that the residences inside of fewer levels are also inside of more is not asked for.

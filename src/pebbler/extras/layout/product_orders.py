@@ -35,7 +35,7 @@ class ProductOrders:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many i, j and k there are."""
+        """The numbers of i, j and k."""
         m, n, k = (self.index.max(axis=0) + 1).tolist()
         return m, n, k
 

@@ -1,4 +1,4 @@
-"""Games in which an op that only passes a value on is one with the op that makes it: fewer ops, and no plan costs more.
+"""Games in which an op that only passes a value on is merged with that value's maker: fewer ops, and no plan costs more.
 
 PageRank divides every rank before it is read. The rank and its share are never both needed, so they count as one value.
 `docs/exact.md` ("Ops that pass a value on") says why bounds hold for the game as it was, and when plans cost the same in it.
@@ -20,7 +20,7 @@ __all__ = ["JoinedOps", "join_ops"]
 
 @dataclass(frozen=True)
 class JoinedOps:
-    """A game with fewer ops, and what they stand for."""
+    """A game with fewer ops, and the ops of the graph that they stand for."""
 
     problem: Problem
     original: Problem

@@ -29,7 +29,7 @@ _OfValue = tuple[list[int], Ints, int]
 
 @dataclass(frozen=True)
 class PebbleRules:
-    """The game, its start, and what its numbers stand for."""
+    """The game, its start, and the meaning of its numbers."""
 
     game: PebbleGame
     fast: int  # the values that start in the fast level, and in the slow one
@@ -135,7 +135,7 @@ def _sources(problem: Problem, inputs: list[list[int]]) -> dict[int, int]:
 
 
 class _Parts(NamedTuple):
-    """Which values and ops of the graph are played, in this order; values made where they are first read; inputs of one op."""
+    """The values and ops of the graph in play, in this order; values made where they are first read; inputs of one op."""
 
     values: list[int]
     ops: list[int]

@@ -81,7 +81,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
 
 
 def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = _WIDTH) -> None:
-    """Offer what comes of going on, run by run, from only so many states, those with the least estimates.
+    """Offer plans of a beam search: after every run only so many states are kept, those with the least estimates.
 
     >>> from pebbler import machine, workloads
     >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))

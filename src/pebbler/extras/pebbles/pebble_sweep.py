@@ -77,7 +77,7 @@ def _sweep_rules(problem: Problem) -> PebbleRules | None:
 
 
 def _ways_to_make_room(rules: PebbleRules) -> int:
-    """Return how many sets of values one run may have to choose from, at the most."""
+    """Return the greatest number of sets of values that one run may have to choose from."""
     room = min(rules.game.capacity, len(rules.values))
     return math.comb(room, min(int(rules.game.needs.max()), room // 2))
 

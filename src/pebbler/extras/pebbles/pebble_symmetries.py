@@ -1,4 +1,4 @@
-"""Ops and values of a pebble game that differ in nothing once some ops have run: which of them may change places.
+"""Interchangeable ops and values of a pebble game, once some ops have run.
 
 After the last product of a linear solver its components are alike: a position in which the first two are done is as good as one
 in which the last two are. `docs/exact.md` ("Positions that are alike") says how the searches use it.
@@ -29,7 +29,7 @@ class Swap(NamedTuple):
 
 
 def with_symmetries(game: PebbleGame, seconds_left: Callable[[], float]) -> PebbleGame:
-    """Return the same game with what may change places after each set of ops, where nothing pays to run twice.
+    """Return the same game with the swaps allowed after each set of ops, where nothing pays to run twice.
 
     >>> from pebbler.game.graph import Graph
     >>> from pebbler.game.machine import Level, Machine
@@ -79,7 +79,7 @@ def _as_arrays(game: PebbleGame, found: list[tuple[int, list[Swap]]]) -> PebbleG
 
 
 def swap_back(game: PebbleGame, code: int, ops: list[int], values: list[int]) -> None:
-    """Undo in place what `kernels.pebble_state.canonical_state` did to a state: say what its ops and values stand for."""
+    """Undo `kernels.pebble_state.canonical_state` in place: give ops and values of a state their own names again."""
     if code == 0:
         return
     base = (code & 63) - 1
@@ -102,7 +102,7 @@ def _by_number(colours: dict[Node, int]) -> dict[int, list[Node]]:
 
 
 class _Residual:
-    """What is left of a game once a set of ops has run: ops, the values that they read or make, and who touches whom."""
+    """The rest of a game once a set of ops has run: ops, the values that they read or make, and the touches between them."""
 
     def __init__(self, game: PebbleGame, fixed: int) -> None:
         self.game, self.fixed = game, fixed

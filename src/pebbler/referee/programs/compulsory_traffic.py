@@ -30,7 +30,7 @@ def exactly(amount: float) -> int | Fraction:
 
 
 def run_cost(task: PlayedGraph) -> Amount:
-    """Return what all ops cost, run once each."""
+    """Return the cost of running every op once."""
     return sum((exactly(cost) for cost in task.graph.dataflow.op_cost.tolist()), 0)
 
 
@@ -98,7 +98,7 @@ class ValuePrices:
 
 
 def compulsory_traffic(task: PlayedGraph, prices: ValuePrices) -> Amount:
-    """Return what every plan pays: each op once, and for each value the least that its writes and reads can cost.
+    """Return the cost that every plan pays: each op once, and for each value the least that its writes and reads can cost.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.referee.rows.task import Task

@@ -40,14 +40,14 @@ def sides(flow: Dataflow, op: int | None) -> tuple[int, int]:
 
 
 class Disputes:
-    """What is in dispute at a moment for the room in the levels up to one: values that may be alive, and how much room there is."""
+    """The dispute over the room in the levels up to one at a moment: values that may be alive, and the room there is."""
 
     def __init__(self, costs: Sequence[EvictionCost], free: int) -> None:
         self.costs, self.free = costs, free
 
 
 def disputes(task: PlayedGraph, prices: ValuePrices, op: int | None, level: int) -> Disputes:
-    """Return what may be alive right after an op's first run, or at the end, beside what the op itself holds."""
+    """Return the values that may be alive right after an op's first run, or at the end, besides those that the op holds."""
     flow = task.graph.dataflow
     inside = op_room(flow, op) if prices.fastest and op is not None else set()
     costs = [one for one in eviction_costs(task, prices, level, at_end=op is None) if one.value not in inside]

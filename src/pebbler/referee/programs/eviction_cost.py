@@ -56,7 +56,7 @@ class EvictionTerm:
 
 
 def eviction_costs(task: PlayedGraph, prices: ValuePrices, level: int, *, at_end: bool = False) -> list[EvictionCost]:
-    """Return what each value pays for not being in the levels up to `level`, taken together as the fast ones.
+    """Return the cost for each value of not being in the levels up to `level`, taken together as the fast levels.
 
     At the end of a plan it is too late to make a value again.
 
@@ -121,7 +121,7 @@ def eviction_terms(task: PlayedGraph, prices: ValuePrices, level: int, *, at_end
 
 
 def bounded_rooms(machine: Machine) -> Ints:
-    """Return what the first level holds, the first two together and so on, up to the last, which is unbounded.
+    """Return the capacity of the first level, of the first two together, and so on, up to the last, which is unbounded.
 
     >>> from pebbler import machine
     >>> bounded_rooms(machine("notes-explicit")).tolist()

@@ -101,7 +101,7 @@ def add_cuts(program: FactProgram, cuts: object, ends: float) -> None:
 
 
 def _added(program: FactProgram, weights: Mapping[Key, Fraction], over: int) -> tuple[int, dict[int, int]]:
-    """Return what rows with weights add up to, times a number: their constants, and per variable their factors."""
+    """Return the weighted sum of rows, times a number: the sum of their constants, and per variable the sum of its factors."""
     total = 0
     charged: dict[int, int] = defaultdict(int)
     for name, weight in weights.items():
@@ -122,7 +122,7 @@ def _added(program: FactProgram, weights: Mapping[Key, Fraction], over: int) -> 
 def leaf_bound(
     program: FactProgram, weights: Mapping[Key, Fraction], fixed: Mapping[int, int] | None = None
 ) -> Fraction:
-    """Return what weights of rows prove where some variables are 0 or 1."""
+    """Return the bound that weights of rows prove where some variables are fixed at 0 or 1."""
     fixed = fixed or {}
     over = common_denominator(weights)
     constants, charged = _added(program, weights, over)
@@ -137,7 +137,7 @@ def leaf_bound(
 
 
 def tree_bound(program: FactProgram, certificate: Mapping[str, Any], quantum: Fraction, ends: float) -> Fraction:
-    """Return what the weakest leaf of a certificate proves; each is rounded up to a multiple of the quantum, if that is not 0."""
+    """Return the bound of a certificate's weakest leaf; bounds are rounded up to multiples of the quantum, if that is not 0."""
     add_cuts(program, certificate.get("cuts", ()), ends)
     least: Fraction | None = None
     for number, (weights, fixed) in enumerate(_leaves(program, certificate.get("tree"))):

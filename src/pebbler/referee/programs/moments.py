@@ -39,14 +39,14 @@ _LARGEST = 1 << 62
 
 
 class Disputed:
-    """What is alive at a moment: values, and per boundary what each of them pays for being in none of the levels within it."""
+    """Values alive at a moment, and for each boundary the cost of each value of being in none of the levels within it."""
 
     def __init__(self, values: Ints, alive: Bools, rooms: list[int], *, at_end: bool) -> None:
         self.values, self.alive, self.rooms, self.at_end = values, alive, rooms, at_end
 
 
 class MomentTerms:
-    """What values pay for not being in the levels within each boundary, as arrays over the values.
+    """Costs of values of not being in the levels within each boundary, as arrays over the values.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.referee.rows.task import Task
@@ -80,7 +80,7 @@ class MomentTerms:
         self.end_cost: Floats = self.exact_at_end.astype(np.float64)
 
     def at(self, op: int) -> Disputed:
-        """Return what is alive right after an op's first run; of the number of ops, at the end."""
+        """Return the values alive right after an op's first run; for the number of ops, those alive at the end."""
         flow, rooms, at_end = self.flow, self.rooms, op == self.flow.ops
         if at_end:
             ran, waiting = np.ones(op, np.bool_), np.zeros(op, np.bool_)
@@ -128,7 +128,7 @@ def prove_moments(task: PlayedGraph, certificate: Mapping[str, Any], ends: float
 
 
 def priced_moments(task: PlayedGraph, moments: Sequence[PricedMoment], ends: float = math.inf) -> Fraction:
-    """Return what all plans pay at least: compulsory traffic, and what moments with prices of room say beyond it.
+    """Return a lower bound for all plans: compulsory traffic, and the cost beyond it that moments with prices of room prove.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.referee.rows.task import Task
@@ -171,7 +171,7 @@ def priced_moments(task: PlayedGraph, moments: Sequence[PricedMoment], ends: flo
 
 
 def by_place(beyond: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what values pay by the place they are in: outside of a boundary they are outside of those before it as well."""
+    """Return the costs of values by their place: a value outside of a boundary is also outside of the boundaries before it."""
     return np.maximum.accumulate(np.vstack([np.zeros_like(beyond[:1]), beyond]), axis=0)
 
 

@@ -47,7 +47,7 @@ _WORK = 40_000_000  # steps that a flow takes at most; less flow is a weaker bou
 
 @dataclass(frozen=True)
 class Span:
-    """What a span takes from a plan: a gain, and what it is charged to."""
+    """A span's contribution to a bound: its gain, and the prices that it uses up."""
 
     gain: int
     loads: Ints  # per value
@@ -56,7 +56,7 @@ class Span:
 
 
 class PassLedger:
-    """What values and ops have left to pay, in whole numbers: amounts times `over`.
+    """Prices of values and ops that are not used up yet, in whole numbers: amounts times `over`.
 
     >>> from pebbler import machine, workloads
     >>> from pebbler.referee.rows.task import Task
@@ -93,14 +93,14 @@ class PassLedger:
         self.net = _net_of(flow)
 
     def charge_end(self) -> int:
-        """Return what is paid for results that do not fit into the fastest level at the end, and charge it."""
+        """Return the cost of storing results that do not fit into the fastest level at the end, and charge it."""
         last = (self.flow.value_maker != NONE) & self.flow.value_must_survive
         self.store_left[last] = 0
         excess = int(self.flow.value_size[last].sum()) - self.room
         return max(0, excess) * int(self.store * self.over)
 
     def span(self, first: Moment, until: Moment | None, rate: Fraction) -> Span:
-        """Return what a span adds to the bound, where a unit of room is worth `rate`; nothing is charged."""
+        """Return a span's contribution to the bound if a unit of room is worth `rate`; nothing is charged."""
         flow, net = self.flow, self.net
         before, loaded, forced = self.sides(first, until)
         if until is not None and not forced.any():
@@ -127,7 +127,7 @@ class PassLedger:
         return Span(max(0, total - price * room), loads, through - loads, reruns)
 
     def sides(self, first: Moment, until: Moment | None) -> tuple[Bools, Bools, Bools]:
-        """Return what certainly comes before a moment, runs and reads, and which ops first run after it and before the next."""
+        """Return the runs and reads that always precede a moment, and the ops that first run between it and the next."""
         flow = self.flow
         some = np.zeros(flow.ops, np.bool_)
         some[list(first)] = True
@@ -156,7 +156,7 @@ class PassLedger:
             self.rerun_left -= np.max([span.reruns for span in spans], axis=0)
 
     def chain(self, moments: Sequence[tuple[Moment, Fraction]], ends: float = math.inf) -> int:
-        """Return what a chain of moments, with prices of room, adds to the bound, and charge it."""
+        """Return the contribution to the bound of a chain of moments with prices of room, and charge it."""
         spans: list[Span] = []
         for number, (first, rate) in enumerate(moments):
             in_time(ends, number, "moments")
@@ -183,7 +183,7 @@ def _net_of(flow: Dataflow) -> FlowNet:
 def _checked(
     net: FlowNet, forced: Bools, sources: Bools, flow: tuple[Ints, Ints, Ints], most: tuple[Ints, Ints]
 ) -> int:
-    """Return how much flows from the sources, after a look at whether it may flow so."""
+    """Return the amount that flows from the sources; raise if the flow breaks a limit."""
     through, reads, kept = flow
     right = bool((through >= 0).all() and (through <= most[0]).all() and (reads >= 0).all())
     right &= bool((kept >= 0).all() and (kept <= most[1]).all() and not reads[forced[net.read_op]].any())
@@ -202,7 +202,7 @@ def _checked(
 
 
 def prove_passes(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what a certificate of the formula `passes` proves."""
+    """Return the bound that a certificate of the formula `passes` proves."""
     listed = certificate.get("chains")
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise NotProven("it has no list of chains")

@@ -54,7 +54,7 @@ def product_bound(task: PlayedGraph) -> float:
 
 
 def prove_products(task: PlayedGraph, certificate: Mapping[str, Any], ends: float) -> Fraction:
-    """Return what the formula `products` proves: there is nothing in its certificate but its name."""
+    """Return the bound that the formula `products` proves; its certificate holds nothing but its name."""
     return product_traffic(task)
 
 
@@ -153,7 +153,7 @@ def _layered_points(widest: int, most: int) -> tuple[int, ...]:
 
 
 def least_entries(form: ProductForm, room: int, at_start: int) -> int:
-    """Return how often elements must come in at least: matrix elements by a read, sums by a read or by being begun."""
+    """Return the least number of entries of elements: of matrix elements by a read, of sums by a read or by being begun."""
     every = sum(form.extents)
     most = most_points(form.extents, np.arange(2 * every + 4))
     inside, begun = min(room, every), min(at_start, room, every)

@@ -1,4 +1,4 @@
-"""Values that cost nothing to make again, but need params for it that have left: which of them, and what they need.
+"""Values that cost nothing to recompute but need params that have left the fastest level, and these params.
 
 A training step reads a param on its way forward and on its way back, and changes it at the end. The values between can be made
 again on the way back, from the param and from what came before; but the param is wanted a little later than they are, when
@@ -23,7 +23,7 @@ _MOST = 2_000  # remakings
 
 @dataclass(frozen=True)
 class ParamUpdate:
-    """A value that nobody makes, the last two ops that want it, and what the last one reads besides."""
+    """A start value, the last two ops that want it, and the change that the last one reads besides."""
 
     place: int  # of the value in the list of stays
     value: int
@@ -44,7 +44,7 @@ class LineagePart:
 
 @dataclass(frozen=True)
 class Remaking:
-    """A lineage of parts that `second` needs for its change and that is made again only with the param of `first`."""
+    """A lineage of parts that `second` needs for its change and that is recomputed only with the param of `first`."""
 
     parts: tuple[int, ...]
     first: ParamUpdate
@@ -63,7 +63,7 @@ class Remaking:
 
 @dataclass(frozen=True)
 class RemadeValues:
-    """All of that, and what it costs to copy a value out and in, beyond what its own stay is charged."""
+    """Updates and lineages of a graph, and the cost of copying a value out and in beyond the charge of its own stay."""
 
     updates: tuple[ParamUpdate, ...] = ()
     parts: tuple[LineagePart, ...] = ()
@@ -75,7 +75,7 @@ NOTHING_REMADE = RemadeValues()
 
 
 def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue], capacity: int) -> RemadeValues:
-    """Return the updates of a graph, and the lineages that cannot be made again without a param coming in once more.
+    """Return the updates of a graph, and the lineages whose recomputation needs a param to come in once more.
 
     >>> from pebbler import Level, Machine, workloads
     >>> from pebbler.referee.programs.wanted_values import stays
@@ -116,7 +116,7 @@ def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue],
 
 
 def op_room(flow: Dataflow, op: int) -> set[int]:
-    """Return what is in the fastest level right after an op has run: its results, and what it read and did not destroy."""
+    """Return the units in the fastest level right after an op has run: its results, and the reads that it did not overwrite."""
     left = set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist())
     return left | set(flow.op_writes.row(op).tolist())
 

@@ -20,7 +20,7 @@ __all__ = ["StayMoments", "TightMoment"]
 
 @dataclass(frozen=True)
 class TightMoment:
-    """A time at which not everything that is alive has room: what is alive, in which gaps, and the room beside the op's own."""
+    """A moment at which not all live values have room: these values with their gaps, and the room beside the op's own values."""
 
     room: int
     alive: tuple[tuple[int, frozenset[int]], ...]  # stays by their place in the list, and the gaps they may be in
@@ -29,7 +29,7 @@ class TightMoment:
 
 
 class StayMoments:
-    """What is alive when, of one list of stays."""
+    """Values alive at each moment, for one list of stays."""
 
     def __init__(self, flow: Dataflow, capacity: int, found: list[WantedValue], remade: RemadeValues) -> None:
         self.flow, self.capacity, self.found, self.remade = flow, capacity, found, remade
@@ -55,7 +55,7 @@ class StayMoments:
         return TightMoment(max(0, self.capacity - self.size(inside)), alive, remakings)
 
     def size(self, values: set[int]) -> int:
-        """Return how much room values take."""
+        """Return the room that values take."""
         return int(self.flow.value_size[sorted(values)].sum()) if values else 0
 
     def pair(self, number: int, update: ParamUpdate) -> TightMoment:

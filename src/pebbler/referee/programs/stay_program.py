@@ -28,7 +28,7 @@ Terms = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class StayFacts:
-    """What a graph says of values that want to stay, with or without those that are made again."""
+    """Facts about a graph's values that should stay, with or without values that are recomputed."""
 
     base: Amount  # compulsory traffic
     found: list[WantedValue]
@@ -37,7 +37,7 @@ class StayFacts:
 
     @classmethod
     def of(cls, task: PlayedGraph, *, remade: bool) -> StayFacts:
-        """Return what is known of a graph on a machine."""
+        """Return the facts about a graph on a machine."""
         flow, prices, capacity = task.graph.dataflow, ValuePrices.of(task), task.machine.level[0].capacity
         assert capacity is not None
         found = stays(task, prices)
@@ -86,7 +86,7 @@ class StayProgram:
         self.found, self.remade, self.program = found, remade, program
 
     def add(self, name: Key, moment: TightMoment) -> None:
-        """Demand that what is in the fastest level at a moment has room there."""
+        """Require that the values in the fastest level at a moment fit there."""
         spoken_of = {place for number in moment.remakings for place in self.remade.remakings[number].places}
         away = {
             place: self._now(name, place, gaps) if place in spoken_of else self._away(place, gaps)
@@ -137,7 +137,7 @@ class StayProgram:
         return one
 
     def _comings(self, place: int) -> Terms:
-        """Return how often a param comes in between the first op that wants it and the last; beyond one per gap, one is enough."""
+        """Return the entries of a param between its first and its last op; beyond one per gap, one variable suffices."""
         name = ("more", place)
         if name not in self.program.numbers:
             more = self.program.variable(name, self.found[place].back)

@@ -1,4 +1,4 @@
-"""Values that ops want in the fastest level one after the other, and what they pay for not staying there in between."""
+"""Values that several ops want in the fastest level one after the other, and the cost of not staying there in between."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WantedValue:
         return {last if self.around and gap < 0 else gap for gap in found}
 
     def price(self, gap: int) -> Amount:
-        """Return what it costs to come back within a gap."""
+        """Return the cost of coming back within a gap."""
         return 0 if self.tail and gap == len(self.wanted) - 1 else self.back
 
 
@@ -94,7 +94,7 @@ def _param(flow: Dataflow, prices: ValuePrices, value: int, final: int) -> Wante
 
 
 def _made(flow: Dataflow, prices: ValuePrices, value: int) -> WantedValue | None:
-    """Return what is made: it comes back by a copy, after one out, or by another run of its maker."""
+    """Return the made values: they come back by a copy in, after a copy out, or by a rerun of their maker."""
     size, again = int(flow.value_size[value]), prices.again[value]
     readers, survives = _in_turn(flow, value), bool(flow.value_must_survive[value])
     if not readers and not survives:
@@ -109,7 +109,7 @@ def _made(flow: Dataflow, prices: ValuePrices, value: int) -> WantedValue | None
 
 
 def _started(flow: Dataflow, prices: ValuePrices, value: int) -> WantedValue | None:
-    """Return what is there at the start: its first load is compulsory if it starts elsewhere."""
+    """Return the start values: the first load is compulsory if they start elsewhere."""
     start, readers, size = prices.start[value], _in_turn(flow, value), int(flow.value_size[value])
     if start is None or not readers:
         return None

@@ -1,4 +1,4 @@
-"""On caches: what is near at a moment of the step, and between steps.
+"""Room at a moment of the step, and between steps, on caches.
 
 At the moment T all of a value has just been made. Two touches of an element that is there at T matter: the first of the step,
 found in level i, and the first after T, found in level j (`found`; `alive` for what is made before T and read after it, which has
@@ -47,7 +47,7 @@ def alive(leaf: Leaf, start: Start) -> bool:
 
 
 def cache_moments(leaf: Leaf) -> Iterator[Row]:
-    """Room at the moment and between steps, and what touches pay for where elements were."""
+    """Room at the moment and between steps, and the price of touches by the place of their elements."""
     levels = leaf.family.task.levels
     near_then: dict[int, list[Counter]] = defaultdict(list)
     near_first: dict[int, list[Counter]] = defaultdict(list)
@@ -117,7 +117,7 @@ def _left_behind(
     at: dict[tuple[int, int], Counter],
     near_first: dict[int, list[Counter]],
 ) -> Iterator[Row]:
-    """What an update has written pays for the levels that it sinks into."""
+    """A value that an update has written pays for the levels that it sinks into."""
     task = leaf.family.task
     if task.steady:
         deep = [counter for (i, j), counter in at.items() if max(i, j) > level]
@@ -154,7 +154,7 @@ def _crossing_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) 
 
 
 def _kept_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
-    """What is kept for sums that wait (`sums_wait`) is read from where it was, and has been written back to there."""
+    """Operands kept for waiting sums (`sums_wait`) are read from where they were, and have been written back to there."""
     levels = leaf.family.task.levels
     early = _read_early(leaf, value)
     for part, (number, _, _, deep) in enumerate(leaf.parts[value]):
@@ -176,7 +176,7 @@ def _kept_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> I
 
 
 def _sum_rows(leaf: Leaf, value: int, near_then: dict[int, list[Counter]]) -> Iterator[Row]:
-    """What waits is found where it was by a piece that goes on with it."""
+    """A waiting sum is found where it was by the piece that continues it."""
     levels = leaf.family.task.levels
     for part in range(len(leaf.parts[value])):
         at: list[Counter] = [("waits", value, part, level) for level in levels]

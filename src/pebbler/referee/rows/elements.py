@@ -41,7 +41,7 @@ _MOST_WAYS = 8  # ways kept per value; fewer only means that less is known to wa
 
 
 class Elements:
-    """The element-wise dependences of a graph of which some axes may be cut and some certainly are; what fusion may do to it."""
+    """The element-wise dependences of a graph, with axes that are cut or may be cut, under every possible fusion."""
 
     def __init__(self, graph: Graph, may_cut: Axes | None = None, cut: Axes = frozenset()) -> None:
         self.graph, self.flow, self.cut = graph, graph.dataflow, cut
@@ -119,7 +119,7 @@ class Elements:
 
     @cached_property
     def kept_whole(self) -> list[Axes]:
-        """Per op: the axes along which it may stay in one piece because it, or what could be fused with it, needs them whole."""
+        """Per op: the axes along which it may stay whole because it, or an op that could be fused with it, needs them whole."""
         wholes: dict[int, Axes] = {}
         for op, leader in enumerate(self.loose_group):
             wholes[leader] = wholes.get(leader, frozenset()) | self.whole[op]
@@ -211,7 +211,7 @@ class Elements:
         return found
 
     def cutting(self, group: int) -> tuple[int, Axes]:
-        """Return how many ops a group has, and the axes that may cut them."""
+        """Return the number of ops in a group, and the axes that may cut them."""
         ops = [op for op, leader in enumerate(self.group) if leader == group]
         axes = frozenset(axis for op in ops for axis in self.op_axes[op])
         return len(ops), axes - self.whole[ops[0]] if len(ops) == 1 else axes
@@ -235,7 +235,7 @@ class Elements:
         return maker != NONE and bool(self.flow.op_can_rerun[maker]) and not self.adds_up(value)
 
     def recomputing(self, value: int) -> list[tuple[int, Fraction, Axes]]:
-        """Return what recomputing a value reads, in elements per element of the value, and the axes whose indices share them."""
+        """Return the reads of a recomputation, in elements per element of the value, and the axes whose indices share them."""
         tensor, maker = self.tensor(value), int(self.flow.value_maker[value])
         reads = []
         for read in dict.fromkeys(self.op_reads[maker]):
@@ -249,7 +249,7 @@ class Elements:
         return reads
 
     def sharing(self, maker: int, read: int) -> int:
-        """Return how many values may be made again by one run that reads an operand once: of its readers that may be one op."""
+        """Return the number of values that one run can recompute with one read of an operand: its readers that may be one op."""
         readers = [op for op in self.readers[read] if self.group[op] == self.group[maker]]
         made = {value for op in readers for value in self.op_writes[op]}
         return max(1, len(made - self.vanishing))
@@ -264,7 +264,7 @@ class Liveness:
 
     @cached_property
     def values(self) -> tuple[int, ...]:
-        """What has been made completely at the barrier: the value, and all that whatever waits for it waits for as well."""
+        """Values made completely at the barrier: its own, and all values that every op waiting for it also waits for."""
         elements, group = self.elements, self.elements.group
         waiting = {group[op] for op in self._waiting}
         if elements.flow.values > _FEW_VALUES or not waiting:
@@ -302,7 +302,7 @@ class Liveness:
         return self._waiting
 
     def late(self, op: int, axis: str) -> bool:
-        """Whether no piece of an op has run that has the indices along an axis of what was made last.
+        """Whether no piece of an op has run that has the indices, along an axis, of the element made last.
 
         Each waits for all of the barrier's values, or for all that has its own indices along the axis.
         """
@@ -329,7 +329,7 @@ class Liveness:
 
     @cached_property
     def alive(self) -> int:
-        """How many elements live across the barrier, roughly: those that are read on both sides count twice."""
+        """An estimate of the elements alive across the barrier; elements read on both sides count twice."""
         flow, total = self.elements.flow, 0
         for value, (early, late, _) in enumerate(self.readers):
             if late and (flow.value_maker[value] == NONE or int(flow.value_maker[value]) in self.before):

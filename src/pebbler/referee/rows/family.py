@@ -24,7 +24,7 @@ _FEW_VALUES = 48
 
 
 class Family:
-    """What the ranges have in common that agree on which axes are cut, may be cut, or are whole."""
+    """Facts shared by all ranges that agree on the axes that are cut, may be cut, or are whole."""
 
     def __init__(self, task: Task, may_cut: Axes, cut: Axes) -> None:
         self.task = task
@@ -55,12 +55,12 @@ class Family:
 
     @cached_property
     def last_touches(self) -> LastTouches:
-        """On caches: who may have touched what before whom."""
+        """Possible last touches of every value before each reader, on caches."""
         return LastTouches(self.task, self.elements, self.task.reach)
 
     @cached_property
     def piece_rows(self) -> PieceRows | None:
-        """On caches with lines of one unit: what pieces find that come one after the other."""
+        """Reuse between consecutive pieces, on caches with lines of one unit."""
         return PieceRows(self.elements) if self.task.caches and self.task.machine.line == 1 else None
 
     @cached_property
@@ -70,7 +70,7 @@ class Family:
 
     @cached_property
     def touching(self) -> list[set[int]]:
-        """Per tensor: the groups of ops that touch what shares its storage."""
+        """Per tensor: the groups of ops that touch its storage."""
         found: dict[int, set[int]] = {}
         for op, group in enumerate(self.elements.group):
             for value in (*self.elements.op_reads[op], *self.elements.op_writes[op]):

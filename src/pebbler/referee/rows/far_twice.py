@@ -1,4 +1,4 @@
-"""On caches: a parameter from which a value is made again is read twice from afar.
+"""Parameters that values are recomputed from are read twice from far away on caches.
 
 Let op a read a start value v and make q, each element of q from the elements of v that agree with it, and let nobody else read v
 but its update u. Let q cross the moment T, and let op b, after T, read q and go into what u writes. Take an element e of v and the
@@ -31,7 +31,7 @@ __all__ = ["far_twice"]
 
 
 def far_twice(leaf: Leaf) -> Iterator[Row]:
-    """Where values are made again from a parameter, it is read from beyond a reach twice after the moment."""
+    """A parameter that values are recomputed from is read from beyond a reach twice after the moment."""
     size, levels = leaf.family.flow.value_size, leaf.family.task.levels
     for start, made, reader in _between(leaf):
         ratio = Fraction(int(size[start.first]), int(size[made]))

@@ -1,4 +1,4 @@
-"""On caches: how deep what a piece reads lies at least, by who may have touched it last.
+"""The least depth in a cache of the elements that a piece reads, by their possible last touches.
 
 Let a piece p of op u read an element e, and let q, a piece of op w, have touched e last in an earlier move. A tile is touched
 whole, so the units above e when p reads it, and e itself, include its tile, all that q touches after its last touch of that tile,
@@ -48,7 +48,7 @@ Tiles = Mapping[int, tuple[int, Axes]]
 
 @dataclass(frozen=True)
 class _LastTouch:
-    """Who may have touched an element before it is read: what is above it then, and how often that can be in a step."""
+    """A possible last touch of an element before a read: the units above it then, and how often this can be in a step."""
 
     above: tuple[tuple[Tiles, Tiles], ...]  # touched after it by that piece, and before it by the one that reads
     pieces: tuple[int, Axes] | None  # ops and the axes that cut them apart; None: any number, they may run again
@@ -61,7 +61,7 @@ class _LastTouch:
 
 
 class LastTouches:
-    """Who may have touched what before whom, for ranges that agree on which axes are cut."""
+    """Possible last touches of every value before each of its readers, for ranges that agree on the axes that are cut."""
 
     def __init__(self, task: Task, elements: Elements, reach: Sequence[int]) -> None:
         self.task, self.elements = task, elements
@@ -83,7 +83,7 @@ class LastTouches:
     def near(
         self, tiles: TileRange, value: int, group: int | None, *, full: Axes, full_piece: bool
     ) -> list[int | None]:
-        """Return how many of a group's reads of an element are found within each reach at most; None: any number.
+        """Return the greatest number of a group's reads of an element that are found within each reach; None for any number.
 
         The element is in a tile of full size along the axes `full`; the piece that reads it may be known to be of full size.
         Without a group it is its maker that adds to it.
@@ -140,7 +140,7 @@ class LastTouches:
             yield {at: tile for tiles in (*chosen, certain) for at, tile in tiles.items()}
 
     def _most(self, tiles: TileRange, levels: Sequence[tuple[int, _LastTouch]], level: int) -> int | None:
-        """Return how many reads may come after a touch that leaves the element within a level: as many as there are of these."""
+        """Return the number of reads that may follow a touch that leaves the element within a level: the number of such touches."""
         total = 0
         for at, one in levels:
             if at > level:
@@ -164,7 +164,7 @@ class LastTouches:
         return bisect_left(self.reach, -(-size // self.task.machine.line) + (least or 0))
 
     def _lines(self, tiles: TileRange, tensor: int, whole: Axes, full: Axes) -> int:
-        """Return how many lines a tile of a tensor has at least, in full tiles along some axes; all tiles along others."""
+        """Return the least number of lines of a tensor's tile, in full tiles along some axes and all tiles along others."""
         key = (tensor, whole, full)
         if key not in self._of_tiles:
             units = tiles.smallest(self.task.graph.tensors[tensor], full, whole)
@@ -224,7 +224,7 @@ class LastTouches:
         return list(touched)
 
     def _tiles(self, op: int, values: Iterable[int], value: int) -> Tiles:
-        """Return what a piece of an op certainly touches of some values, apart from what shares the storage of one."""
+        """Return the units of some values that a piece of an op always touches, apart from values in the same storage as one."""
         elements, flow = self.elements, self.flow
         added = set(self.task.graph.ops[op].meta.get("adds", ()))
         found: dict[int, tuple[int, Axes]] = {}
@@ -237,19 +237,19 @@ class LastTouches:
         return found
 
     def _before(self, op: int, value: int) -> Tiles:
-        """Return what a piece has touched before it reads a value: in a fused op, wherever that is read first."""
+        """Return the units that a piece has touched before it reads a value: in a fused op, before the first read of the value."""
         reads = self.elements.op_reads[op]
         return self._tiles(op, reads[: reads.index(value)], value)
 
     def _after(self, op: int, value: int) -> Tiles:
-        """Return what a piece of an op that is not fused touches after its last touch of a value's storage."""
+        """Return the units that a piece of an op that is not fused touches after its last touch of a value's storage."""
         elements = self.elements
         touched = [*elements.op_reads[op], *elements.op_writes[op]]
         last = max(at for at, one in enumerate(touched) if self.storage[one] == self.storage[value])
         return self._tiles(op, touched[last + 1 :], value)
 
     def _afters(self, group: int, ops: list[int], value: int) -> list[Tiles]:
-        """Return what a piece of some op of a group touches after its last touch of a value, for each op, whatever is fused."""
+        """Return, for each op of a group, the units that its piece touches after its last touch of a value, in any fusion."""
         elements = self.elements
         if elements.group.count(group) == 1:
             return [self._after(ops[0], value)]

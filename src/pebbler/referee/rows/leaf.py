@@ -116,7 +116,7 @@ class Leaf:
 
     @cached_property
     def runs(self) -> dict[int, list[Readings]]:
-        """Per value: who reads it in first runs, and when."""
+        """Per value: the groups that read it in first runs, and their phase."""
         found: dict[int, list[Readings]] = {}
         phases: tuple[Phase, ...] = ("before", "after", "any")
         unknown: tuple[Time, ...] = ("early", "late") if self.tells_early else ("any",)
@@ -170,17 +170,17 @@ class Leaf:
         return tiles, factor * math.prod(self.tiles.loose.get(axis, 1) for axis in axes)
 
     def visits(self, run: Readings) -> int:
-        """Return how often an element is read by the first runs of a group at least: as often as by the op that reads it most."""
+        """Return the least number of reads of an element by the first runs of a group: those of the op that reads it most."""
         return max(self.tiles.tiles(axes) for axes in run.axes) if run.certain else 0
 
     def full_visits(self, value: int, run: Readings) -> int:
-        """Return how many of these reads of an element in full tiles are by pieces of full size, at least."""
+        """Return the least number of these reads that pieces of full size make, for an element in full tiles."""
         if (value, run.group) in self.family.added or not run.certain:
             return 0
         return min(self.visits(run), *(self.tiles.full_tiles(axes) for axes in run.axes))
 
     def writes(self, value: int) -> int:
-        """Return how often an element is written by first runs at least: a sum by every piece of it."""
+        """Return the least number of writes of an element by first runs: every piece of a sum writes it."""
         made = self.family.flow.value_maker[value] != NONE
         return self.tiles.tiles(self.family.summed[value]) if made else 0
 
@@ -225,11 +225,11 @@ class Leaf:
         return [tuple(at for at in task.levels if task.read[at] <= price) for price in sorted(set(task.read))]
 
     def by_price(self, level: int) -> tuple[float, int]:
-        """Return what sorts levels by the price of a read."""
+        """Return the key that sorts levels by the price of a read."""
         return self.family.task.read[level], level
 
     def tier_room(self, tier: int) -> int:
-        """Return how many units the levels of a tier hold together."""
+        """Return the units that the levels of a tier hold together."""
         task = self.family.task
         return task.reach[tier] if task.caches else sum(task.room[level] for level in self.tiers[tier])
 
@@ -312,7 +312,7 @@ class Leaf:
 
     @cached_property
     def remade(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:
-        """Per value that crosses the moment, or is kept for a sum, and can be made again: what that reads.
+        """Per value that crosses the moment, or is kept for a sum, and can be recomputed: the reads of that recomputation.
 
         In elements per element, with the axes whose indices share them.
         """
@@ -328,7 +328,7 @@ class Leaf:
 
     @cached_property
     def begun_again(self) -> dict[int, list[tuple[int, Fraction, Axes]]]:
-        """The same for sums that cross the moment, as long as they are not complete: the pieces that begin them may run again."""
+        """The same for incomplete sums that cross the moment: the pieces that begin them may run again."""
         elements, found = self.family.elements, {}
         for value in self.values:
             if value in self.remade or not self.crossing(value):
@@ -338,7 +338,7 @@ class Leaf:
         return found
 
     def begun(self, value: int, operands: list[tuple[int, Fraction, Axes]]) -> list[tuple[int, Fraction, Axes]]:
-        """Return what a piece reads that makes a value again, or only begins the sum: its own tile of what is summed."""
+        """Return the reads of a piece that recomputes a value, or begins its sum: its own tile of the summed operands."""
         elements = self.family.elements
         maker = int(self.family.flow.value_maker[value])
         summed = elements.op_axes[maker] - elements.whole[maker] - elements.tensor_axes(value)
@@ -357,7 +357,7 @@ class Leaf:
         return found
 
     def price(self, counter: Counter) -> float:
-        """Return what the referee charges for one of what a counter counts, at the least."""
+        """Return a lower bound on the referee's price for one unit of a counter."""
         task, kind = self.family.task, counter[0]
         free = not task.caches and task.machine.operands == "fastest"  # what ops touch there costs nothing
         if kind in ("read", "again", "more"):

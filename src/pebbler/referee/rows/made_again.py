@@ -27,7 +27,7 @@ Operands = list[tuple[int, Fraction, Axes]]
 
 
 def made_again(leaf: Leaf) -> Iterator[Row]:
-    """Every element that is made again reads so much of its operands, and of that so much is near."""
+    """Recomputing an element reads so many elements of its operands, of which at most so many are near."""
     for value, operands in leaf.remade.items():
         for part in range(len(leaf.parts[value])):
             yield from _rows(leaf, value, part, "after", operands)

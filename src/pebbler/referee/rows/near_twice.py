@@ -1,4 +1,4 @@
-"""On caches: few parameters are near both times.
+"""A limit on the parameters that are near both before and after a moment, on caches.
 
 LRU cannot choose what stays. Let P be the N elements of parameters that are read before the moment T and updated after it in
 every step, C the reach of a level, and H those that are found within C both by their first touch of the step and by their first
@@ -68,7 +68,7 @@ def paired(leaf: Leaf) -> list[Start]:
 
 
 def near_twice(leaf: Leaf) -> Iterator[Row]:
-    """How many parameters are near both times, or are touched again."""
+    """A limit on the parameters that are near both times; others are touched again."""
     pairs = paired(leaf) if leaf.near else []
     for near in leaf.near if pairs else ():
         yield from _near_rows(leaf, near, pairs)
@@ -109,7 +109,7 @@ def _outside(leaf: Leaf, level: int, side: str, phase: int, pairs: list[Start]) 
 
 
 def _room(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[Row]:
-    """How much is outside of X, and of Y, in each phase."""
+    """Limits on the units outside of X, and outside of Y, in each phase."""
     family, moment = leaf.family, leaf.moment
     assert moment is not None
     elements, flow, reach = family.elements, family.flow, family.task.reach[level]
@@ -192,7 +192,7 @@ def _others(leaf: Leaf, level: int, pairs: list[Start]) -> Iterator[tuple[Counte
 def _touched_again(
     leaf: Leaf, level: int, phase: int, classes: list[tuple[Start, int, int, dict[tuple[int, int], Counter]]]
 ) -> Iterator[Row]:
-    """Where X and Y have elements in common: reads of H beyond the first of the phase."""
+    """Elements common to X and Y need reads of H beyond the first read of the phase."""
     task = leaf.family.task
     # Of what is in the fastest level when the others are touched, nothing is known.
     fastest = task.reach[0] if level else 0
@@ -219,7 +219,7 @@ def _touched_again(
 def _reads_again(
     leaf: Leaf, of: tuple[int, int, int, int], first: int, number: int, at: dict[tuple[int, int], Counter]
 ) -> Iterator[Row]:
-    """What touches again are: reads of the phase besides the first of each element, and those that the others have."""
+    """Repeated touches are reads of the phase beyond the first read of each element, and the reads that the others have."""
     level, phase, _, part = of
     levels, name, unknown = leaf.family.task.levels, _PHASES[phase], _UNKNOWN[phase]
     near, far = ("touched near", *of), ("touched far", *of)

@@ -51,14 +51,14 @@ class Company:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a phase touches that does not pair, once more than some few elements that pair have been touched in it."""
+    """Units without a pair that a phase touches as soon as more than a few elements that pair have been touched in it."""
 
     unsure: int = 0  # so many elements may be touched without it
     units: int = 0
     apart: int = 0  # without what is in anybody's company
 
     def most_near(self, reach: int) -> int:
-        """Return how many elements that pair are among the first, or the last, `reach` units touched in the phase.
+        """Return the greatest number of pairing elements among the first, or the last, `reach` units touched in the phase.
 
         >>> Beside(unsure=30, units=20).most_near(100), Beside(unsure=90, units=20).most_near(100)
         (80, 90)
@@ -67,7 +67,7 @@ class Beside:
 
 
 def most_near(reach: int, total: int, company: Sequence[Company]) -> int:
-    """Return how many of `total` elements that pair are among the first, or the last, `reach` units touched before a barrier.
+    """Return the greatest number of `total` pairing elements among the first, or the last, `reach` units touched before a barrier.
 
     >>> most_near(100, 500, [])
     100
@@ -116,7 +116,7 @@ def in_company(
 def touched_beside(
     elements: Elements, tiles: TileRange, barrier: Liveness, paired: Collection[int], company: Collection[int]
 ) -> tuple[Beside, Beside]:
-    """Return what is touched in the phase before a barrier, and in the one after it, whenever many elements that pair are.
+    """Return the units touched in the phases before and after a barrier whenever many elements that pair are touched.
 
     It is what a piece touches that touches a full tile of the largest value that pairs; each phase has its own ops that do.
     """
@@ -144,7 +144,7 @@ def touched_beside(
 def _beside(
     elements: Elements, tiles: TileRange, op: int, value: int, paired: Collection[int], skipped: Iterable[int]
 ) -> int:
-    """Return how many elements a piece of an op touches at the least that do not pair, where it touches a full tile of a value.
+    """Return the least number of elements without a pair that a piece of an op touches where it touches a full tile of a value.
 
     An operand that fusion may remove is touched, or what it is made of is.
     """

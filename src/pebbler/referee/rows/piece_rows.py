@@ -1,4 +1,4 @@
-"""On caches: what pieces that touch much can find near when one comes after the other (for lines of one unit).
+"""Elements that consecutive large pieces can find near on a cache (for lines of one unit).
 
 Let U be ops that are never fused and that cannot run again once all their pieces have run, and let every full piece of them touch
 at least z elements, without what is added once to a sum. Let q be the first run of a full piece of u in U, R a reach, and h the
@@ -41,7 +41,7 @@ __all__ = ["PieceRow", "PieceRows"]
 
 @dataclass(frozen=True)
 class PieceRow:
-    """How many elements the pieces of an op find in some room at the most: every one so many, and more in the whole step."""
+    """The most elements that an op's pieces find in some room: a number per piece, and one for the whole step."""
 
     each: int
     more: int
@@ -62,7 +62,7 @@ class PieceRows:
             self.group_axes[group] = self.group_axes.get(group, frozenset()) | elements.op_axes[op]
 
     def of(self, tiles: TileRange, op: int, room: int) -> PieceRow | None:
-        """Return what the pieces of an op find in some room at the most; None where nothing is known."""
+        """Return the greatest number of elements that the pieces of an op find in some room; None if unknown."""
         if op not in self.ops or tiles.loose:
             return None
         sizes = {one: self._least(tiles, one) for one in self.ops}
@@ -102,7 +102,7 @@ class PieceRows:
         return made - read - starts
 
     def _least(self, tiles: TileRange, op: int) -> dict[int, int]:
-        """Return how much of each storage every piece of full size touches at least; what only some pieces add is left out."""
+        """Return the least units of each storage that every full-size piece touches, without additions of only some pieces."""
         elements, added = self.elements, set(self.elements.graph.ops[op].meta.get("adds", ()))
         return {
             storage: min(tiles.full_part(elements.tensor(value), elements.whole[op]) for value in values)
@@ -111,7 +111,7 @@ class PieceRows:
         }
 
     def _most(self, tiles: TileRange, op: int) -> dict[int, int]:
-        """Return how much of each storage a piece of an op touches at most."""
+        """Return the most units of each storage that a piece of an op touches."""
         elements = self.elements
         return {
             storage: max(tiles.largest(elements.tensor(value), elements.whole[op]) for value in values)
@@ -119,7 +119,7 @@ class PieceRows:
         }
 
     def _shared(self, tiles: TileRange, op: int, other: int, largest: Mapping[int, int], free: Collection[int]) -> int:
-        """Return how much of what is not found anyway a piece has in common with one of another op, or of its own, at most."""
+        """Return the most units, apart from those found anyway, that a piece shares with a piece of `other`, or of its own op."""
         common = [storage for storage in largest if storage in self.touched[other] and storage not in free]
         if op != other:
             return sum(largest[storage] for storage in common)
@@ -127,7 +127,7 @@ class PieceRows:
         return max((sum(largest[storage] for storage in some) for some in lacking), default=0)
 
     def _small(self, tiles: TileRange, op: int, axis: str) -> int:
-        """Return how much a piece touches at most that has a smaller tile along an axis."""
+        """Return the most units touched by a piece that has a smaller tile along an axis."""
         one = tiles.ranges[axis]
         rest = one.extent % one.least if one.least == one.most else max(1, one.most - 1)
         short = TileRange({**tiles.ranges, axis: AxisRange(one.extent, 1, rest)})
@@ -159,7 +159,7 @@ class PieceRows:
         return any(bool(self.flow.op_can_rerun[other]) for other in others)
 
     def _others(self, tiles: TileRange, storage: int, row: Sequence[int]) -> int:
-        """Return how many elements of a storage others than the ops in a row touch in a step at most, each time counted."""
+        """Return the most touches of elements of a storage in a step by ops outside the row."""
         total = 0
         for op, touched in self.touched.items():
             if storage in touched and op not in row:

@@ -74,7 +74,7 @@ def _fitting(leaf: Leaf, value: int, part: int) -> list[int]:
 
 
 def places(leaf: Leaf, when: str, value: int, part: int) -> list[Counter]:
-    """Return the counters of elements by the cheapest and the dearest level that they are in at a moment."""
+    """Return the counters of elements by the cheapest and the most expensive level that holds them at a moment."""
     levels = sorted(_fitting(leaf, value, part), key=leaf.by_price)
     ends = [(level,) for level in levels] + list(combinations(levels, 2))
     return [(when, value, part, some) for some in ends]
@@ -103,7 +103,7 @@ def _made(leaf: Leaf, value: int, part: int, levels: Sequence[int], *phases: Pha
 def _read_rows(
     leaf: Leaf, value: int, part: int, tier: int, when: Phase, near: Terms, phases: tuple[Phase, ...]
 ) -> Iterator[Row]:
-    """What is never near in some phases is read from outside of a tier, by the first runs of one of them."""
+    """Values that are never near in some phases are read from outside of a tier, by the first runs of one of the phases."""
     number, far = leaf.parts[value][part].number, leaf.outside(tier)
     entering = [(one, 1) for one in leaf.entering(value, part, tier, *phases)]
     for run in leaf.runs[value]:
@@ -204,7 +204,7 @@ def _write_rows(leaf: Leaf, value: int) -> Iterator[Row]:
 
 
 def _made_reads(leaf: Leaf, value: int) -> Iterator[Row]:
-    """What is read of a made value that is not known to be there at the moment."""
+    """Reads of a made value that is not known to be there at the moment."""
     for part in range(len(leaf.parts[value])):
         for tier in range(len(leaf.tiers) - 1):
             near = _made(leaf, value, part, leaf.tiers[tier])
@@ -244,7 +244,7 @@ def _made_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
 
 
 def _again_rows(leaf: Leaf) -> Iterator[Row]:
-    """What is not near after the moment is read from outside of a tier by runs that make a value again."""
+    """Values that are not near after the moment are read from outside of a tier by runs that recompute a value."""
     elements = leaf.family.elements
     there = {start.first for start in leaf.starts if alive(leaf, start)}
     for value, operands in leaf.remade.items():
@@ -274,7 +274,7 @@ def _again_rows(leaf: Leaf) -> Iterator[Row]:
 
 
 def _kept_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
-    """What is kept for sums that wait (`sums_wait`) is read after the moment from where it was, or is copied nearer."""
+    """Operands kept for waiting sums (`sums_wait`) are read after the moment from where they were, or are copied nearer."""
     levels = leaf.family.task.levels
     for part in range(len(leaf.parts[value])):
         kept, of = places(leaf, "kept", value, part), (value, part)
@@ -297,7 +297,7 @@ def _kept_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
 
 
 def _sum_rows(leaf: Leaf, value: int, then: list[Counter]) -> Iterator[Row]:
-    """What waits is read by a piece that goes on with it from where it was, or is copied nearer."""
+    """A waiting sum is read by the piece that continues it from where it was, or is copied nearer."""
     for part in range(len(leaf.parts[value])):
         waits = places(leaf, "waits", value, part)
         then += waits
@@ -314,7 +314,7 @@ def _only_far(leaf: Leaf, held: list[Counter], tier: int) -> Terms:
 
 
 def lasting(leaf: Leaf) -> Iterator[Row]:
-    """What lasts through a steady step is near at every moment, or comes and goes."""
+    """Values that last through a steady step are near at every moment, or come and go."""
     flow = leaf.family.flow
     for tensor in leaf.family.lasting:
         first, last = int(flow.start_value[tensor]), int(flow.final_value[tensor])

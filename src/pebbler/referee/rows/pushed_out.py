@@ -1,4 +1,4 @@
-"""On caches: what large pieces push out.
+"""Evictions by large pieces on caches.
 
 *In the step.* A piece leaves all that it has touched on top of the stack. Some piece of an op is of full size; if it touches no
 less than the reach of a level, then right after it nothing else is found in that level or above. In a steady step that goes for
@@ -71,7 +71,7 @@ def _full_touches(leaf: Leaf) -> dict[int, int]:
 
 
 def _touched(leaf: Leaf, op: int) -> int:
-    """Return how much a piece of full size touches at least; only the piece that begins a sum reads what is added once to it."""
+    """Return the least units that a piece of full size touches; only the piece that begins a sum reads the operands added once."""
     elements, units = leaf.family.elements, dict[int, int]()
     for value in (*elements.op_reads[op], *elements.op_writes[op]):
         if value not in elements.vanishing and not elements.added_once(op, value):
@@ -82,7 +82,11 @@ def _touched(leaf: Leaf, op: int) -> int:
 
 
 def pushed_between(leaf: Leaf) -> Iterator[Row]:
-    """What comes between a value and its reader is read from below, or an operand of the value is."""
+    """A piece of P that fills a level evicts everything else, so A or B is read from below it before P's next piece.
+
+    Either A was made earlier and is read from below that level, or A is made now and its maker reads B from below. The row counts
+    those reads.
+    """
     family, elements, task = leaf.family, leaf.family.elements, leaf.family.task
     for op, value, operand, across in _between(leaf):
         own, other = (
@@ -152,7 +156,7 @@ def _alone(leaf: Leaf, op: int) -> bool:
 
 
 def _least_part(leaf: Leaf, value: int, axes: Axes) -> int:
-    """Return how many indices of some axes a tile of full size of a value has at least."""
+    """Return the least number of indices of some axes in a full-size tile of a value."""
     ranges = leaf.tiles.ranges
     return math.prod(
         ranges[axis].least if axis in ranges else extent
@@ -162,5 +166,5 @@ def _least_part(leaf: Leaf, value: int, axes: Axes) -> int:
 
 
 def _whole_part(leaf: Leaf, value: int, axes: Axes) -> int:
-    """Return how many indices of some axes a value has."""
+    """Return the number of indices of some axes that a value has."""
     return math.prod(extent for axis, extent in leaf.family.elements.tensor(value).axes or () if axis in axes)

@@ -36,7 +36,7 @@ class Row:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells the row from all others of its leaf."""
+        """The row's identity among all rows of its leaf."""
         return (self.name, *self.of)
 
 

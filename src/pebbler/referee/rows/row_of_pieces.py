@@ -1,4 +1,4 @@
-"""On caches: what pieces find that come one after the other.
+"""Reuse between consecutive pieces on caches.
 
 Let every full piece of some ops touch at least z elements, and let q be the first run of a full piece of one of them, u, and h
 the last run of such a piece before it. What h did not touch lies below all that h touched. So if z and the smallest tile of u are
@@ -22,7 +22,7 @@ __all__ = ["row_of_pieces"]
 
 
 def row_of_pieces(leaf: Leaf) -> Iterator[Row]:
-    """The first runs of an op's pieces find at most so much within a reach, beside what later runs have fetched."""
+    """The first runs of an op's pieces find at most so many elements within a reach, besides those that later runs have fetched."""
     family, task = leaf.family, leaf.family.task
     if family.piece_rows is None or leaf.tiles.loose:
         return

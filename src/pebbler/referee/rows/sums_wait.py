@@ -33,7 +33,7 @@ __all__ = ["WaitingSum", "waiting_sums"]
 
 
 class WaitingSum(NamedTuple):
-    """A sum over an axis, one of its operands, and what that is made from if it may be made after the moment."""
+    """A sum over an axis, one of its operands, and the inputs of that operand if it may be made after the moment."""
 
     total: int
     axis: str

@@ -30,7 +30,7 @@ class Task:
 
     @property
     def excluded(self) -> str:
-        """Why rows say nothing of it; empty where they do."""
+        """The reason why no rows hold for it; empty where rows hold."""
         if self.machine.management == "recency":
             return "the machine ranks tensors by recency"
         if self.machine.results != "apart" or any(tensor.start == "free" for tensor in self.graph.tensors):
@@ -51,23 +51,23 @@ class Task:
 
     @cached_property
     def read(self) -> list[float]:
-        """What a read from each level costs."""
+        """The price of a read from each level."""
         return [float(price) for price in pricing.prices(self.machine, "read")]
 
     @cached_property
     def write(self) -> list[float]:
-        """What a write to each level costs."""
+        """The price of a write to each level."""
         return [float(price) for price in pricing.prices(self.machine, "write")]
 
     @cached_property
     def reach(self) -> list[int]:
-        """How many units of a stack are found in each level or above; the last level has no end."""
+        """The units of a stack found in each level or above it; the last level has no end."""
         room = pricing.capacities(self.machine)
         return [int(units) for units in np.cumsum(room[:-1]) // self.machine.line * self.machine.line]
 
     @cached_property
     def room(self) -> list[int]:
-        """How many units each level holds."""
+        """The capacity of each level in units."""
         return [int(units) for units in pricing.capacities(self.machine)]
 
     @property

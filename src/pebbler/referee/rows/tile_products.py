@@ -51,31 +51,31 @@ class ProductFamily:
 
     @cached_property
     def values(self) -> frozenset[int]:
-        """What the products read and make, and what stands for it."""
+        """Values that the products read and make, and the values that stand for them."""
         return self.made_again.union(value for product in self.products for value in product.values)
 
     @cached_property
     def operands(self) -> frozenset[int]:
-        """What the products read, and what stands for it."""
+        """Values that the products read, and the values that stand for them."""
         return self.made_again.union(value for product in self.products for value in product.values[:2])
 
     @cached_property
     def points(self) -> int:
-        """How many points all products have together."""
+        """The number of points of all products together."""
         return sum(product.points for product in self.products)
 
     @cached_property
     def weights(self) -> tuple[float, ...]:
-        """What a point of each product counts for, so that some elements have no more than those of one product: 1 if alone."""
+        """The weight of a point of each product, such that elements make no more than they do with one product; 1 if alone."""
         return _weights(_pairs(self.products))
 
     @cached_property
     def worth(self) -> float:
-        """What all points count for."""
+        """The total weight of all points."""
         return math.fsum(weight * product.points for weight, product in zip(self.weights, self.products, strict=True))
 
     def outside_reads(self, room: int, largest_piece: int) -> int:
-        """Return how many reads of these values, by ops and copies together, are from outside of `room` at least.
+        """Return the least number of reads of these values, by ops and copies together, from outside of `room`.
 
         No piece of the products, or of what adds up one of their values, touches more than `largest_piece` of their elements.
 
@@ -99,11 +99,11 @@ class ProductFamily:
         return np.asarray(np.maximum(0.0, np.floor(best * (1 - 1e-9)) - self.made))
 
     def _most_points(self, elements: Floats) -> Floats:
-        """Return what the points of so many elements count for at most, as real numbers."""
+        """Return the greatest total weight of the points that can be made of a number of elements, as a real number."""
         return np.asarray((elements / 3) ** 1.5 * (1 + 1e-12))
 
     def touched_together(self, elements: Elements) -> list[list[tuple[int, int]]]:
-        """Return, for each group of ops that makes points, adds up or makes again a value of these: what of them its ops touch.
+        """Return, for each group of ops that makes points or adds up or recomputes a value of the family, the values it touches.
 
         Those are pairs of op and value.
         """
@@ -178,7 +178,7 @@ def product_families(elements: Elements) -> list[ProductFamily]:
 
 
 def largest_piece(family: ProductFamily, elements: Elements, tiles: TileRange) -> int:
-    """Return how many elements of a family's values a piece of its products, or of what adds one of them up, touches at most."""
+    """Return the most elements of a family's values that one piece touches, of a product or of an op that adds up a value."""
     return max(
         sum(tiles.largest(elements.tensor(value), elements.kept_whole[op]) for op, value in touched)
         for touched in family.touched_together(elements)

@@ -47,12 +47,12 @@ class AxisRange:
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are at least."""
+        """The least number of tiles."""
         return -(-self.extent // self.most)
 
     @cached_property
     def full(self) -> int:
-        """How many indices are in tiles of the full size at least."""
+        """The least number of indices in tiles of full size."""
         if self.most - self.least > _MOST_SIZES:
             return max(self.extent - self.most + 1, self.least)
         sizes = np.arange(self.least, self.most + 1)
@@ -60,7 +60,7 @@ class AxisRange:
 
     @cached_property
     def rest(self) -> int:
-        """How large the last tile is at least."""
+        """The least size of the last tile."""
         if self.most - self.least > _MOST_SIZES:
             return 1
         sizes = np.arange(self.least, self.most + 1)
@@ -142,28 +142,28 @@ class TileRange:
         return math.prod(tiles[axis] for axis in axes if axis in tiles)
 
     def full_tiles(self, axes: Iterable[str]) -> int:
-        """Return how many pieces of full size these axes together cut something into at least."""
+        """Return the least number of pieces of full size that these axes together make."""
         return math.prod(one.extent // one.most for axis in axes if (one := self.ranges.get(axis)) is not None)
 
     def most_full(self, axes: Iterable[str]) -> int:
-        """Return how many pieces of full size these axes together cut something into at most."""
+        """Return the greatest number of pieces of full size that these axes together make."""
         tiles = {axis: one.extent // one.least for axis, one in self.ranges.items()} | dict(self.loose)
         return math.prod(tiles[axis] for axis in axes if axis in tiles)
 
     def share(self, axes: Iterable[str]) -> Fraction:
-        """Return which part of these axes together a tile has at most."""
+        """Return the greatest share of these axes together that one tile covers."""
         found = [self.ranges[axis] for axis in axes if axis in self.ranges]
         return Fraction(math.prod(one.most for one in found), math.prod(one.extent for one in found))
 
     def least_share(self, axes: Iterable[str]) -> Fraction:
-        """Return which part of these axes together a tile has at least."""
+        """Return the least share of these axes together that one tile covers."""
         found = [self.ranges[axis] for axis in axes if axis in self.ranges]
         loose = math.prod(self.loose[axis] for axis in axes if axis in self.loose)
         share = Fraction(math.prod(min(one.least, one.rest) for one in found), math.prod(one.extent for one in found))
         return share / loose
 
     def full(self, tensor: Tensor) -> tuple[int, int]:
-        """Return how many elements of a tensor are in tiles of full size at least, and how large those are at least."""
+        """Return the least number of a tensor's elements in tiles of full size, and the least size of these tiles."""
         count, units = 1, 1
         for axis, extent in tensor.axes or ():
             one = self.ranges.get(axis)
@@ -172,7 +172,7 @@ class TileRange:
         return (count, units) if tensor.axes is not None else (tensor.size, tensor.size)
 
     def parts(self, tensor: Tensor) -> list[tuple[int, frozenset[str]]]:
-        """Return how many elements of a tensor are in tiles of full size along which axes, at least; the first are along all.
+        """Return the least numbers of a tensor's elements in full tiles, by the axes along which they are full; all axes first.
 
         Parts with few elements count as one.
 
@@ -197,7 +197,7 @@ class TileRange:
         return found
 
     def full_part(self, tensor: Tensor, whole: Iterable[str]) -> int:
-        """Return how large the part of a tensor that a piece of full size touches is at least, if it has all of some axes."""
+        """Return the least size of the part of a tensor that a full-size piece touches, if it covers some axes in full."""
         units = 1
         for axis, extent in tensor.axes or ():
             one = self.ranges.get(axis)
@@ -205,7 +205,7 @@ class TileRange:
         return units if tensor.axes is not None else tensor.size
 
     def largest(self, tensor: Tensor, whole: Iterable[str]) -> int:
-        """Return how large the part of a tensor that one piece touches is at most, if the piece has all of some axes."""
+        """Return the greatest size of the part of a tensor that one piece touches, if the piece covers some axes in full."""
         units = 1
         for axis, extent in tensor.axes or ():
             one = self.ranges.get(axis)
@@ -213,7 +213,7 @@ class TileRange:
         return units if tensor.axes is not None else tensor.size
 
     def smallest(self, tensor: Tensor, full: Collection[str] = (), whole: Collection[str] = ()) -> int:
-        """Return how large every tile of a tensor is at least, or every one that has the full size along some axes.
+        """Return the least size of all tiles of a tensor, or of all tiles with the full size along some axes.
 
         What needs some axes `whole` touches all tiles along them.
         """

@@ -18,7 +18,7 @@ __all__ = ["written_back"]
 
 
 def written_back(leaf: Leaf) -> Iterator[Row]:
-    """What is read from below a level has been written back to there."""
+    """An element that is read from below a level has been written back to there."""
     task = leaf.family.task
     for value in leaf.values:
         if leaf.family.flow.value_maker[value] == NONE:

@@ -61,14 +61,14 @@ def saving_steps(plan: Plan, baseline: Plan | None, judgement: Judgement | None 
     if baseline is None or not judgement.legal:
         return []
     runtime = program_order_words(plan.machine)
-    first_words = "The ops as the program lists them"
-    first_words += f": {runtime}. The same holds for every step but the last." if runtime else "."
+    first_words = "The ops in the order of the program"
+    first_words += f"; {runtime}." if runtime else "."
     first = _priced("program order", first_words, baseline)
     if first.energy is None:
         return []
     source = baseline.graph
     if plan.graph != source and not form_of(plan.graph, source):
-        whole = "Its graph is no tiling of its source that could be undone in steps."
+        whole = "All freedoms at once: this form of the graph cannot be undone one freedom at a time."
         return [first, _step("the plan", whole, judgement)]
     steps = list(_Undone(plan, source).schedules())
     between = [_priced(name, words, schedule()) for name, words, schedule in steps[:-1]]
@@ -155,7 +155,8 @@ class _Undone:
         transform, placed = self.transform, self.explicit and len(self.plan.moves) > 0
         yield (
             "order",
-            "Whole ops, in the order in which the plan first runs a piece of each.",
+            "Whole ops, in the order in which the plan first runs a piece of each."
+            + (" Values are moved on demand, and the least recently used are evicted." if self.explicit else ""),
             partial(self._whole, ()),
         )
         if transform.fused:

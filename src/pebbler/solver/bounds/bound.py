@@ -1,4 +1,4 @@
-"""An energy that no legal plan is below, why, and what proves it to others."""
+"""A lower bound on the energy of every legal plan, with its reason and its certificate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def task_of(problem: Problem) -> Task:
 
 
 def certified(problem: Problem, proof: str, formula: str, ends: float = math.inf, **arguments: Any) -> Bound:
-    """Return what a formula proves for the graph as it is, with its certificate; raise where that takes longer than `ends`."""
+    """Return the bound that a formula proves for the graph as it is, with its certificate; raise if it takes longer than `ends`."""
     certificate = {"covers": "graph", "formula": formula, **arguments}
     value = prove(task_of(problem), certificate, ends)
     return Bound(value, proof, {"bound": int_if_whole(value), **certificate})
@@ -43,7 +43,7 @@ def certified(problem: Problem, proof: str, formula: str, ends: float = math.inf
 def certified_moments(
     problem: Problem, proof: str, moments: Iterable[tuple[int, Floats]], ends: float = math.inf
 ) -> Bound:
-    """Return what moments with prices of room prove: an op, or the number of ops for the end, and a price per boundary."""
+    """Return the bound of moments with prices of room: an op, or the number of ops for the end, and a price per boundary."""
     ops = len(problem.graph.ops)
     listed = [
         [None if op == ops else int(op), [str(_written(float(price))) for price in prices]] for op, prices in moments

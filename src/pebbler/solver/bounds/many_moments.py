@@ -35,7 +35,7 @@ _MOST_TERMS = 300_000  # values alive, added up over moments: what a program may
 def bounds_in_stages(
     problem: Problem, seconds_left: Callable[[], float], energy: Callable[[], float] = lambda: math.inf
 ) -> Iterator[list[Bound]]:
-    """Yield bounds of every legal plan of an explicit machine: those known at once first, then what takes longer.
+    """Yield bounds on every legal plan of an explicit machine: those known at once first, then those that take longer.
 
     `energy` is what a plan costs that is known: no bound need be higher.
     """

@@ -22,7 +22,7 @@ _SCALE = 1 << 40
 
 
 def best_cut(problem: Problem, prices: ValuePrices, op: int | None, level: int) -> Bound | None:
-    """Return what is paid at a moment, for the set of ops run by then that suits a plan best: a min cut for each price of room."""
+    """Return the least cost at a moment over all sets of ops that may have run by then: a min cut for each price of room."""
     flow = problem.graph.dataflow
     found = disputes(problem, prices, op, level)
     rates = np.unique([float(one.cost) / one.size for one in found.costs if one.cost > 0])

@@ -35,7 +35,7 @@ _PROVING = 0.4  # of the time, for adding up what was found
 
 
 def pass_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bound]:
-    """Return what passes prove for a problem, if anything beyond compulsory traffic; none where they are not known.
+    """Return the bounds that passes prove for a problem beyond compulsory traffic; none where passes are not defined.
 
     >>> from pebbler import Graph, Level, Machine
     >>> graph = Graph("there and back", "pebble")
@@ -80,7 +80,7 @@ class _PassSearch:
         self.begun = seconds_left()
 
     def run(self) -> int:
-        """Find chains; return what they bring together, the end of the plan included."""
+        """Find chains; return their gain together, the end of the plan included."""
         end = self.ledger.charge_end()
         fresh, best = self._left(), 0
         by_depth, pilots = self._by_depth(), self._pilots()
@@ -97,7 +97,7 @@ class _PassSearch:
         return best + end if best else 0
 
     def share(self, part: float) -> float:
-        """Return how many seconds are left of a part of the time."""
+        """Return the seconds left of a part of the time."""
         return self.seconds_left() - (1 - part) * self.begun if self.begun < math.inf else math.inf
 
     def _left(self) -> tuple[Ints, Ints, Ints]:
@@ -136,7 +136,7 @@ class _PassSearch:
         return chain
 
     def _pilots(self) -> list[tuple[int, float]]:
-        """Return how far apart the moments of a path may be, and how it goes on: only what brings something, most first."""
+        """Return the distances between the moments of a path, and the way it continues: only moments with a gain, most first."""
         found: dict[tuple[int, float], float] = {}
         middle = np.argsort(np.abs(self.depth - self.depth.max() / 2), kind="stable")[: max(1, self.flow.ops // 10)]
         for anchor in self.rng.choice(middle, 2).tolist():

@@ -36,7 +36,7 @@ def _price_of_room(size: Floats, cost: Floats, room: float) -> tuple[float, floa
 
 
 def cheapest_places(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
-    """Return what must be paid at the least when `rooms[i]` units have room within the first i + 1 levels, for all i at once.
+    """Return the least cost of values when `rooms[i]` units have room within the first i + 1 levels, for all i at once.
 
     `beyond[i]` is what each value pays for being in none of these levels. A price per unit of room within each boundary lets every
     value choose its place for itself; whatever the prices, no plan pays less. They are raised in turn to what suits best.

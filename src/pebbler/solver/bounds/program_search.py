@@ -90,7 +90,7 @@ class ProgramSearch:
 
     @property
     def bound(self) -> Fraction:
-        """What the tree proves."""
+        """The bound that the tree proves."""
         return self.queue[0][0]
 
     def run(self, ends: float, enough: float = math.inf, most: int = 5_000) -> None:

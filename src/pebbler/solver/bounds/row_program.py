@@ -29,7 +29,7 @@ _REPAIRS = 6  # passes over counters that rounding has charged above their price
 
 
 class RowProgram:
-    """What weights the rows of a leaf should have: of some facts, by default of all, and of these rows those that are `wanted`.
+    """A linear program for the weights of a leaf's rows: of some facts, by default of all, and of these the `wanted` rows.
 
     No bound is taken to be above `enough`.
     """
@@ -99,7 +99,7 @@ class RowProgram:
 
     @cached_property
     def weights(self) -> tuple[Fraction, Weights]:
-        """Weights as fractions, and what they prove exactly."""
+        """Weights as fractions, and the bound that they prove exactly."""
         best: tuple[Fraction, Weights] = Fraction(), {}
         for denominator in _DENOMINATORS:
             found = {
@@ -116,7 +116,7 @@ class RowProgram:
         return best
 
     def _proven(self, weights: Weights, *, last: bool) -> tuple[Fraction, Weights]:
-        """Return what weights prove, changed where rounding has charged counters above their price.
+        """Return the bound that weights prove, after a repair where rounding charged counters above their price.
 
         Rows that say how much there is at most pay for it. Where there is none, a row that charges the counter gets less, at best
         one that pays for no other counter; then the others are looked at again. What is left costs a part of all weights.

@@ -61,14 +61,14 @@ def large_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bo
 
 
 class SampledMoments(MomentTerms):
-    """Which moments are looked at, and what room is worth there."""
+    """The moments that are considered, and the prices of room there."""
 
     def __init__(self, problem: Problem, prices: ValuePrices) -> None:
         super().__init__(problem, prices)
         self.problem = problem
 
     def certified(self, priced: list[tuple[int, Floats]], ends: float = math.inf) -> Bound:
-        """Return what moments with prices of room prove."""
+        """Return the bound that moments with prices of room prove."""
         fast = " and ".join(self.problem.machine.names[: len(self.rooms)])
         op = priced[0][0]
         when = "at the end" if op == self.flow.ops else f"across {self.flow.op_names[op]}"
@@ -103,7 +103,7 @@ class SampledMoments(MomentTerms):
         return [*(int(op) for op in chosen[np.argsort(-held[chosen], kind="stable")]), ops]
 
     def priced(self, op: int, left: Floats | None = None) -> tuple[Ints, RoomPrices]:
-        """Return the values alive at a moment, and what room is worth then if so much of what they pay is left."""
+        """Return the values alive at a moment, and the prices of room then for a remaining share of their costs."""
         found = self.at(op)
         cost = (self.end_cost if found.at_end else self.cost)[:, found.values]
         beyond = np.where(found.alive, cost, 0.0)
@@ -112,7 +112,7 @@ class SampledMoments(MomentTerms):
         return found.values, priced_room(self.flow.value_size[found.values].astype(np.float64), beyond, found.rooms)
 
     def together(self, ops: list[int], seconds_left: Callable[[], float]) -> list[tuple[int, Floats]]:
-        """Return prices of room for several moments: of what a value pays for being out, each takes a share of what is left."""
+        """Return prices of room for several moments; each takes a share of the remaining cost of a value's being out."""
         left = np.ones(self.flow.values)
         found: list[tuple[int, Floats]] = []
         for op in ops:

@@ -15,7 +15,7 @@ __all__ = ["Action", "schedule"]
 
 @dataclass(frozen=True, repr=False)
 class Action:
-    """One thing to do. State `i` is what step `i` begins with; step `i` makes state `i + 1` of it.
+    """One action. State `i` is the input of step `i`, and step `i` makes state `i + 1` from it.
 
     - `advance i`: run step i forward from state i, which stays, and keep state i + 1.
     - `reverse i`: from state i, run step i with everything that its gradient needs, then its gradient.

@@ -136,12 +136,12 @@ class Chain:
 
     @property
     def backward_total(self) -> float:
-        """What the backward steps cost; every schedule pays it once."""
+        """The cost of the backward steps; every schedule pays it once."""
         return math.fsum(self.backward[: self.last + 1])
 
     @cached_property
     def scale(self) -> EnergyScale:
-        """How exact the energies of its schedules are."""
+        """The scale at which the energies of its schedules are exact."""
         return EnergyScale.of_amounts([self.forward, self.backward, self.store, self.load])
 
     @cached_property
@@ -163,11 +163,11 @@ class Chain:
 
     @property
     def store_of_first(self) -> float:
-        """What it costs to have N_0 in slow memory."""
+        """The cost of having N_0 in slow memory."""
         return self.store[0] if self.start == "fast" else 0.0
 
     def prefix(self) -> Floats:
-        """Return what it costs to compute each node from N_0, once each."""
+        """Return the cost of computing each node from N_0, once each."""
         return np.concatenate([[0.0], np.cumsum(np.array(self.forward[1:]))])
 
 
@@ -189,7 +189,7 @@ def chain_graph(chain: Chain) -> Graph:
 
 @dataclass(frozen=True)
 class ChainParts:
-    """Where the parts of a chain are in a graph: the numbers of tensors and ops, from N_0 up."""
+    """The parts of a chain in a graph: the numbers of tensors and ops, from N_0 up."""
 
     nodes: tuple[int, ...]
     forward: tuple[int, ...]  # the first is -1: nothing computes N_0
@@ -197,7 +197,7 @@ class ChainParts:
 
 
 def chain_parts(chain: Chain) -> ChainParts:
-    """Return where the parts of a chain are in its `chain_graph`.
+    """Return the parts of a chain in its `chain_graph`.
 
     >>> chain_parts(Chain.uniform(2, red=3))
     ChainParts(nodes=(0, 1, 2), forward=(-1, 0, 1), backward=(4, 3, 2))

@@ -21,7 +21,7 @@ ChainMove = tuple[ChainMoveKind, int]
 
 
 class Splits(Protocol):
-    """What a solver found: where each segment is split, and which bases are in slow memory.
+    """A solver's answer: the split of each segment, and the bases in slow memory.
 
     A segment (s, t) in `room` is the backward steps t .. s over a base N_s that stays red. It is split at z: sweep from s to z,
     do (z, t) with what room is left beside N_s, then (s, z - 1).
@@ -32,16 +32,16 @@ class Splits(Protocol):
     top: int  # up to where the first sweep carries nothing along: the base of the first red segment
 
     def inside(self, s: int, room: int) -> int:
-        """What room is left beside N_s."""
+        """The room left beside N_s."""
 
     def split(self, s: int, t: int, room: int, keep: bool) -> int:
-        """Where (s, t) is split, with the pebble above t kept red or made again."""
+        """The split of (s, t), with the pebble above t kept red or recomputed."""
 
     def keeps(self, s: int, t: int, room: int) -> bool:
         """Whether the pebble above t is better kept."""
 
     def carry(self, base: int, t: int) -> int:
-        """0 if the loaded base stays; else the z it is carried to, negative if the pebble above t is made again."""
+        """0 if the loaded base stays; else the z it is carried to, negative if the pebble above t is recomputed."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a schedule consists of: paid moves by kind, all moves, and the most fast memory in use."""
+    """The make-up of a schedule: paid moves by kind, all moves, and the peak of fast memory."""
 
     computes: int
     loads: int

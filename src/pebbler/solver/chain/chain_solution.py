@@ -38,7 +38,7 @@ class ChainSolution:
 
     @property
     def gap(self) -> float:
-        """How far the energy may be above the optimum, as a fraction of the bound."""
+        """The largest distance of the energy from the optimum, as a fraction of the bound."""
         return 0.0 if self.energy <= self.bound else self.energy / self.bound - 1 if self.bound else float("inf")
 
     def moves(self) -> Iterator[ChainMove]:
@@ -83,7 +83,7 @@ class ChainSolution:
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What proves the bound to whoever fills the tables again (`pebbler.solver.assessment`); None where it was searched for."""
+        """The proof of the bound, for `pebbler.solver.assessment`, which fills the tables again; None if it was searched for."""
         if self.proof == SEARCHED:
             return None
         return {"bound": int_if_whole(self.bound), "covers": "graph", "formula": "chain"}

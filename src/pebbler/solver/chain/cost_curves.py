@@ -21,7 +21,7 @@ _LONG = 20_000  # layers from which on a point takes longer than a process to st
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The optimum for one number of red pebbles; `strategy` says in a word what it does with values that have no room."""
+    """The optimum for one number of red pebbles; `strategy` is one word for its treatment of values that do not fit."""
 
     red: int
     energy: float

@@ -126,7 +126,7 @@ def general_recurrence(
 
 
 def _splits(sizes: Ints, memory: int, adjoint: bool) -> float:
-    """Return how many splits the recurrence would try over all nodes, for all segments and amounts of memory."""
+    """Return the number of splits that the recurrence would try over all nodes, for all segments and amounts of memory."""
     n = len(sizes) - 1
     bases = np.arange(n)[:, None]
     far = np.full((n, memory + 1), n)

@@ -1,4 +1,4 @@
-"""A bound on every schedule of a chain whose nodes differ in size: what waits in fast memory takes the room that it takes."""
+"""A bound on every schedule of a chain whose nodes differ in size, from the room of the nodes that wait in fast memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXACT, EXACT_SMALL, SOME = 2**50, 2**24, 1_000_000
 def held_nodes_bound(
     chain: Chain, energy: float, remaining: Callable[[], float] = lambda: math.inf
 ) -> tuple[float, str] | None:
-    """Return a lower bound on every schedule, backward steps not counted, and what it says; None without the time or room for it.
+    """Return a lower bound on every schedule, backward steps not counted, and its words; None without the time or room for it.
 
     `energy` is that of some schedule. Sizes and memory are rounded down to grains, and costs to the precision of the table.
 
@@ -67,7 +67,7 @@ def held_nodes_bound(
 
 
 def waiting_nodes(size: Ints, tops: int, most: int) -> Waiting:
-    """Return which nodes may wait for each: itself, and lower ones that are smaller than all from there on.
+    """Return the nodes that may wait for each node: itself, and lower nodes smaller than all between them and it.
 
     Where that is more than `most`, neighbours are taken together: the room of the smallest, as near as the highest.
 

@@ -23,7 +23,7 @@ LONGEST = 20_000
 
 @dataclass(frozen=True)
 class StrategyResult:
-    """What a strategy costs, and what it breaks: `error` is the referee's word on its first illegal move, number `move`."""
+    """The cost of a strategy, and its fault: `error` is the referee's message for its first illegal move, number `move`."""
 
     name: str
     energy: float  # what its moves cost, legal or not
@@ -38,7 +38,7 @@ class StrategyResult:
 
 
 def spent(moves: list[ChainMove], compute: float = 1, io: float = 100) -> float:
-    """Return what moves of a uniform chain cost, legal or not."""
+    """Return the cost of moves of a uniform chain, legal or not."""
     prices = {"compute": compute, "backward": compute, "load": io, "store": io}
     return sum(prices.get(kind, 0) for kind, _ in moves)
 
@@ -114,7 +114,7 @@ def compare_strategies(
     io: float = 100,
     references: Mapping[str, Iterable[ChainMove]] | None = None,
 ) -> list[StrategyResult]:
-    """Return what `references` do, then checkpointing every k nodes, revolve and the optimum, each as the referee sees it.
+    """Return the results of `references`, checkpointing every k nodes, revolve and the optimum, as the referee prices them.
 
     Revolve needs three pebbles; with fewer it is left out.
 
@@ -142,7 +142,7 @@ def _stored_cost(length: int, every: int, compute: float, io: float) -> float:
 
 
 def judge(name: str, length: int, red: int, compute: float, io: float, moves: Iterable[ChainMove]) -> StrategyResult:
-    """Return a strategy's figures and what the referee says of it."""
+    """Return a strategy's figures and the referee's verdict."""
     chain, played = Chain.uniform(length, red, compute, io), list(moves)
     error, move = None, None
     try:

@@ -86,7 +86,7 @@ def uniform_recurrence(chain: Chain) -> tuple[float, UniformSplits, Tally]:
 
 
 def _pebbles(chain: Chain) -> int:
-    """How many nodes fit; more than the whole chain needs is never used."""
+    """The number of nodes that fit; more than the whole chain needs is never used."""
     return min(chain.fast // chain.sizes[0], chain.last + 1)
 
 
@@ -136,7 +136,7 @@ def uniform_tally(chain: Chain, splits: UniformSplits, drop: Ints, keep: Ints, c
 
 
 def _first_descent(chain: Chain, splits: UniformSplits) -> int:
-    """Return how many pebbles the first way down to the end takes; the peak is never lower."""
+    """Return the number of pebbles that the first way down to the end takes; the peak is never lower."""
     s, t, room, below = splits.top, chain.length - 1, splits.room, 0
     most = 2
     while s < t:

@@ -208,7 +208,7 @@ class _Runtime:
         return True
 
     def _victim(self, pinned: set[int]) -> int | None:
-        """Return what the rule evicts next, if there is anything."""
+        """Return the value that the rule evicts next, if there is one."""
         spared = []
         found = None
         while self.victims and found is None:

@@ -55,7 +55,7 @@ def solve_paging(search: Search) -> None:
 
 
 def recomputation_never_pays(problem: Problem) -> bool:
-    """Whether running any op again costs at least what storing its results in the slowest level and fetching them back does.
+    """Whether rerunning any op costs at least as much as storing its results in the slowest level and loading them again.
 
     Then every second run can be replaced by those copies: the slowest level has room without end, and where the results came to lie
     the copies do.
@@ -80,7 +80,7 @@ def recomputation_never_pays(problem: Problem) -> bool:
 
 
 class PagingSolver:
-    """One run of the solver: pages sequences, offers what it finds to the search, and keeps its time limit."""
+    """One run of the solver: it pages sequences, offers plans to the search, and keeps its time limit."""
 
     def __init__(self, search: Search) -> None:
         self.search, self.problem = search, search.problem

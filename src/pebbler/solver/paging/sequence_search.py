@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def rerun_rules(graph: Graph, most: int) -> RerunRules:
-    """Return which ops may run again and until when; sequences may be up to `most` long.
+    """Return the ops that may rerun and until when; sequences may be up to `most` long.
 
     >>> from pebbler import workloads
     >>> int(rerun_rules(workloads.chain(3), 10).rerun.sum())

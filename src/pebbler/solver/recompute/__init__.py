@@ -1,4 +1,4 @@
-"""The recomputation game: one level of memory, and what does not fit is made again.
+"""The recomputation game: one level of memory; values that do not fit are recomputed.
 
 A greedy pass fits a sequence of ops into the memory, annealing makes it cheaper, and relaxations bound every legal plan,
 whatever its order and however often an op runs.

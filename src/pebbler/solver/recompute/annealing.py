@@ -21,7 +21,7 @@ _WHOLE = 800  # from this length on they are annealed a stretch at a time
 
 @dataclass(frozen=True)
 class AnnealingSettings:
-    """How one round of annealing goes: a pure function of its number, so that rounds can run in any thread."""
+    """The parameters of a round of annealing: a pure function of its number, so that rounds can run in any thread."""
 
     heat: float  # start temperature, in typical op costs
     weight: float  # price of being over capacity by 2 %, in typical op costs
@@ -66,7 +66,7 @@ def improve(problem: RecomputeProblem, sequence: Ints, settings: AnnealingSettin
 
 
 def _stretch(length: int, settings: AnnealingSettings) -> tuple[int, int]:
-    """Return where to anneal: short sequences whole, for what happens outside a stretch is not seen; long ones in part."""
+    """Return the stretch to anneal: all of a short sequence, since runs outside a stretch are not seen; a part of a long one."""
     if length <= _WHOLE and (length <= _SHORT or settings.reach < 0.5):
         return 0, length
     span = min(length, int(_SHORT + settings.reach * (min(length, _WHOLE) - _SHORT)))

@@ -1,4 +1,4 @@
-"""Checkpointing: what lies at the peak of an order is made again, segment by segment, right before it is used.
+"""Checkpointing: values held at the peak of an order are recomputed, segment by segment, right before their use.
 
 Fitting takes one value at a time and asks what each is worth; on thousands of ops that takes long. Here all that a segment of the
 order has left lying is made again together, from what lay at the segment's start, as people do by hand on a stack of layers.
@@ -29,7 +29,7 @@ def checkpointings(problem: RecomputeProblem, order: Ints) -> Iterator[Ints]:
 
 
 def checkpointed(problem: RecomputeProblem, order: Ints, segments: int) -> Ints:
-    """Return an order of all ops with what lies at its peak made again, the ops before the peak cut into so many segments.
+    """Return an order of all ops in which values at its peak are recomputed, the ops before the peak cut into so many segments.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem

@@ -79,7 +79,7 @@ def least_capacity(problem: Problem, time_limit: float = 10.0) -> LeastCapacity:
 
 
 def require_room(problem: RecomputeProblem) -> None:
-    """Raise `Impossible`, with the reason and what would do, when the capacity is below what is plainly needed.
+    """Raise `Impossible`, with the reason and a sufficient capacity, if the capacity is plainly too small.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.workloads import chain

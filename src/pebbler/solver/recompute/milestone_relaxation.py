@@ -34,7 +34,7 @@ _MOST_COST = 2**50  # sums stay exact in doubles, and rounding costs down loses 
 
 @dataclass(frozen=True)
 class RelaxationResult:
-    """What the relaxation says for some milestones."""
+    """The result of the relaxation for some milestones."""
 
     bound: float  # no legal plan costs less
     sequence: list[int] | None  # the summary spread out as a sequence, which may be too large for the memory
@@ -79,7 +79,7 @@ class Relaxation:
 
     @cached_property
     def live_units(self) -> npt.NDArray[np.int64]:
-        """Per op: the units that would be there at its first run if nothing were ever made again."""
+        """Per op: the units held at its first run if nothing were ever recomputed."""
         problem, flow = self.problem, self.problem.flow
         total = problem.op_units.copy()
         for value in range(flow.values):
@@ -98,7 +98,7 @@ class Relaxation:
         return total
 
     def tight(self) -> list[int]:
-        """Return the ops at which something must be made again, the tightest first."""
+        """Return the ops at which some value must be recomputed, the tightest first."""
         over = np.flatnonzero(self.live_units > self.problem.capacity)
         return [int(op) for op in sorted(over, key=lambda op: (-self.live_units[op], op))]
 
@@ -261,7 +261,7 @@ class StageModel:
 
 
 def spread_runs(problem: RecomputeProblem, milestones: Sequence[int], stages: Sequence[set[int]]) -> list[int]:
-    """Return what runs in each stage as a sequence: first runs in program order, reruns right before what needs them."""
+    """Return the runs of each stage as a sequence: first runs in program order, reruns right before the ops that need them."""
     sequence: list[int] = []
     ran: set[int] = set()
     for stage, runs in enumerate(stages):

@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SequenceMeasure:
-    """What a sequence of ops costs and needs."""
+    """The cost and the memory of a sequence of ops."""
 
     cost: float
     legal: bool  # apart from room
@@ -44,7 +44,7 @@ class SequenceMeasure:
 
 
 class PartMeasure(NamedTuple):
-    """What a part of a sequence needs."""
+    """The memory of a part of a sequence."""
 
     over: int  # units above capacity, summed over the runs; negative if it is not legal
     needed: Bools  # per value: whether it must be there before
@@ -117,7 +117,7 @@ class RecomputeProblem:
 
     @cached_property
     def base_cost(self) -> float:
-        """What every op costs together, run once each."""
+        """The cost of all ops, run once each."""
         return float(self.arrays.cost.sum())
 
     @cached_property
@@ -141,7 +141,7 @@ class RecomputeProblem:
         return kept
 
     def measure(self, sequence: Sequence[int] | Ints) -> SequenceMeasure:
-        """Return what a sequence costs and needs."""
+        """Return the cost and the memory of a sequence."""
         runs = np.ascontiguousarray(sequence, np.int64)
         counts = np.bincount(runs, minlength=self.ops)
         legal = bool(np.all(counts >= 1)) and bool(np.all(self.arrays.again | (counts <= 1)))
@@ -149,14 +149,14 @@ class RecomputeProblem:
         return SequenceMeasure(float(self.arrays.cost[runs].sum()), legal and part.over >= 0, part.over, part.memory)
 
     def measure_rest(self, sequence: Ints, first: int) -> PartMeasure:
-        """Return what a sequence needs from a run on, whatever it finds there."""
+        """Return the memory of a sequence from a run on, whatever values it finds there."""
         everything, nothing = np.ones(self.flow.values, np.bool_), np.zeros(self.ops, np.bool_)
         return self.measure_part(sequence, first, len(sequence), self.arrays.survive, everything, nothing)
 
     def measure_part(
         self, sequence: Ints, first: int, last: int, after: Bools, before: Bools, later: Bools, most: int = ENDLESS
     ) -> PartMeasure:
-        """Return what `sequence[first:last]` needs, when `after` are the values needed after it and `later` the ops that run then.
+        """Return the memory of `sequence[first:last]`; `after` are the values needed after it, `later` the ops that run then.
 
         `before` are the values that it may find; more than `most` units above capacity count as illegal.
         """

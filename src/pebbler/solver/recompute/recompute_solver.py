@@ -281,7 +281,7 @@ class MilestoneSearch:
         self._jobs = self._propose()
 
     def next_job(self) -> RelaxationJob | None:
-        """Return what to solve next; None when nothing is left that could raise the bound."""
+        """Return the next job; None when no job is left that could raise the bound."""
         return next(self._jobs, None)
 
     def take(self, job: RelaxationJob, result: RelaxationResult) -> None:

@@ -37,7 +37,7 @@ _RATE = 2e7  # touches a second, until it is known
 
 
 def turn_length(ops: int) -> int:
-    """Return how many changes make a turn of a search that does several things in turns: fewer where each takes longer.
+    """Return the number of changes per turn of a search that alternates between methods: fewer where each takes longer.
 
     >>> turn_length(1_000), turn_length(100_000)
     (102, 3)

@@ -96,7 +96,7 @@ def solve_tiled(search: Search, *, tile: Literal["auto", "none"] = "auto") -> No
 
 
 def solve_orders(search: Search) -> None:
-    """Search all orders of a small graph, and bound what running ops again could gain."""
+    """Search all orders of a small graph, and bound the gain from rerunning ops."""
     from pebbler.extras.reruns.rerun_search import solve_reruns
 
     problem, graph = search.problem, search.problem.graph

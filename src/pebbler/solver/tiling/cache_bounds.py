@@ -32,7 +32,7 @@ def order_bound(problem: Problem) -> float:
 
 
 def order_floors(problem: Problem) -> Floats:
-    """Return what the first run of each op costs at least on this cache, whatever runs before it and however often.
+    """Return a lower bound on the first run of each op on this cache, whatever runs before it and however often.
 
     >>> from pebbler import machine, workloads
     >>> order_floors(Problem.of(workloads.note_mlp(), machine("notes-recency")))[:2].tolist()
@@ -90,7 +90,7 @@ class _OrderBound:
         return found
 
     def floor(self, op: int) -> float:
-        """Return what the first run of an op costs at least."""
+        """Return a lower bound on the cost of an op's first run."""
         values = self.flow.op_reads.row(op).tolist()
         energy = float(self.flow.op_cost[op])
         energy += sum(self._read_price(op, values[:position], value) for position, value in enumerate(values))

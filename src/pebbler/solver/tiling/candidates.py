@@ -162,7 +162,7 @@ class ExplicitCandidate:
         return self.nodes.graph
 
     def price_room(self) -> float:
-        """Page the sequence once more, with prices of room; return what part of the energy that has saved.
+        """Page the sequence once more, with prices of room; return the share of the energy that this saved.
 
         Where much passes through a level, what should stay in it shows only when its room has a price.
         """

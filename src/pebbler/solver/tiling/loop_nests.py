@@ -43,7 +43,7 @@ class NestedOp:
 
 @dataclass(frozen=True)
 class _NestOperands:
-    """What an op touches, what shares a storage once: the axes, size and price of moving a unit, and what need not be loaded."""
+    """The operands of an op, each storage once: axes, size, the price of moving a unit, and the operands that need no load."""
 
     axes: list[frozenset[str]]
     varying: list[frozenset[str]]  # the axes along which each piece touches another part
@@ -142,7 +142,7 @@ class LoopNests:
     def _downhill(
         self, most_ops: int, excess: Excess, uncut: str = ""
     ) -> tuple[tuple[float, float, float], dict[str, int]]:
-        """Return where the best steps from the uncut graph lead: to where everything fits, to fewer pieces, to what moves least.
+        """Return the end of the best steps from the uncut graph: to where everything fits, to fewer pieces, to the least movement.
 
         The axis `uncut` stays whole.
         """
@@ -183,7 +183,7 @@ class LoopNests:
             yield changed
 
     def order(self, tiled: Graph, sizes: Sizes) -> Ints:
-        """Return the ops of the tiled graph, what they are tiles of in program order, each in its own order of loops."""
+        """Return the ops of the tiled graph: source ops in program order, the tiles of each in its own order of loops."""
         numbers, place = tile_numbers(tiled), {op.name: number for number, op in enumerate(self.graph.ops)}
         pieces: dict[int, list[int]] = {}
         for piece, op in enumerate(tiled.ops):

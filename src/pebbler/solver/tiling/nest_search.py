@@ -92,7 +92,7 @@ class NestSearch:
         return priced[1].order(plan.groups)
 
     def energy(self, plan: NestedPlan) -> float:
-        """Return what a plan costs under LRU; infinite where it is none."""
+        """Return the energy of a plan under LRU; infinite if there is no plan."""
         if plan not in self._energy:
             order, priced = self.order(plan), self.tiles(plan.transform)
             self._energy[plan] = float("inf") if order is None or priced is None else priced[0].price(order)
@@ -112,7 +112,7 @@ class NestSearch:
         return min((self.improve(plan) for plan in begun), key=self.energy)
 
     def improve(self, plan: NestedPlan, tries: float = float("inf")) -> NestedPlan:
-        """Return where steps downhill from a plan lead, after so many tries."""
+        """Return the end of a descent from a plan, after so many tries."""
         better, until = True, self.tried + tries
         while better:
             better = False
@@ -367,7 +367,7 @@ class Group:
 
 
 class OpAxes:
-    """Which axes each op of a graph loops over, and which ops must not be exchanged because of which tensors."""
+    """The axes that each op of a graph loops over, and the ops that must not be exchanged because of certain tensors."""
 
     def __init__(self, graph: Graph, axes: Iterable[str]) -> None:
         cut, flow = set(axes), graph.dataflow
@@ -395,7 +395,7 @@ class OpAxes:
         self._sides: dict[tuple[tuple[int, ...], tuple[str, ...]], list[tuple[int, ...]] | None] = {}
 
     def sides(self, ops: tuple[int, ...], loops: tuple[str, ...]) -> list[tuple[int, ...]] | None:
-        """Return where each op of a group runs, seen from each of its loops; None where the ops cannot share these loops.
+        """Return the place of each op of a group as seen from each of its loops; None if the ops cannot share these loops.
 
         Two ops that must stay in turn may share a turn of a loop only if what they share is of that turn alone.
 

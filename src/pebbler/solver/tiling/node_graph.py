@@ -100,7 +100,7 @@ class NodeGraph:
 
 
 def op_ranks(graph: Graph) -> list[int]:
-    """Return, per op, the place of what it is a tile of, counted in the order in which the program first runs a tile of each.
+    """Return, per op, the rank of its source op, in the order in which the program first runs a tile of each.
 
     >>> from pebbler.game.transform import tile
     >>> from pebbler.workloads import mlp

@@ -1,4 +1,4 @@
-"""Every form of a very small graph on an explicit machine, solved one by one: what is cheapest, and a bound for all of them.
+"""Every form of a very small graph on an explicit machine, solved one by one: the cheapest plan, and a bound for all of them.
 
 Quick schedules compare tilings badly where a few moves decide. Where the forms are few, each gets a search of all its game states;
 one that is too large for that is bounded. The least over all forms is a bound for every tiling and fusion.

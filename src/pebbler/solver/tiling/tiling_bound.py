@@ -43,7 +43,7 @@ _ENOUGH = 8.0  # times what is proven without any assumption: above this nothing
 
 @dataclass(frozen=True)
 class TiledBound:
-    """A bound, where it comes from, and its certificate: what `pebbler.referee.verify` proves it from."""
+    """A bound, its origin, and the certificate from which `pebbler.referee.verify` proves it."""
 
     energy: float
     proof: str
@@ -188,7 +188,7 @@ class RangeSearch:
         return program.bound
 
     def _seconds_to_state(self) -> float:
-        """Return how long it takes to work out exactly what the leaves prove that there are now."""
+        """Return the seconds needed to compute the exact bounds of the present leaves."""
         return self._missing() * self.seconds_each
 
     def _missing(self) -> int:
@@ -276,7 +276,7 @@ class RangeSearch:
         return sorted(ways, key=lambda way: tuple(-sum(gains) for gains in zip(*recent[way[0]], strict=True)))[:1]
 
     def _stated(self) -> TiledBound:
-        """Return what is proven exactly, with the certificate."""
+        """Return the exactly proven bound, with the certificate."""
         assert self.root is not None
         began, missing = time.perf_counter(), self._missing()
         tree, least = _tree(self.root, self.open[0].bound)

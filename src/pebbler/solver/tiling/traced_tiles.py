@@ -45,7 +45,7 @@ class _Cuts:
         return tuple(len(self.lengths[axis]) for axis in axes)
 
     def part(self, axes: tuple[str, ...]) -> Floats:
-        """Return what part of the whole each tile of these axes is, the first axis outermost."""
+        """Return the share of the whole of each tile of these axes, the first axis outermost."""
         found = np.ones(1)
         for axis in axes:
             lengths = self.lengths[axis]
@@ -130,7 +130,7 @@ class TracedTiles:
 
     @cached_property
     def can_be_cut(self) -> bool:
-        """Whether the graph can be cut so: sums that update what they read cannot, nor storages shared by unlike tensors."""
+        """Whether the graph can be cut so: sums that update their operands cannot, nor storages shared by unlike tensors."""
         flow = self.graph.dataflow
         for number, tensor in enumerate(self.graph.tensors):
             if self._axes[number] != self._axes[flow.storage[number]] and tensor.overwrites is not None:
@@ -204,7 +204,7 @@ class TracedTiles:
         return np.unique(self._storages[chosen])
 
     def touches(self, allocator: str, line: int) -> OpTouches:
-        """Return what each piece touches, as `referee.touches.touches_of_ops` does for the built graph."""
+        """Return the touches of each piece, as `referee.touches.touches_of_ops` does for the built graph."""
         lengths, tiles, written, fresh = [], [], [], []
         for op in range(len(self.graph.ops)):
             rows, writes = self._touched(op)
@@ -243,7 +243,7 @@ class TracedTiles:
 
     @cached_property
     def costs(self) -> Floats:
-        """What each piece costs by itself."""
+        """The cost of each piece by itself."""
         parts = [op.cost * self.cuts.part(loops) for op, loops in zip(self.graph.ops, self.loops, strict=True)]
         return np.concatenate(parts)
 
@@ -274,7 +274,7 @@ class PricedTiles:
         self._again = (counts[touches.start[1:]] == counts[touches.start[:-1]]) & ~once
 
     def price(self, order: Ints) -> float:
-        """Return the energy of an order of pieces; infinite where it does not compute what program order does."""
+        """Return the energy of an order of pieces; infinite if it does not compute the same as program order."""
         touches, held = self.game.touches, self._begins.copy()
         found = finds_versions(order, touches.start, touches.storage, touches.write, self._versions, held, self._again)
         if not found or (held[self._kept] != self._ends[self._kept]).any():

@@ -60,7 +60,7 @@ class Transform:
 
 
 class TransformSpace:
-    """A graph, what may be done to it, and the transformed graphs made so far.
+    """A graph, the transforms that it allows, and the transformed graphs made so far.
 
     Where an order of temps or ops matters, it is that of the graph, so that their names do not.
     """
@@ -96,7 +96,7 @@ class TransformSpace:
         return self.count_ops(transform) <= MOST_OPS
 
     def count_ops(self, transform: Transform) -> int:
-        """Return how many ops the transformed graph would have, fusion aside."""
+        """Return the number of ops of the transformed graph, without fusion."""
         tiles = {axis: math.ceil(self.axes[axis] / size) for axis, size in transform.sizes}
         axes = {tensor.name: [axis for axis, _ in tensor.axes or ()] for tensor in self.graph.tensors}
         total = 0
@@ -106,7 +106,7 @@ class TransformSpace:
         return total
 
     def effective(self, transform: Transform) -> Transform:
-        """Return the transform in program order, without what has no effect (tiles of a whole axis) or cannot be (fused sums)."""
+        """Return the transform in program order, without parts of no effect (a tile as long as its axis) or impossible ones."""
         sizes = tuple((axis, size) for axis, size in transform.sizes if size < self.axes[axis])
         cut = {axis for axis, _ in sizes}
         makers = {name: op for op in self.graph.ops for name in op.writes}
@@ -121,7 +121,7 @@ class TransformSpace:
         )
 
     def rank(self, transform: Transform) -> tuple[object, ...]:
-        """Return what to sort transforms by: tile sizes, then the places in the graph of what is fused, recomputed, reversed."""
+        """Return a sort key of transforms: tile sizes, then the places in the graph of fused, recomputed and reversed values."""
         tensor, op = self.graph.tensor_index, self.graph.op_index
         return (
             transform.sizes,
@@ -261,7 +261,7 @@ def made_again(graph: Graph, source: Graph) -> Graph | None:
 
 
 def transform_of(graph: Graph, source: Graph) -> Transform:
-    """Return how a graph was made from its source, as far as its tiles and the temps that it lacks tell (`form_of` makes sure).
+    """Return the transform that made a graph from its source, as its tiles and missing temps tell (`form_of` makes sure).
 
     >>> from pebbler.workloads import mlp
     >>> step = mlp(n=20, hidden=1000)

@@ -19,7 +19,7 @@ _OBJECTIVES = ("time", "energy")
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What the step may hold, bytes held besides, seconds to plan a graph.
+    """Options of the backend: bytes that the step may hold, bytes held by others, seconds to plan a graph.
 
     It may hold `budget` bytes, or a `share` of the eager peak, or the `least` that is known. With `offload`, saved values may go
     to the host's memory: at most `host_budget` bytes of it, or any number.
@@ -37,7 +37,7 @@ class BackendOptions:
 
     @property
     def planning(self) -> tuple[Any, ...]:
-        """What a plan depends on: all but where it is kept."""
+        """The options that a plan depends on: all but the folder of plans."""
         held = self.budget, self.share, self.reserve, self.least
         return *held, self.time_limit, self.objective, self.offload, self.host_budget
 

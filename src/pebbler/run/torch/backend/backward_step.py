@@ -120,7 +120,7 @@ class _BackwardStepper:
 
 
 def step_in_backward(optimizer: Optimizer, *, host_state: bool = False, alone: bool = False) -> Callable[[], None]:
-    """Update every parameter as soon as its gradient is there, and free the gradient; return what undoes this.
+    """Update every parameter as soon as its gradient exists, and free the gradient; return a function that undoes this.
 
     Numbers are those of the ordinary loop, bit for bit; `state_dict`, learning rates and schedulers stay the optimizer's own, and
     the loop stays as it is. With `host_state`, state lives in host memory and comes to the device for its parameter's update only.

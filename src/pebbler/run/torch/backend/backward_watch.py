@@ -15,7 +15,7 @@ _NO_TASK = -1
 
 
 class _BackwardWatcher(Protocol):
-    """Who is told of backward passes."""
+    """An object that is told of backward passes."""
 
     def backward_begins(self, roots: Sequence[Any]) -> None: ...
 
@@ -28,7 +28,7 @@ _WATCHERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch_backward(watcher: _BackwardWatcher) -> None:
-    """Tell someone before and after every backward pass, as long as they are there; what they raise is raised by `backward`."""
+    """Notify a watcher before and after every backward pass while it exists; `backward` raises its exceptions."""
     _listen()
     _WATCHERS.add(watcher)
 

@@ -1,4 +1,4 @@
-"""A linear layer and the cross entropy of its results, computed in chunks of rows: the logits of one chunk are there at a time.
+"""A linear layer and the cross entropy of its results, computed in chunks of rows: only one chunk of logits exists at a time.
 
 The loss is a sum over rows, so its gradients are sums over chunks; they are computed with the chunk's own forward, while its
 logits are there, and multiplied by the loss's gradient in backward (Liger's kernels do the same by hand). Nothing runs twice, and
@@ -48,7 +48,7 @@ class ChunkedLoss:
 
 
 def find_losses(graph: fx.Graph) -> list[ChunkedLoss]:
-    """Return the losses of a graph that chunks can compute; whatever is not surely one is left out."""
+    """Return the losses of a graph that chunks can compute; doubtful cases are left out."""
     found = (_recognised(node) for node in graph.nodes if node.op == "call_function" and _is_loss(node))
     return [loss for loss in found if loss is not None]
 
@@ -91,7 +91,7 @@ def _is_loss(node: fx.Node) -> bool:
 
 
 def _arguments(node: fx.Node) -> dict[str, Any]:
-    """Return what a loss is called with, by name."""
+    """Return the arguments of a loss by name."""
     return dict(zip(_ARGUMENTS, node.args, strict=False)) | dict(node.kwargs)
 
 
@@ -169,7 +169,7 @@ def _replace(graph: fx.Graph, found: ChunkedLoss, chunks: int) -> None:
 
 
 def _elementwise(node: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what a node does, as a function of its operand, which may stand in several places."""
+    """Return a node as a function of its operand, which may stand in several places."""
     op, target, given, logits = node.op, node.target, (node.args, dict(node.kwargs)), node.args[0]
 
     def run(x: torch.Tensor) -> torch.Tensor:
@@ -184,7 +184,7 @@ def _elementwise(node: fx.Node) -> Callable[[torch.Tensor], torch.Tensor]:
 
 @dataclass(frozen=True)
 class _Spec:
-    """What a chunked loss does to logits, and how it adds up."""
+    """The operations of a chunked loss on its logits, and the reduction that adds them up."""
 
     chunks: int
     steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...]

@@ -207,7 +207,7 @@ class _ProgramWriter:
         self.places: dict[tuple[str, str], tuple[str, ...]] = {}  # tensors that a node's value is read from
 
     def _key(self, part: str, name: str) -> tuple[str, str]:
-        """Return which node a name means: in backward one of its own, or of forward."""
+        """Return the node of a name: in backward one of its own, or one of forward."""
         return (part, name) if (part, name) in self.known else ("forward", name)
 
     def graph(self) -> Graph:
@@ -277,7 +277,7 @@ class _ProgramWriter:
         return node.part == "forward" and node.name in self.saved
 
     def _real_readers(self, node: CompiledNode) -> list[CompiledNode]:
-        """Return who reads a value, through views too."""
+        """Return the readers of a value, through views too."""
         found: list[CompiledNode] = []
         for reader in self.readers.get((node.part, node.name), []):
             found += self._real_readers(reader) if reader.kind == VIEW else [reader]
@@ -305,7 +305,7 @@ def keep_graph(graph: HasProgram) -> None:
 
 
 def read_joint(graph: fx.Graph, device: Device) -> list[CompiledNode]:
-    """Return the program of a joint graph as it is, nothing computed again: what needs a gradient of a result is backward."""
+    """Return the program of a joint graph without recomputation; nodes that need a gradient of a result are backward."""
     late: set[str] = set()
     for node in graph.nodes:
         if (node.op == "placeholder" and "tangents" in node.name) or any(s.name in late for s in node.all_input_nodes):
@@ -318,14 +318,14 @@ def read_joint(graph: fx.Graph, device: Device) -> list[CompiledNode]:
 
 
 def read_split(forward: fx.Graph, backward: fx.Graph, outputs: int, device: Device) -> list[CompiledNode]:
-    """Return the program of a partitioned graph; `outputs` is how many results forward has besides what it saves."""
+    """Return the program of a partitioned graph; `outputs` is the number of forward's results besides saved values."""
     first = read_nodes(forward, "forward", device, results=tree_leaves(forward.output_node().args[0])[:outputs])
     known = [node.name for node in first if node.kind != GIVEN]
     return [*first, *read_nodes(backward, "backward", device, known, backward.output_node().args[0])]
 
 
 def programs_of(model: Any) -> list[CompiledProgram]:
-    """Return what the graphs of a compiled model run, or all compiled graphs of the process where it is a function.
+    """Return the programs of a compiled model's graphs, or of all compiled graphs of the process for a function.
 
     Raises `InputError` where there are none: the model was not compiled by this backend with a budget, or not called yet.
     """

@@ -46,7 +46,7 @@ def pebbler(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile a graph of Dynamo's as Inductor does, and save for backward what keeps the step within its budget.
+    """Compile a Dynamo graph as Inductor does, saving for backward only values that keep the step within its budget.
 
     Without a budget this is Inductor. Registered for `torch.compile` under the name `pebbler`, wherever pebbler is installed.
     """
@@ -100,7 +100,7 @@ class PlannedGraph:
         keep_graph(self)
 
     def program(self) -> CompiledProgram | None:
-        """Return what runs now, for people to look at; None where the graph has no backward."""
+        """Return the program that runs now, for people to look at; None for a graph without backward."""
         frontier, programs = self.frontier, self._partitioner.programs
         if frontier is None or programs is None:
             return None
@@ -112,7 +112,7 @@ class PlannedGraph:
 
     @property
     def frontier(self) -> GraphFrontier | None:
-        """The choices of what to save; None where the graph has no backward."""
+        """The choices of saved values; None for a graph without backward."""
         return self._partitioner.frontier
 
     def compile_again(self) -> None:
@@ -120,7 +120,7 @@ class PlannedGraph:
         self._stale = True
 
     def compile_least(self) -> bool:
-        """Compile before the next call what holds least, whatever it takes to find it; or return False where that is done."""
+        """Compile the choice with the least memory before the next call, however long that takes; return False if that is done."""
         if self._least or self.frontier is None:
             return False
         self._begin_least()
@@ -244,7 +244,7 @@ class PlannedGraph:
 
 
 def _own_context() -> TracingContext | None:
-    """Return what Dynamo knows of the graph that is being compiled, apart from what it goes on to compile besides."""
+    """Return Dynamo's context of the graph that is being compiled, without graphs that Dynamo goes on to compile."""
     context = copy.copy(TracingContext.try_get())
     if context is not None:
         # Both are for DDP's first compilation: it counts backward graphs, and calls each graph once on fake tensors.

@@ -24,7 +24,7 @@ _MOST = 4  # the last level
 
 
 class GraphForms:
-    """Which form of a graph is compiled, by its `level`; `done` says what it did.
+    """The form of a graph that is compiled, by its `level`; `done` says what the form changed.
 
     Level 0 is the graph as it is, 1 has losses in a few chunks, 2 in more chunks, 3 MLPs in tiles too, 4 as many of both as can be.
 
@@ -39,7 +39,7 @@ class GraphForms:
         self._advised = False
 
     def write(self, gm: fx.GraphModule) -> fx.GraphModule:
-        """Bring a graph into the form of this level, and return it; say once what could be done if the graph went further."""
+        """Bring a graph into the form of this level, and return it; log once the further forms that are possible."""
         for line in [] if self._advised else cut_off_losses(gm.graph, self._few):
             _LOG.warning("%s", line)
         self._advised = True

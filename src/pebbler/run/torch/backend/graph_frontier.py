@@ -32,7 +32,7 @@ _DOUBT = 0.1  # of a peak that is simulated
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What the schedule of a choice says: its peak in bytes, and its cost, where that is time.
+    """The schedule of a choice: its peak in bytes, and its cost, where that is time.
 
     `above` are the bytes that forward and backward hold above what they begin with, and those that are saved between them.
     """
@@ -143,11 +143,11 @@ class GraphFrontier:
         return whole, max(0, whole - saved), saved
 
     def forward(self, place: int) -> int:
-        """Return the bytes that forward holds above what it begins with."""
+        """Return the bytes that forward holds above its inputs."""
         return self._above(place)[0]
 
     def backward(self, place: int) -> int:
-        """Return the bytes that backward holds above what it begins with."""
+        """Return the bytes that backward holds above its inputs."""
         return self._above(place)[1]
 
     def saved(self, place: int) -> int:
@@ -223,12 +223,12 @@ class PlannedCall(Protocol):
 
 
 def step_peak(frontiers: Sequence[GraphFrontier], places: Sequence[int]) -> int:
-    """Return what the graphs of a step hold at most, above what they are given."""
+    """Return the peak of a step's graphs, above their inputs."""
     return StepTimeline.expected(frontiers, places).peak(frontiers, places)
 
 
 def fit_step(frontiers: Sequence[GraphFrontier], room: int, measured: StepTimeline | None = None) -> list[int]:
-    """Return places whose step holds at most `room` bytes, or as little as is found: above what it is given, or as `measured`.
+    """Return places whose step holds at most `room` bytes, or the fewest found: above its inputs, or as `measured`.
 
     Begins with the fastest of all, and moves one graph at a time to a choice with a smaller peak or fewer saved bytes, always the
     move that costs least per byte of the step's peak; then back, as far as the room allows.

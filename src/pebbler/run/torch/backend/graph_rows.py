@@ -41,7 +41,7 @@ _METHODS = ("tanh", "sigmoid", "pow", "square", "exp", "relu", "mul", "add", "di
 
 
 def shaped(node: Any) -> torch.Tensor | None:
-    """Return what a node's result looks like, where all of its sizes are known."""
+    """Return the shape and type of a node's result, if all of its sizes are known."""
     value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return value if isinstance(value, torch.Tensor) and all(isinstance(n, int) for n in value.shape) else None
 

@@ -34,7 +34,7 @@ _SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu
 
 @dataclass(frozen=True)
 class JointStep:
-    """Nodes of a joint graph, by number in program order, and what a planner asks about them. Sizes are bytes.
+    """Nodes of a joint graph, by number in program order, with the facts that a planner needs. Sizes are bytes.
 
     A node is `tangent` if it can only run in backward; any other node that backward needs is saved in forward or runs in backward.
     """
@@ -65,7 +65,7 @@ class JointStep:
     def read(
         cls, graph: fx.Graph, info: Any, forward_outputs: int, device: Device, objective: str = "time"
     ) -> JointStep:
-        """Return what there is to know of a joint graph that torch has classified; `objective` is time or energy."""
+        """Return the facts about a joint graph that torch has classified; `objective` is time or energy."""
         kinds = partitioners.get_default_op_list()
         nodes = [node for node in graph.nodes if node.op != "output"]
         number = {node: i for i, node in enumerate(nodes)}

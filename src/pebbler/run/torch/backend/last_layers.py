@@ -1,4 +1,4 @@
-"""Outputs that get no gradient in graphs that cannot be run again, as those with dropout: only their last layers are.
+"""Outputs without a gradient in graphs that cannot be rerun, such as those with dropout: only their last layers are.
 
 Logits come from a linear layer of something far smaller. So the graph returns that operand too, and if a gradient comes back
 through the logits after all, the layer alone is run again: its operand's gradient goes into the graph's own backward, with the

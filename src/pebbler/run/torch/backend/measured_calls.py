@@ -51,7 +51,7 @@ _KNOWN: dict[str, MeasuredCall | None] = {}
 def measured_call(
     node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None, kinds: tuple[str, ...] = ("cuda",)
 ) -> MeasuredCall | None:
-    """Return what a call of a library takes on its device; None for other nodes, for other devices, and where it fails.
+    """Return the measured time of a library call on its device; None for other nodes and devices, and where it fails.
 
     `strides` says of operands how they are laid out where their nodes do not.
     """

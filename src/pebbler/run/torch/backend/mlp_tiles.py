@@ -1,4 +1,4 @@
-"""MLPs in tiles of rows: what lies between the layer that widens and the one that narrows is there for one tile at a time.
+"""MLPs in tiles of rows: the wide values between the widening and the narrowing layer exist for one tile at a time.
 
 Rows of an MLP know nothing of each other, so a graph with an MLP per tile computes the same; gradients of weights are sums over
 tiles. What is kept and what runs again is decided afterwards, tile by tile, as for every other value. MLPs whose biases are trained
@@ -37,7 +37,7 @@ class TiledMLP:
         return self.nodes[-1]
 
     def tiles_within(self, room: int) -> int:
-        """Return the number of tiles for which what lies between fits into `room`."""
+        """Return the number of tiles for which the values between the layers fit into `room`."""
         count = 1
         while count < _MOST_TILES and self.bytes > count * room and self.rows >= 2 * count * _ROWS:
             count *= 2
@@ -45,7 +45,7 @@ class TiledMLP:
 
 
 def find_mlps(graph: fx.Graph) -> list[TiledMLP]:
-    """Return the MLPs of a graph; whatever is not surely one is left out."""
+    """Return the MLPs of a graph; doubtful cases are left out."""
     found = (_recognised(node) for node in graph.nodes if _is_product(node))
     return [mlp for mlp in found if mlp is not None]
 
@@ -110,7 +110,7 @@ def _recognised(last: fx.Node) -> TiledMLP | None:
 
 
 def _rows_of(operand: fx.Node, inside: set[fx.Node]) -> fx.Node:
-    """Return what an operand is a layout of, if nobody else reads that layout."""
+    """Return the tensor that an operand is a layout of, if nothing else reads that layout."""
     while is_layout(operand) and len(operand.users) == 1:
         inside.add(operand)
         operand = operand.args[0]

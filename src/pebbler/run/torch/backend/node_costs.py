@@ -93,7 +93,7 @@ def call_cost(
 
 
 def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:
-    """Return about what running a fused node again costs: a minimum cut adds up nodes and sees no kernels.
+    """Return the approximate cost of rerunning a fused node: a minimum cut adds up nodes and sees no kernels.
 
     A reduction reads everything again; a pointwise value is made while its reader runs, and stored if that is not fused.
     """
@@ -105,7 +105,7 @@ def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:
 
 
 def ends_kernel(node: fx.Node) -> bool:
-    """Return whether a reduction is over so much that what reads its result must be another kernel."""
+    """Return whether a reduction is so large that readers of its result must be in another kernel."""
     results = [x for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]
     sources = [x.meta["val"] for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
     if not results or not sources:
@@ -121,7 +121,7 @@ def reach_bytes(node: fx.Node) -> int:
 
 
 def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:
-    """Return what an operator holds while it runs besides operands and results: as measured, or by what is known.
+    """Return the bytes that an operator holds while it runs besides operands and results: measured, or by known rules.
 
     Attention adds up a query's gradient in float32.
     """

@@ -38,7 +38,7 @@ def maker(node: fx.Node) -> fx.Node:
 
 
 def node_kind(node: fx.Node) -> int:
-    """Return how Inductor computes a node; elements of tuples are as what makes them."""
+    """Return the way Inductor computes a node; elements of tuples have the kind of the node that makes the tuple."""
     node = maker(node)
     if node.op in ("placeholder", "get_attr"):
         return GIVEN

@@ -1,4 +1,4 @@
-"""An operator that copies a tensor after others have been made, so that what reads the copy comes later than they do.
+"""An operator that copies a tensor after others have been made, so that readers of the copy run later.
 
 It holds by operands alone, whoever orders or fuses a graph. It may run again as often as anyone likes.
 """

@@ -67,7 +67,7 @@ def _listen() -> None:
 
 
 class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
-    """Splits joint graphs as torch does, and saves what a frontier's choice says; `room` says what a graph may hold."""
+    """Splits joint graphs as torch does, and saves the values of a frontier's choice; `room` limits the bytes of a graph."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         return self._chosen(graph, info, choose)
 
     def _chosen(self, graph: fx.Graph, _info: Any, choose: Choose) -> list[fx.Node]:
-        """Return what the choice that is taken saves."""
+        """Return the values that the taken choice saves."""
         assert self.frontier is not None
         if self.frontier.place == 0:
             return choose(1.0)

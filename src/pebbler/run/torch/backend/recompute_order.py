@@ -1,4 +1,4 @@
-"""Keeping values that are computed again where torch's partitioner has put them: just before the gradient that wants them.
+"""The place of recomputed values: where torch's partitioner has put them, just before the gradient that needs them.
 
 They depend on saved values alone, so Inductor may fuse and run those of all layers at the start of backward, where they are held
 for long. A pass before fusion tells its scheduler that such a node comes after the last product of gradients that stands before
@@ -47,7 +47,7 @@ def _order_pass() -> Any:
 
 
 def order_nodes(nodes: list[Any]) -> list[Any]:
-    """Let what is computed again wait for the last product of gradients that stands before it."""
+    """Let recomputed nodes wait for the last product of gradients that stands before them."""
     from torch._inductor.dependencies import WeakDep
     from torch._inductor.virtualized import V
 

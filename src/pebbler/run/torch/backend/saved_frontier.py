@@ -34,7 +34,7 @@ _PARTS = 8  # mixed choices between two neighbours
 
 
 def saved_frontier(memory: StepMemory, starts: Sequence[Sequence[int]], time_limit: float) -> list[SavedChoice]:
-    """Return choices of growing cost and falling peak; the first is `starts[0]`, what torch saves without a budget.
+    """Return choices of growing cost and falling peak; the first, `starts[0]`, is torch's own without a budget.
 
     Further `starts` are taken where nothing better is found.
 
@@ -116,7 +116,7 @@ def _next_start(front: Sequence[SavedChoice], tried: Collection[tuple[int, ...]]
 
 
 def pareto(found: Sequence[SavedChoice]) -> list[SavedChoice]:
-    """Return the first choice, and from those of lower peak what nothing beats in both cost and peak."""
+    """Return the first choice, and those of lower peak that no other beats in both cost and peak."""
     kept = [found[0]]
     for choice in sorted((c for c in found[1:] if c.legal), key=lambda c: (c.cost, c.peak, c.saved)):
         if choice.peak < kept[-1].peak * (1 - _WORTH):

@@ -95,7 +95,7 @@ class ScheduledGraph:
 
 @dataclass(frozen=True)
 class WrittenGraph:
-    """A graph that Inductor has lowered and written, to be taken where it would do so again; `key` says of what it was made."""
+    """A graph that Inductor has lowered and written, for reuse instead of a second lowering; `key` identifies its source."""
 
     key: str
     lowered: Any
@@ -218,7 +218,7 @@ class _ScheduleReader:
         self.lines: list[Any] = []  # of the program, when memory is planned
 
     def write(self, write: Callable[[Any], Any]) -> Any:
-        """Have the program written, and note where each node runs: what a kernel keeps to itself follows from its code."""
+        """Have the program written, and note where each node runs: values that a kernel keeps to itself follow from its code."""
         graph, ran = self.graph, _mark()
         update = graph._update_scheduler
 
@@ -375,7 +375,7 @@ class _ScheduleReader:
         return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
 
     def _operand_strides(self, node: Any, origin: fx.Node) -> dict[fx.Node, tuple[int, ...]]:
-        """Return how the operands of a call are laid out: Inductor may have chosen another layout than the graph's."""
+        """Return the strides of a call's operands; Inductor may have chosen another layout than the graph's."""
         sources = [source for source in origin.all_input_nodes if isinstance(source.meta.get("val"), torch.Tensor)]
         inputs = [x for x in getattr(node.node, "inputs", []) if hasattr(x, "get_size")]
         if len(sources) != len(inputs):

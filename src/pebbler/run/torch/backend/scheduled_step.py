@@ -75,12 +75,12 @@ class _PlanWriter:
         self.turned = 0  # moves before backward begins
 
     def give(self, name: str, size: int) -> None:
-        """Note what is there from the start to the end."""
+        """Note memory that exists from the start to the end."""
         self.tensors[name] = size
         self.given.append(name)
 
     def run(self, phase: str, graph: ScheduledGraph, given: Mapping[str, str], mortal: set[str]) -> list[str | None]:
-        """Write the events of a graph, and return the memory of its outputs; of what it is given, only `mortal` may be freed."""
+        """Write the events of a graph, and return the memory of its outputs; of its inputs only `mortal` may be freed."""
         place = dict(given)  # of buffers
         for name, memory in given.items():
             self.held.setdefault(memory, set()).add(name)
@@ -150,7 +150,7 @@ class _PlanWriter:
         self.held.pop(memory, None)
 
     def turn(self, saved: Mapping[str, str], tangents: Mapping[str, int]) -> None:
-        """Begin backward: what forward returned and nobody saved is gone, and gradients of the results come in."""
+        """Begin backward: results of forward that are not saved are gone, and gradients of the results come in."""
         kept = set(saved.values())
         for memory in list(self.held):
             if memory.startswith("forward ") and memory not in kept:
@@ -179,7 +179,7 @@ class _PlanWriter:
         return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
 
     def _above(self) -> tuple[int, int, int]:
-        """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
+        """Return the peaks of forward and backward above their inputs, gradients included, and the bytes saved between them."""
         writes = {op.name: op.writes for op in self.ops}
         there, held, most = set(self.given), 0, [0, 0]
         saved = 0

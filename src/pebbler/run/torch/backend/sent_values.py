@@ -1,4 +1,4 @@
-"""Choices in which some of the saved values go to the host: what else is saved or computed again comes from a frontier without.
+"""Choices in which some saved values go to the host; a frontier without the host gives the other saved and recomputed values.
 
 From each choice the values that were made first are sent, since they have the longest way to go until backward needs them, or
 values spread evenly over forward, which keeps the link busy all the time; more and more of them, with few and with many copies

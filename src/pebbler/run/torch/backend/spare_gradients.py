@@ -33,7 +33,7 @@ def refuse_unrepeatable(graph: fx.Graph) -> None:
 
 
 def output_values(gm: fx.GraphModule) -> list[Any]:
-    """Return what a graph returns, node by node."""
+    """Return the values that a graph returns, node by node."""
     return list(gm.graph.output_node().args[0])
 
 
@@ -102,7 +102,7 @@ class _Again:
 
     @property
     def inputs(self) -> list[torch.Tensor]:
-        """What gradients can go to."""
+        """Inputs that gradients can go to."""
         return [self.args[i] for i in self.wanted]
 
     def gradients(self, given: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

@@ -97,7 +97,7 @@ class StepBudget:
         return self._task != _NO_TASK and self._task == torch._C._current_graph_task_id()
 
     def room(self, frontier: GraphFrontier) -> int:
-        """Return the bytes that a new graph may hold, given what is held besides it now."""
+        """Return the bytes that a new graph may hold, given the other memory held now."""
         self._trials, self._most, self._new = _TRIALS, None, True
         if self.options.least:
             return 0
@@ -110,7 +110,7 @@ class StepBudget:
         self.compilations += 1
 
     def host_share(self) -> HostShare:
-        """Return what a new graph may take of the host's memory: what the graphs of the same step have left."""
+        """Return the host memory that a new graph may take: the rest that the graphs of the same step have left."""
         assert self.host is not None
         limit = self.options.host_budget
         taken = sum(frontier.choice.host for frontier in self._frontiers())
@@ -225,7 +225,7 @@ class StepBudget:
             self.abandon()
 
     def optimizer_begins(self, optimizer: Optimizer) -> None:
-        """Measure what an optimizer of these graphs' parameters holds, after a step that was measured."""
+        """Measure the memory of an optimizer of these graphs' parameters, after a step that was measured."""
         if self._kept is not None and self._trained.are_changed_by(optimizer) and can_watch():
             self._meter = optimizer_meter(self.device, optimizer)
             self._meter.open()

@@ -32,7 +32,7 @@ class HostRoom:
     watts: float | None = None  # drawn while the step waits, where the cost is energy
 
     def cost(self, waiting: float, sent: int) -> float:
-        """Return what so many seconds of waiting and so many bytes, there and back, add to a step's seconds or joules."""
+        """Return the seconds or joules that so many seconds of waiting, and bytes copied out and back, add to a step."""
         return waiting if self.watts is None else waiting * self.watts + 2 * sent * self.link.joules_per_byte
 
     def fits(self, sizes: Iterable[int]) -> bool:
@@ -68,7 +68,7 @@ class SentValue:
 
 @dataclass(frozen=True)
 class SavedChoice:
-    """Values that forward saves, by number, with their bytes, what forward and backward cost, and the peak.
+    """Values that forward saves, by number, with their bytes, the costs of forward and backward, and the peak.
 
     It is not legal where backward would have to run what must not run again.
     """
@@ -106,7 +106,7 @@ class StepMemory:
         self._still = Sending(frozenset(), 1, HostRoom(None, False, Link(0.0, 0.0, True), (0.0,) * count))
 
     def simulate(self, chosen: Iterable[int], fusing: bool = True, sending: Sending | None = None) -> SavedChoice:
-        """Return what comes of saving values; those that backward does not need are left out, inputs that it needs are added.
+        """Return the outcome of saving values; values that backward does not need are left out, inputs that it needs are added.
 
         Forward and backward are run in torch's order: backward as it was traced, what is computed again just before its first
         use. What forward returns is taken to be gone when backward runs, unless it is saved. What is sent must be `sendable`.
@@ -144,7 +144,7 @@ class StepMemory:
         return choice
 
     def sendable(self, choice: SavedChoice) -> list[int]:
-        """Return the saved values that may go to the host: nobody else holds their memory, and it has no gaps."""
+        """Return the saved values that may go to the host: nothing else holds their memory, and it has no gaps."""
         step, storage = self.step, self.arrays.storage
         held = [*choice.saved, *step.forward_outputs]
         holders = Counter(int(storage[i]) for i in held)

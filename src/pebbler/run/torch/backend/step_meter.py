@@ -61,7 +61,7 @@ class StepMeter:
         return self._watch is not None and self._thread != threading.get_ident()
 
     def note(self, args: Sequence[Any]) -> None:
-        """Count what a graph is given, unless it is made in this step."""
+        """Count the inputs of a graph, unless they are made in this step."""
         for x in args:
             if isinstance(x, torch.Tensor):
                 for tensor in (x, x.grad if x.is_leaf else None):
@@ -87,7 +87,7 @@ class StepMeter:
         self._watch, self._thread = PeakWatch("cpu"), threading.get_ident()
 
     def close(self) -> None:
-        """End to watch, and count what happened."""
+        """Stop watching, and count the memory."""
         watch, self._watch = self._watch, None
         if watch is None:
             return
@@ -139,7 +139,7 @@ class StepMeter:
 
     @property
     def there(self) -> int:
-        """Bytes of what was there when the step began, once its peak was asked for."""
+        """Bytes held when the step began, once its peak was asked for."""
         return self._there
 
     def peak(self) -> int:
@@ -204,7 +204,7 @@ def held_now(device: str) -> int:
 
 
 def open_workspaces(device: str) -> None:
-    """Have small products computed forward and backward: their workspaces stay, and are there when what is held is counted."""
+    """Run small products forward and backward, so that their workspaces exist before held memory is counted."""
     with (
         _disable_current_modes(),
         torch.inference_mode(False),
@@ -218,12 +218,12 @@ def open_workspaces(device: str) -> None:
 
 
 def step_meter(device: str) -> StepMeter:
-    """Return what measures a step that begins now on a device such as `cpu` or `cuda:0`."""
+    """Return the meter of a step that begins now on a device such as `cpu` or `cuda:0`."""
     return _DeviceMeter(device) if device.startswith("cuda") else StepMeter()
 
 
 def optimizer_meter(device: str, optimizer: Optimizer) -> StepMeter:
-    """Return what measures an optimizer's step: a CUDA device counts on since the step began, on a CPU it is counted for itself."""
+    """Return the meter of an optimizer's step: a CUDA device counts on from the step's start, a CPU counts it separately."""
     meter = StepMeter() if device == "cpu" else _DeviceMeter(device, anew=False)
     meter.note([p for group in optimizer.param_groups for p in group["params"]])
     meter.note([value for state in optimizer.state.values() for value in state.values()])

@@ -72,7 +72,7 @@ def copied(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _as_laid_out(node: fx.Node, saved: Mapping[str, int], forward: ScheduledGraph) -> Any:
-    """Return what backward is given at a place, as forward lays it out."""
+    """Return backward's input at a place, as forward lays it out."""
     value = node.meta["val"]
     stride = forward.strides[saved[node.name]] if node.name in saved else None
     if not isinstance(value, FakeTensor) or stride is None or len(stride) != value.dim():

@@ -15,7 +15,7 @@ __all__ = ["Segment", "StepMoment", "StepTimeline"]
 
 
 class HoldsBytes(Protocol):
-    """The choices of a graph: what they hold above the beginning of forward and of backward, and from one to the other."""
+    """The choices of a graph: bytes held above the start of forward and of backward, and from one to the other."""
 
     def forward(self, place: int) -> int: ...
 
@@ -26,7 +26,7 @@ class HoldsBytes(Protocol):
 
 @dataclass(frozen=True)
 class StepMoment:
-    """A moment of a step: what begins or ends there, for which graph, the bytes that are held, and the most since the last mark."""
+    """A mark in a step: the graph that begins or ends there, the bytes held, and the peak since the last mark."""
 
     kind: str  # forward, forward ends, backward, backward ends, or end
     graph: int
@@ -36,7 +36,7 @@ class StepMoment:
 
 @dataclass(frozen=True)
 class Segment:
-    """What ran between two marks: forward or backward of a graph, or eager code; bytes at its beginning, and at most."""
+    """The work between two marks: forward or backward of a graph, or eager code, with bytes at its start and at its peak."""
 
     kind: str
     graph: int
@@ -63,7 +63,7 @@ class StepTimeline:
 
     @classmethod
     def expected(cls, graphs: Sequence[HoldsBytes], places: Sequence[int]) -> StepTimeline:
-        """Return the timeline of a step that was not measured, above what its graphs are given: all forward, then all backward."""
+        """Return the timeline of a step that was not measured, above the inputs of its graphs: all forward, then all backward."""
         found, held = [], 0
         for i, (graph, place) in enumerate(zip(graphs, places, strict=True)):
             found.append(Segment("forward", i, held, held + graph.forward(place)))
@@ -74,7 +74,7 @@ class StepTimeline:
         return cls(found, places)
 
     def peak(self, graphs: Sequence[HoldsBytes], places: Sequence[int], corrected: bool = True) -> int:
-        """Return what the step holds at most with other choices of its graphs.
+        """Return the step's peak with other choices of its graphs.
 
         `corrected`: by how much each segment differed from its graph's schedule when it was measured.
 

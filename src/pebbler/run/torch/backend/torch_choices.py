@@ -25,7 +25,7 @@ _CUTS: ContextVar[dict[str, Any] | None] = ContextVar("cuts", default=None)
 
 
 def torch_choices(choose: Choose, time_limit: float) -> list[list[fx.Node]]:
-    """Return what torch saves without a budget, then what it saves with some; fewer where it takes long or torch's code fails."""
+    """Return the values that torch saves without a budget, then with some budgets; fewer where it takes long or torch fails."""
     deadline = time.monotonic() + time_limit / _SHARE
     found = [choose(1.0)]
     for budget in _BUDGETS:

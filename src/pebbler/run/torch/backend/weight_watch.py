@@ -1,4 +1,4 @@
-"""Noticing weights that change between forward and backward: what is computed again there would be computed from other numbers.
+"""Detection of weights that change between forward and backward, which would make recomputed values wrong.
 
 Torch counts the changes of a tensor and refuses a backward that needs one as it was before. Changes through `.data` are not
 counted. Eager code and `torch.compile` read saved values instead, so they get such a step right, as long as nothing is
@@ -122,7 +122,7 @@ def _bit_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def _input_name(node: fx.Node) -> str:
-    """Return what a graph is given as its user would write it, such as `layers.0.weight`."""
+    """Return the name of a graph's input as its user would write it, such as `layers.0.weight`."""
     source = getattr(node.meta.get("grapharg"), "source", None)
     name = source.name if source is not None else ""
     name = str(name() if callable(name) else name)

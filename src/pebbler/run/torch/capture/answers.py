@@ -54,7 +54,7 @@ class Answers:
         self._noting = True
 
     def value(self, number: int, position: int | None = None) -> tuple[torch.Tensor, EarlyValues] | None:
-        """Return a tensor as it will be after so many calls, and what it follows from; None where that cannot be known."""
+        """Return a tensor as it will be after so many calls, and the values it follows from; None if it cannot be known."""
         early = self._calls.values([(len(self.record.calls) if position is None else position, number)])
         sources = None if early is None else early.sources(self.find)
         if early is None or sources is None:
@@ -93,7 +93,7 @@ class Answers:
         return None if changing or early.generators or any(place[0] == "arg" for _, place in early.places) else known
 
     def look(self, number: int, dtype: torch.dtype) -> Any:
-        """Return what the step finds when it looks at a tensor of one element."""
+        """Return the number that the step finds in a tensor of one element."""
         certain = _certain_answer(self.record, number)
         if certain is not None:
             return certain
@@ -136,7 +136,7 @@ class Answers:
             return float(known[0].item())
 
     def finish(self) -> None:
-        """Put together what answers all questions before a step."""
+        """Assemble the program that answers all questions before a step."""
         questions = self.record.questions
         if not questions:
             return

@@ -17,7 +17,7 @@ __all__ = ["CallGroup", "group_calls", "last_uses", "scalar_names"]
 
 @dataclass
 class CallGroup:
-    """Calls that run together, and what they do to storages."""
+    """Calls that run together, and their effects on storages."""
 
     calls: list[Call]
     reads: set[int] = field(default_factory=set)  # what must be there before
@@ -28,7 +28,7 @@ class CallGroup:
 
     @property
     def name(self) -> str:
-        """What it does, in short: its first operator, or the first few of a fused one."""
+        """A short name: the first operator, or the first few of a fused group."""
         names = list(dict.fromkeys(call.name for call in self.calls))
         return "_".join(names[:3]) + ("_etc" if len(names) > 3 else "") if self.fused else names[0]
 
@@ -73,7 +73,7 @@ def last_uses(groups: Sequence[CallGroup]) -> dict[int, int]:
 
 
 def group_calls(calls: Iterable[Call]) -> list[CallGroup]:
-    """Return the calls as groups, in program order: changes in place join what they change where that is safe."""
+    """Return the calls as groups, in program order: in-place changes join the call they change where that is safe."""
     groups: list[CallGroup | None] = []
     maker: dict[int, int] = {}  # storage -> number of the group that made it
     touched: dict[int, int] = {}  # storage -> last group that read or wrote it

@@ -174,7 +174,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
         return laid_out_as_made(self.fakes, func, args, kwargs, result) if self.try_kernels else result
 
     def _aligned(self, scores: torch.Tensor, lengths: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what the CTC loss makes: a loss per sequence, and a table as wide as the longest target."""
+        """Return the results of the CTC loss: a loss per sequence, and a table as wide as the longest target."""
         known = not isinstance(lengths, torch.Tensor)
         longest = max(lengths, default=0) if known else self.answers.longest(self.seen.entry(lengths).reference.number)
         batch = scores.shape[1:-1]
@@ -192,7 +192,7 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]
             )
 
     def _reference(self, value: Any) -> Any:
-        """Return what stands for a result in the record."""
+        """Return the reference that stands for a result in the record."""
         return self.seen.entry(value).reference if isinstance(value, torch.Tensor) else value
 
     def _note(self, func: Any, name: str, operands: Operands, result: Any) -> None:

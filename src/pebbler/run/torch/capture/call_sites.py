@@ -114,7 +114,7 @@ class CallSites:
     def labels(
         self, storages: Iterable[Any], tensors: Sequence[torch.Tensor], optimizers: Sequence[torch.optim.Optimizer]
     ) -> dict[tuple[Any, ...], str]:
-        """Return what people call the tensors that a step finds, by place: by the names of their models' parameters."""
+        """Return names for the tensors that a step finds, by place: the names of their models' parameters."""
         names: dict[int, str] = {}
         for number, root in enumerate(self._roots):
             prefix = f"{type(root).__name__}." if number else ""

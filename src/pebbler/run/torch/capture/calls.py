@@ -83,13 +83,13 @@ class TensorInfo:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """Which elements of the storage it consists of, in what order, and what they are taken for."""
+        """The elements of the storage that it consists of, in order, with their type."""
         return self.shape, self.stride, self.offset, self.dtype, self.conjugated, self.negated
 
 
 @dataclass
 class Storage:
-    """A piece of memory: who made it, and where it is found if it was there before the step."""
+    """A piece of memory: its maker, and its place if it existed before the step."""
 
     bytes: int
     device: str
@@ -160,7 +160,7 @@ class Record:
         return list(dict.fromkeys(self.tensors[n].storage for n in numbers))
 
     def kept(self, binds: Mapping[Place, int]) -> set[int]:
-        """Return the storages that outlive the step: what it returns and what it leaves in the places of `binds`."""
+        """Return the storages that outlive the step: those of its results and of the places of `binds`."""
         returned = (leaf.number for leaf in tree_flatten(self.result)[0] if isinstance(leaf, TensorRef))
         return set(self.storages_of((*binds.values(), *returned)))
 

@@ -49,7 +49,7 @@ class ClassWatch:
         self._before = list(map(dict, self._dicts))
 
     def change(self) -> tuple[str, Any, Any] | None:
-        """Return what is not as it was: its name, what it was and is; None if all is."""
+        """Return the first difference: its name, its value before and now; None if there is none."""
         if not all(map(operator.is_, map(_bases, self._classes), self._mros)):
             for kind, old in zip(self._classes, self._mros, strict=True):
                 if kind.__mro__ is not old and kind.__mro__ != old:

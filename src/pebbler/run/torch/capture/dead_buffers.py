@@ -41,7 +41,7 @@ _BEFORE = 4  # groups before the backward pass that count as its beginning: the 
 
 
 class _TensorsByStorage:
-    """Which tensors of a record are views of which storage, so that moving them all takes no look at the others."""
+    """Tensors of a record by the storage that they are views of, so that moving a storage need not look at other tensors."""
 
     def __init__(self, record: Record) -> None:
         self.record = record

@@ -46,7 +46,7 @@ class ValueQuestion(NamedTuple):
 
     @property
     def likeness(self) -> tuple[Any, ...]:
-        """What two recordings of a step must share."""
+        """The features that two recordings of a step must share."""
         return self.position, self.number, self.answer, self.name
 
 
@@ -71,7 +71,7 @@ class EarlyCalls:
     def values(
         self, looks: Sequence[tuple[int, int]], questions: Sequence[ValueQuestion] = (), *, traced: bool = False
     ) -> EarlyValues | None:
-        """Return what computes tensors after so many calls (`looks`: position, number), None where that needs the step itself.
+        """Return a program for tensors after some calls (`looks`: position, number), None if that needs the step itself.
 
         Operands that stand for other numbers are refused unless `traced`: then `compute` must be told what they are.
         """
@@ -162,7 +162,7 @@ class EarlyCalls:
 
 
 def _generator_key(record: Record, call: Call) -> int | str:
-    """Return which generator a call draws from: the number of a constant, or the device of a default one."""
+    """Return the generator that a call draws from: the number of a constant, or the device of a default generator."""
     for leaf in call.leaves:
         if isinstance(leaf, Constant) and isinstance(record.constants[leaf.number], torch.Generator):
             return leaf.number

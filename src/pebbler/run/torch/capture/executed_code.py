@@ -69,7 +69,7 @@ def is_library(package: str) -> bool:
 
 
 class NamedValue(NamedTuple):
-    """What a name stands for: the namespace that was asked, the name in it, and what a person calls it."""
+    """The meaning of a name: the namespace that was asked, the name in it, and a name for people."""
 
     path: str
     namespace: dict[str, Any]
@@ -245,7 +245,7 @@ class ExecutedCode:
                 namespace.pop(name, None)
 
     def line_that_stores(self, name: str) -> str | None:
-        """Return the place where the user's code sets what a person calls by this name: a variable, a global or an attribute."""
+        """Return the place where the user's code sets this name: a variable, a global or an attribute."""
         last = name.split("[")[0].split(".")[-1]
         for code, _ in self.codes.values():
             if self.package(code) == "":
@@ -292,7 +292,7 @@ _pausable: WeakSet[Callable[..., None]] = WeakSet()
 
 
 def pause_watch() -> Callable[..., None] | None:
-    """Stop watching while code of ours runs that calls none of the step's; return what `resume_watch` takes."""
+    """Stop watching while our own code runs that calls none of the step's; return the argument of `resume_watch`."""
     hook: Any = sys.getprofile() if _MAY_PAUSE else None
     if hook is None or type(hook) is not FunctionType or hook not in _pausable:
         return None

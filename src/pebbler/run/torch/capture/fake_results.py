@@ -26,7 +26,7 @@ _UNKNOWN_TAGS = (torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
 class Look(NamedTuple):
-    """What a shape function can see of a tensor."""
+    """The features of a tensor that a shape function can see."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]

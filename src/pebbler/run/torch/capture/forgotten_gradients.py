@@ -94,7 +94,7 @@ class ForgottenGradient(torch.Tensor):  # type: ignore[misc]
         raise GradientsForgotten(f"{func}: ")
 
     def cleared(self) -> torch.Tensor:
-        """Put zeros in its place, and return them: whatever the gradient was, it is thrown away."""
+        """Replace the gradient by zeros, and return them: its numbers are discarded."""
         parameter = None if self._parameter is None else self._parameter()
         if parameter is None or parameter.grad is not self:
             raise GradientsForgotten("clearing a gradient that no parameter has any more: ")

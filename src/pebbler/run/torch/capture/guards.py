@@ -173,7 +173,7 @@ def _optimizer_watches(state: StepState) -> list[_Watch]:
 
 
 class _ReadContents:
-    """Which contents of a holder the recorded code may have read."""
+    """Contents of a holder that the recorded code may have read."""
 
     def __init__(self, code: ExecutedCode, state: StepState) -> None:
         self.names, self._called = code.attribute_names(), code.called_names()

@@ -58,7 +58,7 @@ class Token:
 
 
 class Holder:
-    """One object that holds others, with what it held: `read` returns its contents now, by key."""
+    """An object that holds others, with its contents at the recording; `read` returns its contents now, by key."""
 
     __slots__ = ("before", "kind", "owner", "path")
 
@@ -95,7 +95,7 @@ class Holder:
         _PUT[self.kind](self.owner, key, value)
 
     def name(self, key: Any) -> str:
-        """Return what a person calls one of its contents."""
+        """Return a name for people of one of its contents."""
         if self.kind in ("attributes", "slots", "class", "local"):
             return f"{self.path}.{key}"
         if self.kind == "function":
@@ -207,7 +207,7 @@ def is_watched_state(value: Any) -> bool:
 
 
 def _token(value: Any) -> Token | None:
-    """Return what tells an iterator or a generator from itself a step later."""
+    """Return a token that changes if an iterator or a generator has moved on a step later."""
     if isinstance(value, np.ndarray):
         return Token(np.ndarray.tobytes(value) if value.dtype != object else repr(value))
     if isinstance(value, _BUFFERS):

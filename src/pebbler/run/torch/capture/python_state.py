@@ -106,7 +106,7 @@ class PythonState:
             self._keep(Holder(path, (namespace, name), "global"))
 
     def changes(self) -> list[Change]:
-        """Return what differs from what it was."""
+        """Return the differences from the state before."""
         found = []
         for holder in self.holders:
             now = holder.read()

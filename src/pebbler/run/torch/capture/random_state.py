@@ -58,7 +58,7 @@ def is_state_call(func: Any) -> bool:
 
 
 class StateRecorder(Protocol):
-    """What records calls on the state of generators."""
+    """A recorder of calls on the state of generators."""
 
     def get_state(self, device: str, size: int) -> torch.Tensor:
         """Record that the state is read; return a tensor that stands for it."""

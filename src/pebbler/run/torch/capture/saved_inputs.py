@@ -119,7 +119,7 @@ def _makes_alike(record: Record, call: Call, functional: Any) -> bool:
 
 
 class _Renaming:
-    """Which storage stands for which from here on, and the tensors on them."""
+    """Storages that stand for others from here on, and the tensors on them."""
 
     def __init__(self, record: Record) -> None:
         self.record = record

@@ -156,7 +156,7 @@ class Scalars:
         return evaluate(expression, {name: self._actual[name]() for name in sorted(inputs_of(expression))})
 
     def actual(self, value: float) -> float:
-        """Return what a number that may stand for another will be in the next step."""
+        """Return the value in the next step of a number that may stand for another."""
         expression = self.expressions.get(value)
         return value if expression is None else float(self._evaluate(expression))
 
@@ -221,7 +221,7 @@ for _name in _COMPARISONS:
 
 
 def largest(*numbers: Any, **options: Any) -> Any:
-    """Return what the built-in `max` returns, as an expression where that is not known yet.
+    """Return the result of the built-in `max`, as an expression if that is not known yet.
 
     >>> largest(2, 3), largest([2, 3], key=lambda x: -x)
     (3, 2)
@@ -230,7 +230,7 @@ def largest(*numbers: Any, **options: Any) -> Any:
 
 
 def smallest(*numbers: Any, **options: Any) -> Any:
-    """Return what the built-in `min` returns, as an expression where that is not known yet.
+    """Return the result of the built-in `min`, as an expression if that is not known yet.
 
     >>> smallest(2, 3)
     2

@@ -39,7 +39,7 @@ class SeenTensors:
         self._kept: list[Any] = []  # keeps ids of objects from being used again
 
     def entry(self, tensor: torch.Tensor) -> Entry:
-        """Return what is known of a tensor; one that exists before the step becomes known."""
+        """Return the record of a tensor; a tensor that exists before the step gets one."""
         entry = self._entries.get(id(tensor))
         if entry is None:
             self.enter(tensor)

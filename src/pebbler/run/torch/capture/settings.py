@@ -30,7 +30,7 @@ SAMPLES = {name: low for name, (_, _, low, _) in _TRACED.items()}
 
 
 def _traced(group: dict[str, Any], scalars: Scalars, number: int, position: int) -> dict[str, Any]:
-    """Return what a parameter group holds in place of its numbers while a step is recorded."""
+    """Return the entries that stand for a parameter group's numbers while a step is recorded."""
     traced: dict[str, Any] = {}
     for name, (key, part, low, high) in _TRACED.items():
         value = _part(group.get(key), part)
@@ -62,7 +62,7 @@ def read_setting(name: str, optimizers: list[Optimizer]) -> float:
 
 
 def fixed_settings(group: dict[str, Any]) -> dict[str, Any]:
-    """Return what must not change: settings that are not traced, and of the traced ones what kind they are.
+    """Return the settings that must not change: those that are not traced, and the types of those that are.
 
     >>> fixed_settings({"params": [], "lr": 0.1, "momentum": 0.9, "nesterov": False})
     {'momentum': 'a number', 'nesterov': False, 'lr is a tensor': False}

@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 
 class _Effect(NamedTuple):
-    """What some functions do, in words after "the step"; `but` are the names of others that do nothing."""
+    """The effect of some functions, in words after "the step"; `but` are the names of others without effect."""
 
     words: str
     names: Container[str] | None = None  # None: all

@@ -146,7 +146,7 @@ class StepState:
                 self._owners.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
 
     def resolve(self, place: Place, leaves: Sequence[Any]) -> Any:
-        """Return what is found at a place, None for nothing; `leaves` are the arguments of the step, flat."""
+        """Return the object at a place, None if there is none; `leaves` are the arguments of the step, flat."""
         match place[0]:
             case "arg":
                 return leaves[place[1]]
@@ -164,7 +164,7 @@ class StepState:
         return optimizer.state.get(optimizer.param_groups[group]["params"][i], {}).get(key)
 
     def _find(self, place: Place) -> Any:
-        """Return what the step will find at a place; of what only a recording has made, the value as it will be made."""
+        """Return the object that the step will find at a place; for objects made while recording, the value to be made."""
         value = self.resolve(place, self.leaves)
         if not isinstance(value, FakeTensor) or place[0] == "arg":
             return value
@@ -280,7 +280,7 @@ class StepState:
         return True
 
     def _state_numbers(self) -> dict[tuple[int, int, int, str], Any]:
-        """Return what optimizers keep in their state besides tensors."""
+        """Return the entries of optimizers' state that are not tensors."""
         return {
             (number, g, i, key): value
             for number, optimizer in enumerate(self.optimizers)

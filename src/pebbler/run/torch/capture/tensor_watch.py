@@ -23,7 +23,7 @@ _hooks, _later_hooks = operator.attrgetter("_backward_hooks"), operator.attrgett
 
 
 def storages_of_tensors(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Return for every tensor what its storage is told apart by.
+    """Return the identity of every tensor's storage.
 
     >>> x = torch.ones(4)
     >>> first, second, other = storages_of_tensors([x, x[2:], x.clone()])
@@ -34,7 +34,7 @@ def storages_of_tensors(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 
 class TensorWatch:
-    """Compares tensors with what they looked like when it was made.
+    """Compares tensors with their appearance when the watch was made.
 
     >>> weight = torch.ones(3, 2)
     >>> watch = TensorWatch([weight], ["weight"])
@@ -58,7 +58,7 @@ class TensorWatch:
         return TensorGuards(*self._all, dynamic_dims_sizes=None, dynamic_dims_strides=None)
 
     def change(self) -> tuple[str, str] | None:
-        """Return what is not as it was, and how; None if all is."""
+        """Return the first change, in words; None if there is none."""
         if not self._looks_alike():
             for name, tensor, old in zip(self._names, self._all, self._looks, strict=True):
                 for what, before, after in zip(_LOOKS, old, _look(tensor), strict=True):

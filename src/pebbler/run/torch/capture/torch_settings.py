@@ -23,7 +23,7 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "miopen", "rocm", "_sm_")
 
 
 def torch_settings() -> dict[str, Callable[[], Any]]:
-    """Return how every setting is read, by what people call it.
+    """Return a reader of every setting, by the name that people use.
 
     >>> settings = torch_settings()
     >>> settings["grad mode (whether gradients are enabled)"](), settings["torch._C._get_mkldnn_enabled()"]()
@@ -86,7 +86,7 @@ def _plain_settings(cuda: bool) -> tuple[str, ...]:
 
 
 def refuse_settings() -> None:
-    """Refuse to record a step under settings that make steps do what no plan does."""
+    """Refuse to record a step under settings that plans do not support."""
     if torch.is_anomaly_enabled():
         raise InputError(
             "anomaly mode (torch.autograd.set_detect_anomaly) looks for NaN in every gradient, which a plan would not do; the step "

@@ -43,7 +43,7 @@ def take_part(
 
 
 def view_call(record: Record, number: int) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]] | None:
-    """Return what makes a tensor of the first one on its storage, with its operands after that; None if it is the same."""
+    """Return the call that makes a tensor from the first tensor on its storage, with its operands; None if they are the same."""
     info = record.tensors[number]
     first = record.root(info.storage)
     if info.layout == first.layout:

@@ -79,7 +79,7 @@ class Device:
         return seconds, spent + seconds * self.static_watts
 
     def unit_costs(self, objective: str) -> tuple[float, float]:
-        """Return the cost of one byte more in a kernel that memory bounds, and what a launch costs: seconds, or joules."""
+        """Return the cost of one more byte in a memory-bound kernel, and of a launch: seconds, or joules."""
         if objective == "time":
             return 1 / self.bandwidth, self.launch
         return self.joules_per_byte + self.static_watts / self.bandwidth, self.kernel(0.0)[1]
@@ -158,7 +158,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Link:
-    """The way to the host's memory: what a byte costs out and in, and whether copies run beside kernels.
+    """The link to the host's memory: the cost of a byte out and in, and whether copies run beside kernels.
 
     Costs are seconds, or those of a graph's ops (`in_unit`). Values of fewer than `least` bytes stay, unless nothing else keeps
     the capacity: only the bytes of a copy are priced, and small copies cost more than that.

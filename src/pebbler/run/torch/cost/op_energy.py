@@ -139,7 +139,7 @@ class OpRun:
 
     @property
     def bytes(self) -> int:
-        """Bytes of what it reads and makes."""
+        """Bytes that it reads and makes."""
         storages = self.phase.record.storages
         return sum(
             storages[s].bytes for s in (*KernelInterface(self.phase.record, self.group).reads, *self.group.makes)

@@ -73,7 +73,7 @@ class OpPrices:
         self._mixed = _Mixed(1.0, 1.0)
 
     def take(self, known: OpPrices) -> None:
-        """Know what was measured on the same device before: of kinds of ops that run as they did there."""
+        """Take over earlier measurements on the same device, of kinds of ops that run in the same way."""
         alike = {key: cost for key, cost in known._seen.items() if not key.startswith(_FUSED)}
         self._seen |= alike
         self._counted |= {key: how for key, how in known._counted.items() if key in alike}
@@ -131,7 +131,7 @@ class OpPrices:
                 self._measure_together(phase, part)
 
     def mix(self, phase: Phase, groups: Iterable[CallGroup]) -> None:
-        """Run all kinds that were measured in one window, as often as they come, and scale all prices to what that takes.
+        """Run all measured kinds in one window, in their own proportions, and scale all prices to its total.
 
         Apart, an op that draws more than a GPU's power limit is slowed down until it does not; in a step, ops that draw less make
         room for it, so it runs at a higher clock, sooner and for more joules. And a step that never pauses is warmer than
@@ -302,7 +302,7 @@ def _beside(device: str) -> bool:
 
 
 def _launch_seconds(record: Record, group: CallGroup, roots: dict[int, torch.Tensor], kernel: Kernel | None) -> float:
-    """Return how long Python is busy with a group in a program: its calls, and a view for every operand that needs one."""
+    """Return the seconds that Python takes for a group in a program: its calls, and a view for every operand that needs one."""
     spent: list[float] = []
     run_group(record, group, roots, kernel, spent)
     if kernel is not None:

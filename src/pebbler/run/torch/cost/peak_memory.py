@@ -35,7 +35,7 @@ def measure_peak(function: Callable[..., Any], *args: Any, device: str = "cpu") 
 
 
 class PeakWatch:
-    """The most bytes that are held above what was held at the start, from its making until `stop`; `left` is what stays at the end.
+    """The peak in bytes above the memory held at the start, until `stop`; `left` is the memory held at the end.
 
     On a CPU it must be stopped by the same thread, and by the same call of autograd's engine, that made it.
     """

@@ -78,7 +78,7 @@ def profile(
 
 
 def profile_for(captured: Captured, objective: str) -> Costs:
-    """Return costs measured here for an objective: joules by the energy counter where they are what counts and there is one.
+    """Return costs measured here for an objective: joules by the energy counter if they are asked for and there is one.
 
     >>> from pebbler.run.torch.capture.captured import capture
     >>> len(profile_for(capture(lambda x: x + 1, torch.ones(10)), "time")[0])

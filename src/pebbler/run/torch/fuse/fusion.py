@@ -150,7 +150,7 @@ class _Contraction:
         self.rank = list(range(len(groups)))
 
     def result(self) -> list[CallGroup]:
-        """Merge what can be merged, and return the groups in an order that keeps every dependency."""
+        """Merge all groups that can be merged, and return them in an order that keeps every dependency."""
         while self._merge_vanishing():
             pass
         return [self._merged(self.members[c]) for c in sorted(self.members, key=lambda c: self.rank[c])]

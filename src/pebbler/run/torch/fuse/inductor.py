@@ -38,12 +38,12 @@ class Kernel(torch.nn.Module):  # type: ignore[misc]
         self.run, self.reads = run, reads
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """Run the kernel; what it changes in place is among the inputs."""
+        """Run the kernel; tensors that it changes in place are among the inputs."""
         return self.run(*inputs)
 
 
 class Kernels:
-    """The kernels of a step, compiled when they are first asked for; None for what is better run call by call."""
+    """The kernels of a step, compiled when they are first asked for; None for calls that are better run one by one."""
 
     def __init__(self) -> None:
         self._known: dict[str, Kernel | None] = {}

@@ -59,7 +59,7 @@ def predicted_cost(plan: Plan, overlap: bool) -> float:
 
 
 def repriced(plan: Plan, graph: Graph, link: Link | None) -> Plan:
-    """Return the same moves on a graph and a link with other prices; what was claimed of the plan is left out."""
+    """Return the same moves on a graph and a link with other prices, without the plan's claims."""
     machine = plan.machine
     if len(machine.level) > 1 and link is not None:
         assert machine.level[0].capacity is not None

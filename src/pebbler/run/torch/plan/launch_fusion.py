@@ -39,7 +39,7 @@ def plan_launches(
 
 
 def launch_group(phase: Phase, moves: Sequence[Move], launch: Launch) -> CallGroup:
-    """Return the calls of a launch as one group; what is dropped before the next op is none of its results.
+    """Return the calls of a launch as one group; values dropped before the next op are none of its results.
 
     >>> import torch
     >>> from pebbler.run.torch.capture.captured import capture
@@ -93,7 +93,7 @@ class _LaunchFusion:
         self.moves = early_drops(self.plan)
 
     def result(self) -> tuple[Plan, list[Launch], int]:
-        """Return the plan with its moves put together, the launches, and what they hold."""
+        """Return the plan with its moves put together, the launches, and their memory."""
         self._gather()
         plan = self.plan.with_moves(self.moves)
         require_legal(plan)
@@ -235,7 +235,7 @@ def held_before(plan: Plan, level: str) -> list[int]:
 
 
 def early_drops(plan: Plan) -> list[Move]:
-    """Return the moves with every drop right behind the last compute before it that touches what it drops.
+    """Return the moves with every drop right behind the last compute before it that touches the dropped value.
 
     A drop behind a copy stays where it is: until then the copy has time to end.
     """

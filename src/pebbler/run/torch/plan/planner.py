@@ -102,7 +102,7 @@ def capture_with_costs(
     objective: Objective = "time",
     kernels: KernelChoice = "exact",
 ) -> tuple[Captured, Costs]:
-    """Return a captured step, fused for compiled kernels, and what its ops cost, measured or described; see `plan`."""
+    """Return a captured step, fused for compiled kernels, and the costs of its ops, measured or described; see `plan`."""
     if kernels not in ("exact", "compiled"):
         raise InputError(f"kernels must be exact or compiled, got {quoted(kernels)}")
     require_options(device=device, objective=objective)
@@ -181,7 +181,7 @@ def require_options(
     device: str | Device | None = None,
     objective: str = "time",
 ) -> None:
-    """Refuse what no step can be planned with, before anything is captured or measured."""
+    """Refuse options with which no step can be planned, before anything is captured or measured."""
     if budget is not None:
         budget_of(budget)
     if headroom:
@@ -230,7 +230,7 @@ def _may_offload(captured: Captured, costs: Costs, asked: bool | None) -> bool:
 
 
 def default_headroom(captured: Captured, costs: Costs) -> int:
-    """Return what the allocator and the random generators may take beyond the tensors."""
+    """Return the bytes that the allocator and the random generators may take beyond the tensors."""
     draws = max(sum(group.random for group in phase.groups) for phase in captured.phases)
     if captured.device.startswith("cuda"):
         # A large block is handed out whole when less than 1 MiB of it would remain, and libraries keep workspaces for good.

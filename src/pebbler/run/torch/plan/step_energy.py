@@ -76,7 +76,7 @@ def predict_energy(plan: TorchPlan, costs: Costs, *, replayed: bool = True) -> S
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """A plan for one budget, and what its step is predicted to take."""
+    """A plan for one budget, and the predicted time and energy of its step."""
 
     plan: TorchPlan
     energy: StepEnergy

@@ -104,7 +104,7 @@ class TorchPlan:
 
     @property
     def status(self) -> Status:
-        """What is proven of the cost: `optimal`, `bounded` or `heuristic`."""
+        """The status of the cost: `optimal`, `bounded` or `heuristic`."""
         return EnergyScale(0.0).status(self.bound, self.cost)
 
     @property
@@ -180,7 +180,7 @@ class TorchPlan:
 
 
 def _more(share: float) -> str:
-    """Return how much more something is, in as many digits as matter.
+    """Return a ratio as "so much more", in as many digits as matter.
 
     >>> [_more(share) for share in (0.228, 0.0312, 0.0002, -0.05)]
     ['+23 %', '+3.1 %', 'no more', '-5.0 %']

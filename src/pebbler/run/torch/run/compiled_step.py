@@ -63,7 +63,7 @@ class CompiledStep:
         self._runner = None if captured is None else self._make(captured)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Return what a copy is made of: it captures its own step, for this one's tensors are not those of the copy."""
+        """Return the state of a copy: the copy captures its own step, since its tensors are not those of this one."""
         return replace(self.plan, captured=None), self.step, None, self.kernels, self.verify, self.replay
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -310,6 +310,6 @@ def compile(
 
 
 def require_replay(replay: Replay) -> None:
-    """Refuse what is no answer to the question whether to replay."""
+    """Refuse unknown values of `replay`."""
     if replay is not True and replay is not False and replay != "auto":
         raise InputError(f"replay must be auto, True or False, got {quoted(replay)}")

@@ -29,7 +29,7 @@ Pool = tuple[int, int]
 
 
 def graphs_on(device: str) -> CudaGraphs | None:
-    """Return what records programs on a device, None where nothing does.
+    """Return the recorder of programs on a device, None if there is none.
 
     >>> graphs_on("cpu") is None
     True
@@ -47,7 +47,7 @@ class CudaGraphs:
         self._recorders: list[_CudaRecorder] = []
 
     def recorder(self, program: Program, budget: int | None) -> _CudaRecorder:
-        """Return what records a program; all that is held on the device must stay within the budget."""
+        """Return a recorder of a program; all memory held on the device must stay within the budget."""
         if self.stream is None:
             self.stream = torch.cuda.Stream(self.device)
         if program.binds:
@@ -79,7 +79,7 @@ class CudaGraphs:
 
 
 def pool_bytes(pool: Pool) -> int:
-    """Return how much memory a pool has taken."""
+    """Return the bytes that a pool has taken."""
     segments = torch.cuda.memory_snapshot()
     return sum(int(s["total_size"]) for s in segments if tuple(s["segment_pool_id"]) == tuple(pool))
 
@@ -129,7 +129,7 @@ class _CudaRecorder:
             self._open = stack.pop_all()
 
     def end(self) -> Callable[[], None]:
-        """End the piece; return what replays it."""
+        """End the piece; return a function that replays it."""
         assert self._open is not None
         if self.program.transfers is not None:
             self.program.transfers.end_recording()
@@ -150,7 +150,7 @@ class _CudaRecorder:
         self.graphs.release(self.pool)
 
     def finish(self) -> int:
-        """Return by how many bytes the budget is broken by the pools and what is allocated outside of them."""
+        """Return the bytes by which the pools, and allocations outside of them, exceed the budget."""
         torch._C._cuda_clearCublasWorkspaces()
         taken = self._outside + self.graphs.pool_bytes
         return 0 if self.budget is None else max(0, taken - self.budget)

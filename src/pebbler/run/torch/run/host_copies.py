@@ -124,7 +124,7 @@ class Transfers:
             torch._C._host_emptyCache()  # torch would keep them pinned
 
     def begin_recording(self) -> None:
-        """Record copies from here on with what the computing stream does; all buffers must be there already."""
+        """Record copies from here on together with the computing stream; all buffers must exist already."""
         self.synchronize()
         for free in self._free.values():
             for buffer in free:
@@ -132,13 +132,13 @@ class Transfers:
         self._recording = True
 
     def end_recording(self) -> None:
-        """Let the computing stream wait for all copies: who comes later must not."""
+        """Let the computing stream wait for all copies, so that later work need not."""
         for stream in {id(stream): stream for stream, _ in self._begun}.values():
             torch.cuda.current_stream(self.device).wait_stream(stream)
         self.forget_recording()
 
     def forget_recording(self) -> None:
-        """Record nothing more, whatever has become of it."""
+        """Record nothing more, whatever the state of the recording."""
         _over.update(event for _, event in self._begun)
         self._begun, self._recording = [], False
 
@@ -205,7 +205,7 @@ class HostBytes:
 
 
 class HostCopy(HostBytes):
-    """A storage's bytes on the host, and what the tensor on them looked like."""
+    """A storage's bytes on the host, and the layout of the tensor on them."""
 
     def __init__(self, transfers: Transfers, tensor: torch.Tensor) -> None:
         super().__init__(transfers, _raw(tensor))

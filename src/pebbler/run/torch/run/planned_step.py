@@ -146,7 +146,7 @@ class PlannedStep:
         self._graphs: dict[str, CudaGraphs | None] = {}  # by device; all plans share the memory of their recordings
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Return what a copy is made of: it plans for itself, for its plans would train what the original trains."""
+        """Return the state of a copy: the copy plans for itself, since these plans would train the original's tensors."""
         return self.function, self.options, self.cache, self.strict
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

@@ -61,7 +61,7 @@ class GraphRecorder(Protocol):
         ...
 
     def end(self) -> Callable[[], None]:
-        """End the piece; return what replays it."""
+        """End the piece; return a function that replays it."""
         ...
 
     def abandon(self) -> None:
@@ -85,7 +85,7 @@ class GraphRecorder(Protocol):
         ...
 
     def prepare(self) -> None:
-        """Do what must be done before the first piece is replayed."""
+        """Prepare the replay of the first piece."""
         ...
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -375,7 +375,7 @@ class _RecordedProgram:
     # Whether it can be replayed -------------------------------------------------------------------------------------
 
     def fits(self, inputs: Sequence[Any]) -> bool:
-        """Whether tensors are where they were, and numbers what they were."""
+        """Whether tensors are at their recorded addresses, and numbers have their recorded values."""
         return not self.changed_numbers(inputs) and all(inputs[i].data_ptr() == place for i, place in self._fixed)
 
     def changed_numbers(self, inputs: Sequence[Any]) -> set[str]:
@@ -384,7 +384,7 @@ class _RecordedProgram:
         return {str(node.target) for (node, now), known in pairs if known is not None and known != now}
 
     def returned(self) -> bool:
-        """Whether nobody holds on to what it lends."""
+        """Whether nothing holds on to the memory that it lends."""
         if not self._holders:  # now that nothing of its making holds them
             self._holders = [_holders(tensor) for tensor in self._lent]
         return all(_holders(x) == count for x, count in zip(self._lent, self._holders, strict=True))
@@ -392,7 +392,7 @@ class _RecordedProgram:
     # Replaying ------------------------------------------------------------------------------------------------------
 
     def play(self, *inputs: Any) -> list[Any]:
-        """Do what the program does with these inputs."""
+        """Run the program on these inputs."""
         self.at, values = -1, {**self._statics, **dict(zip(self.placeholders, inputs, strict=True))}
         for argument in self._arguments:
             argument.take(inputs[argument.position])

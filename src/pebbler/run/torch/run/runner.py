@@ -169,7 +169,7 @@ class Runner:
         return self._ready_phase().phase
 
     def check(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[list[Any], _ReadyPhase]:
-        """Return the arguments as a flat list, and what to run; refuse whatever differs from the step that was captured."""
+        """Return the arguments as a flat list, and the program to run; refuse any difference from the captured step."""
         leaves: Sequence[Any] = args
         if keywords or not self._flat or len(args) != len(self.state.args) or not all(map(_is_tensor, args)):
             leaves, spec = flatten_arguments((args, dict(keywords)))
@@ -336,7 +336,7 @@ class PlaceReader:
                     self._settings.append((i, place))
 
     def read(self, leaves: Sequence[Any] = ()) -> list[Any]:
-        """Return what is there now, None for nothing; `leaves` are the arguments of the step, flat."""
+        """Return the object that is there now, None if there is none; `leaves` are the arguments of the step, flat."""
         values = self._values.copy()
         for i, argument in self._arguments:
             values[i] = leaves[argument]

@@ -53,7 +53,7 @@ class UndoLog(TorchDispatchMode):  # type: ignore[misc]
             self.changed[_key(tensor)] = tensor.detach(), _host_bytes(tensor)
 
     def undo(self) -> None:
-        """Put all of it back; what was kept stays kept."""
+        """Restore everything; the log keeps its entries."""
         for tensor, kept in self.changed.values():
             tensor.untyped_storage().copy_(kept)
 

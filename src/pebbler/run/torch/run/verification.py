@@ -39,7 +39,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class PlanDiffers(PebblerError):
-    """A planned step does not do what the step itself does, or holds more than its budget; nothing was changed."""
+    """A planned step differs from the step itself, or holds more than its budget; nothing was changed."""
 
 
 class OverBudget(PlanDiffers):
@@ -51,7 +51,7 @@ class OverBudget(PlanDiffers):
 
 
 class PlanOutdated(PlanDiffers):
-    """A planned step did what the step does, and does not any more; this call changed nothing, earlier ones may have been wrong."""
+    """A planned step that agreed with the step does not any more; this call changed nothing, earlier ones may have been wrong."""
 
 
 class NotCompared(PebblerError):
@@ -65,7 +65,7 @@ class DoesNotFit(NotCompared):
 def verified_call(
     runner: Runner, exact: Runner | None, budget: int | None, args: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> Any:
-    """Run a step and its plan from the same state and return what the plan returns; raise `PlanDiffers` if they disagree.
+    """Run a step and its plan from the same state and return the plan's result; raise `PlanDiffers` if they disagree.
 
     `exact` runs the same plan call by call where `runner` has compiled kernels; the peak of `runner` is held against `budget`.
     Raises `NotCompared` where the step itself does not fit, or other threads draw from its generator all the time.

@@ -60,7 +60,7 @@ class VerifySchedule:
 
 
 def require_verify(verify: Verify) -> None:
-    """Refuse what is no answer to the question when to verify."""
+    """Refuse unknown values of `verify`."""
     number = isinstance(verify, int) and not isinstance(verify, bool) and verify > 0
     if not number and verify not in ("again", "first", "never"):
         raise InputError(f"verify must be again, first, never or a number of calls, got {quoted(verify)}")

@@ -17,7 +17,7 @@ function plotOf(width, options) {
     height: options.height || Math.max(230, Math.min(320, width * 0.5)),
     marginLeft: 58,
     marginBottom: 44,
-    marginTop: 30,
+    marginTop: 48, // the axis title, and two rows of labels of levels
     marginRight: 24,
     style: PLOT_STYLE,
     ...options,
@@ -56,7 +56,8 @@ function boundaryMarks(plan, domain, width) {
             x: "at",
             text: (d) => `${d.name} ends`,
             frameAnchor: "top",
-            dy: -12 - 12 * level,
+            lineAnchor: "bottom",
+            dy: -8 - 12 * level,
             fill: "var(--muted)",
           }),
         ]
@@ -115,9 +116,9 @@ function showReuse(root, data) {
     el(
       "p",
       {},
-      `How many different ${units} are touched between two touches of the same one. ` +
-        "A cache that holds at least that many has it still. " +
-        (inLoop ? "The step is one of a loop: the touch before may be in the step before. " : "") +
+      `A reuse distance is the number of different ${units} touched since the last touch of the same one, itself included. ` +
+        "An LRU cache of at least that size still holds it. " +
+        (inLoop ? "The step is part of a loop: the last touch may be in the step before. " : "") +
         (colds.length ? `First touches have no distance: ${colds.join(", ")}.` : ""),
     ),
   );
@@ -221,7 +222,7 @@ function showReuse(root, data) {
           ],
         }),
       `Cumulative: the share of touches that an LRU cache of this size would hit.${
-        colds.length ? " What is missing to 100 % are first touches." : ""
+        colds.length ? " The rest, up to 100 %, are first touches." : ""
       }`,
       asTable(["plan", `distance (${what})`, "touches at this distance or nearer (%)"], () =>
         curves.flatMap(({ i, points }) =>
@@ -293,9 +294,9 @@ function showMisses(root, data, index) {
     el(
       "p",
       {},
-      `What a cache of each size lets through in one step ${
+      `Misses of a cache of each size in one step ${
         found.steady ? "of an endless loop" : "that starts with an empty cache"
-      }: with LRU, and with Belady's OPT, which no replacement can beat${
+      }: with LRU, and with Belady's OPT, the best replacement there is${
         opt.length ? "" : " (left out: it takes too long for a step like this)"
       }.${found.steady && opt.length ? " OPT: what a second step adds to the first." : ""}${
         found.cold ? ` No cache avoids the ${grouped(found.cold)} first touches.` : ""
@@ -395,17 +396,20 @@ function showMisses(root, data, index) {
       ),
     );
   }
-  if (levels.length < 2) return;
-  const last = shown(names[names.length - 1], 30);
-  const slow = levels[levels.length - 1].read,
+  // Of a long row of levels, those beyond the last in use are not part of the comparison.
+  const slowest = levels.length < MANY_LEVELS ? levels.length - 1 : Math.max(...usedLevels(plan));
+  if (slowest < 1) return;
+  const last = shown(names[slowest], 30),
+    slow = levels[slowest].read,
     unit = graph.energy_unit;
   const hitPrice = (size) => {
     const at = found.reach.findIndex((end) => size <= end);
-    return levels[at < 0 ? levels.length - 1 : at].read;
+    return levels[at < 0 ? slowest : Math.min(at, slowest)].read;
   };
   const cost = (size, m) => found.line * ((found.accesses - m) * hitPrice(size) + m * slow);
   const bound = found.line * ((found.accesses - found.cold) * levels[0].read + found.cold * slow);
-  const end = Math.min(domain[1], found.reach[found.reach.length - 1]); // beyond it a cache would be the slowest level itself
+  // A larger cache would be the slowest level itself.
+  const end = Math.min(domain[1], found.reach[Math.min(slowest, found.reach.length) - 1]);
   const sizes = [...new Set([...lru.map(([s]) => s), ...found.reach, ...found.reach.map((at) => at + 1), end])]
     .filter((s) => s >= domain[0] && s <= end)
     .sort((a, b) => a - b);
@@ -450,9 +454,9 @@ function showMisses(root, data, index) {
             ),
           ],
         }),
-      `A single cache in front of ${last}: a hit costs the read price of the level that a cache of this size would be, ` +
-        `a miss that of ${last}. The plan's own ${costWord(unit)} is another figure: it has all levels at once, and write-backs. ` +
-        `The dotted line is the least there could be: ${
+      `A single cache in front of ${last}. A hit costs the read price of the level that has this size, ` +
+        `a miss the read price of ${last}. The plan's own ${costWord(unit)} differs: the plan uses all levels at once, ` +
+        `and pays for writes. The dotted line is a lower bound: ${
           found.cold ? "first touches from the slowest level, everything else" : "everything"
         } from the fastest.`,
       asTable(["rule", `cache size (${what})`, `${costWord(unit)} (${unit})`], () =>

@@ -220,13 +220,13 @@ class LaneView {
     const every = Math.max(1, Math.ceil((16 * lane.count) / lane.height));
     pen.textAlign = "right";
     pen.fillStyle = theme.muted;
+    let last = -Infinity;
     for (let place = 0; place < lane.count; place += every) {
-      const y = lane.y + ((place + 0.5) * lane.height) / lane.count + 4;
-      pen.fillText(
-        fitted(pen, shown(this.graph.op_name[place], 60), frame.left - 14),
-        frame.left - 8,
-        Math.max(y, frame.top + 9),
-      );
+      const middle = lane.y + ((place + 0.5) * lane.height) / lane.count + 4,
+        y = Math.min(Math.max(middle, frame.top + 9), lane.y + lane.height - 4);
+      if (y - last < 13) continue;
+      pen.fillText(fitted(pen, shown(this.graph.op_name[place], 60), frame.left - 14), frame.left - 8, y);
+      last = y;
     }
   }
 }

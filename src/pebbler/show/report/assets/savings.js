@@ -55,6 +55,10 @@ function boundWords(plan, unit) {
   ];
 }
 
+const STEPS_WORDS =
+  "Every bar is a schedule priced by the referee, with one freedom more than the bar above it. The schedules are this plan with " +
+  "freedoms taken away; the best plan with those freedoms may be cheaper (pebbler solve --compare searches for it).";
+
 /**
  * Schedules from program order to the plan, each with one freedom more; the bound as the floor.
  * @param {PlanData} plan
@@ -64,7 +68,7 @@ function waterfall(plan, unit) {
   const steps = plan.savings,
     names = plan.machine.level.map((level) => level.name),
     known = steps.filter((step) => step.energy !== null),
-    paid = new Set(known.flatMap((step) => step.levels.flatMap((part, k) => (part > 0 ? [k] : [])))),
+    levels = names.map((_, k) => k).filter((k) => known.some((step) => step.levels[k] > 0)), // that something is paid in
     most = d3.max(known, (step) => step.energy) || 1,
     { factor, name } = energyScale(most, unit),
     text = (energy) =>
@@ -187,7 +191,7 @@ function waterfall(plan, unit) {
     el(
       "div",
       { class: "legend" },
-      ...names.flatMap((level, k) => (paid.has(k) ? [swatch(levelColour(k), shown(level, 24))] : [])),
+      ...levels.map((k) => swatch(levelColour(k), shown(names[k], 24))),
       el("span", {}, el("span", { class: "swatch saved" }), "saved by the step"),
     ),
     figure(
@@ -195,13 +199,13 @@ function waterfall(plan, unit) {
       draw,
       null,
       asTable(
-        ["schedule", `${costWord(unit)} (${unit})`, "change", ...names.map((level) => shown(level, 24)), "what it is"],
+        ["schedule", `${costWord(unit)} (${unit})`, "change", ...levels.map((k) => shown(names[k], 24)), "what it is"],
         () =>
           steps.map((step, i) => [
             step.name,
             step.energy === null ? "does not fit" : grouped(step.energy),
             change(i) === null ? "–" : grouped(change(i)),
-            ...names.map((_, k) => (step.energy === null ? "–" : grouped(step.levels[k]))),
+            ...levels.map((k) => (step.energy === null ? "–" : grouped(step.levels[k]))),
             step.words,
           ]),
       ),
@@ -211,11 +215,6 @@ function waterfall(plan, unit) {
       { class: "steps" },
       ...steps.map((step) => el("li", {}, el("strong", {}, step.name), `: ${step.words}`)),
     ),
-    el(
-      "p",
-      { class: "muted" },
-      "Every bar is a schedule that the referee has priced, with one freedom more than the bar above it. All of them are " +
-        "this plan with freedoms taken away; the best plan with fewer freedoms may be cheaper (pebbler solve --compare searches for it).",
-    ),
+    ...(steps.length > 2 ? [el("p", { class: "muted" }, STEPS_WORDS)] : []),
   ];
 }
