@@ -135,13 +135,6 @@ function heldFor(graph, arena, moves) {
   return rows;
 }
 
-/** The values whose places a move may change; before the first move, all. */
-function touchedBy(graph, moves, i) {
-  if (i < 0) return graph.value_tensor.keys();
-  const { writes, destroys } = effects(graph),
-    subject = moves.subject[i];
-  return moves.kind[i] === COMPUTE ? [...destroys[subject], ...writes[subject]] : versionsOf(graph)[subject];
-}
 
 /**
  * Time by a key of each run, largest first.

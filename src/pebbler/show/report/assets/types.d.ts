@@ -1,9 +1,6 @@
 // What the page is given and what its scripts hand one another. The data are the dataclasses of page_data.py, field by field:
 // tests/show/test_script_types.py holds the two together. `make scripts` checks the scripts against this file.
 
-declare const d3: any; // vendored as published, without types
-declare const Plot: any;
-declare const dagre: any;
 
 interface RowsData {
   start: number[];
@@ -108,12 +105,27 @@ interface JudgementData {
   steps: number[];
 }
 
+/** Energy by level, tensor, op, kind of move and move; `spent` and `served` (units read) per move and level. */
+interface Books {
+  levels: number[];
+  tensors: number[];
+  ops: number[];
+  kinds: number[];
+  steps: number[];
+  spent: number[];
+  served: number[];
+  peak: number[];
+}
+
 /** What the page's own rules say of moves. */
 interface Judgement extends JudgementData {
   spent: number[];
   served: number[];
   played: number;
 }
+
+/** Hears of every legal move, and of the start as move -1: bits of levels per value, units per level, ops that have run. */
+type Visit = (move: number, present: number[], used: number[], ran: Uint8Array) => void;
 
 interface ClaimData {
   energy: number | null;
@@ -159,21 +171,34 @@ interface StepReuse {
   opt_misses: number[];
 }
 
+/** A level of a machine; fields that are what they are without being given are left out of the data. */
 interface MachineLevel {
   name: string;
-  capacity?: number | null;
   read: number;
   write: number;
+  capacity?: number | null;
 }
 
 interface Machine {
   name: string;
+  unit: string;
   level: MachineLevel[];
-  management?: string;
-  operands?: string;
-  results?: string;
-  allocator?: string;
+  management?: Management;
+  operands?: "fastest" | "any";
+  results?: "apart" | "over";
+  allocator?: "own" | "reuse";
   line?: number;
+  prices?: "pJ" | "ns";
+  about?: string;
+  device?: MeasuredDevice | null;
+}
+
+type Management = "explicit" | "lru" | "recency";
+
+/** The page hands it on, as it is, to the plan files that it saves. */
+interface MeasuredDevice {
+  name: string;
+  kind: string;
 }
 
 interface Moves {
@@ -181,6 +206,13 @@ interface Moves {
   subject: number[];
   level: number[];
   to: number[];
+}
+
+interface Move {
+  kind: number;
+  subject: number;
+  level: number;
+  to: number;
 }
 
 interface PlanData extends Moves {
@@ -249,10 +281,10 @@ interface Arena {
   capacity: number[];
   read: number[];
   write: number[];
-  management: string;
+  management: Management;
   fastestOnly: boolean;
   over: boolean;
-  allocator: string;
+  allocator: "own" | "reuse";
   line: number;
   steady: boolean;
   start: number[];
@@ -261,7 +293,11 @@ interface Arena {
 /** Units per level of every value, null where it is nowhere; with what a cache holds in all, or the levels as bits. */
 type Places = (number[] | null)[] & { used?: number[]; bits?: Int32Array };
 
-interface Touch {
+/** Takes `units` of a value, or of lines that nothing needs, that lie so deep in the stack of a cache. */
+type Sink = (value: number | null, above: number, units: number) => void;
+
+/** What an op touches of a storage, in lines of a cache. */
+interface Touching {
   value: number;
   tensor: number;
   root: number;
@@ -279,8 +315,14 @@ interface Piece {
   item: number;
   lines: number;
   units: number;
-  touch: Touch;
+  touch: Touching;
 }
+
+/** A value, and how many units of it are held; value -1 are lines in a cache that nothing needs any more. */
+type Held = [value: number, units: number];
+
+/** Goes over the moves of a plan and tells, for every step asked for, what any level holds. */
+type Sweep = (timeline: Timeline, steps: number[], visit: (step: number, heldIn: (level: number) => Held[]) => void) => void;
 
 interface Life {
   value: number;
@@ -348,9 +390,50 @@ interface Shown {
 /** What canvas and SVG have in common. */
 type Pen = CanvasRenderingContext2D | SvgPen;
 
+type Cell = string | number;
+
+/** The figures behind a chart; the rows are made when somebody asks for them. */
 interface Figures {
   columns: string[];
-  rows: () => (string | number)[][];
+  rows: () => Cell[][];
+}
+
+/** What `el` puts into an element; null and undefined are left out. */
+type Child = Node | string | null | undefined;
+type Plain = string | number | boolean | null | undefined;
+type Listeners = { [Name in keyof HTMLElementEventMap as `on${Name}`]?: (event: HTMLElementEventMap[Name]) => void };
+type Styles = { [name in "background" | "height" | "left" | "top" | "width"]?: string | null };
+
+/** Attributes of a new element, what it listens to and how it looks. Those that are null, undefined or false are left out. */
+interface Attributes extends Listeners {
+  [name: `aria-${string}` | `data-${string}`]: Plain;
+  autocomplete?: Plain;
+  checked?: Plain;
+  class?: Plain;
+  download?: Plain;
+  for?: Plain;
+  hidden?: Plain;
+  href?: Plain;
+  id?: Plain;
+  method?: Plain;
+  min?: Plain;
+  placeholder?: Plain;
+  role?: Plain;
+  scope?: Plain;
+  selected?: Plain;
+  spellcheck?: Plain;
+  style?: Styles;
+  tabindex?: Plain;
+  title?: Plain;
+  type?: Plain;
+  value?: Plain;
+}
+
+/** A part of a whole, under the name of what it is a tile of. */
+interface Sum {
+  name: string;
+  amount: number;
+  count: number;
 }
 
 interface Window {
