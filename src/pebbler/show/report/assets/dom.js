@@ -264,6 +264,15 @@ const planColour = (i) => (isDark() ? PLAN_DARK : PLAN_COLOURS)[i % 6];
 const cssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /**
+ * A button with a sign or a word, and what it does in words.
+ * @param {string} text
+ * @param {string} label
+ * @param {() => void} act
+ */
+const labelled = (text, label, act) =>
+  el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+
+/**
  * Take a section that would say nothing off the page, and its link among the views.
  * @param {string} id
  */

@@ -361,6 +361,13 @@ interface Shelf {
   reads: Read[];
 }
 
+/** Moves of a plan along an axis in pixels: `step` is the one that is drawn. */
+interface Column {
+  x0: number;
+  x1: number;
+  step: number;
+}
+
 interface Lane {
   name: string;
   axes: string[];
@@ -369,14 +376,118 @@ interface Lane {
   count: number;
   single?: boolean;
   copy?: string;
-  height?: number;
-  y?: number;
+}
+
+/** A lane where it is drawn. */
+interface PlacedLane extends Lane {
+  height: number;
+  y: number;
+}
+
+/** Where the lanes of a picture are, in pixels; `current` is the lane of the move shown, -1 for none. */
+interface LaneFrame {
+  width: number;
+  height: number;
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+  lanes: PlacedLane[];
+  current: number;
+}
+
+/** With moves from left to right, each `pitch` wide. */
+interface OrderFrame extends LaneFrame {
+  pitch: number;
+  shift: number;
+  x: (move: number) => number;
+}
+
+/** With tiles from left to right, `all` of them so wide together. */
+interface TilesFrame extends LaneFrame {
+  all: number;
+  shift: number;
+}
+
+/** A value inside a node of the graph. */
+interface Chip {
+  value: number;
+  name: string;
+}
+
+/** An op with what it writes, or a start value (`op` is null); x and y are its middle. */
+interface GraphNode {
+  key: string;
+  op: number | null;
+  title: string;
+  chips: Chip[];
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  band: number;
+}
+
+/** A hazard between two nodes, and the values that it is about. */
+interface GraphEdge {
+  kind: "raw" | "war" | "waw";
+  from: string;
+  to: string;
+  values: number[];
+  points: [number, number][];
+}
+
+interface Drawing {
+  nodes: GraphNode[];
+  edges: GraphEdge[];
+}
+
+/** A drawing of a graph on the page. */
+interface DrawnGraph {
+  graph: Graph;
+  box: Box;
+  nodes: D3Selection<GraphNode, SVGGElement, unknown>;
+  edges: D3Selection<GraphEdge, SVGPathElement, unknown>;
+  chips: D3Selection<Chip & { x: number; y: number; width: number }, SVGGElement, GraphNode>;
+}
+
+interface LaneTheme {
+  colours: string[];
+  paper: string;
+  soft: string;
+  ink: string;
+  muted: string;
+  line: string;
+  none: string;
+  bad: string;
+}
+
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** What is under the pointer: the move that a click goes to, -1 for none, and a read-out. */
+interface LaneHit {
+  move: number;
+  words: () => (Node | string)[];
 }
 
 interface Lanes {
   lanes: Lane[];
   laneOf: Int32Array;
   placeOf: Int32Array;
+}
+
+type StageMode = "graph" | "tiles" | "order";
+
+/** A move in words, for the list of moves. */
+interface MoveWords {
+  kind: string;
+  text: string;
+  cost: string;
 }
 
 /** What a picture of the player shows: the state after `step` moves, with the move at index `move` marked. */
