@@ -117,6 +117,9 @@ function once(owner, name, make) {
 /** @param {number} n */
 const grouped = (n) => n.toLocaleString("en", { maximumFractionDigits: 2 });
 
+/** @param {number | null} n */
+const orDash = (n) => (n === null ? "–" : grouped(n));
+
 /**
  * A number short enough for an axis or a label: 20,000 or 1.3M.
  * @param {number} n

@@ -13,7 +13,10 @@ function livesOf(timeline) {
  * The same where the plan decides: from the move that brings a value into a level to the one that takes it out.
  * @param {Timeline} timeline
  */
-function explicitLives(timeline) {
+const explicitLives = (timeline) => once(timeline, "lives", () => makeExplicitLives(timeline));
+
+/** @param {Timeline} timeline */
+function makeExplicitLives(timeline) {
   const { graph, arena } = timeline,
     before = new Int32Array(graph.value_tensor.length);
   /** @type {(Life & {level: number})[]} */

@@ -181,6 +181,9 @@ function fitted(pen, text, width) {
   return low ? `${text.slice(0, low)}…` : "";
 }
 
+/** @type {Record<string, -1 | 1>} */
+const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+
 /** The read-out beside the pointer; one for the page. */
 const readout = {
   /** @type {HTMLElement | null} */

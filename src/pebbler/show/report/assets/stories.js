@@ -59,11 +59,11 @@ function sinks(timeline, value, step) {
  */
 function stayEnds(timeline, value, level, step) {
   const { arena, graph, moves } = timeline,
-    lives = once(timeline, "lives", () => livesOf(timeline)),
+    lives = explicitLives(timeline),
     stay = lives.find((life) => life.value === value && life.level === level && life.from <= step && step < life.to);
   if (!stay || stay.to > timeline.length) return "kept to the end";
   const at = Math.floor(stay.to),
-    name = (/** @type {number | null} */ k) => (k === null ? "" : shown(arena.names[k], 24));
+    name = (/** @type {number} */ k) => shown(arena.names[k], 24);
   if (moves.kind[at - 1] === COMPUTE) return `${moveName(timeline, at - 1)} writes over it in move ${grouped(at)}`;
   const later = timeline.nextUse(value, at);
   if (later === null && !graph.value_survives[value]) return `kept until move ${grouped(at)}, after its last use`;

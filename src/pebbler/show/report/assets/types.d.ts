@@ -361,6 +361,50 @@ interface Shelf {
   reads: Read[];
 }
 
+/** A plan whose memory was measured, and its number on the page. */
+interface Measured {
+  plan: PlanData;
+  i: number;
+  found: StepReuse;
+}
+
+/** A place of a curve, with what the read-out says there. */
+interface CurvePoint {
+  x: number;
+  y: number;
+  words: string;
+}
+
+/** A line of a legend: `i` is the number of its colour and dashes. */
+interface LegendLine {
+  i: number;
+  words: string;
+}
+
+/** What an op, or a group of source ops, costs by level in each of two plans. */
+interface PairedRow {
+  op: string;
+  parts: number[][];
+  change: number;
+}
+
+/** An op that two plans have: its places in both, and whether it left the common order. */
+interface CommonOp {
+  name: string;
+  i: number;
+  j: number;
+  moved: boolean;
+}
+
+/** A level as it is drawn, with the cost of its reads per bin of moves. */
+interface DrawnShelf extends Shelf {
+  top: number;
+  bottom: number;
+  heat: Float64Array;
+}
+
+type DistanceTheme = Record<"ink" | "muted" | "line" | "soft", string>;
+
 /** Moves of a plan along an axis in pixels: `step` is the one that is drawn. */
 interface Column {
   x0: number;
