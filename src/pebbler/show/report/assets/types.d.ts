@@ -396,6 +396,27 @@ interface CommonOp {
   moved: boolean;
 }
 
+/** What ops of one name take of a step's time, and how much of that is computed again. */
+interface TimeShare {
+  name: string;
+  time: number;
+  runs: number;
+  again: number;
+}
+
+/** Bytes that a block of the model keeps for the backward pass and sends to the host, and the cost of what it computes again. */
+interface ModuleRow {
+  name: string;
+  kept: number;
+  again: number;
+  sent: number;
+}
+
+/** A plan of a step by its peak in bytes and its cost. */
+interface FrontierPoint extends BudgetPoint {
+  plan: PlanData;
+}
+
 /** A level as it is drawn, with the cost of its reads per bin of moves. */
 interface DrawnShelf extends Shelf {
   top: number;
