@@ -417,6 +417,65 @@ interface FrontierPoint extends BudgetPoint {
   plan: PlanData;
 }
 
+/** A game as the page of `pebbler play` holds it. */
+interface HandLevel {
+  name: string;
+  title: string;
+  about: string;
+  graph: Graph;
+  machine: Machine;
+  capacity: number[];
+  steady: boolean;
+  start: number[];
+  optimum: number | null;
+  plan: Moves | null;
+}
+
+interface PlayData {
+  title: string;
+  version: string;
+  levels: HandLevel[];
+}
+
+/** Ops that have run, and values in the fast and in the slow level, as bits. */
+interface Position {
+  ran: number;
+  red: number;
+  blue: number;
+}
+
+/** A way to the end of a game; `proven` where none is cheaper. */
+interface Finish {
+  cost: number;
+  moves: Move[];
+  proven: boolean;
+}
+
+type Action = "compute" | "load" | "store" | "drop red" | "drop blue";
+
+/** A value on the board; `band` is the line of the board that it stands in. */
+interface BoardNode {
+  value: number;
+  column: number;
+  x: number;
+  y: number;
+  band: number;
+}
+
+/** The board of a game as it is drawn. */
+interface DrawnBoard {
+  nodes: BoardNode[];
+  shapes: { group: SVGGElement; words: SVGTitleElement }[];
+  edges: { to: number; path: SVGPathElement }[];
+}
+
+/** `changed` hears of every change, `link` makes a link to a position, `next` leads to the next puzzle. */
+interface HandOptions {
+  changed?: (game: HandGame) => void;
+  link?: (game: HandGame) => string;
+  next?: (() => void) | null;
+}
+
 /** A level as it is drawn, with the cost of its reads per bin of moves. */
 interface DrawnShelf extends Shelf {
   top: number;
