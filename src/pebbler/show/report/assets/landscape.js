@@ -275,6 +275,7 @@ function showFronts(root, found, data, unit) {
     );
   };
   if (levels.length > 1) {
+    /** @type {HTMLSelectElement} */
     const select = el(
       "select",
       { onchange: () => draw(Number(select.value)) },

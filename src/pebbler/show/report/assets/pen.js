@@ -80,7 +80,7 @@ class SvgPen {
    * @param {number} y
    */
   fillText(text, x, y) {
-    const [, weight, size] = /^(\d{3} |bold )?([\d.]+px)/.exec(this.font) || [null, "", "12px"],
+    const [, weight, size] = /^(\d{3} |bold )?([\d.]+px)/.exec(this.font) || ["", "", "12px"],
       anchor = { start: "start", left: "start", center: "middle", right: "end", end: "end" }[this.textAlign];
     this.add(
       "text",

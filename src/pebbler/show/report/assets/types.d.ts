@@ -417,6 +417,77 @@ interface FrontierPoint extends BudgetPoint {
   plan: PlanData;
 }
 
+/** The columns of a sweep's table, null where a run has nothing there. */
+interface SweepRow {
+  key: string;
+  run: string;
+  graph: string;
+  machine: string;
+  status: "optimal" | "bounded" | "heuristic" | "impossible" | "failed";
+  pebbler: string;
+  versions: string;
+  finished: string;
+  unit: string | null;
+  level: string | null;
+  capacity: number | null;
+  share: number | null;
+  capacities: string | null;
+  objective: string | null;
+  tile: string | null;
+  seed: number | null;
+  time_limit: number | null;
+  energy: number | null;
+  bound: number | null;
+  bound_for: string | null;
+  gap: number | null;
+  energy_unit: string | null;
+  program_order: number | null;
+  moves: number | null;
+  cut_off: boolean | null;
+  peak: number | null;
+  step_seconds: number | null;
+  step_joules: number | null;
+  proof: string | null;
+  error: string | null;
+  family: string | null;
+  attempts: number | null;
+  host: string | null;
+  seconds: number | null;
+  memory: number | null;
+  best_energy: number | null;
+  best_bound: number | null;
+  best_key: string | null;
+  plan: string | null;
+  report: string | null;
+  [parameter: `graph_${string}`]: number | null;
+}
+
+/** All runs of a sweep. */
+interface SweepData {
+  columns: string[];
+  rows: SweepRow[];
+}
+
+/** Runs that differ in nothing but what is drawn along x. */
+interface SweepLine {
+  label: string;
+  rows: SweepRow[];
+}
+
+type FigureName = "best_energy" | "energy" | "step_seconds" | "step_joules" | "gap" | "saving" | "seconds";
+
+/** What the front of PyTorch steps is about, all of it known. */
+interface StepFigures {
+  capacity: number;
+  step_seconds: number;
+  step_joules: number;
+}
+
+interface StepRow extends StepFigures {
+  graph: string;
+  row: SweepRow;
+}
+
 /** A game as the page of `pebbler play` holds it. */
 interface HandLevel {
   name: string;
@@ -673,4 +744,5 @@ interface Sum {
 
 interface Window {
   pebbler: Record<string, unknown>;
+  DecompressionStream: new (format: "deflate") => GenericTransformStream; // older tsc does not know it
 }
