@@ -186,7 +186,8 @@ def test_the_grid_has_a_place_for_every_tile_and_goes_to_what_is_clicked(pages: 
     assert ["fwd_linear1", ["batch", "hidden1"], [6, 12]] in found["lanes"]
     x, y = page.evaluate(
         """() => { const view = pebbler.player().stage.view, { graph } = view.state.timeline;
-          const o = graph.op_name.indexOf('fwd_linear1[3][7]'), c = view.cell(view.last, graph, o), b = view.holder.getBoundingClientRect();
+          const o = graph.op_name.indexOf('fwd_linear1[3][7]'), c = view.cell(view.last, graph, o);
+          const b = view.holder.getBoundingClientRect();
           return [b.left + c.x + c.width / 2, b.top + c.y + c.height / 2]; }"""
     )
     page.mouse.click(x, y)

@@ -214,7 +214,8 @@ def test_what_comes_back_and_what_is_computed_again_have_colours_of_their_own(
     for words in ("computed again", "copies to the host", "copies back", "back from the host", "optimizer state"):
         assert words in legend
     most = opened.page.evaluate(
-        "() => { const { held } = pebbler.step().times; return [4, 5].map((k) => Math.max(...held.filter((_, i) => i % 8 === k))); }"
+        "() => { const { held } = pebbler.step().times;"
+        "return [4, 5].map((k) => Math.max(...held.filter((_, i) => i % 8 === k))); }"
     )
     assert min(most) > 0
     choose(opened, 1)

@@ -210,10 +210,10 @@ function tilesOf(data, plan, graph, unit) {
   );
   const peaks = usedLevels(plan)
     .filter((i) => i < judgement.peak.length)
-    .map((i) => [
-      shown(plan.machine.level[i].name, 16),
-      `${brief(judgement.peak[i])}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
-    ]);
+    .map((i) => {
+      const { name, capacity } = plan.machine.level[i];
+      return [shown(name, 16), `${brief(judgement.peak[i])}${capacity ? ` / ${brief(capacity)}` : ""}`];
+    });
   if (peaks.length)
     tiles.push(
       tile(
