@@ -151,7 +151,7 @@ def test_a_plan_of_tiles_opens_on_them_and_in_order_its_sweeps_go_there_and_back
     spots = page.evaluate(
         """() => { const view = pebbler.player().stage.view, t = view.state.timeline, found = {};
           t.moves.subject.forEach((o, i) => {
-            const box = view.mark(view.last, t, i), name = view.graph.op_origin[o];
+            const box = view.mark(view.last, t, i), name = t.graph.op_origin[o];
             (found[name] ||= []).push([box.x, box.y]);
           });
           return found; }"""
@@ -177,16 +177,17 @@ def test_the_grid_has_a_place_for_every_tile_and_goes_to_what_is_clicked(pages: 
     page = pages("two axes")
     page.locator("[data-mode=tiles]").click()
     found = page.evaluate(
-        """() => { const { last: f, found } = pebbler.player().stage.view, view = pebbler.player().stage.view;
-          const cells = view.graph.op_name.map((_, o) => view.cell(f, o));
+        """() => { const view = pebbler.player().stage.view, { last: f, state } = view, { graph } = state.timeline;
+          const cells = graph.op_name.map((_, o) => view.cell(f, graph, o));
           const apart = new Set(cells.map((c) => `${Math.round(100 * c.x)} ${Math.round(100 * c.y)}`)).size;
           return { apart, ops: cells.length, lanes: f.lanes.map((lane) => [lane.name, lane.axes, lane.tiles]) }; }"""
     )
     assert found["apart"] == found["ops"] > 500
     assert ["fwd_linear1", ["batch", "hidden1"], [6, 12]] in found["lanes"]
     x, y = page.evaluate(
-        """() => { const view = pebbler.player().stage.view, o = view.graph.op_name.indexOf('fwd_linear1[3][7]');
-          const c = view.cell(view.last, o), b = view.holder.getBoundingClientRect();
+        """() => { const view = pebbler.player().stage.view, { graph } = view.state.timeline;
+          const o = graph.op_name.indexOf('fwd_linear1[3][7]'), c = view.cell(view.last, graph, o);
+          const b = view.holder.getBoundingClientRect();
           return [b.left + c.x + c.width / 2, b.top + c.y + c.height / 2]; }"""
     )
     page.mouse.click(x, y)

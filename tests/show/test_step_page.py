@@ -194,7 +194,7 @@ def test_the_bytes_drawn_are_those_that_the_referee_counts(opened: Opened, plans
     for number, planned in enumerate(plans):
         choose(opened, number)
         held = opened.page.evaluate(
-            "() => { const view = pebbler.step();"
+            "() => { const view = pebbler.step().times;"
             "return Array.from({ length: view.moves.kind.length + 1 }, (_, step) => view.heldAt(step)); }"
         )
         replay, size = planned.plan.replay(), planned.plan.graph.dataflow.value_size
@@ -214,7 +214,8 @@ def test_what_comes_back_and_what_is_computed_again_have_colours_of_their_own(
     for words in ("computed again", "copies to the host", "copies back", "back from the host", "optimizer state"):
         assert words in legend
     most = opened.page.evaluate(
-        "() => { const { held } = pebbler.step(); return [4, 5].map((k) => Math.max(...held.filter((_, i) => i % 8 === k))); }"
+        "() => { const { held } = pebbler.step().times;"
+        "return [4, 5].map((k) => Math.max(...held.filter((_, i) => i % 8 === k))); }"
     )
     assert min(most) > 0
     choose(opened, 1)
@@ -268,9 +269,9 @@ def test_pointing_says_who_and_a_click_goes_there(opened: Opened) -> None:
     chart.evaluate("(node) => node.scrollIntoView({ block: 'center', behavior: 'instant' })")
     box = chart.bounding_box()
     x, move = page.evaluate(
-        "() => { const v = pebbler.step(), names = v.graph.op_name;"
+        "() => { const { x } = pebbler.step().plotted, v = pebbler.step().times, names = v.graph.op_name;"
         "const i = v.moves.kind.findIndex((kind, i) => kind === 0 && names[v.moves.subject[i]].startsWith('Block 0.wide'));"
-        "return [v.x((v.time.began[i] + v.time.ended[i]) / 2), i + 1]; }"
+        "return [x((v.time.began[i] + v.time.ended[i]) / 2), i + 1]; }"
     )
     page.mouse.move(box["x"] + x, box["y"] + 35)
     told = page.locator(".tooltip").inner_text()
@@ -300,7 +301,7 @@ def test_the_headline_is_the_planners(opened: Opened, plans: list[TorchPlan]) ->
 
 def test_the_step_without_a_limit_is_drawn_behind(opened: Opened, plans: list[TorchPlan]) -> None:
     free = plans[1]
-    held = opened.page.evaluate("pebbler.step().plan.unlimited.held")
+    held = opened.page.evaluate("pebbler.step().times.plan.unlimited.held")
     assert max(held) + free.headroom == free.unplanned_peak == free.peak
     assert len(held) == len(free.plan.graph.ops)
     # What a plan without a limit holds while each of its ops runs.
@@ -318,7 +319,7 @@ def test_the_step_without_a_limit_is_drawn_behind(opened: Opened, plans: list[To
 def test_modules_keep_what_is_there_when_the_backward_pass_begins(opened: Opened, plans: list[TorchPlan]) -> None:
     for number, planned in enumerate(plans[:2]):
         choose(opened, number)
-        found = opened.page.evaluate("pebbler.moduleRows(pebbler.step().graph, pebbler.step().moves)")
+        found = opened.page.evaluate("pebbler.moduleRows(pebbler.step().times.graph, pebbler.step().times.moves)")
         graph, flow = planned.plan.graph, planned.plan.graph.dataflow
         held: set[int] = set()
         for move, step in zip(planned.plan.moves, planned.plan.replay(), strict=True):

@@ -54,6 +54,8 @@ SCRIPTS = (
     "savings",
     "steptime",
     "stepsummary",
+    "stepplot",
+    "stepshares",
     "stepview",
     "optimum",
     "planroute",

@@ -3,7 +3,11 @@
 const CELL = 76, // between two nodes
   NODE = 22; // half a node's width
 
-/** Columns and rows of the values: by longest path; a deep graph comes back under itself, as backward under forward. */
+/**
+ * Columns and rows of the values: by longest path; a deep graph comes back under itself, as backward under forward.
+ * @param {Graph} graph
+ * @param {number} width
+ */
 function placeNodes(graph, width) {
   const { reads } = effects(graph);
   const rank = graph.value_maker.map(() => 0);
@@ -13,7 +17,8 @@ function placeNodes(graph, width) {
   });
   const last = Math.max(...rank),
     folds = last > 6;
-  const nodes = rank.map((r, value) => ({ value, column: folds && r > last / 2 ? last - r : r, row: 0, x: 0, y: 0 }));
+  /** @type {BoardNode[]} */
+  const nodes = rank.map((r, value) => ({ value, column: folds && r > last / 2 ? last - r : r, x: 0, y: 0, band: 0 }));
   // What starts stands right before its first reader.
   const { readers } = effects(graph);
   nodes.forEach((node) => {
@@ -21,6 +26,7 @@ function placeNodes(graph, width) {
     const next = readers[node.value].flatMap((o) => effects(graph).writes[o]).map((v) => nodes[v].column);
     if (next.length) node.column = Math.max(0, Math.min(...next) - 1);
   });
+  /** @type {BoardNode[][]} */
   const columns = [];
   for (const node of nodes) (columns[node.column] = columns[node.column] || []).push(node);
   const filled = columns.filter((list) => list);
@@ -42,10 +48,15 @@ function placeNodes(graph, width) {
   return nodes;
 }
 
-/** Within a column, nodes stand near what they read: a few sweeps over the columns. */
+/**
+ * Within a column, nodes stand near what they read: a few sweeps over the columns.
+ * @param {Graph} graph
+ * @param {BoardNode[]} nodes
+ * @param {BoardNode[][]} columns
+ */
 function arrangeRows(graph, nodes, columns) {
   const { reads, writes } = effects(graph);
-  const near = nodes.map(() => []);
+  const near = emptyLists(nodes.length);
   graph.op_name.forEach((_, o) => {
     for (const from of reads[o])
       for (const to of writes[o]) {
@@ -54,6 +65,7 @@ function arrangeRows(graph, nodes, columns) {
       }
   });
   const place = nodes.map(() => 0);
+  /** @param {BoardNode[]} list */
   const number = (list) => list.forEach((node, i) => (place[node.value] = i - list.length / 2));
   columns.forEach(number);
   const crossings = () => {
@@ -68,13 +80,15 @@ function arrangeRows(graph, nodes, columns) {
   // Program order is what people expect, so it changes only for far fewer crossings.
   for (let sweep = 0, before = nodes.length > 60 ? 0 : crossings(); sweep < 4 && before > 0; sweep++) {
     for (const list of sweep % 2 ? columns.slice().reverse() : columns) {
+      /** @param {BoardNode} node */
       const pull = (node) => {
         const others = near[node.value].filter((v) => nodes[v].column !== node.column);
         return others.length ? others.reduce((sum, v) => sum + place[v], 0) / others.length : place[node.value];
       };
-      const pulls = new Map(list.map((node) => [node, pull(node)])),
-        given = list.slice();
-      list.sort((a, b) => pulls.get(a) - pulls.get(b) || place[a.value] - place[b.value]);
+      const given = list.slice(),
+        pulled = given.map((node) => ({ node, by: pull(node) }));
+      pulled.sort((a, b) => a.by - b.by || place[a.node.value] - place[b.node.value]);
+      list.splice(0, list.length, ...pulled.map(({ node }) => node));
       number(list);
       const after = crossings();
       if (after > 0.6 * before) {
@@ -85,31 +99,60 @@ function arrangeRows(graph, nodes, columns) {
   }
 }
 
-/** A new SVG element. */
+/**
+ * A new SVG element.
+ * @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, Plain>} [attributes]
+ * @param {...Node} children
+ * @returns {SVGElementTagNameMap[T]}
+ */
 function svgEl(tag, attributes = {}, ...children) {
   const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value);
+    if (value !== null && value !== undefined && value !== false) node.setAttribute(key, String(value));
   }
   node.append(...children);
   return node;
 }
 
+/**
+ * A node's name: the tensor's, with the version where there are several; a step that leaves nothing is named by its op.
+ * @param {Graph} graph
+ * @param {number} value
+ */
+function nodeNameOf(graph, value) {
+  const tensor = graph.value_tensor[value],
+    versions = graph.value_tensor.filter((t) => t === tensor).length;
+  if (!graph.value_size[value] && graph.value_maker[value] >= 0) return graph.op_name[graph.value_maker[value]];
+  return `${graph.tensor_name[tensor]}${versions > 1 ? `·${graph.value_version[value]}` : ""}`;
+}
+
 class Board {
-  /** `act(value)` is called when a node is clicked or entered, `choose(value)` when it gets the focus. */
+  /**
+   * @param {(value: number) => void} act  is called when a node is clicked or entered
+   * @param {(value: number) => void} choose  is called when it gets the focus
+   */
   constructor(act, choose) {
     this.act = act;
     this.choose = choose;
+    /** @type {HandGame | null} */
+    this.game = null;
+    /** @type {DrawnBoard | null} */
+    this.drawn = null;
+    /** @type {number | null} */
     this.chosen = null;
     this.width = 0;
     this.element = el("div", { class: "board", role: "group", "aria-label": "The board" });
     new ResizeObserver(() => this.fit()).observe(this.element);
   }
 
+  /** @param {HandGame} game */
   load(game) {
     this.game = game;
     this.chosen = null;
     this.width = 0;
+    this.drawn = null;
     this.element.replaceChildren();
     this.fit();
   }
@@ -118,36 +161,42 @@ class Board {
     const width = Math.floor(this.element.clientWidth);
     if (!this.game || width < 50 || width === this.width) return;
     this.width = width;
-    this.draw();
+    this.draw(this.game.graph);
     this.show();
   }
 
-  draw() {
-    const { graph } = this.game;
-    this.nodes = placeNodes(graph, this.width);
-    const right = Math.max(...this.nodes.map((node) => node.x)) + CELL / 2,
-      below = Math.max(...this.nodes.map((node) => node.y)) + CELL / 2;
+  /** @param {Graph} graph */
+  draw(graph) {
+    const nodes = placeNodes(graph, this.width);
+    const right = Math.max(...nodes.map((node) => node.x)) + CELL / 2,
+      below = Math.max(...nodes.map((node) => node.y)) + CELL / 2;
     const scale = Math.max(1, Math.min(1.6, (this.width - 24) / right, ((window.innerWidth < 640 ? 0.42 : 0.55) * window.innerHeight) / below));
     const svg = svgEl("svg", { viewBox: `0 0 ${right} ${below}`, width: right * scale, height: below * scale });
     svg.append(
       svgEl("defs", {}, svgEl("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" }, svgEl("path", { d: "M0,0L8,4L0,8z", class: "tip" }))),
     ); // prettier-ignore
-    this.edges = [];
+    /** @type {DrawnBoard["edges"]} */
+    const edges = [];
     const { reads, writes } = effects(graph);
     graph.op_name.forEach((_, o) => {
       for (const from of new Set(reads[o]))
         for (const to of writes[o]) {
-          const path = svgEl("path", { d: this.curve(this.nodes[from], this.nodes[to]), class: "arrow", "marker-end": "url(#tip)" });
-          this.edges.push({ from, to, path });
+          const path = svgEl("path", { d: this.curve(nodes[from], nodes[to]), class: "arrow", "marker-end": "url(#tip)" });
+          edges.push({ to, path });
           svg.append(path);
         }
     });
-    this.shapes = this.nodes.map((node) => this.drawNode(node));
-    svg.append(...this.shapes.map((shape) => shape.group));
+    const shapes = nodes.map((node) => this.drawNode(node, graph));
+    svg.append(...shapes.map((shape) => shape.group));
     this.element.replaceChildren(svg);
+    this.drawn = { nodes, shapes, edges };
   }
 
-  /** An arrow from the edge of one node to the edge of another, bent where it would run through others. */
+  /**
+   * An arrow from the edge of one node to the edge of another, bent where it would run through others.
+   * @param {BoardNode} a
+   * @param {BoardNode} b
+   */
   curve(a, b) {
     const dx = b.x - a.x,
       dy = b.y - a.y,
@@ -169,9 +218,12 @@ class Board {
     return `M${start}Q${mx},${my} ${end}`;
   }
 
-  drawNode(node) {
-    const { graph } = this.game,
-      { value } = node;
+  /**
+   * @param {BoardNode} node
+   * @param {Graph} graph
+   */
+  drawNode(node, graph) {
+    const { value } = node;
     const size = graph.value_size[value],
       group = svgEl("g", { class: "place", transform: `translate(${node.x},${node.y})`, role: "button", tabindex: -1, "data-value": value }); // prettier-ignore
     const outline = size
@@ -180,7 +232,7 @@ class Board {
     const red = svgEl("circle", { r: size ? 18 : 6, cy: size ? 0 : -15, cx: size ? 0 : NODE, class: "red" });
     const blue = svgEl("rect", { x: 8, y: 7, width: 17, height: 17, rx: 3, class: "blue" });
     const label = svgEl("text", { class: "name", dy: 4.5 });
-    const full = this.nameOf(value),
+    const full = nodeNameOf(graph, value),
       short = shown(full, 7);
     label.textContent = short;
     if (short.length > 3) label.setAttribute("style", "font-size:11px");
@@ -199,29 +251,25 @@ class Board {
     return { group, words };
   }
 
-  /** A node's name: the tensor's, with the version where there are several; a step that leaves nothing is named by its op. */
-  nameOf(value) {
-    const { graph } = this.game,
-      tensor = graph.value_tensor[value],
-      versions = graph.value_tensor.filter((t) => t === tensor).length;
-    if (!graph.value_size[value] && graph.value_maker[value] >= 0) return graph.op_name[graph.value_maker[value]];
-    return `${graph.tensor_name[tensor]}${versions > 1 ? `·${graph.value_version[value]}` : ""}`;
-  }
-
+  /** @param {number} value */
   select(value) {
     this.chosen = value;
     this.show();
     this.choose(value);
   }
 
+  /** @param {number} value */
   focus(value) {
-    this.shapes[value].group.focus({ preventScroll: false });
+    this.drawn?.shapes[value].group.focus({ preventScroll: false });
     if (this.chosen !== value) this.select(value);
   }
 
-  /** Bring a node into sight where the board scrolls; the page stays where it is. */
+  /**
+   * Bring a node into sight where the board scrolls; the page stays where it is.
+   * @param {number} value
+   */
   follow(value) {
-    const node = this.shapes && this.shapes[value];
+    const node = this.drawn?.shapes[value];
     if (!node) return;
     const box = node.group.getBoundingClientRect(),
       view = this.element.getBoundingClientRect();
@@ -231,33 +279,42 @@ class Board {
       this.element.scrollLeft += (box.left + box.right - view.left - view.right) / 2;
   }
 
-  /** Draw the pebbles; `hinted` is the value that the hint is about. */
+  /**
+   * Draw the pebbles; `hinted` is the value that the hint is about.
+   * @param {number | null} [hinted]
+   */
   show(hinted = null) {
-    if (!this.shapes) return;
+    if (!this.drawn || !this.game) return;
     const { graph, present, ran } = this.game,
       { reads } = effects(graph);
-    this.shapes.forEach(({ group, words }, v) => {
+    this.drawn.shapes.forEach(({ group, words }, v) => {
       const maker = graph.value_maker[v],
         done = maker < 0 || ran[maker] === 1,
         ready = maker >= 0 && !(present[v] & 1) && reads[maker].every((r) => present[r] & 1);
       const state = { red: present[v] & 1, blue: present[v] & 2, done, ready, chosen: v === this.chosen, hinted: v === hinted, goal: graph.value_survives[v] }; // prettier-ignore
-      group.setAttribute("class", ["place", ...Object.keys(state).filter((name) => state[name])].join(" "));
-      group.setAttribute("tabindex", v === (this.chosen === null ? 0 : this.chosen) ? 0 : -1);
+      group.setAttribute("class", ["place", ...Object.entries(state).flatMap(([name, on]) => (on ? [name] : []))].join(" "));
+      group.setAttribute("tabindex", v === (this.chosen === null ? 0 : this.chosen) ? "0" : "-1");
       const where = [present[v] & 1 ? "red pebble" : "", present[v] & 2 ? "blue pebble" : ""].filter(Boolean);
       const held = where.length ? where.join(" and ") : done ? "no pebble now" : "not computed yet";
-      const text = `${shown(this.nameOf(v), 60)}: ${held}${ready ? ", can be computed" : ""}`;
+      const text = `${shown(nodeNameOf(graph, v), 60)}: ${held}${ready ? ", can be computed" : ""}`;
       group.setAttribute("aria-label", text);
       words.textContent = text;
     });
-    this.edges.forEach(({ to, path }) => path.classList.toggle("lit", to === this.chosen));
+    this.drawn.edges.forEach(({ to, path }) => path.classList.toggle("lit", to === this.chosen));
   }
 
-  /** The node that lies next in a direction, or the same. */
+  /**
+   * The node that lies next in a direction, or the same.
+   * @param {number} value
+   * @param {number} dx
+   * @param {number} dy
+   */
   neighbour(value, dx, dy) {
-    const from = this.nodes[value];
+    const { nodes } = required(this.drawn, "the board"),
+      from = nodes[value];
     let best = value,
       least = Infinity;
-    for (const node of this.nodes) {
+    for (const node of nodes) {
       const x = node.x - from.x,
         y = node.y - from.y,
         along = x * dx + y * dy,
@@ -269,8 +326,10 @@ class Board {
     return best;
   }
 
+  /** @param {number} value */
   shake(value) {
-    const { group } = this.shapes[value];
+    if (!this.drawn) return;
+    const { group } = this.drawn.shapes[value];
     group.classList.remove("refused");
     void group.getBoundingClientRect(); // so that the animation starts anew
     group.classList.add("refused");

@@ -1,23 +1,6 @@
 // What an order of ops costs where the machine places the values itself: the `recency` and `lru` rules,
 // as in pebbler/kernels/recency.py, pebbler/touches.py and pebbler/kernels/lru_energy.py.
 
-/**
- * The levels' prices and capacities; `order` is a list of ops. Books as in rules.js, without peaks.
- * @param {Graph} graph
- */
-function emptyBooks(graph, levels, steps) {
-  const zeros = (n) => new Array(n).fill(0);
-  return {
-    levels: zeros(levels),
-    tensors: zeros(graph.tensor_name.length),
-    ops: zeros(graph.op_name.length),
-    kinds: [0, 0, 0],
-    steps: zeros(steps),
-    spent: zeros(steps * levels),
-    served: zeros(steps * levels),
-    peak: [],
-  };
-}
 
 /**
  * Note 000's rule: a read is priced by the tensor's recency rank among the live ones, a write by its size.
@@ -25,7 +8,7 @@ function emptyBooks(graph, levels, steps) {
  * @param {Arena} arena
  * @param {number[]} order
  */
-function priceRecency(graph, arena, order, visit) {
+function priceRecency(graph, arena, order) {
   const { reads, writes } = effects(graph);
   const size = graph.tensor_size,
     of = graph.value_tensor,
@@ -41,6 +24,7 @@ function priceRecency(graph, arena, order, visit) {
       lastRead[of[v]] = s;
     }),
   );
+  /** @type {number[]} */
   let live = [];
   const isLive = new Uint8Array(size.length),
     accessed = new Int32Array(size.length);
@@ -49,9 +33,9 @@ function priceRecency(graph, arena, order, visit) {
       live.push(t);
       isLive[t] = 1;
     }
-  if (visit) visit(-1, live, accessed);
   order.forEach((o, s) => {
     let energy = 0;
+    /** @type {(at: number, t: number, amount: number) => void} */
     const pay = (at, t, amount) => {
       energy += amount;
       books.spent[s * levels + at] += amount;
@@ -96,7 +80,6 @@ function priceRecency(graph, arena, order, visit) {
     });
     books.ops[o] += energy;
     books.steps[s] = energy;
-    if (visit) visit(s, live, accessed);
   });
   books.kinds[0] = books.steps.reduce((sum, part) => sum + part, 0);
   return books;
@@ -110,9 +93,11 @@ function priceRecency(graph, arena, order, visit) {
  */
 function touchesOf(graph, arena, order) {
   const { reads, writes } = effects(graph);
+  /** @type {Touching[]} */
   const touches = [];
   order.forEach((o, step) => {
     const readRoots = new Set(reads[o].map((v) => graph.storage[graph.value_tensor[v]]));
+    /** @type {(v: number, write: boolean) => void} */
     const add = (v, write) => {
       const tensor = graph.value_tensor[v],
         root = graph.storage[tensor];
@@ -140,12 +125,14 @@ function touchesOf(graph, arena, order) {
  * Give every touch its first line: each storage its own, or first fit into what is free by then.
  * @param {Graph} graph
  * @param {Arena} arena
+ * @param {Touching[]} touches
  */
 function allocate(graph, arena, touches) {
   const room = graph.tensor_size.map((size) => Math.ceil(size / arena.line));
   const own = arena.allocator === "own",
-    block = new Map(),
     lasting = new Uint8Array(room.length);
+  /** @type {Map<number, number>} */
+  const block = new Map(); // the address of each storage that has one
   const startRoots = new Set();
   graph.value_tensor.forEach((t, v) => {
     if (graph.value_maker[v] < 0) startRoots.add(graph.storage[t]);
@@ -160,22 +147,23 @@ function allocate(graph, arena, touches) {
       top += room[root];
     }
   }
+  /** @type {Map<number, boolean>} */
   const anew = new Map();
   for (let i = touches.length - 1; i >= 0; i--) {
     const touch = touches[i];
-    touch.last = anew.has(touch.root) ? anew.get(touch.root) : true;
+    touch.last = anew.get(touch.root) ?? true;
     anew.set(touch.root, touch.fresh);
   }
   const free = new FreeList(top);
+  /** @type {Touching[]} */
   let waiting = [];
   touches.forEach((touch, i) => {
-    if (!block.has(touch.root)) block.set(touch.root, free.take(room[touch.root]));
-    touch.address = block.get(touch.root);
-    if (touch.last && !lasting[touch.root]) waiting.push(touch.root);
+    touch.address = entryOf(block, touch.root, () => free.take(room[touch.root]));
+    if (touch.last && !lasting[touch.root]) waiting.push(touch);
     if (i + 1 === touches.length || touches[i + 1].step !== touch.step) {
       // Only after the op has its results do the blocks that it used last become free.
-      for (const root of waiting) {
-        free.give(block.get(root), room[root]);
+      for (const { root, address } of waiting) {
+        free.give(address, room[root]);
         block.delete(root);
       }
       waiting = [];
@@ -185,11 +173,14 @@ function allocate(graph, arena, touches) {
 
 /** Free blocks of an endless memory, by address; neighbours are merged. */
 class FreeList {
+  /** @param {number} top */
   constructor(top) {
     this.top = top;
-    this.blocks = []; // [address, length], sorted
+    /** @type {[address: number, length: number][]} */
+    this.blocks = []; // sorted
   }
 
+  /** @param {number} length */
   take(length) {
     for (let i = 0; i < this.blocks.length; i++) {
       const [address, room] = this.blocks[i];
@@ -208,6 +199,10 @@ class FreeList {
     return this.top - length;
   }
 
+  /**
+   * @param {number} address
+   * @param {number} length
+   */
   give(address, length) {
     if (length === 0) return;
     let i = this.blocks.findIndex((block) => block[0] >= address);
@@ -223,13 +218,17 @@ class FreeList {
   }
 }
 
-/** Cut touches so that any two pieces are equal or share no line: then all lines of a piece are at one depth. */
+/**
+ * Cut touches so that any two pieces are equal or share no line: then all lines of a piece are at one depth.
+ * @param {Touching[]} touches
+ * @param {number} line
+ */
 function cutPieces(touches, line) {
   const bounds = [...new Set(touches.flatMap((t) => [t.address, t.address + t.lines]))].sort((a, b) => a - b);
-  const index = new Map(bounds.map((bound, i) => [bound, i]));
+  /** @type {Piece[]} */
   const pieces = [];
   touches.forEach((touch) => {
-    for (let i = index.get(touch.address); bounds[i] < touch.address + touch.lines; i++) {
+    for (let i = d3.bisectRight(bounds, touch.address) - 1; bounds[i] < touch.address + touch.lines; i++) {
       const lines = bounds[i + 1] - bounds[i],
         before = (bounds[i] - touch.address) * line;
       pieces.push({ item: i, lines, units: Math.min(touch.units - before, lines * line), touch });
@@ -238,8 +237,14 @@ function cutPieces(touches, line) {
   return { pieces, items: bounds.length };
 }
 
-/** Depths in lines at which each piece is found (0: never touched before); in a steady loop those of the second round. */
+/**
+ * Depths in lines at which each piece is found (0: never touched before); in a steady loop those of the second round.
+ * @param {Piece[]} pieces
+ * @param {number} items
+ * @param {boolean} steady
+ */
 function depthsOf(pieces, items, steady) {
+  /** @type {number[]} */
   const first = [],
     seen = new Uint8Array(items);
   pieces.forEach((piece, i) => {
@@ -251,9 +256,11 @@ function depthsOf(pieces, items, steady) {
   const path = steady ? [...pieces, ...first.map((i) => pieces[i])] : pieces;
   const tree = new Float64Array(path.length + 1),
     last = new Int32Array(items).fill(-1);
+  /** @type {(at: number, amount: number) => void} */
   const add = (at, amount) => {
     for (let j = at + 1; j < tree.length; j += j & -j) tree[j] += amount;
   };
+  /** @param {number} at */
   const below = (at) => {
     let sum = 0;
     for (let j = at; j > 0; j &= j - 1) sum += tree[j];
@@ -291,16 +298,14 @@ function priceLru(graph, arena, order) {
   const books = emptyBooks(graph, levels, order.length);
   const touches = touchesOf(graph, arena, order);
   const { pieces, items } = cutPieces(touches, arena.line);
-  const reach = [];
-  arena.capacity.slice(0, bottom).reduce((sum, room) => {
-    reach.push(Math.floor((sum + room) / arena.line));
-    return sum + room;
-  }, 0);
+  let sum = 0;
+  const reach = arena.capacity.slice(0, bottom).map((room) => Math.floor((sum += room) / arena.line));
   const level = depthsOf(pieces, items, arena.steady).map((depth) => {
     const at = depth === 0 ? -1 : reach.findIndex((end) => depth <= end);
     return at < 0 ? bottom : at;
   });
   const units = Array.from({ length: 3 }, () => new Array(levels).fill(0)); // read, written, written back
+  /** @type {(piece: Piece, at: number, amount: number) => void} */
   const pay = (piece, at, amount) => {
     books.spent[piece.touch.step * levels + at] += amount;
     books.tensors[piece.touch.tensor] += amount;
@@ -309,6 +314,7 @@ function priceLru(graph, arena, order) {
   };
   const current = new Int32Array(items).fill(bottom),
     writer = new Int32Array(items).fill(-1);
+  /** @param {boolean} count */
   const round = (count) =>
     pieces.forEach((piece, i) => {
       const { item, lines } = piece,

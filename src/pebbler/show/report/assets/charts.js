@@ -1,7 +1,10 @@
 // Reuse distances and miss curves, drawn with Observable Plot.
 
 const PLOT_STYLE = { fontSize: "12px", background: "none", overflow: "visible" };
-/** Labels for a log axis: powers of ten, and twos and fives between where there are few of them. */
+/**
+ * Labels for a log axis: powers of ten, and twos and fives between where there are few of them.
+ * @type {(domain: [number, number]) => (n: number) => string}
+ */
 const logTicks = (domain) => (n) => {
   const lead = Math.round(n / 10 ** Math.floor(Math.log10(n) + 1e-9));
   return lead === 1 || (domain[1] / domain[0] < 2000 && (lead === 2 || lead === 5)) ? brief(n) : "";
@@ -10,6 +13,7 @@ const logTicks = (domain) => (n) => {
 /**
  * Common options of a chart: wide enough margins, labelled axes, a grid.
  * @param {number} width
+ * @param {PlotOptions} options
  */
 function plotOf(width, options) {
   return Plot.plot({
@@ -24,7 +28,10 @@ function plotOf(width, options) {
   });
 }
 
-/** A read-out for curves: a line at the nearest point along x, and its words. Points are {x, y, words}. */
+/**
+ * A read-out for curves: a line at the nearest point along x, and its words.
+ * @param {CurvePoint[]} points
+ */
 const curveReadout = (points) => [
   Plot.ruleX(points, Plot.pointerX({ x: "x", stroke: "var(--muted)", strokeDasharray: "2 2" })),
   Plot.tip(points, Plot.pointerX({ x: "x", y: "y", title: "words", fontSize: 12 })),
@@ -32,13 +39,14 @@ const curveReadout = (points) => [
 
 /**
  * Level boundaries as labelled vertical lines; labels that would collide go to a second row, or are left out.
- * @param {PlanData} plan
+ * @param {Measured} measured
+ * @param {[number, number]} domain
  * @param {number} width
  */
-function boundaryMarks(plan, domain, width) {
+function boundaryMarks({ plan, found }, domain, width) {
   const { level } = plan.machine,
     used = new Set(level.length < MANY_LEVELS ? level.keys() : usedLevels(plan));
-  const rules = plan.reuse.reach
+  const rules = found.reach
     .map((at, i) => ({ at, i, name: shown(level[i].name, 14), row: -1 }))
     .filter(({ at, i }) => used.has(i) && at >= domain[0] && at <= domain[1]);
   const place = d3.scaleLog(domain, [58, width - 24]),
@@ -65,28 +73,44 @@ function boundaryMarks(plan, domain, width) {
   });
 }
 
+/**
+ * The plans whose memory was measured.
+ * @param {ReportData} data
+ */
 const withLocality = (data) =>
-  data.plans.map((plan, i) => ({ plan, i, found: plan.reuse })).filter(({ found }) => found);
+  data.plans.flatMap((plan, i) => (plan.reuse ? [{ plan, i, found: plan.reuse }] : []));
+
+/**
+ * A piece of a line, for legends.
+ * @param {string} colour
+ * @param {string} dash
+ */
+function lineSample(colour, dash) {
+  const svg = d3.create("svg").attr("width", 26).attr("height", 8);
+  svg
+    .append("line")
+    .attr("x1", 0)
+    .attr("x2", 26)
+    .attr("y1", 4)
+    .attr("y2", 4)
+    .style("stroke", colour)
+    .attr("stroke-width", 2.5)
+    .attr("stroke-dasharray", dash);
+  return svg.node();
+}
+
+/** @param {LegendLine[]} items */
 const planLegend = (items) =>
   el(
     "div",
     { class: "legend" },
-    ...items.map(({ plan, i, words }) => {
-      const svg = d3.create("svg").attr("width", 26).attr("height", 8);
-      svg
-        .append("line")
-        .attr("x1", 0)
-        .attr("x2", 26)
-        .attr("y1", 4)
-        .attr("y2", 4)
-        .attr("stroke", planColour(i))
-        .attr("stroke-width", 2.5)
-        .attr("stroke-dasharray", PLAN_DASHES[i % 6]);
-      return el("span", {}, svg.node(), words || shown(plan.name, 40));
-    }),
+    ...items.map(({ i, words }) => el("span", {}, lineSample(planColour(i), PLAN_DASHES[i % 6]), words)),
   );
 
-/** Legends hold colours of the theme, so they are made again when it changes. */
+/**
+ * Legends hold colours of the theme, so they are made again when it changes.
+ * @param {() => HTMLElement} make
+ */
 function themed(make) {
   const holder = el("div", {}, make());
   document.addEventListener("themechange", () => holder.replaceChildren(make()));
@@ -126,23 +150,23 @@ function showReuse(root, data) {
     themed(() =>
       planLegend(
         items.map(({ plan: p, i, found: f }) => ({
-          plan: p,
           i,
           words: `${shown(p.name, 40)}: mean distance ${grouped(Math.round(f.mean))}`,
         })),
       ),
     ),
   );
-  const most = d3.max(items, ({ found: f }) => d3.max(f.distance) || 1);
+  const most = d3.max(items, ({ found: f }) => d3.max(f.distance) || 1) || 1;
+  /** @type {[number, number]} */
   const domain = [0.8, Math.max(most, ...found.reach.filter((at) => at < most * 8)) * 1.6];
   const edges = d3.range(-0.5, Math.log2(most) + 1.5, 0.5).map((power) => 2 ** power);
   const bins = items.flatMap(({ found: f, i, plan: p }) => {
-    const sums = new Array(edges.length - 1).fill(0);
+    const sums = new Float64Array(edges.length - 1);
     f.distance.forEach((d, k) => {
       const at = d3.bisectRight(edges, d) - 1;
       if (at >= 0 && at < sums.length) sums[at] += f.weight[k];
     });
-    return sums
+    return Array.from(sums)
       .map((units, k) => ({ x1: edges[k], x2: edges[k + 1], units, i, name: p.name }))
       .filter((bin) => bin.units > 0);
   });
@@ -170,7 +194,7 @@ function showReuse(root, data) {
                 },
               ),
             ),
-            ...boundaryMarks(plan, domain, width),
+            ...boundaryMarks(items[0], domain, width),
             Plot.ruleY([0]),
           ],
         }),
@@ -187,11 +211,14 @@ function showReuse(root, data) {
   );
   const curves = items.map(({ found: f, i }) => {
     let sum = 0;
-    const points = f.distance.map((d, k) => {
+    /** @type {[number, number][]} */
+    const points = [[domain[0], 0]];
+    f.distance.forEach((d, k) => {
       sum += f.weight[k];
-      return [d, (100 * sum) / f.accesses];
+      points.push([d, (100 * sum) / f.accesses]);
     });
-    return { i, points: [[domain[0], 0], ...points, [domain[1], points.length ? points[points.length - 1][1] : 0]] };
+    points.push([domain[1], points[points.length - 1][1]]);
+    return { i, points };
   });
   const shares = curves.flatMap(({ i, points }) =>
     points.slice(1, -1).map(([x, y]) => ({
@@ -216,7 +243,7 @@ function showReuse(root, data) {
                 strokeDasharray: PLAN_DASHES[i % 6],
               }),
             ),
-            ...boundaryMarks(plan, domain, width),
+            ...boundaryMarks(items[0], domain, width),
             Plot.ruleY([0]),
             ...curveReadout(shares),
           ],
@@ -235,12 +262,15 @@ function showReuse(root, data) {
 
 /**
  * Numbered circles on the knees of a curve; one that would lie on another goes above it.
+ * @param {(Knee & {k: number, y: number})[]} knees
+ * @param {[number, number]} domain
  * @param {number} width
  */
 function kneeMarks(knees, domain, width) {
   const place = d3.scaleLog(domain, [58, width - 24]),
-    ends = [],
     rows = new Map(); // of each knee
+  /** @type {number[]} */
+  const ends = [];
   for (const knee of d3.sort(knees, (one) => one.size)) {
     const free = ends.findIndex((end) => place(knee.size) - end >= 20),
       row = free < 0 ? ends.length : free;
@@ -249,7 +279,7 @@ function kneeMarks(knees, domain, width) {
   }
   return ends.flatMap((_, row) => {
     const part = knees.filter((knee) => rows.get(knee) === row),
-      at = { x: "size", y: "y", dy: -20 * row };
+      at = /** @type {const} */ ({ x: "size", y: "y", dy: -20 * row });
     return [
       Plot.dot(part, { ...at, r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
       Plot.text(part, { ...at, text: (d) => String(d.k), fill: "var(--ink)", fontWeight: 600, fontSize: 11 }),
@@ -257,11 +287,14 @@ function kneeMarks(knees, domain, width) {
   });
 }
 
-/** LRU misses of every size, from the distances. */
+/**
+ * LRU misses of every size, from the distances.
+ * @param {StepReuse} found
+ * @returns {(size: number) => number}
+ */
 function lruMisses(found) {
-  let held = 0;
   return (size) => {
-    held = 0;
+    let held = 0;
     for (let k = 0; k < found.distance.length && found.distance[k] <= size; k++) held += found.weight[k];
     return found.accesses - held;
   };
@@ -285,10 +318,15 @@ function showMisses(root, data, index) {
     misses = lruMisses(found);
   const levels = plan.machine.level,
     names = levels.map((level) => level.name);
-  const most = Math.max(found.cold, found.distance[found.distance.length - 1]),
-    domain = [0.8, most * 1.6];
-  const lru = [[domain[0], found.accesses], ...found.distance.map((d) => [d, misses(d)]), [domain[1], found.cold]];
-  const opt = found.opt_size.map((size, k) => [size, found.opt_misses[k]]).filter(([size]) => size <= domain[1]);
+  const most = Math.max(found.cold, found.distance[found.distance.length - 1]);
+  /** @type {[number, number]} */
+  const domain = [0.8, most * 1.6];
+  /** @typedef {[size: number, misses: number]} MissPoint */
+  /** @type {MissPoint[]} */
+  const lru = [[domain[0], found.accesses], ...found.distance.map(/** @returns {MissPoint} */ (d) => [d, misses(d)]), [domain[1], found.cold]]; // prettier-ignore
+  /** @type {MissPoint[]} */
+  const allOpt = found.opt_size.map((size, k) => [size, found.opt_misses[k]]),
+    opt = allOpt.filter(([size]) => size <= domain[1]);
   const knees = found.knees.map((knee, k) => ({ ...knee, k: k + 1, y: misses(knee.size) }));
   root.append(
     el(
@@ -313,19 +351,7 @@ function showMisses(root, data, index) {
         ["first touches: the lower bound", "var(--muted)", "2 3"],
       ]
         .filter(([name]) => (name[0] !== "O" || opt.length) && (name[0] !== "f" || found.cold))
-        .map(([name, colour, dash]) => {
-          const svg = d3.create("svg").attr("width", 26).attr("height", 8);
-          svg
-            .append("line")
-            .attr("x1", 0)
-            .attr("x2", 26)
-            .attr("y1", 4)
-            .attr("y2", 4)
-            .style("stroke", colour)
-            .attr("stroke-width", 2.5)
-            .attr("stroke-dasharray", dash);
-          return el("span", {}, svg.node(), name);
-        }),
+        .map(([name, colour, dash]) => el("span", {}, lineSample(colour, dash), name)),
     );
   root.append(themed(key));
   const x = {
@@ -335,18 +361,11 @@ function showMisses(root, data, index) {
     tickFormat: logTicks(domain),
     labelAnchor: "center",
   };
-  const curves = (scale) => [
-    Plot.line(
-      lru.map(([s, m]) => [s, scale(s, m)]),
-      { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 },
-    ),
-    ...(opt.length
-      ? [
-          Plot.line(
-            opt.map(([s, m]) => [s, scale(s, m)]),
-            { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" },
-          ),
-        ]
+  /** @type {(lruPoints: MissPoint[], optPoints: MissPoint[]) => PlotMark[]} */
+  const curves = (lruPoints, optPoints) => [
+    Plot.line(lruPoints, { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 }),
+    ...(optPoints.length
+      ? [Plot.line(optPoints, { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" })]
       : []),
   ];
   root.append(
@@ -357,13 +376,13 @@ function showMisses(root, data, index) {
           x,
           y: { label: `↑ traffic per step (${what})`, grid: true, zero: true, tickFormat: brief },
           marks: [
-            ...curves((_, m) => m),
+            ...curves(lru, opt),
             Plot.ruleY(found.cold ? [found.cold] : [], {
               stroke: "var(--muted)",
               strokeDasharray: "2 3",
               strokeWidth: 2,
             }),
-            ...boundaryMarks(plan, domain, width),
+            ...boundaryMarks({ plan, i: index, found }, domain, width),
             Plot.ruleY([0]),
             ...curveReadout([
               ...lru.map(([x, y]) => ({ x, y, words: `LRU of ${grouped(Math.round(x))}\n${grouped(y)} pass` })),
@@ -402,10 +421,12 @@ function showMisses(root, data, index) {
   const last = shown(names[slowest], 30),
     slow = levels[slowest].read,
     unit = graph.energy_unit;
+  /** @param {number} size */
   const hitPrice = (size) => {
     const at = found.reach.findIndex((end) => size <= end);
     return levels[at < 0 ? slowest : Math.min(at, slowest)].read;
   };
+  /** @type {(size: number, misses: number) => number} */
   const cost = (size, m) => found.line * ((found.accesses - m) * hitPrice(size) + m * slow);
   const bound = found.line * ((found.accesses - found.cold) * levels[0].read + found.cold * slow);
   // A larger cache would be the slowest level itself.
@@ -414,14 +435,14 @@ function showMisses(root, data, index) {
     .filter((s) => s >= domain[0] && s <= end)
     .sort((a, b) => a - b);
   const best = opt.filter(([s]) => s <= end);
-  const { factor, name } = energyScale(
-    d3.max(sizes, (s) => cost(s, misses(s))),
-    unit,
-  );
-  const priced = /** @type {[string, number, number][]} */ ([
-    ...sizes.map((s) => ["LRU", s, cost(s, misses(s))]),
-    ...best.map(([s, m]) => ["OPT", s, cost(s, m)]),
-  ]);
+  const { factor, name } = energyScale(d3.max(sizes, (s) => cost(s, misses(s))) ?? 0, unit);
+  const priced = [
+    ...sizes.map((size) => ({ rule: "LRU", size, energy: cost(size, misses(size)) })),
+    ...best.map(([size, m]) => ({ rule: "OPT", size, energy: cost(size, m) })),
+  ];
+  /** @type {(rule: string) => MissPoint[]} */
+  const pointsOf = (rule) =>
+    priced.flatMap((one) => (one.rule === rule ? [[one.size, one.energy / factor]] : []));
   root.append(
     figure(
       `${capital(costWord(unit))} against cache size`,
@@ -430,26 +451,15 @@ function showMisses(root, data, index) {
           x,
           y: { label: `↑ ${costWord(unit)} per step (${name})`, grid: true, zero: true },
           marks: [
-            Plot.line(
-              sizes.map((s) => [s, cost(s, misses(s)) / factor]),
-              { curve: "step-after", stroke: planColour(0), strokeWidth: 2.25 },
-            ),
-            ...(best.length
-              ? [
-                  Plot.line(
-                    best.map(([s, m]) => [s, cost(s, m) / factor]),
-                    { stroke: planColour(1), strokeWidth: 2, strokeDasharray: "7 4", marker: "dot" },
-                  ),
-                ]
-              : []),
+            ...curves(pointsOf("LRU"), pointsOf("OPT")),
             Plot.ruleY([bound / factor], { stroke: "var(--muted)", strokeDasharray: "2 3", strokeWidth: 2 }),
-            ...boundaryMarks(plan, domain, width),
+            ...boundaryMarks({ plan, i: index, found }, domain, width),
             Plot.ruleY([0]),
             ...curveReadout(
-              priced.map(([rule, x, y]) => ({
-                x,
-                y: y / factor,
-                words: `${rule} of ${grouped(Math.round(x))}\n${energyText(y, unit)}`,
+              priced.map(({ rule, size, energy }) => ({
+                x: size,
+                y: energy / factor,
+                words: `${rule} of ${grouped(Math.round(size))}\n${energyText(energy, unit)}`,
               })),
             ),
           ],
@@ -460,7 +470,7 @@ function showMisses(root, data, index) {
           found.cold ? "first touches from the slowest level, everything else" : "everything"
         } from the fastest.`,
       asTable(["rule", `cache size (${what})`, `${costWord(unit)} (${unit})`], () =>
-        priced.map(([rule, size, energy]) => [rule, grouped(Math.round(size)), grouped(energy)]),
+        priced.map(({ rule, size, energy }) => [rule, grouped(Math.round(size)), grouped(energy)]),
       ),
     ),
   );

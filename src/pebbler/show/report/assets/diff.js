@@ -1,12 +1,20 @@
 // Two plans beside each other: which ops moved, and where the energy changed.
 
-/** What a plan runs, in the order of first runs: ops, or groups of source ops where the other plan has another graph. */
+/**
+ * What a plan runs, in the order of first runs: ops, or groups of source ops where the other plan has another graph.
+ * @param {PlanData} plan
+ * @param {string[]} names
+ */
 const firstRuns = (plan, names) => [
   ...new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE).map((o) => names[o])),
 ];
 
-/** The members of `places` that keep their order: one longest increasing run. */
+/**
+ * The members of `places` that keep their order: one longest increasing run.
+ * @param {number[]} places
+ */
 function longestRising(places) {
+  /** @type {number[]} */
   const tails = [],
     before = new Int32Array(places.length).fill(-1);
   places.forEach((place, i) => {
@@ -38,8 +46,8 @@ function showDiff(root, data) {
   const options = () => data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 40)));
   const left = el("select", { onchange: () => draw() }, ...options()),
     right = el("select", { onchange: () => draw() }, ...options());
-  left.value = data.plans.length - 1;
-  right.value = 0;
+  left.value = String(data.plans.length - 1);
+  right.value = "0";
   const draw = () => {
     holder.replaceChildren();
     drawDiff(holder, data, data.plans[Number(left.value)], data.plans[Number(right.value)]);
@@ -66,9 +74,10 @@ function drawDiff(root, data, a, b) {
     names = same ? graphs.map((graph) => graph.op_name) : sourceGroups(graphs),
     runs = [firstRuns(a, names[0]), firstRuns(b, names[1])],
     place = new Map(runs[1].map((name, i) => [name, i]));
-  const common = runs[0]
-    .map((name, i) => ({ name, i, j: place.get(name), moved: false }))
-    .filter((op) => op.j !== undefined);
+  const common = runs[0].flatMap((name, i) => {
+    const j = place.get(name);
+    return j === undefined ? [] : [{ name, i, j, moved: false }];
+  });
   const kept = longestRising(common.map((op) => op.j));
   common.forEach((op, k) => {
     op.moved = !kept.has(k);
@@ -79,6 +88,7 @@ function drawDiff(root, data, a, b) {
     gone || fresh
       ? `; ${grouped(gone)} only in ${shown(a.name, 40)}, ${grouped(fresh)} only in ${shown(b.name, 40)}`
       : "";
+  /** @type {(plan: PlanData, kind: number) => number} */
   const count = (plan, kind) => plan.kind.filter((k) => k === kind).length;
   const priced = a.judgement.legal && b.judgement.legal;
   root.append(
@@ -130,16 +140,16 @@ function rulesOf(data, plan) {
   const { machine } = plan,
     management = machine.management || "explicit",
     prices = machine.level.map((level) => `${level.read}/${level.write}`).join(", ");
-  return {
-    by: {
+  return [
+    {
       explicit: `memory that the plan manages, operands in ${machine.operands === "any" ? "any level" : "the fastest level"}`,
       lru: `hardware LRU caches (lines of ${machine.line || 1}, ${machine.allocator === "own" ? "own addresses" : "addresses used again"})`,
       recency: "note 000's recency ranks",
     }[management],
-    loop: plan.steady ? "one step of an endless loop" : "one step that starts cold",
-    prices: `reads/writes at ${prices} per ${data.graphs[plan.graph].unit}`,
-    unit: `counted in ${data.graphs[plan.graph].energy_unit}`,
-  };
+    plan.steady ? "one step of an endless loop" : "one step that starts cold",
+    `reads/writes at ${prices} per ${data.graphs[plan.graph].unit}`,
+    `counted in ${data.graphs[plan.graph].energy_unit}`,
+  ];
 }
 
 /**
@@ -150,9 +160,7 @@ function rulesOf(data, plan) {
  */
 function rulesApart(data, a, b) {
   const [one, other] = [rulesOf(data, a), rulesOf(data, b)];
-  return Object.keys(one)
-    .filter((key) => one[key] !== other[key])
-    .map((key) => `${one[key]} against ${other[key]}`);
+  return one.flatMap((words, i) => (words === other[i] ? [] : [`${words} against ${other[i]}`]));
 }
 
 /**
@@ -161,14 +169,16 @@ function rulesApart(data, a, b) {
  * @param {ReportData} data
  * @param {PlanData} a
  * @param {PlanData} b
+ * @param {string[][]} names
  * @param {string} unit
  */
 function energyDiffs(root, data, a, b, names, unit) {
   const plans = [a, b],
     spent = plans.map((plan, k) => spentBySource(timelineOf(data, plan), names[k])),
     levels = [...new Set(plans.flatMap((plan) => plan.machine.level.map((level) => level.name)))],
-    place = plans.map((plan) => levels.map((name) => plan.machine.level.findIndex((level) => level.name === name))),
-    split = (k, op) => place[k].map((at) => (at < 0 ? 0 : (spent[k].get(op) || [])[at] || 0));
+    place = plans.map((plan) => levels.map((name) => plan.machine.level.findIndex((level) => level.name === name)));
+  /** @type {(k: number, op: string) => number[]} */
+  const split = (k, op) => place[k].map((at) => (at < 0 ? 0 : (spent[k].get(op) || [])[at] || 0));
   const rows = [...new Set([...spent[0].keys(), ...spent[1].keys()])].map((op) => {
     const [before, after] = [split(0, op), split(1, op)];
     return { op, parts: [before, after], change: d3.sum(after) - d3.sum(before) };
@@ -179,11 +189,8 @@ function energyDiffs(root, data, a, b, names, unit) {
     ),
     top = changed.slice(0, 16),
     word = capital(costWord(unit));
-  const all = {
-    op: "in all",
-    parts: [0, 1].map((k) => levels.map((_, at) => d3.sum(rows, (row) => row.parts[k][at]))),
-  };
-  all.change = d3.sum(all.parts[1]) - d3.sum(all.parts[0]);
+  const parts = [0, 1].map((k) => levels.map((_, at) => d3.sum(rows, (row) => row.parts[k][at]))),
+    all = { op: "in all", parts, change: d3.sum(parts[1]) - d3.sum(parts[0]) };
   const used = levels.map((_, at) => at).filter((at) => all.parts.some((part) => part[at] > 0));
   root.append(
     el("h3", {}, `${word} by ${a.graph === b.graph ? "op" : "source op"} and level`),
@@ -202,9 +209,9 @@ function energyDiffs(root, data, a, b, names, unit) {
       asTable(["op", "level", `${shown(a.name, 30)} (${unit})`, `${shown(b.name, 30)} (${unit})`, "change"], () =>
         [all, ...changed].flatMap((row) =>
           levels
-            .map((name, k) => [shown(row.op), shown(name, 30), row.parts[0][k], row.parts[1][k]])
-            .filter(([, , before, after]) => before || after)
-            .map(([op, name, before, after]) => [op, name, grouped(before), grouped(after), grouped(after - before)]),
+            .map((name, k) => ({ name, before: row.parts[0][k], after: row.parts[1][k] }))
+            .filter(({ before, after }) => before || after)
+            .map(({ name, before, after }) => [shown(row.op), shown(name, 30), grouped(before), grouped(after), grouped(after - before)]),
         ),
       ),
     ),
@@ -214,6 +221,9 @@ function energyDiffs(root, data, a, b, names, unit) {
 /**
  * Rows of two bars each, before and after, split by level.
  * @param {number} width
+ * @param {PairedRow[]} rows
+ * @param {PlanData[]} plans
+ * @param {string[]} levels
  * @param {string} unit
  */
 function pairedBars(width, rows, plans, levels, unit) {
@@ -281,6 +291,8 @@ function pairedBars(width, rows, plans, levels, unit) {
  * Two columns of ops with a line for each; those that moved stand out. Long lists keep their labels for the moved ones.
  * @param {PlanData} a
  * @param {PlanData} b
+ * @param {string[][]} runs
+ * @param {CommonOp[]} common
  */
 function orderLinks(a, b, runs, common) {
   const most = Math.max(runs[0].length, runs[1].length),
@@ -292,7 +304,7 @@ function orderLinks(a, b, runs, common) {
         height = most * pitch + 44;
       const column = Math.min(230, width * 0.36),
         x = [column, width - column],
-        y = (i) => 34 + i * pitch;
+        y = (/** @type {number} */ i) => 34 + i * pitch;
       const svg = d3
         .create("svg")
         .attr("class", dense ? "links dense" : "links")
@@ -308,6 +320,7 @@ function orderLinks(a, b, runs, common) {
           .style("font-weight", 700)
           .text(shown(plan.name, 28)),
       );
+      /** @param {CommonOp} op */
       const link = (op) =>
         `M${x[0] + 8},${y(op.i) - 4}C${(x[0] + x[1]) / 2},${y(op.i) - 4} ${(x[0] + x[1]) / 2},${y(op.j) - 4} ` +
         `${x[1] - 8},${y(op.j) - 4}`;

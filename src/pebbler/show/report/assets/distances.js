@@ -11,8 +11,9 @@ const readsOf = (timeline) => once(timeline, "reads", () => makeReads(timeline))
 function makeReads(timeline) {
   const { graph, arena, moves, judgement } = timeline,
     { reads } = effects(graph),
-    versions = versionsOf(graph),
-    found = [];
+    versions = versionsOf(graph);
+  /** @type {Read[]} */
+  const found = [];
   play(graph, arena, moves, (i, present) => {
     const next = i + 1,
       subject = moves.subject[next],
@@ -35,8 +36,9 @@ function makeReads(timeline) {
  * @returns {Shelf[]}
  */
 function shelvesOf(timeline) {
-  const { graph, arena, judgement } = timeline,
-    shelves = arena.names.map((name, level) => ({
+  const { graph, arena, judgement } = timeline;
+  /** @type {Shelf[]} */
+  const shelves = arena.names.map((name, level) => ({
       name,
       level,
       price: arena.read[level],
@@ -52,10 +54,7 @@ function shelvesOf(timeline) {
     shelves[read.level].units += read.units;
     shelves[read.level].reads.push(read);
   }
-  const lives = once(timeline, "lives", () => livesOf(timeline)).map((life) => ({
-    ...life,
-    to: roomFreed(timeline, life),
-  }));
+  const lives = explicitLives(timeline).map((life) => ({ ...life, to: roomFreed(timeline, life) }));
   for (const life of lives.sort((a, b) => a.from - b.from || b.to - a.to))
     if (graph.value_size[life.value] > 0)
       shelves[life.level].bands.push({ ...life, units: graph.value_size[life.value], low: 0 });
@@ -82,8 +81,9 @@ function roomFreed({ arena, moves }, { from, to }) {
  * @param {Band[]} bands
  */
 function fillLanes(bands) {
-  let most = 0,
-    active = []; // from the lowest lane up
+  /** @type {Band[]} */
+  let active = []; // from the lowest lane up
+  let most = 0;
   for (const band of bands) {
     active = active.filter((one) => one.to > band.from);
     let low = 0,
@@ -192,14 +192,20 @@ class DistancePlot {
     };
   }
 
-  /** @param {Pen} pen */
+  /**
+   * @param {Pen} pen
+   * @param {DrawnShelf} level
+   * @param {string[]} colours
+   * @param {DistanceTheme} theme
+   */
   drawLevel(pen, level, colours, theme) {
     const kinds = kindsOf(this.timeline),
       { graph } = this.timeline,
       y = d3.scaleLinear([0, Math.max(1, level.lanes)], [level.bottom, level.top]),
       lane = y(0) - y(1),
-      one = this.x(1) - this.x(0),
-      place = new Map(); // bands of each value
+      one = this.x(1) - this.x(0);
+    /** @type {Map<number, Band[]>} */
+    const place = new Map(); // bands of each value
     pen.fillStyle = theme.soft;
     pen.fillRect(this.left, level.top, this.right - this.left, level.bottom - level.top);
     for (const band of level.bands) {
@@ -209,8 +215,7 @@ class DistancePlot {
         tall = y(band.low) - high;
       pen.fillStyle = colours[kinds[band.value]];
       pen.fillRect(x0, high, Math.max(0.5, x1 - x0), tall > 3 ? tall - 0.8 : tall);
-      if (!place.has(band.value)) place.set(band.value, []);
-      place.get(band.value).push(band);
+      entryOf(place, band.value, () => []).push(band);
     }
     // A read is a mark on its value where there is room for one; the strip below has them all.
     if (lane >= 4 && one >= 1.2)
@@ -242,7 +247,10 @@ class DistancePlot {
     rule(pen, this.left, level.bottom + HEAT + 1.5, this.right, level.bottom + HEAT + 1.5);
   }
 
-  /** @param {Pen} pen */
+  /**
+   * @param {Pen} pen
+   * @param {DistanceTheme} theme
+   */
   drawAxis(pen, theme) {
     const y = this.height - 20;
     pen.fillStyle = theme.muted;

@@ -13,10 +13,12 @@ class DistanceView {
     this.section = section;
     this.link = link;
     this.open = open;
-    /** @type {Timeline} */
+    /** @type {Timeline | null} */
     this.timeline = null;
-    /** @type {DistancePlot} */
+    /** @type {DistancePlot | null} */
     this.plotted = null;
+    this.cursor = el("div", { class: "cursors" });
+    this.width = 0;
     this.step = 0;
     this.chosen = 0; // the level that keys are on
     this.holder = el("div", {
@@ -38,8 +40,9 @@ class DistanceView {
   listen() {
     const { holder } = this;
     holder.addEventListener("pointermove", (event) => {
-      const found = event.pointerType === "touch" ? null : this.at(event);
-      if (found) readout.show(event, ...readoutLines(...this.story(found)));
+      const found = event.pointerType === "touch" ? null : this.at(event),
+        [first, ...lines] = found ? this.story(found) : [];
+      if (first !== undefined) readout.show(event, ...readoutLines(first, ...lines));
       else readout.hide();
     });
     holder.addEventListener("pointerleave", () => readout.hide());
@@ -48,15 +51,16 @@ class DistanceView {
       if (found) this.open(found.step);
     });
     holder.addEventListener("keydown", (event) => {
-      const along = { ArrowLeft: -1, ArrowRight: 1 }[event.key],
-        across = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (!along && !across) return;
+      const along = ARROWS[event.key],
+        across = event.key === "ArrowUp" ? -1 : event.key === "ArrowDown" ? 1 : 0,
+        plot = this.plotted;
+      if (!plot || (!along && !across)) return;
       event.preventDefault();
       event.stopPropagation();
-      if (across) this.chosen = Math.max(0, Math.min(this.plotted.levels.length - 1, this.chosen + across));
-      else this.open(Math.max(0, Math.min(this.timeline.length, this.step + along * (event.shiftKey ? 10 : 1))));
-      const level = this.plotted.levels[this.chosen];
-      if (level) this.now.textContent = this.story({ level, step: this.step, band: null }).join("; ");
+      if (across) this.chosen = Math.max(0, Math.min(plot.levels.length - 1, this.chosen + across));
+      else this.open(Math.max(0, Math.min(plot.timeline.length, this.step + along * (event.shiftKey ? 10 : 1))));
+      const level = plot.levels[this.chosen];
+      if (level) this.now.textContent = this.story({ plot, level, step: this.step }).join("; ");
     });
   }
 
@@ -77,10 +81,11 @@ class DistanceView {
     const width = Math.floor(this.holder.clientWidth);
     if (this.section.hidden || !this.timeline || width < 80) return;
     this.width = width;
-    const plot = (this.plotted = new DistancePlot(this.timeline, width)),
+    const { timeline } = this,
+      { graph } = timeline,
+      plot = (this.plotted = new DistancePlot(timeline, width)),
       { canvas, pen } = canvasOf(width, plot.height),
-      { graph } = this.timeline,
-      kinds = new Set(plot.levels.flatMap((level) => level.bands.map((band) => kindsOf(this.timeline)[band.value]))),
+      kinds = new Set(plot.levels.flatMap((level) => level.bands.map((band) => kindsOf(timeline)[band.value]))),
       cost = costWord(graph.energy_unit);
     plot.drawOn(pen);
     this.cursor = el("div", { class: "cursors" });
@@ -102,23 +107,25 @@ class DistanceView {
       "aria-label",
       `Where values live: ${plot.levels.map((one) => `${shown(one.name, 30)} ${plural(one.units, "read")}, ${energyText(one.energy, graph.energy_unit)}`).join("; ")}`,
     );
-    this.files.replaceChildren(filesOf("Where values live", () => this.asSvg(), this.figures()));
+    const picture = () => {
+      const svg = new SvgPen(width, plot.height);
+      plot.drawOn(svg);
+      return svg.node();
+    };
+    this.files.replaceChildren(filesOf("Where values live", picture, this.figures(plot)));
   }
 
-  asSvg() {
-    const svg = new SvgPen(this.width, this.plotted.height);
-    this.plotted.drawOn(svg);
-    return svg.node();
-  }
-
-  /** Each level's sums. */
-  figures() {
-    const { unit, energy_unit } = this.timeline.graph,
+  /**
+   * Each level's sums.
+   * @param {DistancePlot} plot
+   */
+  figures(plot) {
+    const { unit, energy_unit } = plot.timeline.graph,
       cost = costWord(energy_unit);
     return asTable(
       ["level", "price of a read", `capacity (${unit})`, `most held (${unit})`, `reads (${unit})`, `${cost} of reads (${energy_unit})`, `${cost} (${energy_unit})`],
       () =>
-        this.plotted.levels.map((one) => [
+        plot.levels.map((one) => [
           shown(one.name, 60),
           grouped(one.price),
           one.capacity === null ? "–" : grouped(one.capacity),
@@ -136,7 +143,7 @@ class DistanceView {
    */
   mark(step) {
     this.step = step;
-    if (!this.plotted || !this.cursor) return;
+    if (!this.plotted) return;
     const { x, levels } = this.plotted,
       last = levels.at(-1);
     this.cursor.replaceChildren(
@@ -154,11 +161,15 @@ class DistanceView {
     );
   }
 
-  /** What is under the pointer: level, move, band. */
+  /**
+   * What is under the pointer: level, move, band.
+   * @param {MouseEvent} event
+   */
   at(event) {
-    if (!this.plotted) return null;
+    const plot = this.plotted;
+    if (!plot) return null;
     const box = this.holder.getBoundingClientRect(),
-      { x, levels, left, right } = this.plotted,
+      { x, levels, left, right } = plot,
       px = event.clientX - box.left,
       py = event.clientY - box.top,
       level = levels.find((one) => py >= one.top && py <= one.bottom + HEAT + 2);
@@ -168,16 +179,20 @@ class DistanceView {
       band = level.bands.find(
         (one) => one.from <= time && time < one.to && one.low <= lane && lane < one.low + one.units,
       );
-    return { level, step: Math.min(this.timeline.length, Math.floor(time) + 1), band };
+    return { plot, level, step: Math.min(plot.timeline.length, Math.floor(time) + 1), band };
   }
 
-  /** Lines about a level, and a value in it, around a move. */
-  story({ level, step, band }) {
-    const { graph } = this.timeline,
+  /**
+   * Lines about a level, and a value in it, around a move.
+   * @param {{plot: DistancePlot, level: DrawnShelf, step: number, band?: Band}} found
+   */
+  story({ plot, level, step, band }) {
+    const { timeline } = plot,
+      { graph } = timeline,
       unit = graph.energy_unit,
-      bin = this.plotted.binOf(Math.max(1, step)),
-      first = bin * this.plotted.perBin + 1,
-      last = Math.min(this.timeline.length, first + this.plotted.perBin - 1),
+      bin = plot.binOf(Math.max(1, step)),
+      first = bin * plot.perBin + 1,
+      last = Math.min(timeline.length, first + plot.perBin - 1),
       when = first === last ? `in move ${grouped(first)}` : `in moves ${grouped(first)} to ${grouped(last)}`,
       room = level.capacity === null ? "" : ` of ${grouped(level.capacity)}`,
       lines = [
@@ -189,7 +204,7 @@ class DistanceView {
     return [
       shown(valueName(graph, band.value), 80),
       `${grouped(band.units)} ${graph.unit} in ${shown(level.name, 30)} from move ${grouped(Math.floor(band.from))}`,
-      ...storyOf(this.timeline, band.value, level.level, held),
+      ...storyOf(timeline, band.value, level.level, held),
       ...lines,
     ];
   }
@@ -206,7 +221,7 @@ function addDistances(open) {
       el("h2", { id: "places" }, "Where values live"),
     ),
     link = el("a", { href: "#places", hidden: true }, "Where values live");
-  document.querySelector("section[aria-labelledby=memory]").after(section);
-  document.querySelector("nav.contents a[href='#memory']").after(link);
+  elementAt("section[aria-labelledby=memory]", HTMLElement).after(section);
+  elementAt("nav.contents a[href='#memory']", HTMLElement).after(link);
   return new DistanceView(section, link, open);
 }

@@ -3,7 +3,12 @@
 const READABLE = 10 / 11; // the scale below which the letters on chips would be smaller than 10 pixels, and are left out
 
 class GraphView {
+  /** @param {(op: number) => void} onOp */
   constructor(onOp) {
+    /** @type {DrawnGraph | null} */
+    this.drawn = null;
+    /** @type {WeakMap<Element, string>} */
+    this.seen = new WeakMap(); // what each chip shows
     this.holder = el("div", { class: "lanes" });
     this.onOp = onOp;
     this.svg = d3
@@ -38,8 +43,7 @@ class GraphView {
       // A wheel scrolls the page and so does one finger; with a modifier, or two fingers, they zoom and drag.
       .filter((event) => {
         if (event.type === "wheel") return event.ctrlKey || event.metaKey || event.altKey;
-        if (event.type.startsWith("touch")) return event.touches.length > 1;
-        return !event.button;
+        return "touches" in event ? event.touches.length > 1 : !event.button;
       })
       .on("zoom", (event) => {
         this.world.attr("transform", event.transform);
@@ -51,50 +55,54 @@ class GraphView {
     }).observe(this.holder);
   }
 
-  /**
-   * Show another plan's graph.
-   * @param {Graph} graph
-   */
-  load(graph) {
-    this.graph = graph;
+  /** Forget the plan shown: another one comes. */
+  load() {
     this.drawn = null;
   }
 
-  /** Show the state of a timeline: {timeline, step, move (index of the move shown), illegal}. */
+  /** @param {Shown} state */
   show(state) {
-    if (!this.drawn) this.draw();
-    this.colour(state);
-    this.follow(state);
+    const drawn = this.drawn || this.draw(state.timeline.graph);
+    this.colour(drawn, state);
+    this.follow(drawn, state);
   }
 
+  /** @param {number} factor */
   zoomBy(factor) {
     this.svg.call(this.zoom.scaleBy, factor);
   }
 
-  /** Keep what the move shown is about in sight where the drawing is larger than the frame: the layout stays, the view moves. */
-  follow({ timeline, move }) {
+  /**
+   * Keep what the move shown is about in sight where the drawing is larger than the frame: the layout stays, the view moves.
+   * @param {DrawnGraph} drawn
+   * @param {Shown} state
+   */
+  follow(drawn, { move }) {
     const box = this.holder.getBoundingClientRect(),
       { x, y, k } = d3.zoomTransform(this.svg.node());
-    if (
-      move < 0 ||
-      box.width < 20 ||
-      (this.drawn.box.width * k <= box.width && this.drawn.box.height * k <= box.height)
-    )
-      return;
-    const node = this.nodes.filter(".current, .illegal").data()[0];
+    if (move < 0 || box.width < 20 || (drawn.box.width * k <= box.width && drawn.box.height * k <= box.height)) return;
+    const node = drawn.nodes.filter(".current, .illegal").data()[0];
     if (!node) return;
-    const at = [node.x * k + x, node.y * k + y],
-      inside = (place, room) => place > room * 0.2 && place < room * 0.8;
+    /** @type {(place: number, room: number) => boolean} */
+    const inside = (place, room) => place > room * 0.2 && place < room * 0.8;
+    const at = [node.x * k + x, node.y * k + y];
     if (inside(at[0], box.width) && inside(at[1], box.height)) return;
     this.svg.call(this.zoom.translateTo, node.x, node.y);
   }
 
-  draw() {
-    const box = this.holder.getBoundingClientRect(),
-      graph = this.graph;
-    this.drawn = layOut(nodesAndEdges(graph), Math.max(0.6, box.width / Math.max(box.height, 1)));
+  /**
+   * @param {Graph} graph
+   * @returns {DrawnGraph}
+   */
+  draw(graph) {
+    const frame = this.holder.getBoundingClientRect(),
+      drawing = nodesAndEdges(graph),
+      box = layOut(drawing, Math.max(0.6, frame.width / Math.max(frame.height, 1)));
     this.world.selectAll("*").remove();
-    const line = d3.line().curve(this.drawn.curve);
+    const line = d3.line().curve(d3.curveBasis);
+    /** @param {string} key */
+    const nodeName = (key) =>
+      shown(key[0] === "o" ? graph.op_name[Number(key.slice(1))] : valueName(graph, Number(key.slice(1))));
     const words = {
       raw: "reads what the other writes (RAW)",
       war: "must wait for the other to read (WAR)",
@@ -103,7 +111,7 @@ class GraphView {
     const edges = this.world
       .append("g")
       .selectAll("path")
-      .data(this.drawn.edges)
+      .data(drawing.edges)
       .join("path")
       .attr("class", (e) => `edge ${e.kind}`)
       .attr("d", (e) => line(e.points))
@@ -112,14 +120,13 @@ class GraphView {
       .append("title")
       .text(
         (e) =>
-          `${this.nodeName(e.from)} → ${this.nodeName(e.to)}: the second ${words[e.kind]}, ` +
+          `${nodeName(e.from)} → ${nodeName(e.to)}: the second ${words[e.kind]}, ` +
           `${e.values.map((v) => shown(valueName(graph, v))).join(", ")}`,
       );
-    this.edges = edges;
     const nodes = this.world
       .append("g")
       .selectAll("g")
-      .data(this.drawn.nodes)
+      .data(drawing.nodes)
       .join("g")
       .attr("class", "node")
       .attr("transform", (n) => `translate(${n.x - n.width / 2},${n.y - n.height / 2})`)
@@ -135,14 +142,13 @@ class GraphView {
       .attr("width", (n) => n.width)
       .attr("height", (n) => n.height);
     nodes
-      .filter((n) => n.title)
+      .filter((n) => n.title !== "")
       .append("text")
       .attr("x", (n) => n.width / 2)
       .attr("y", 15)
       .attr("text-anchor", "middle")
       .text((n) => n.title);
     nodes.append("title").text((n) => (n.op === null ? "" : shown(graph.op_name[n.op])));
-    this.nodes = nodes;
     const chips = nodes
       .selectAll("g.chip")
       .data((n) => {
@@ -170,44 +176,49 @@ class GraphView {
       .attr("text-anchor", "middle")
       .text((c) => c.name);
     chips.append("title");
-    this.chips = chips;
+    this.drawn = { graph, box, nodes, edges, chips };
+    this.seen = new WeakMap();
     this.home();
+    return this.drawn;
   }
 
-  nodeName(key) {
-    return shown(
-      key[0] === "o" ? this.graph.op_name[Number(key.slice(1))] : valueName(this.graph, Number(key.slice(1))),
-    );
-  }
-
+  /** @param {string | null} key */
   light(key) {
+    if (!this.drawn) return;
     this.world.classed("dim", key !== null);
-    this.edges.classed("lit", (e) => key !== null && (e.from === key || e.to === key));
-    this.nodes.classed("lit", (n) => n.key === key);
+    this.drawn.edges.classed("lit", (e) => key !== null && (e.from === key || e.to === key));
+    this.drawn.nodes.classed("lit", (n) => n.key === key);
   }
 
-  colour({ timeline, step, move, illegal }) {
-    const { graph } = this,
+  /**
+   * @param {DrawnGraph} drawn
+   * @param {Shown} state
+   */
+  colour({ graph, nodes, chips }, { timeline, step, move, illegal }) {
+    const { seen } = this,
       places = timeline.places(step),
       names = timeline.arena.names;
     const current = move >= 0 && timeline.moves.kind[move] === COMPUTE ? timeline.moves.subject[move] : null;
     const tensor = move >= 0 && timeline.moves.kind[move] !== COMPUTE ? timeline.moves.subject[move] : null;
     const ran = new Set();
     for (let i = 0; i < step; i++) if (timeline.moves.kind[i] === COMPUTE) ran.add(timeline.moves.subject[i]);
+    /** @param {GraphNode} n */
     const touched = (n) =>
       (n.op !== null && n.op === current) ||
       (tensor !== null &&
         n.chips.some((c) => graph.value_tensor[c.value] === tensor && (places[c.value] || n.op === null)));
-    this.nodes
+    nodes
       .classed("waiting", (n) => n.op !== null && !ran.has(n.op))
       .classed("current", (n) => touched(n) && !illegal)
       .classed("illegal", (n) => touched(n) && illegal);
-    this.chips.each(function (chip) {
+    chips.each(function (chip) {
+      /** @type {{level: number, share: number, x: number}[]} */
+      const parts = [];
       const place = places[chip.value],
-        parts = [],
-        seen = place ? place.join() + (places.bits ? places.bits[chip.value] : "") : "";
-      if (this.seen === seen) return; // a long graph has thousands, and a move changes few
-      this.seen = seen;
+        bits = places.bits ? places.bits[chip.value] : 0,
+        state = place ? `${place.join()} ${bits}` : "";
+      if (seen.get(this) === state) return; // a long graph has thousands, and a move changes few
+      seen.set(this, state);
       const sum = place ? d3.sum(place) : 0;
       if (place) {
         const held = place
@@ -215,7 +226,7 @@ class GraphView {
           .filter((part) => part.share > 0);
         if (!held.length)
           held.push({
-            level: timeline.arena.management === "explicit" ? lowestBit(places.bits[chip.value]) : 0,
+            level: timeline.arena.management === "explicit" ? lowestBit(bits) : 0,
             share: 1,
           });
         let x = 0;
@@ -269,4 +280,5 @@ class GraphView {
   }
 }
 
+/** @param {number} bits */
 const lowestBit = (bits) => (bits ? 31 - Math.clz32(bits & -bits) : 0);

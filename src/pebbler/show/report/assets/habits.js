@@ -4,6 +4,10 @@ const THEME = "pebbler-theme";
 
 /** The button that switches between light and dark, and remembers it. */
 function themeButton() {
+  /**
+   * @template T
+   * @param {(storage: Storage) => T} act
+   */
   const store = (act) => {
     try {
       return act(window.localStorage);
@@ -11,6 +15,7 @@ function themeButton() {
       return null; // a page in a frame, or a browser that forbids it: then nothing is remembered
     }
   };
+  /** @param {"light" | "dark"} theme */
   const use = (theme) => {
     document.documentElement.dataset.theme = theme;
     document.dispatchEvent(new Event("themechange"));
@@ -27,8 +32,9 @@ function themeButton() {
       "aria-label": "Switch between light and dark",
       title: "Switch between light and dark",
       onclick: () => {
-        use(isDark() ? "light" : "dark");
-        store((storage) => storage.setItem(THEME, document.documentElement.dataset.theme));
+        const theme = isDark() ? "light" : "dark";
+        use(theme);
+        store((storage) => storage.setItem(THEME, theme));
       },
     },
     "◐",
@@ -40,11 +46,13 @@ class PlaceLink {
   /**
    * `open(index of a plan or null, move or null)` goes there.
    * @param {ReportData} data
+   * @param {(index: number | null, move: number | null) => void} open
    */
   constructor(data, open) {
     this.data = data;
     this.open = open;
-    this.timer = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.timer = undefined;
     window.addEventListener("hashchange", () => this.follow());
   }
 
@@ -77,8 +85,12 @@ class PlaceLink {
 
 /** Looks for ops and tensors by name; Enter goes to the move. */
 class Search {
+  /** @param {Player} player */
   constructor(player) {
     this.player = player;
+    /** @type {{name: string, what: string, step: number}[]} */
+    this.results = [];
+    this.at = 0;
     this.input = el("input", {
       type: "search",
       "aria-label": "Name of an op or tensor",
@@ -104,12 +116,16 @@ class Search {
     this.input.focus();
   }
 
-  /** Ops and tensors whose names contain what was typed: {name, what, step}, `step` being the next move that has to do with them. */
+  /**
+   * Ops and tensors whose names contain what was typed: {name, what, step}, `step` being the next move that has to do with them.
+   * @param {string} words
+   */
   matches(words) {
     const { graph, timeline, step } = this.player,
       wanted = words.trim().toLowerCase(),
       { kind, subject } = timeline.moves,
       { reads, writes } = effects(graph);
+    /** @param {(move: number) => boolean} touches */
     const next = (touches) => {
       let first = -1;
       for (let i = 0; i < timeline.length; i++) {
@@ -119,13 +135,16 @@ class Search {
       }
       return first;
     };
+    /** @type {{name: string, what: string, step: number}[]} */
     const found = [];
+    /** @type {(name: string, what: string, touches: (move: number) => boolean) => void} */
     const take = (name, what, touches) => {
       if (found.length < 12 && name.toLowerCase().includes(wanted)) found.push({ name, what, step: next(touches) });
     };
     graph.op_name.forEach((name, o) => take(name, "op", (i) => kind[i] === COMPUTE && subject[i] === o));
     const ops = found.splice(0, 8);
     graph.tensor_name.forEach((name, t) => {
+      /** @param {number} o */
       const touched = (o) => [...reads[o], ...writes[o]].some((v) => graph.value_tensor[v] === t);
       take(name, `${graph.tensor_kind[t]}, ${grouped(graph.tensor_size[t])} ${graph.unit}`, (i) =>
         kind[i] === COMPUTE ? touched(subject[i]) : subject[i] === t,
@@ -158,8 +177,9 @@ class Search {
     );
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     if (by && this.results.length) {
       this.at = (this.at + by + this.results.length) % this.results.length;
       this.draw();
@@ -174,7 +194,7 @@ class Search {
     if (!result || result.step < 0) return;
     this.box.close();
     this.player.goTo(result.step);
-    document.getElementById("player").scrollIntoView();
+    section("player").scrollIntoView();
   }
 }
 
@@ -190,6 +210,8 @@ const KEYS = [
 /**
  * Keys for the whole page. They play only while the player is in sight, and never while something is typed.
  * @param {HTMLElement} root
+ * @param {Player} player
+ * @param {Search} search
  */
 function listenToKeys(player, search, root) {
   const help = el(
@@ -211,6 +233,7 @@ function listenToKeys(player, search, root) {
     const box = root.getBoundingClientRect();
     return box.top < window.innerHeight && box.bottom > 0;
   };
+  /** @type {Record<string, (event: KeyboardEvent) => void>} */
   const acts = {
     " ": () => player.toggle(),
     ArrowLeft: (event) => player.goTo(player.step - (event.shiftKey ? 10 : 1)),

@@ -1,5 +1,6 @@
 // A game played by hand on the page: board, actions, costs, hints and the list of moves.
 
+/** @type {{name: Action, text: string, key: string, title: string}[]} */
 const ACTIONS = [
   { name: "compute", text: "Compute", key: "c", title: "Compute it: a red pebble (Enter or C)" },
   { name: "load", text: "Load", key: "l", title: "Load it: red beside blue (L)" },
@@ -10,16 +11,25 @@ const ACTIONS = [
 const SLICE = 2_000; // positions between two breaths of the page
 
 class HandView {
-  /** `options.changed(game)` is called after every change; `options.next` leads to the next level, where there is one. */
+  /**
+   * `options.changed(game)` is called after every change; `options.next` leads to the next level, where there is one.
+   * @param {HTMLElement} root
+   * @param {HandOptions} [options]
+   */
   constructor(root, options = {}) {
     this.options = options;
+    /** @type {HandGame | null} */
+    this.loaded = null;
+    /** @type {OptimumSearch | null} */
     this.search = null;
     this.hinting = false;
-    this.playing = null;
+    /** @type {ReturnType<typeof setTimeout> | null} */
+    this.playing = null; // the move to come, while the game plays on
     this.board = new Board(
       (value) => this.clicked(value),
       () => this.showActions(),
     );
+    /** @type {(text: string, title: string, act: () => void, more?: Attributes) => HTMLButtonElement} */
     const button = (text, title, act, more = {}) =>
       el("button", { type: "button", title, onclick: act, ...more }, text);
     this.about = el("p", { class: "about" });
@@ -34,8 +44,9 @@ class HandView {
       redo: button("Redo", "Make it again (Ctrl-Shift-Z or Ctrl-Y)", () => this.step("redo")),
       restart: button("Restart", "Back to the start; Redo leads forward again", () => this.step("restart")),
       save: button("Save the game", "Save the moves as a plan file, for pebbler check", () => this.save()),
-      ...(options.link ? { link: button("Copy link", "Copy a link that holds this position", () => this.copyLink()) } : {}),
     }; // prettier-ignore
+    const { link } = options,
+      copy = link && button("Copy link", "Copy a link that holds this position", () => this.copyLink(link(this.game)));
     this.legend = el("div", { class: "legend" });
     this.root = el(
       "div",
@@ -46,7 +57,7 @@ class HandView {
         { class: "side" },
         this.about,
         this.costs,
-        el("div", { class: "row" }, ...Object.values(this.buttons)),
+        el("div", { class: "row" }, ...Object.values(this.buttons), copy),
         el("h3", {}, "Moves"),
         this.log,
       ),
@@ -55,10 +66,15 @@ class HandView {
     this.root.addEventListener("keydown", (event) => this.pressed(event));
   }
 
-  /** @param {Level} level */
+  /** The game that is played. */
+  get game() {
+    return required(this.loaded, "a game");
+  }
+
+  /** @param {HandLevel} level */
   load(level) {
     this.pause();
-    this.game = new HandGame(level);
+    this.loaded = new HandGame(level);
     this.about.textContent = level.about;
     this.board.load(this.game);
     const { names } = this.game.arena;
@@ -73,6 +89,7 @@ class HandView {
     this.update();
   }
 
+  /** @param {string} text */
   say(text, mood = "") {
     this.word.className = `word ${mood}`;
     this.word.textContent = text;
@@ -80,18 +97,23 @@ class HandView {
 
   // Moves -----------------------------------------------------------------------------------------------------------
 
+  /** @param {number} value */
   clicked(value) {
     const { present, graph } = this.game;
     if (!present[value] && graph.value_maker[value] >= 0) this.attempt("compute", value);
   }
 
+  /**
+   * @param {Action} action
+   * @param {number | null} value
+   */
   attempt(action, value) {
     if (value === null) {
       this.say("Choose a node first.", "bad");
       return;
     }
     const { graph } = this.game,
-      name = shown(this.board.nameOf(value), 40);
+      name = shown(nodeNameOf(graph, value), 40);
     if (action === "compute" && graph.value_maker[value] < 0) {
       this.say(`${name} is given: nothing computes it.`, "bad");
       this.board.shake(value);
@@ -107,6 +129,10 @@ class HandView {
     this.make(move, value);
   }
 
+  /**
+   * @param {Move} move
+   * @param {number} value
+   */
   make(move, value) {
     const before = this.game.spent,
       word = this.game.make(move);
@@ -127,7 +153,10 @@ class HandView {
     return this.game.graph.energy_unit;
   }
 
-  /** A move in words. */
+  /**
+   * A move in words.
+   * @param {Move} move
+   */
   describe(move) {
     const { graph } = this.game,
       action = actionOf(move);
@@ -136,7 +165,10 @@ class HandView {
     return { load: `Load ${name}`, store: `Store ${name}`, "drop red": `Remove red from ${name}`, "drop blue": `Remove blue from ${name}` }[action]; // prettier-ignore
   }
 
-  /** The value that a move is about: the one whose node is marked. */
+  /**
+   * The value that a move is about: the one whose node is marked.
+   * @param {Move} move
+   */
   valueOf(move) {
     const { graph, present } = this.game;
     if (move.kind === COMPUTE) return row(graph.writes, move.subject)[0] ?? row(graph.reads, move.subject)[0];
@@ -144,6 +176,7 @@ class HandView {
     return versions.find((v) => present[v]) ?? versions[0];
   }
 
+  /** @param {"undo" | "redo" | "restart"} what */
   step(what) {
     this.pause();
     if (this.game[what]() === false) this.say(what === "undo" ? "Nothing to undo." : "Nothing to redo.");
@@ -193,7 +226,7 @@ class HandView {
         legal && price ? el("small", {}, ` ${energyText(price, this.unit)}`) : null,
       );
     });
-    this.actions.replaceChildren(el("strong", {}, shown(this.board.nameOf(value), 30)), ...buttons);
+    this.actions.replaceChildren(el("strong", {}, shown(nodeNameOf(graph, value), 30)), ...buttons);
   }
 
   showLog() {
@@ -211,8 +244,9 @@ class HandView {
       finish = game.finish(),
       { optimum } = game.level;
     const [held, room] = [game.used[0], game.arena.capacity[0]];
-    const total = finish ? game.spent + finish.cost : null,
-      most = Math.max(total ?? game.spent, optimum ?? 0) || 1;
+    const total = game.spent + (finish ? finish.cost : 0),
+      most = Math.max(total, optimum ?? 0) || 1;
+    /** @param {number} amount */
     const share = (amount) => `${(100 * amount) / most}%`;
     const words =
       game.finished || finish === null
@@ -240,6 +274,7 @@ class HandView {
     );
   }
 
+  /** @param {Finish | null} finish */
   lookingWords(finish) {
     if (this.game.finished) return "Finished.";
     if (finish === null && this.search) return "Looking for the cheapest way from here …";
@@ -272,7 +307,7 @@ class HandView {
         return;
       }
       this.search = null;
-      if (typeof search.result === "object") {
+      if (typeof search.result === "object" && search.result !== null) {
         this.game.remember(search.result);
         const { level } = this.game;
         if (level.optimum === null && !this.game.moves.length) level.optimum = search.result.cost;
@@ -335,6 +370,7 @@ class HandView {
 
   // Keys ------------------------------------------------------------------------------------------------------------
 
+  /** @param {KeyboardEvent} event */
   pressed(event) {
     const key = event.key.toLowerCase(),
       control = event.ctrlKey || event.metaKey;
@@ -347,9 +383,14 @@ class HandView {
     event.preventDefault();
   }
 
+  /**
+   * @param {string} key
+   * @param {KeyboardEvent} event
+   */
   pressedPlain(key, event) {
-    const onBoard = event.target.closest && event.target.closest(".board"),
+    const onBoard = event.target instanceof Element && event.target.closest(".board"),
       value = this.board.chosen;
+    /** @type {Record<string, [dx: number, dy: number]>} */
     const arrows = { arrowleft: [-1, 0], arrowright: [1, 0], arrowup: [0, -1], arrowdown: [0, 1] };
     const action = ACTIONS.find((one) => one.key === key);
     if (onBoard && arrows[key]) this.board.focus(this.board.neighbour(value ?? 0, ...arrows[key]));
@@ -371,8 +412,8 @@ class HandView {
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  async copyLink() {
-    const link = this.options.link(this.game);
+  /** @param {string} link */
+  async copyLink(link) {
     try {
       await navigator.clipboard.writeText(link);
       this.say("The link is copied: it holds this position.");

@@ -4,46 +4,39 @@
  * Calls visit(step, level, held) for every step and level asked for, in order of steps. `held` lists [value, units]; a value of -1
  * are lines in a cache that nothing needs any more. `wanted` has, per level, an ascending list of steps.
  * @param {Timeline} timeline
+ * @param {number[][]} wanted
+ * @param {(step: number, level: number, held: Held[]) => void} visit
  */
 function sweepHeld(timeline, wanted, visit) {
-  const byStep = new Map();
-  wanted.forEach((steps, level) =>
-    steps.forEach((step) => {
-      if (!byStep.has(step)) byStep.set(step, []);
-      byStep.get(step).push(level);
-    }),
-  );
+  /** @type {Map<number, number[]>} */
+  const byStep = new Map(); // the levels asked for
+  wanted.forEach((steps, level) => steps.forEach((step) => entryOf(byStep, step, () => []).push(level)));
   const steps = [...byStep.keys()].sort((a, b) => a - b),
     { management } = timeline.arena,
     sweep = management === "explicit" ? explicitSweep : management === "lru" ? lruSweep : recencySweep;
   sweep(timeline, steps, (step, heldIn) => {
-    for (const level of byStep.get(step)) visit(step, level, heldIn(level));
+    for (const level of byStep.get(step) || []) visit(step, level, heldIn(level));
   });
 }
 
-/** @param {Timeline} timeline */
+/** @type {Sweep} */
 function explicitSweep(timeline, steps, visit) {
   const { graph, arena, moves } = timeline,
-    size = graph.value_size,
-    held = arena.names.map(() => new Set());
-  // Where results may go over operands, a result has the room of what is dropped right after: only then is what is held settled.
+    size = graph.value_size;
+  /** @type {Set<number>[]} */
+  const held = arena.names.map(() => new Set());
+  /**
+   * Where results may go over operands, a result has the room of what is dropped right after: only then is what is held settled.
+   * @param {number} step
+   */
   const settled = (step) => {
     while (arena.over && step > 0 && step < moves.kind.length && moves.kind[step] === DROP) step++;
     return step;
   };
   let next = 0;
-  const { writes, destroys } = effects(graph),
-    versions = versionsOf(graph),
-    before = new Int32Array(size.length);
+  const before = new Int32Array(size.length);
   play(graph, arena, moves, (i, present) => {
-    const subject = moves.subject[i],
-      touched =
-        i < 0
-          ? before.keys()
-          : moves.kind[i] === COMPUTE
-            ? [...destroys[subject], ...writes[subject]]
-            : versions[subject];
-    for (const v of touched) {
+    for (const v of touchedBy(graph, moves, i)) {
       const changed = before[v] ^ present[v];
       before[v] = present[v];
       for (let k = 0; k < held.length; k++)
@@ -59,22 +52,13 @@ function explicitSweep(timeline, steps, visit) {
   });
 }
 
-/**
- * The values of each tensor.
- * @param {Graph} graph
- */
-const versionsOf = (graph) =>
-  once(graph, "versions", () => {
-    const versions = graph.tensor_name.map(() => []);
-    graph.value_tensor.forEach((t, v) => versions[t].push(v));
-    return versions;
-  });
 
-/** @param {Timeline} timeline */
+/** @type {Sweep} */
 function recencySweep(timeline, steps, visit) {
   for (const step of steps) {
     const places = timeline.places(step);
     visit(step, (level) => {
+      /** @type {Held[]} */
       const held = [];
       places.forEach((place, v) => {
         if (place && place[level] > 0) held.push([v, place[level]]);
@@ -86,7 +70,7 @@ function recencySweep(timeline, steps, visit) {
 
 /**
  * The LRU stack as a linked list of pieces, so that a touch costs the same however long it is.
- * @param {Timeline} timeline
+ * @type {Sweep}
  */
 function lruSweep(timeline, steps, visit) {
   const { graph, arena } = timeline,
@@ -95,9 +79,11 @@ function lruSweep(timeline, steps, visit) {
   const head = items, // a sentinel: the item above the most recent one
     below = new Int32Array(items + 1).fill(-1),
     above = new Int32Array(items + 1).fill(-1),
-    latest = new Int32Array(items).fill(-1),
-    address = new Map();
+    latest = new Int32Array(items).fill(-1);
+  /** @type {Map<number, number>} */
+  const address = new Map(); // of each storage
   below[head] = above[head] = head;
+  /** @param {number} i */
   const touch = (i) => {
     const { item, touch: one } = pieces[i];
     if (latest[item] >= 0) {
@@ -113,6 +99,7 @@ function lruSweep(timeline, steps, visit) {
   };
   if (arena.steady) pieces.forEach((_, i) => touch(i));
   // Who is in each storage, and until which move it is of use.
+  /** @type {Map<number, {value: number, from: number, until: number}>} */
   const holder = new Map();
   graph.value_maker.forEach((maker, v) => {
     if (maker < 0) holder.set(graph.storage[graph.value_tensor[v]], { value: v, from: 0, until: Infinity });
@@ -132,6 +119,7 @@ function lruSweep(timeline, steps, visit) {
           until: graph.value_survives[v] ? Infinity : timeline.lastUse(v, done + 1),
         });
     }
+    /** @type {Map<number, number>[]} */
     const held = arena.names.map(() => new Map()),
       found = new Set();
     let from = 0,

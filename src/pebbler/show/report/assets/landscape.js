@@ -28,16 +28,16 @@ function showLandscape(root, data) {
         : `${how}, ${found.rule}${found.misfits ? `; ${grouped(found.misfits)} do not fit into the fastest level that way` : ""}.`,
     ),
   );
-  if (!lone && found.seen > found.misfits) showDistribution(root, found, unit, data);
+  if (!lone && found.seen > found.misfits) showDistribution(root, found, unit);
   showFronts(root, found, data, unit);
 }
 
 /**
  * @param {HTMLElement} root
+ * @param {Landscape} found
  * @param {string} unit
- * @param {ReportData} data
  */
-function showDistribution(root, found, unit, data) {
+function showDistribution(root, found, unit) {
   const marks = found.marks.slice().sort((a, b) => a.energy - b.energy);
   const low = Math.min(found.low, ...marks.map((mark) => mark.energy)),
     high = Math.max(found.high, ...marks.map((mark) => mark.energy));
@@ -48,15 +48,17 @@ function showDistribution(root, found, unit, data) {
     .map((count, i) => ({ x1: (found.low + i * wide) / factor, x2: (found.low + (i + 1) * wide) / factor, count }))
     .filter((bar) => bar.count);
   const pad = (high - low) * 0.03 || wide;
+  /** @param {Mark} mark */
   const words = (mark) => `${shown(mark.name, 36)}${mark.legal ? "" : " (illegal)"}`;
   root.append(
     figure(
       `Distribution of ${costWord(unit) === "time" ? "times" : "energies"} over orders`,
       (width) => {
+        /** @type {[number, number]} */
         const domain = [(low - pad) / factor, (high + pad) / factor],
           place = d3.scaleLinear(domain, [58, width - 24]);
-        // Labels stand in as many rows above the bars as they need.
-        const ends = [];
+        /** @type {number[]} */
+        const ends = []; // of the rows: labels stand in as many above the bars as they need
         const placed = marks.map((mark) => {
           const at = place(mark.energy / factor),
             half = textWidth(words(mark), 12) / 2 + 8,
@@ -98,7 +100,7 @@ function showDistribution(root, found, unit, data) {
                 dy: -14 - 17 * mark.row,
                 dx: mark.shift,
                 fill: "var(--ink)",
-                fontWeight: mark.row === -1 ? 600 : 500,
+                fontWeight: 500,
               }),
             ),
           ],
@@ -133,6 +135,7 @@ function showDistribution(root, found, unit, data) {
 
 /**
  * @param {HTMLElement} root
+ * @param {Landscape} found
  * @param {ReportData} data
  * @param {string} unit
  */
@@ -148,15 +151,18 @@ function showFronts(root, found, data, unit) {
     levels = [...new Set(found.curves.map((curve) => curve.level))];
   const holder = el("div", {}),
     gunit = data.graphs[data.plans[0].graph].unit;
+  /** @param {string} name */
   const number = (name) =>
     Math.max(
       0,
       data.plans.findIndex((plan) => plan.name === name),
     );
+  /** @param {CapacityCurve} curve */
   const colourOf = (curve) => (curve.rule.startsWith("solved") ? 4 : number(curve.plan));
+  /** @param {number} level */
   const draw = (level) => {
     const curves = found.curves.filter((curve) => curve.level === level);
-    const most = d3.max(curves.flatMap((curve) => curve.energy)),
+    const most = d3.max(curves.flatMap((curve) => curve.energy)) ?? 0,
       { factor, name } = energyScale(most, unit);
     const points = curves.flatMap((curve) =>
       curve.capacity.map((room, k) => ({ room, energy: curve.energy[k] / factor, plan: curve.plan, curve })),
@@ -175,8 +181,9 @@ function showFronts(root, found, data, unit) {
         return better;
       });
     const own = curves[0].own,
-      lowest = d3.min(points, (p) => p.energy),
-      steep = lowest > 0 && d3.max(points, (p) => p.energy) / lowest > 20;
+      [lowest, highest] = d3.extent(points, (p) => p.energy),
+      steep = lowest !== undefined && lowest > 0 && highest / lowest > 20,
+      [narrowest = 1, widest = 1] = d3.extent(points, (p) => p.room);
     const plans = data.plans.filter(
       (plan) =>
         plan.judgement.legal &&
@@ -189,7 +196,6 @@ function showFronts(root, found, data, unit) {
       themed(() =>
         planLegend(
           curves.map((curve) => ({
-            plan: { name: curve.plan },
             i: colourOf(curve),
             words: curve.rule.startsWith("solved") ? curve.rule : `${shown(curve.plan, 40)}: ${curve.rule}`,
           })),
@@ -203,7 +209,7 @@ function showFronts(root, found, data, unit) {
               type: "log",
               label: `capacity of ${shown(names[level], 20)} (${gunit}, log scale)`,
               labelAnchor: "center",
-              tickFormat: logTicks(d3.extent(points, (p) => p.room)),
+              tickFormat: logTicks([narrowest, widest]),
             },
             y: {
               label: `↑ ${costWord(unit)} (${name}${steep ? ", log scale" : ""})`,
@@ -269,6 +275,7 @@ function showFronts(root, found, data, unit) {
     );
   };
   if (levels.length > 1) {
+    /** @type {HTMLSelectElement} */
     const select = el(
       "select",
       { onchange: () => draw(Number(select.value)) },
@@ -276,7 +283,7 @@ function showFronts(root, found, data, unit) {
     );
     root.append(el("label", {}, "Level that changes:", select));
     const start = levels[Math.min(1, levels.length - 1)];
-    select.value = start;
+    select.value = String(start);
     root.append(holder);
     draw(start);
   } else {

@@ -14,23 +14,19 @@ const lanesOf = (graph) => once(graph, "lanes", () => makeLanes(graph));
  * @returns {Lanes}
  */
 function makeLanes(graph) {
-  const numbers = new Map(),
-    lanes = [],
-    laneOf = new Int32Array(graph.op_name.length),
+  const laneOf = new Int32Array(graph.op_name.length),
     placeOf = new Int32Array(graph.op_name.length);
+  /** @type {Map<string, number>} */
+  const numbers = new Map();
+  /** @type {Lane[]} */
+  const lanes = [];
   graph.op_origin.forEach((name, o) => {
     const pairs = graph.op_tile[o];
-    if (!numbers.has(name)) {
-      numbers.set(name, lanes.length);
-      lanes.push({
-        name,
-        axes: pairs.filter((_, i) => i % 2 === 0).map((axis) => graph.axes[axis]),
-        tiles: [],
-        ops: [],
-      });
-    }
-    const lane = lanes[numbers.get(name)];
-    laneOf[o] = numbers.get(name);
+    laneOf[o] = entryOf(numbers, name, () => {
+      const axes = pairs.filter((_, i) => i % 2 === 0).map((axis) => graph.axes[axis]);
+      return lanes.push({ name, axes, tiles: [], ops: [], count: 0 }) - 1;
+    });
+    const lane = lanes[laneOf[o]];
     lane.ops.push(o);
     for (let i = 1; i < pairs.length; i += 2)
       lane.tiles[(i - 1) / 2] = Math.max(lane.tiles[(i - 1) / 2] || 0, pairs[i] + 1);
@@ -63,7 +59,10 @@ function makeLanes(graph) {
   return { lanes, laneOf, placeOf };
 }
 
-/** Whether ops are tiles of others, so that a grid of them says more than a graph. */
+/**
+ * Whether ops are tiles of others, so that a grid of them says more than a graph.
+ * @param {Graph} graph
+ */
 const isTiled = (graph) => graph.axes.length > 0 && lanesOf(graph).lanes.some((lane) => lane.count > 1);
 
 /**
@@ -114,8 +113,8 @@ function servedWords(timeline, i) {
   const { arena, judgement, graph } = timeline,
     levels = arena.names.length,
     parts = arena.names
-      .map((name, k) => [name, judgement.served[i * levels + k] || 0])
-      .filter(([, units]) => units > 0)
-      .map(([name, units]) => `${grouped(units)} from ${shown(name, 24)}`);
+      .map((name, k) => ({ name, units: judgement.served[i * levels + k] || 0 }))
+      .filter(({ units }) => units > 0)
+      .map(({ name, units }) => `${grouped(units)} from ${shown(name, 24)}`);
   return parts.length ? `reads ${parts.join(", ")} (${graph.unit})` : "reads nothing";
 }

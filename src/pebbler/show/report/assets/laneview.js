@@ -3,12 +3,22 @@
 const LANE_LEAST = 17,
   LANE_MOST = 72;
 
-/** What both have in common: a frame with labels on the left, a zoom over x, the move shown kept in the middle. */
+/**
+ * What both have in common: a frame with labels on the left, a zoom over x, the move shown kept in the middle.
+ * @template {LaneFrame} Frame
+ */
 class LaneView {
-  /** @param {string} label */
+  /**
+   * @param {string} label
+   * @param {(move: number) => void} onMove
+   */
   constructor(label, onMove) {
     this.onMove = onMove;
     this.zoomed = 1;
+    /** @type {Shown | null} */
+    this.state = null;
+    /** @type {Frame | null} */
+    this.last = null; // the frame as it was drawn last
     this.holder = el("div", { class: "lanes", role: "img", "aria-label": label });
     this.holder.addEventListener("click", (event) => {
       const found = this.at(event);
@@ -16,7 +26,7 @@ class LaneView {
     });
     this.holder.addEventListener("pointermove", (event) => {
       const found = event.pointerType === "touch" ? null : this.at(event);
-      if (found) readout.show(event, ...this.words(found));
+      if (found) readout.show(event, ...found.words());
       else readout.hide();
     });
     this.holder.addEventListener("pointerleave", () => readout.hide());
@@ -30,19 +40,19 @@ class LaneView {
     document.addEventListener("themechange", () => this.draw());
   }
 
-  /** @param {Graph} graph */
-  load(graph) {
-    this.graph = graph;
-    this.found = lanesOf(graph);
+  /** Forget the plan shown: another one comes. */
+  load() {
     this.zoomed = 1;
     this.state = null;
   }
 
+  /** @param {Shown} state */
   show(state) {
     this.state = state;
     this.draw();
   }
 
+  /** @param {number} factor */
   zoomBy(factor) {
     this.zoomed = Math.max(1, Math.min(400, this.zoomed * factor));
     this.draw();
@@ -58,15 +68,14 @@ class LaneView {
       height = Math.floor(this.holder.clientHeight);
     if (!this.state || width < 80 || height < 60) return;
     const { canvas, pen } = canvasOf(width, height);
-    this.drawOn(pen, width, height);
+    this.drawOn(pen, width, height, this.state);
     this.holder.replaceChildren(canvas);
-    this.drawn = true;
   }
 
   /** The drawing as SVG, at the size at which it is shown. */
   svg() {
     const pen = new SvgPen(this.holder.clientWidth, this.holder.clientHeight);
-    this.drawOn(pen, pen.size[0], pen.size[1]);
+    this.drawOn(pen, pen.size[0], pen.size[1], required(this.state, "a plan in the picture"));
     return pen.node();
   }
 
@@ -74,10 +83,11 @@ class LaneView {
    * @param {Pen} pen
    * @param {number} width
    * @param {number} height
+   * @param {Shown} state
    */
-  drawOn(pen, width, height) {
-    const { timeline, move } = this.state,
-      frame = this.frame(width, height, move, timeline),
+  drawOn(pen, width, height, state) {
+    const { timeline, move } = state,
+      frame = this.frame(this.laneFrame(width, height, move, timeline), move, timeline),
       colours = timeline.arena.names.map((_, i) => cssValue(`--level-${i}`));
     const theme = {
       colours,
@@ -96,15 +106,15 @@ class LaneView {
       pen.fillStyle = theme.paper;
       pen.fillRect(frame.left, lane.y, frame.right - frame.left, lane.height - 2);
     }
-    this.paint(pen, frame, theme);
+    this.paint(pen, frame, theme, state);
     // Labels last, on a ground of their own, so that nothing runs into them.
     pen.fillStyle = theme.soft;
     pen.fillRect(0, 0, frame.left - 4, height);
     pen.fillRect(frame.right, 0, width - frame.right, height);
     pen.fillRect(0, 0, width, frame.top);
     pen.fillRect(0, frame.bottom, width, height - frame.bottom);
-    this.label(pen, frame, theme);
-    this.axis(pen, frame, theme);
+    this.label(pen, frame, theme, timeline.graph);
+    this.axis(pen, frame, theme, timeline);
     this.last = frame;
   }
 
@@ -114,7 +124,7 @@ class LaneView {
    * The lanes, each with its height, given the room for all of them.
    * @param {Timeline} timeline
    * @param {number} room
-   * @returns {Lane[]}
+   * @returns {(Lane & {height: number})[]}
    */
   rows(timeline, room) {
     throw new Error("rows");
@@ -131,39 +141,62 @@ class LaneView {
   }
 
   /**
+   * Where the marks go, from where the lanes are.
+   * @param {LaneFrame} lanes
+   * @param {number} move
+   * @param {Timeline} timeline
+   * @returns {Frame}
+   */
+  frame(lanes, move, timeline) {
+    throw new Error("frame");
+  }
+
+  /**
    * The marks in the lanes.
    * @param {Pen} pen
+   * @param {Frame} frame
+   * @param {LaneTheme} theme
+   * @param {Shown} state
    * @returns {void}
    */
-  paint(pen, frame, theme) {
+  paint(pen, frame, theme, state) {
     throw new Error("paint");
   }
 
   /**
    * What the sides say of the marks.
    * @param {Pen} pen
+   * @param {Frame} frame
+   * @param {LaneTheme} theme
+   * @param {Timeline} timeline
    * @returns {void}
    */
-  axis(pen, frame, theme) {
+  axis(pen, frame, theme, timeline) {
     throw new Error("axis");
   }
 
   /**
-   * What is under the pointer, and the move that a click goes to; null for nothing.
-   * @param {MouseEvent} event
-   * @returns {{move: number, op?: number}}
+   * What is at a place of the picture, in pixels; null for nothing.
+   * @param {Frame} frame
+   * @param {Shown} state
+   * @param {number} x
+   * @param {number} y
+   * @returns {LaneHit | null}
    */
-  at(event) {
-    throw new Error("at");
+  hit(frame, state, x, y) {
+    throw new Error("hit");
   }
 
   /**
-   * Lines of a read-out about what `at` has found.
-   * @param {{move: number, op?: number}} found
-   * @returns {(Node | string)[]}
+   * What is under the pointer; null for nothing.
+   * @param {MouseEvent} event
    */
-  words(found) {
-    throw new Error("words");
+  at(event) {
+    const { last: frame, state } = this,
+      box = this.holder.getBoundingClientRect(),
+      x = event.clientX - box.left;
+    if (!frame || !state || x < frame.left || x > frame.right) return null;
+    return this.hit(frame, state, x, event.clientY - box.top);
   }
 
   /**
@@ -172,8 +205,9 @@ class LaneView {
    * @param {number} height
    * @param {number} move
    * @param {Timeline} timeline
+   * @returns {LaneFrame}
    */
-  frame(width, height, move, timeline) {
+  laneFrame(width, height, move, timeline) {
     const top = 26,
       bottom = height - 26,
       right = width - 12,
@@ -194,12 +228,17 @@ class LaneView {
     return { width, height, left, top, right, bottom, lanes, current };
   }
 
-  /** @param {Pen} pen */
-  label(pen, frame, theme) {
+  /**
+   * @param {Pen} pen
+   * @param {Frame} frame
+   * @param {LaneTheme} theme
+   * @param {Graph} graph
+   */
+  label(pen, frame, theme, graph) {
     pen.font = `12px ${FONT}`;
     for (const [i, lane] of frame.lanes.entries()) {
       if (lane.single) {
-        this.labelOps(pen, frame, lane, theme);
+        this.labelOps(pen, frame, lane, theme, graph);
         continue;
       }
       const y = lane.y + Math.min(lane.height / 2 + 4, 18);
@@ -215,8 +254,12 @@ class LaneView {
   /**
    * Names beside a lane of all ops: as many as there is room for.
    * @param {Pen} pen
+   * @param {Frame} frame
+   * @param {PlacedLane} lane
+   * @param {LaneTheme} theme
+   * @param {Graph} graph
    */
-  labelOps(pen, frame, lane, theme) {
+  labelOps(pen, frame, lane, theme, graph) {
     const every = Math.max(1, Math.ceil((16 * lane.count) / lane.height));
     pen.textAlign = "right";
     pen.fillStyle = theme.muted;
@@ -225,7 +268,7 @@ class LaneView {
       const middle = lane.y + ((place + 0.5) * lane.height) / lane.count + 4,
         y = Math.min(Math.max(middle, frame.top + 9), lane.y + lane.height - 4);
       if (y - last < 13) continue;
-      pen.fillText(fitted(pen, shown(this.graph.op_name[place], 60), frame.left - 14), frame.left - 8, y);
+      pen.fillText(fitted(pen, shown(graph.op_name[place], 60), frame.left - 14), frame.left - 8, y);
       last = y;
     }
   }

@@ -1,68 +1,77 @@
 // Puts the page together. Sections below the first are drawn one by one when the browser is idle, so that the page opens at once.
 
-/** What the page shows; long data is packed. */
+/**
+ * What the page shows; long data is packed.
+ * @returns {Promise<ReportData>}
+ */
 async function readData() {
-  const node = /** @type {HTMLScriptElement} */ (document.getElementById("data"));
-  if (node.type === "application/json") return JSON.parse(node.textContent);
-  const { DecompressionStream: Unpack } = /** @type {any} */ (window), // older tsc does not know it
-    packed = Uint8Array.from(atob(node.textContent), (letter) => letter.charCodeAt(0)),
-    stream = new Blob([packed]).stream().pipeThrough(new Unpack("deflate"));
+  const node = elementAt("#data", HTMLScriptElement),
+    text = node.textContent ?? "";
+  if (node.type === "application/json") return JSON.parse(text);
+  const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
+    stream = new Blob([packed]).stream().pipeThrough(new window.DecompressionStream("deflate"));
   return JSON.parse(await new Response(stream).text());
 }
 
 async function start() {
   const data = await readData();
-  const section = (id) => document.getElementById(id);
   const select = el("select", {}, ...data.plans.map((plan, i) => el("option", { value: i }, shown(plan.name, 60))));
   section("controls").append(...(data.plans.length > 1 ? [el("label", {}, "Plan shown:", select)] : []), themeButton());
 
   data.graphs.forEach(useStepNames);
   data.graphs.forEach(effects);
   const cost = costWord(data.graphs[data.plans[0].graph].energy_unit); // a plan's costs may be times
-  document.querySelector("[data-cost=nav]").textContent = capital(cost);
+  elementAt("[data-cost=nav]", HTMLElement).textContent = capital(cost);
   const summary = section("summary-view");
   showGlance(summary, data, data.plans[0]);
-  let player = null,
-    step = null,
-    memory = null,
-    distances = null,
-    pending = null;
-  useLevelColours(1 + d3.max(data.plans, (plan) => Math.max(...usedLevels(plan))));
+  /** @type {Player | null} */
+  let made = null;
+  /** The player, which all that comes after it needs. */
+  const player = () => required(made, "the player");
+  /** @type {ReturnType<typeof showStep>} */
+  let step = null;
+  /** @type {Memory | null} */
+  let memory = null;
+  /** @type {DistanceView | null} */
+  let distances = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let pending;
+  useLevelColours(1 + (d3.max(data.plans, (plan) => Math.max(...usedLevels(plan))) ?? 0));
   const tasks = [
     () => showEnergy(section("energy-view"), data, data.plans[0]),
     () => {
-      player = new Player(section("player-view"), data, {
+      made = new Player(section("player-view"), data, {
         changed: () => {
           clearTimeout(pending);
           pending = setTimeout(() => {
-            if (memory) memory.show(player.timeline, player.plan);
-            if (distances) distances.show(player.timeline);
+            if (memory) memory.show(player().timeline, player().plan);
+            if (distances) distances.show(player().timeline);
           }, 60);
         },
         moved: (step) => {
           if (memory) memory.mark(step);
           if (distances) distances.mark(step);
-          if (document.documentElement.dataset.ready) place.write(player.plan, step);
+          if (document.documentElement.dataset.ready) place.write(player().plan, step);
         },
       });
-      player.load(data.plans[0]);
-      warnIfApart(data, player);
-      section("controls").prepend(...listenToKeys(player, new Search(player), section("player-view")));
+      made.load(data.plans[0]);
+      warnIfApart(data, made);
+      section("controls").prepend(...listenToKeys(made, new Search(made), section("player-view")));
     },
     () => {
-      step = showStep(data, (plan, at) => player.goTo(at));
+      step = showStep(data, (plan, at) => player().goTo(at));
       if (step) step.show(data.plans[0]);
     },
     () => {
       memory = new Memory(section("memory-view"), data, (plan, step) => {
-        if (plan !== player.plan) choose(data.plans.indexOf(plan));
-        player.goTo(step);
+        if (plan !== player().plan) choose(data.plans.indexOf(plan));
+        player().goTo(step);
       });
-      memory.show(player.timeline, player.plan);
+      memory.show(player().timeline, player().plan);
     },
     () => {
-      distances = addDistances((step) => player.goTo(step));
-      distances.show(player.timeline);
+      distances = addDistances((step) => player().goTo(step));
+      distances.show(player().timeline);
     },
     () => showReuse(section("reuse-view"), data),
     () => showMisses(section("misses-view"), data, 0),
@@ -83,17 +92,18 @@ async function start() {
     performance.mark(VIEWS[done++]);
     setTimeout(next, 0);
   };
+  /** @param {number} index */
   const choose = (index) => {
     select.value = String(index);
     showGlance(summary, data, data.plans[index]);
-    player.load(data.plans[index]);
+    player().load(data.plans[index]);
     if (step) step.show(data.plans[index]);
     showEnergy(section("energy-view"), data, data.plans[index]);
     showMisses(section("misses-view"), data, index);
   };
   const place = new PlaceLink(data, (index, move) => {
-    if (index !== null && data.plans[index] !== player.plan) choose(index);
-    if (move !== null) player.goTo(move);
+    if (index !== null && data.plans[index] !== player().plan) choose(index);
+    if (move !== null) player().goTo(move);
   });
   select.addEventListener("change", () => choose(Number(select.value)));
   next();
@@ -113,7 +123,7 @@ async function start() {
     step: () => step && step.view,
     memory: () => memory,
     distances: () => distances,
-    player: () => player,
+    player: () => made,
     planFile,
   };
 }
@@ -121,6 +131,7 @@ async function start() {
 /**
  * The page has the referee's rules once more, for reordering; should they ever disagree, it says so.
  * @param {ReportData} data
+ * @param {Player} player
  */
 function warnIfApart(data, player) {
   const plan = data.plans[0],

@@ -2,19 +2,26 @@
 
 class Memory {
   /**
-   * `open(plan, step)` goes to a move of a plan.
    * @param {HTMLElement} root
    * @param {ReportData} data
+   * @param {(plan: PlanData, step: number) => void} open  goes to a move of a plan
    */
   constructor(root, data, open) {
     this.data = data;
     this.open = open;
+    /** @type {[number, number] | null} */
+    this.domain = null; // the part of the axis that is shown; null: all of it
     /** @type {[number, number]} */
-    this.domain = null;
-    /** @type {Timeline} */
-    this.timeline = null;
-    /** @type {PlanData} */
-    this.plan = null;
+    this.whole = [0, 1];
+    this.plan = data.plans[0];
+    this.timeline = timelineOf(data, this.plan);
+    /** @type {{plan: PlanData, timeline: Timeline}[]} */
+    this.strips = [];
+    /** @type {MemoryPlot | null} */
+    this.plotted = null;
+    this.cursor = el("div", { class: "cursors" });
+    this.width = 0;
+    this.step = 0;
     this.axis = el(
       "select",
       { onchange: () => this.zoomTo(null) },
@@ -22,8 +29,6 @@ class Memory {
       el("option", { value: "moves" }, "moves done"),
     );
     this.other = el("select", { onchange: () => this.show(this.timeline, this.plan) });
-    const button = (text, label, act) =>
-      el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
     this.otherLabel = el("label", {}, "Compared with", this.other);
     this.axisLabel = el("label", {}, "Along", this.axis);
     this.holder = el("div", { class: "memory", role: "img", tabindex: "0" });
@@ -36,13 +41,14 @@ class Memory {
         { class: "row" },
         this.otherLabel,
         this.axisLabel,
-        button("−", "Zoom out", () => this.zoomBy(1 / 1.6)),
-        button("+", "Zoom in", () => this.zoomBy(1.6)),
-        button("Fit", "Show all of it", () => this.zoomTo(null)),
+        labelled("−", "Zoom out", () => this.zoomBy(1 / 1.6)),
+        labelled("+", "Zoom in", () => this.zoomBy(1.6)),
+        labelled("Fit", "Show all of it", () => this.zoomTo(null)),
       ),
       this.legend,
       el("figure", {}, this.holder, this.words, this.files),
     );
+    this.offer();
     this.listen();
     redrawn(this);
   }
@@ -64,11 +70,11 @@ class Memory {
       if (found) this.open(found.strip.plan, found.step);
     });
     this.holder.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: -0.2, ArrowRight: 0.2 }[event.key];
+      const by = ARROWS[event.key];
       if (event.key === "+" || event.key === "=") this.zoomBy(1.6);
       else if (event.key === "-") this.zoomBy(1 / 1.6);
       else if (by && this.domain) {
-        const shift = by * (this.domain[1] - this.domain[0]);
+        const shift = 0.2 * by * (this.domain[1] - this.domain[0]);
         this.zoomTo([this.domain[0] + shift, this.domain[1] + shift]);
       } else return;
       event.preventDefault();
@@ -96,15 +102,15 @@ class Memory {
   /** Plans that can stand beside this one: on the same machine, in the same units, legal. */
   offer() {
     const { plan, data } = this,
-      known = (one) =>
-        one !== plan && one.judgement.legal && !rulesApart(data, plan, one).length && sameLevels(one, plan),
-      others = /** @type {[PlanData, number][]} */ (data.plans.map((one, i) => [one, i])).filter(([one]) => known(one));
+      others = data.plans.filter(
+        (one) => one !== plan && one.judgement.legal && !rulesApart(data, plan, one).length && sameLevels(one, plan),
+      );
     this.other.replaceChildren(
-      ...others.map(([one, i]) => el("option", { value: i }, shown(one.name, 40))),
+      ...others.map((one) => el("option", { value: data.plans.indexOf(one) }, shown(one.name, 40))),
       el("option", { value: "" }, "nothing"),
     );
-    const base = others.find(([one]) => one.baseline) || others[0];
-    this.other.value = base ? String(base[1]) : "";
+    const base = others.find((one) => one.baseline) || others[0];
+    this.other.value = base ? String(data.plans.indexOf(base)) : "";
     this.otherLabel.hidden = !others.length;
     const unit = data.graphs[plan.graph].energy_unit;
     this.axis.options[0].textContent = `${costWord(unit)} spent`;
@@ -119,9 +125,7 @@ class Memory {
       kinds = new Set(this.strips.flatMap((strip) => kindsOf(strip.timeline)));
     if (!explicit) kinds.add(KINDS.length - 1);
     this.legend.replaceChildren(
-      ...KINDS.map(([kind, words], i) => [i, swatch(`var(--kind-${kind})`, words)])
-        .filter(([i]) => kinds.has(i))
-        .map(([, node]) => node),
+      ...KINDS.flatMap(([kind, words], i) => (kinds.has(i) ? [swatch(`var(--kind-${kind})`, words)] : [])),
     );
     this.words.textContent =
       (explicit
@@ -130,13 +134,18 @@ class Memory {
       "Point at a value for who made it and who reads it next; click to go to the move.";
   }
 
+  /**
+   * @param {number} factor
+   * @param {number} [middle]
+   */
   zoomBy(factor, middle) {
     const [low, high] = this.domain || this.whole,
-      here = placeAlong(this.axis.value, this.timeline, this.step || 0),
+      here = placeAlong(this.axis.value, this.timeline, this.step),
       at = middle ?? (here >= low && here <= high ? here : (low + high) / 2); // the move shown stays in sight
     this.zoomTo([at - (at - low) / factor, at + (high - at) / factor]);
   }
 
+  /** @param {[number, number] | null} domain */
   zoomTo(domain) {
     const [low, high] = (this.whole = extentOf(this.strips, this.axis.value));
     if (domain) {
@@ -149,7 +158,7 @@ class Memory {
 
   draw() {
     const width = Math.floor(this.holder.clientWidth);
-    if (!this.strips || width < 80) return;
+    if (!this.strips.length || width < 80) return;
     this.width = width;
     this.whole = extentOf(this.strips, this.axis.value);
     const plot = new MemoryPlot(this.strips, this.axis.value, this.domain, width),
@@ -158,7 +167,7 @@ class Memory {
     this.cursor = el("div", { class: "cursors" });
     this.holder.replaceChildren(canvas, this.cursor);
     this.plotted = plot;
-    this.mark(this.step || 0);
+    this.mark(this.step);
     const label = `Memory over time in ${this.strips.map(({ plan }) => shown(plan.name, 40)).join(" and ")}`;
     this.holder.setAttribute("aria-label", `${label}: ${plot.levels.map((level) => level.words).join("; ")}`);
     this.files.replaceChildren(
@@ -191,7 +200,7 @@ class Memory {
    */
   mark(step) {
     this.step = step;
-    if (!this.plotted || !this.cursor) return;
+    if (!this.plotted) return;
     const { x, levels, left, right } = this.plotted,
       at = x(placeAlong(this.axis.value, this.timeline, step));
     this.cursor.replaceChildren(
@@ -203,11 +212,15 @@ class Memory {
     );
   }
 
+  /** @param {MouseEvent} event */
   along(event) {
-    return this.plotted.x.invert(event.clientX - this.holder.getBoundingClientRect().left);
+    return this.plotted?.x.invert(event.clientX - this.holder.getBoundingClientRect().left);
   }
 
-  /** What is under the pointer: strip, level, move, value. */
+  /**
+   * What is under the pointer: strip, level, move, value.
+   * @param {MouseEvent} event
+   */
   at(event) {
     if (!this.plotted) return null;
     const box = this.holder.getBoundingClientRect(),
@@ -218,23 +231,19 @@ class Memory {
         if (py < strip.top || py > strip.bottom) continue;
         const column = strip.columns.find(({ x0, x1 }) => px >= x0 && px <= x1);
         if (!column) return null;
-        const units = (level.most * (strip.bottom - py)) / STRIP;
+        const units = (level.most * (strip.bottom - py)) / STRIP,
+          held = strip.stacks.get(column.step) || [];
         let sum = 0;
-        for (const [value, size] of strip.stacks.get(column.step)) {
+        for (const [value, size] of held) {
           sum += size;
           if (units < sum) return { level, strip, step: column.step, value, size };
         }
-        return {
-          level,
-          strip,
-          step: column.step,
-          value: null,
-          size: d3.sum(strip.stacks.get(column.step), ([, n]) => n),
-        };
+        return { level, strip, step: column.step, value: null, size: sum };
       }
     return null;
   }
 
+  /** @param {NonNullable<ReturnType<Memory["at"]>>} found */
   story({ level, strip, step, value, size }) {
     const { timeline } = strip,
       { graph } = timeline,
@@ -254,5 +263,6 @@ class Memory {
   }
 }
 
+/** @type {(a: PlanData, b: PlanData) => boolean} */
 const sameLevels = (a, b) =>
   a.machine.level.map((level) => level.name).join("\n") === b.machine.level.map((level) => level.name).join("\n");

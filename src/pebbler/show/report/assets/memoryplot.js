@@ -42,6 +42,7 @@ class MemoryPlot {
     const { names, capacity } = this.timeline.arena,
       columns = strips.map(({ timeline }) => this.columns(timeline));
     const filled = strips.map(({ timeline }, s) => {
+      /** @type {Map<number, Held[]>[]} */
       const stacks = names.map(() => new Map());
       sweepHeld(
         timeline,
@@ -66,7 +67,7 @@ class MemoryPlot {
       .map(({ name, level, tallest }) => {
         const bounded = capacity[level] < 2 ** 61 ? capacity[level] : null,
           near = bounded !== null && bounded < 4 * tallest,
-          most = Math.max(tallest, near ? bounded : 0) * 1.06,
+          most = Math.max(tallest, near && bounded !== null ? bounded : 0) * 1.06,
           at = top + 38;
         const drawn = strips.map((strip, s) => {
           const y = at + s * (STRIP + STRIP_GAP);
@@ -92,7 +93,9 @@ class MemoryPlot {
       least = Math.max(1, Math.min(4, timeline.graph.value_tensor.length / 2500)),
       last = rooms[0].length - 1;
     return timeline.arena.names.map((_, level) => {
+      /** @type {Column[]} */
       const found = [];
+      /** @type {Column | null} */
       let open = null;
       for (let step = 1; step <= last; step++) {
         const x0 = Math.max(low, x(placeAlong(this.along, timeline, step - 1))),
@@ -136,10 +139,8 @@ class MemoryPlot {
     const unit = this.timeline.graph.energy_unit,
       energy = this.along !== "moves",
       { factor, name } = energy ? energyScale(this.x.domain()[1], unit) : { factor: 1, name: "" };
-    const scale = d3.scaleLinear(
-      this.x.domain().map((n) => n / factor),
-      this.x.range(),
-    );
+    const [low, high] = this.x.domain(),
+      scale = d3.scaleLinear([low / factor, high / factor], this.x.range());
     pen.textAlign = "center";
     rule(pen, this.left, y, this.right, y);
     for (const n of scale.ticks(Math.max(2, this.width / 120))) {
@@ -151,7 +152,13 @@ class MemoryPlot {
     pen.fillText(fitted(pen, energy ? `${costWord(unit)} (${name})` : "moves done", 78), this.right + 8, y + 16);
   }
 
-  /** @param {Pen} pen */
+  /**
+   * @param {Pen} pen
+   * @param {MemoryPlot["levels"][number]} level
+   * @param {MemoryPlot["levels"][number]["strips"][number]} strip
+   * @param {string[]} colours
+   * @param {Record<"ink" | "muted" | "line" | "bad" | "paper" | "soft" | "on", string>} theme
+   */
   drawStrip(pen, level, strip, colours, theme) {
     const y = d3.scaleLinear([0, level.most], [strip.bottom, strip.top]),
       kinds = kindsOf(strip.timeline),
@@ -159,7 +166,10 @@ class MemoryPlot {
     pen.fillStyle = theme.soft;
     pen.fillRect(this.left, strip.top, this.right - this.left, STRIP);
     // Neighbours in a column that are too thin to be told apart are one, and so are equal ones in neighbouring columns.
+    /** @typedef {Column & {kind: number, low: number, high: number, value: number | null}} Stacked */
+    /** @type {Map<string, Stacked>} */
     let open = new Map();
+    /** @param {Stacked} box */
     const flush = (box) => {
       pen.fillStyle = colours[box.kind];
       pen.fillRect(box.x0, box.high, Math.max(0.5, box.x1 - box.x0), box.low - box.high);
@@ -174,14 +184,16 @@ class MemoryPlot {
       }
     };
     for (const column of strip.columns) {
+      /** @type {Map<string, Stacked>} */
       const boxes = new Map();
-      let sum = 0,
-        thin = null;
+      /** @type {Stacked | null} */
+      let thin = null;
+      let sum = 0;
       const close = () => {
         if (thin) boxes.set(`${thin.kind} ${thin.low} ${thin.high}`, thin);
         thin = null;
       };
-      for (const [value, units] of strip.stacks.get(column.step)) {
+      for (const [value, units] of strip.stacks.get(column.step) || []) {
         const kind = value < 0 ? KINDS.length - 1 : kinds[value],
           low = y(sum),
           high = y((sum += units));

@@ -4,13 +4,12 @@
 
 const MOST_BITS = 31; // ops, and values, of a game: positions are kept as bits of small integers
 
-/**
- * @typedef {{ran: number, red: number, blue: number}} Position  Ops that have run; values in the fast and in the slow level.
- * @typedef {{kind: number, subject: number, level: number, to: number}} Move
- * @typedef {{cost: number, moves: Move[], proven: true}} Finish
- */
 
-/** Whether a game can be solved here: two levels, the slow one endless, computing in the fast one, and few ops and values. */
+/**
+ * Whether a game can be solved here: two levels, the slow one endless, computing in the fast one, and few ops and values.
+ * @param {Graph} graph
+ * @param {Arena} arena
+ */
 function isRedBlue(graph, arena) {
   return (
     arena.management === "explicit" &&
@@ -23,10 +22,15 @@ function isRedBlue(graph, arena) {
   );
 }
 
+/** @param {number[]} items */
 const bitsOf = (items) => items.reduce((bits, i) => bits | (1 << i), 0);
 
-/** The members of a set of bits, lowest first. */
+/**
+ * The members of a set of bits, lowest first.
+ * @param {number} bits
+ */
 function membersOf(bits) {
+  /** @type {number[]} */
   const found = [];
   for (let rest = bits; rest; rest &= rest - 1) found.push(31 - Math.clz32(rest & -rest));
   return found;
@@ -34,6 +38,10 @@ function membersOf(bits) {
 
 /** The rules of one game as sets of bits. */
 class BitGame {
+  /**
+   * @param {Graph} graph
+   * @param {Arena} arena
+   */
   constructor(graph, arena) {
     const { reads, writes, destroys, readers } = effects(graph);
     this.ops = graph.op_name.length;
@@ -65,17 +73,25 @@ class BitGame {
     this.givenValues = bitsOf(this.maker.flatMap((maker, v) => (maker < 0 ? [v] : [])));
   }
 
+  /** @param {number} bits */
   unitsIn(bits) {
     let units = 0;
     for (let rest = bits; rest; rest &= rest - 1) units += this.size[31 - Math.clz32(rest & -rest)];
     return units;
   }
 
+  /**
+   * @param {number} o
+   * @param {number} ran
+   */
   canRepeat(o, ran) {
     return (this.again >> o) & 1 && !(this.stale[o] & ran);
   }
 
-  /** Values that some plan from here may still read, or that must survive. */
+  /**
+   * Values that some plan from here may still read, or that must survive.
+   * @param {number} ran
+   */
   useful(ran) {
     let found = this.survive;
     for (let rest = this.all & ~ran; rest; rest &= rest - 1) found |= this.reads[31 - Math.clz32(rest & -rest)];
@@ -86,7 +102,12 @@ class BitGame {
     return found;
   }
 
-  /** No plan from here costs less: all that has not run, and bringing back what is missing; Infinity if that is impossible. */
+  /**
+   * No plan from here costs less: all that has not run, and bringing back what is missing; Infinity if that is impossible.
+   * @param {number} ran
+   * @param {number} red
+   * @param {number} blue
+   */
   atLeast(ran, red, blue) {
     let sum = 0,
       wanted = 0;
@@ -98,7 +119,9 @@ class BitGame {
     const survivors = this.survive & ~red & ~blue;
     let repeated = 0,
       loads = 0;
+    /** @type {number[]} */
     const pending = [];
+    /** @param {number} v */
     const ask = (v) => {
       if (this.maker[v] >= 0 && !((ran >> this.maker[v]) & 1)) return true;
       if ((blue >> v) & 1) {
@@ -117,15 +140,20 @@ class BitGame {
     for (let rest = (wanted & ~red) | survivors; rest; rest &= rest - 1) {
       if (!ask(31 - Math.clz32(rest & -rest))) return Infinity;
     }
-    while (pending.length) {
-      for (let rest = this.reads[pending.pop()] & ~red; rest; rest &= rest - 1) {
+    for (let o = pending.pop(); o !== undefined; o = pending.pop()) {
+      for (let rest = this.reads[o] & ~red; rest; rest &= rest - 1) {
         if (!ask(31 - Math.clz32(rest & -rest))) return Infinity;
       }
     }
     return sum + this.loadsAtLeast(loads, repeated, ran);
   }
 
-  /** What comes back by a load, or by running its maker again: per maker, the cheaper of the two. */
+  /**
+   * What comes back by a load, or by running its maker again: per maker, the cheaper of the two.
+   * @param {number} loads
+   * @param {number} repeated
+   * @param {number} ran
+   */
   loadsAtLeast(loads, repeated, ran) {
     let sum = 0;
     while (loads) {
@@ -145,10 +173,20 @@ class BitGame {
     return sum;
   }
 
-  /** The smallest sets among `from` whose values free at least `units`. */
+  /**
+   * The smallest sets among `from` whose values free at least `units`.
+   * @param {number} from
+   * @param {number} units
+   */
   smallestSets(from, units) {
-    const items = membersOf(from).filter((v) => this.size[v] > 0),
-      found = [];
+    const items = membersOf(from).filter((v) => this.size[v] > 0);
+    /** @type {number[]} */
+    const found = [];
+    /**
+     * @param {number} at
+     * @param {number} chosen
+     * @param {number} freed
+     */
     const choose = (at, chosen, freed) => {
       if (freed >= units) {
         if (membersOf(chosen).every((v) => freed - this.size[v] < units)) found.push(chosen);
@@ -180,6 +218,11 @@ class PositionTable {
     this.slots = new Int32Array(4 * this.room).fill(-1);
   }
 
+  /**
+   * @param {number} ran
+   * @param {number} red
+   * @param {number} blue
+   */
   slotOf(ran, red, blue) {
     const { columns, slots } = this,
       mask = slots.length - 1;
@@ -194,7 +237,12 @@ class PositionTable {
     return at;
   }
 
-  /** The number of a position; new ones have been spent nothing on yet: Infinity. */
+  /**
+   * The number of a position; new ones have been spent nothing on yet: Infinity.
+   * @param {number} ran
+   * @param {number} red
+   * @param {number} blue
+   */
   find(ran, red, blue) {
     let slot = this.slotOf(ran, red, blue);
     if (this.slots[slot] >= 0) return this.slots[slot];
@@ -215,13 +263,27 @@ class PositionTable {
 
   grow() {
     this.room *= 2;
-    for (const [name, column] of Object.entries(this.columns)) {
-      const larger = new /** @type {any} */ (column.constructor)(this.room);
-      larger.set(column);
-      this.columns[name] = larger;
-    }
+    /** @param {Int32Array} column */
+    const larger = (column) => {
+      const found = new Int32Array(this.room);
+      found.set(column);
+      return found;
+    };
+    const { ran, red, blue, parent, what, dropped, stored, spent, least } = this.columns;
+    this.columns = {
+      ran: larger(ran),
+      red: larger(red),
+      blue: larger(blue),
+      parent: larger(parent),
+      what: larger(what),
+      dropped: larger(dropped),
+      stored: larger(stored),
+      spent: new Float64Array(this.room),
+      least: new Float64Array(this.room),
+    };
+    this.columns.spent.set(spent);
+    this.columns.least.set(least);
     this.slots = new Int32Array(4 * this.room).fill(-1);
-    const { ran, red, blue } = this.columns;
     for (let i = 0; i < this.count; i++) this.slots[this.slotOf(ran[i], red[i], blue[i])] = i;
   }
 }
@@ -229,10 +291,16 @@ class PositionTable {
 /** A binary heap of [key, item], the smallest key first; of equal keys, the one that comes last. */
 class SmallestFirst {
   constructor() {
+    /** @type {number[]} */
     this.keys = [];
+    /** @type {number[]} */
     this.items = [];
   }
 
+  /**
+   * @param {number} key
+   * @param {number} item
+   */
   push(key, item) {
     const { keys, items } = this;
     let at = keys.length;
@@ -249,12 +317,14 @@ class SmallestFirst {
     items[at] = item;
   }
 
+  /** The first [key, item], taken out; null where there is none. */
   pop() {
     const { keys, items } = this;
     const top = [keys[0], items[0]],
       key = keys.pop(),
       item = items.pop(),
       count = keys.length;
+    if (key === undefined || item === undefined) return null;
     for (let at = 0; count > 0; ) {
       let down = 2 * at + 1;
       if (down + 1 < count && keys[down + 1] < keys[down]) down++;
@@ -273,13 +343,19 @@ class SmallestFirst {
 
 /** The search for the cheapest way to the end; `run` works for a while, so that the page stays alive. */
 class OptimumSearch {
+  /**
+   * @param {Graph} graph
+   * @param {Arena} arena
+   * @param {Position} position
+   */
   constructor(graph, arena, position, mostPositions = 400_000) {
     this.game = new BitGame(graph, arena);
     this.mostPositions = mostPositions;
     this.table = new PositionTable();
     this.open = new SmallestFirst();
     this.position = position;
-    this.result = null; // {cost, moves}, or "too large", or "no way"
+    /** @type {{cost: number, moves: Move[]} | "too large" | "no way" | null} */
+    this.result = null; // null: still searching
     const { ran, red, blue } = position;
     this.reach(-1, ran, red, blue, 0, 0, 0, 0);
   }
@@ -288,11 +364,12 @@ class OptimumSearch {
   run(positions = Infinity) {
     const { game, table, open } = this;
     while (this.result === null && positions-- > 0) {
-      if (!open.keys.length) {
+      const first = open.pop();
+      if (!first) {
         this.result = "no way";
         break;
       }
-      const [key, i] = open.pop(),
+      const [key, i] = first,
         { columns } = table;
       if (key > columns.spent[i] + columns.least[i] + 1e-12 * Math.abs(key)) continue; // a cheaper way was found since
       if (columns.ran[i] === game.all && !(game.survive & ~columns.red[i] & ~columns.blue[i])) {
@@ -303,6 +380,7 @@ class OptimumSearch {
     return this.result !== null;
   }
 
+  /** @param {number} i */
   expand(i) {
     const { game, table } = this,
       ran = table.columns.ran[i],
@@ -327,6 +405,11 @@ class OptimumSearch {
     }
   }
 
+  /**
+   * @param {number} i
+   * @param {number} o
+   * @param {boolean} first
+   */
   compute(i, o, first) {
     const { game, table } = this,
       { ran, red, blue } = { ran: table.columns.ran[i], red: table.columns.red[i], blue: table.columns.blue[i] };
@@ -346,7 +429,13 @@ class OptimumSearch {
     );
   }
 
-  /** Every smallest way to free `units` of the fast level: what is dropped, and which of it is stored first. */
+  /**
+   * Every smallest way to free `units` of the fast level: what is dropped, and which of it is stored first.
+   * @param {number} i
+   * @param {number} from
+   * @param {number} units
+   * @param {(dropped: number, stored: number, price: number) => void} act
+   */
   makeRoom(i, from, units, act) {
     const { game } = this,
       blue = this.table.columns.blue[i];
@@ -365,7 +454,17 @@ class OptimumSearch {
     }
   }
 
-  /** Note that a position can be had for so much, coming from another by an op or a load. */
+  /**
+   * Note that a position can be had for so much, coming from another by an op or a load.
+   * @param {number} parent
+   * @param {number} ran
+   * @param {number} red
+   * @param {number} blue
+   * @param {number} what
+   * @param {number} dropped
+   * @param {number} stored
+   * @param {number} price
+   */
   reach(parent, ran, red, blue, what, dropped, stored, price) {
     const { game, table } = this,
       useful = game.useful(ran);
@@ -383,15 +482,22 @@ class OptimumSearch {
     this.open.push(spent + columns.least[i], i);
   }
 
-  /** The moves of the way to a position. What nothing needs any more is dropped only where it is in the way. */
+  /**
+   * The moves of the way to a position. What nothing needs any more is dropped only where it is in the way.
+   * @param {number} goal
+   */
   retrace(goal) {
     const { game, table } = this,
-      { columns } = table,
-      path = [],
-      moves = [];
+      { columns } = table;
+    /** @type {number[]} */
+    const path = [];
+    /** @type {Move[]} */
+    const moves = [];
     for (let i = goal; columns.parent[i] >= 0; i = columns.parent[i]) path.push(i);
     let { ran, red } = this.position;
+    /** @type {(kind: number, subject: number, level: number, to?: number) => number} */
     const move = (kind, subject, level, to = NONE) => moves.push({ kind, subject, level, to });
+    /** @param {number} v */
     const drop = (v) => {
       move(DROP, game.tensor[v], 0);
       red &= ~(1 << v);

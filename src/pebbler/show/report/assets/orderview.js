@@ -1,7 +1,11 @@
 // Moves from left to right, a lane per family of tiles: a sweep is a slope, a sweep back the opposite one.
 
-/** Moves from left to right. */
+/**
+ * Moves from left to right.
+ * @extends {LaneView<OrderFrame>}
+ */
 class OrderView extends LaneView {
+  /** @param {(move: number) => void} onMove */
   constructor(onMove) {
     super(
       "Moves in order, a lane per family of ops, the tile as height, coloured by the level that serves the reads",
@@ -12,9 +16,10 @@ class OrderView extends LaneView {
   /**
    * Lanes of the families, and below them one per pair of levels between which values are copied.
    * @param {Timeline} timeline
+   * @param {number} room
    */
   rows(timeline, room) {
-    const { lanes } = this.found,
+    const { lanes } = lanesOf(timeline.graph),
       pairs = copyPairs(timeline),
       share = (room - pairs.length * LANE_LEAST) / Math.max(1, lanes.length),
       height = lanes[0] && lanes[0].single ? Math.max(60, share) : Math.max(LANE_LEAST, Math.min(LANE_MOST, share));
@@ -38,22 +43,21 @@ class OrderView extends LaneView {
    */
   rowOf(timeline, i) {
     if (i < 0 || i >= timeline.length) return -1;
-    const { kind, subject, level, to } = timeline.moves;
-    if (kind[i] === COMPUTE) return this.found.laneOf[subject[i]];
+    const { kind, subject, level, to } = timeline.moves,
+      { lanes, laneOf } = lanesOf(timeline.graph);
+    if (kind[i] === COMPUTE) return laneOf[subject[i]];
     if (kind[i] !== COPY) return -1;
-    const { lanes } = this.found;
     return lanes.length + copyPairs(timeline).findIndex(([a, b]) => a === level[i] && b === to[i]);
   }
 
   /**
-   * @param {number} width
-   * @param {number} height
+   * @param {LaneFrame} frame
    * @param {number} move
    * @param {Timeline} timeline
+   * @returns {OrderFrame}
    */
-  frame(width, height, move, timeline) {
-    const frame = super.frame(width, height, move, timeline),
-      count = Math.max(1, timeline.length),
+  frame(frame, move, timeline) {
+    const count = Math.max(1, timeline.length),
       room = frame.right - frame.left,
       pitch = Math.min(60, (room * this.zoomed) / count),
       shift = Math.max(0, Math.min(count * pitch - room, (move + 0.5) * pitch - room / 2));
@@ -62,8 +66,10 @@ class OrderView extends LaneView {
 
   /**
    * The rectangle of a move, null for drops.
+   * @param {OrderFrame} frame
    * @param {Timeline} timeline
    * @param {number} i
+   * @returns {Box | null}
    */
   mark(frame, timeline, i) {
     const row = this.rowOf(timeline, i);
@@ -73,7 +79,7 @@ class OrderView extends LaneView {
     if (lane.copy) return { x: frame.x(i), y: lane.y + 2, width: wide, height: lane.height - 6 };
     const room = lane.height - 2,
       tall = Math.max(Math.min(4, room), room / lane.count),
-      place = this.found.placeOf[timeline.moves.subject[i]];
+      place = lanesOf(timeline.graph).placeOf[timeline.moves.subject[i]];
     return {
       x: frame.x(i),
       y: lane.y + ((room - tall) * place) / Math.max(1, lane.count - 1),
@@ -82,9 +88,14 @@ class OrderView extends LaneView {
     };
   }
 
-  /** @param {Pen} pen */
-  paint(pen, frame, theme) {
-    const { timeline, step, move, illegal } = this.state,
+  /**
+   * @param {Pen} pen
+   * @param {OrderFrame} frame
+   * @param {LaneTheme} theme
+   * @param {Shown} state
+   */
+  paint(pen, frame, theme, state) {
+    const { timeline, step, move, illegal } = state,
       { level, again } = servedMoves(timeline),
       first = Math.max(0, Math.floor(frame.shift / frame.pitch) - 1),
       last = Math.min(timeline.length, Math.ceil((frame.shift + frame.right - frame.left) / frame.pitch) + 1);
@@ -116,10 +127,14 @@ class OrderView extends LaneView {
     }
   }
 
-  /** @param {Pen} pen */
-  axis(pen, frame, theme) {
-    const { timeline } = this.state,
-      room = frame.right - frame.left,
+  /**
+   * @param {Pen} pen
+   * @param {OrderFrame} frame
+   * @param {LaneTheme} theme
+   * @param {Timeline} timeline
+   */
+  axis(pen, frame, theme, timeline) {
+    const room = frame.right - frame.left,
       scale = d3.scaleLinear(
         [frame.shift / frame.pitch, (frame.shift + room) / frame.pitch],
         [frame.left, frame.right],
@@ -145,28 +160,25 @@ class OrderView extends LaneView {
     pen.textAlign = "left";
   }
 
-  /** The move under the pointer: the one in its column, or the nearest with a mark there. */
-  at(event) {
-    const frame = this.last,
-      box = this.holder.getBoundingClientRect(),
-      x = event.clientX - box.left,
-      y = event.clientY - box.top;
-    if (!frame || x < frame.left || x > frame.right) return null;
-    const { timeline } = this.state,
-      middle = Math.floor((x - frame.left + frame.shift) / frame.pitch),
+  /**
+   * The move at a place: the one in its column, or the nearest with a mark there.
+   * @param {OrderFrame} frame
+   * @param {Shown} state
+   * @param {number} x
+   * @param {number} y
+   */
+  hit(frame, { timeline }, x, y) {
+    const middle = Math.floor((x - frame.left + frame.shift) / frame.pitch),
       reach = Math.ceil(4 / frame.pitch);
-    let best = null;
+    let move = -1,
+      least = Infinity;
     for (let i = Math.max(0, middle - reach); i <= Math.min(timeline.length - 1, middle + reach); i++) {
       const mark = this.mark(frame, timeline, i);
       if (!mark) continue;
       const far = Math.abs(y - (mark.y + mark.height / 2)) + Math.abs(i - middle) * frame.pitch;
-      if (!best || far < best.far) best = { far, move: i };
+      if (far < least) [least, move] = [far, i];
     }
-    return best;
-  }
-
-  words({ move }) {
-    return moveWords(this.state.timeline, move);
+    return move < 0 ? null : { move, words: () => moveWords(timeline, move) };
   }
 }
 
@@ -176,8 +188,9 @@ class OrderView extends LaneView {
  */
 const copyPairs = (timeline) =>
   once(timeline, "copy pairs", () => {
-    const { kind, level, to } = timeline.moves,
-      found = new Map();
+    const { kind, level, to } = timeline.moves;
+    /** @type {Map<string, [from: number, to: number]>} */
+    const found = new Map();
     kind.forEach((one, i) => {
       if (one === COPY) found.set(`${level[i]} ${to[i]}`, [level[i], to[i]]);
     });

@@ -13,7 +13,7 @@ function canvasOf(width, height) {
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
-  const pen = canvas.getContext("2d");
+  const pen = required(canvas.getContext("2d"), "a canvas to draw on");
   pen.scale(ratio, ratio);
   return { canvas, pen };
 }
@@ -26,17 +26,25 @@ class SvgPen {
    */
   constructor(width, height) {
     this.size = [width, height];
+    /** @type {SVGElement[]} */
     this.parts = [];
     this.globalAlpha = 1;
     this.fillStyle = this.strokeStyle = "#000";
     this.lineWidth = 1;
+    /** @type {CanvasTextAlign} */
     this.textAlign = "start";
     this.font = `12px ${FONT}`;
+    /** @type {number[]} */
     this.dash = [];
+    /** @type {string[]} */
     this.path = [];
     this.ruler = canvasOf(1, 1).pen;
   }
 
+  /**
+   * @param {keyof SVGElementTagNameMap} tag
+   * @param {Record<string, string | number>} attributes
+   */
   add(tag, attributes, text = "") {
     const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const [name, value] of Object.entries(attributes))
@@ -47,6 +55,8 @@ class SvgPen {
   }
 
   /**
+   * @param {number} x
+   * @param {number} y
    * @param {number} width
    * @param {number} height
    */
@@ -55,6 +65,8 @@ class SvgPen {
   }
 
   /**
+   * @param {number} x
+   * @param {number} y
    * @param {number} width
    * @param {number} height
    */
@@ -62,8 +74,13 @@ class SvgPen {
     this.add("rect", { x, y, width, height, fill: "none", stroke: this.strokeStyle, "stroke-width": this.lineWidth });
   }
 
+  /**
+   * @param {string} text
+   * @param {number} x
+   * @param {number} y
+   */
   fillText(text, x, y) {
-    const [, weight, size] = /^(\d{3} |bold )?([\d.]+px)/.exec(this.font) || [null, "", "12px"],
+    const [, weight, size] = /^(\d{3} |bold )?([\d.]+px)/.exec(this.font) || ["", "", "12px"],
       anchor = { start: "start", left: "start", center: "middle", right: "end", end: "end" }[this.textAlign];
     this.add(
       "text",
@@ -72,11 +89,13 @@ class SvgPen {
     );
   }
 
+  /** @param {string} text */
   measureText(text) {
     this.ruler.font = this.font;
     return this.ruler.measureText(text);
   }
 
+  /** @param {number[]} dash */
   setLineDash(dash) {
     this.dash = dash;
   }
@@ -85,15 +104,24 @@ class SvgPen {
     this.path = [];
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
   moveTo(x, y) {
     this.path.push(`M${x.toFixed(2)},${y.toFixed(2)}`);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
   lineTo(x, y) {
     this.path.push(`L${x.toFixed(2)},${y.toFixed(2)}`);
   }
 
   stroke() {
+    /** @type {Record<string, string>} */
     const dash = this.dash.length ? { "stroke-dasharray": this.dash.join(" ") } : {};
     this.add("path", {
       d: this.path.join(""),
@@ -123,6 +151,10 @@ class SvgPen {
 /**
  * A horizontal or vertical line.
  * @param {Pen} pen
+ * @param {number} x1
+ * @param {number} y1
+ * @param {number} x2
+ * @param {number} y2
  */
 function rule(pen, x1, y1, x2, y2) {
   pen.beginPath();
@@ -134,6 +166,7 @@ function rule(pen, x1, y1, x2, y2) {
 /**
  * Text shortened with an ellipsis until it is at most `width` wide.
  * @param {Pen} pen
+ * @param {string} text
  * @param {number} width
  */
 function fitted(pen, text, width) {
@@ -148,16 +181,22 @@ function fitted(pen, text, width) {
   return low ? `${text.slice(0, low)}…` : "";
 }
 
+/** @type {Record<string, -1 | 1>} */
+const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };
+
 /** The read-out beside the pointer; one for the page. */
 const readout = {
+  /** @type {HTMLElement | null} */
   box: null,
 
+  /**
+   * @param {MouseEvent} event
+   * @param {...(Node | string)} content
+   */
   show(event, ...content) {
-    if (!this.box) {
-      this.box = el("div", { class: "tooltip", role: "status" });
-      document.body.append(this.box);
-    }
-    const { box } = this;
+    const box = this.box || el("div", { class: "tooltip", role: "status" });
+    if (!this.box) document.body.append(box);
+    this.box = box;
     box.hidden = false;
     box.replaceChildren(...content);
     const wide = box.offsetWidth,
@@ -173,8 +212,12 @@ const readout = {
   },
 };
 
-/** Lines of a read-out: the first one strong. */
+/**
+ * Lines of a read-out: the first one strong, empty ones left out.
+ * @param {string} first
+ * @param {...(string | null)} lines
+ */
 const readoutLines = (first, ...lines) => [
   el("strong", {}, first),
-  ...lines.filter(Boolean).flatMap((line) => [el("br"), line]),
+  ...lines.flatMap((line) => (line ? [el("br"), line] : [])),
 ];

@@ -11,9 +11,11 @@ function planFile(graph, plan, timeline) {
     explicit = arena.management === "explicit";
   // A captured step is shown under the names of its model, and written under those of its file.
   const { op: opNames, tensor: tensorNames } = graph.file_names || { op: graph.op_name, tensor: graph.tensor_name };
+  /** @param {number[]} values */
   const names = (values) => values.map((v) => tensorNames[graph.value_tensor[v]]);
-  const { reads, writes } = effects(graph),
-    start = {};
+  const { reads, writes } = effects(graph);
+  /** @type {Record<string, string[]>} */
+  const start = {};
   graph.value_tensor.forEach((t, v) => {
     if (explicit && graph.value_maker[v] < 0)
       start[tensorNames[t]] = arena.names.filter((_, i) => (arena.start[v] >> i) & 1);

@@ -12,8 +12,7 @@ class PlanRoute {
     this.stops = new Map(); // by the ops that have run
     const judgement = play(graph, arena, plan, (i, present, _, ran) => {
       const key = Array.from(ran).join("");
-      if (!this.stops.has(key)) this.stops.set(key, []);
-      this.stops.get(key).push({ present: Array.from(present), next: i + 1, spent: 0 });
+      entryOf(this.stops, key, () => []).push({ present: Array.from(present), next: i + 1, spent: 0 });
     });
     // A move's price is known when it has been played, so what each stop has cost is filled in afterwards.
     const running = [0];

@@ -4,14 +4,23 @@ const WHOLE_SECONDS = 20; // for a plan from its first move to its last, unless 
 
 class Player {
   /**
-   * `handlers`: changed() hears of other moves, moved(step) of every step.
+   * `changed` hears of other moves, `moved` of every step.
    * @param {HTMLElement} root
    * @param {ReportData} data
+   * @param {{changed: () => void, moved: (step: number) => void}} handlers
    */
   constructor(root, data, handlers) {
     this.data = data;
     this.handlers = handlers;
+    this.plan = data.plans[0];
+    this.graph = data.graphs[this.plan.graph];
+    this.given = this.timeline = timelineOf(data, this.plan);
+    /** @type {number[]} */
+    this.order = []; // the place of each move among those of the plan as given
+    /** @type {number[][]} */
+    this.history = [];
     this.step = 0;
+    /** @type {number | null} */
     this.timer = null;
     this.stage = new Stage({
       op: (op) => this.findOp(op),
@@ -23,7 +32,10 @@ class Player {
       move: (from, to) => this.reorder(from, to),
       play: () => this.toggle(),
     });
-    // A button with words is called by them; one with a sign only needs a name.
+    /**
+     * A button with words is called by them; one with a sign only needs a name.
+     * @type {(text: string, label: string, act: () => void, more?: Attributes) => HTMLButtonElement}
+     */
     const button = (text, label, act, more = {}) =>
       el(
         "button",
@@ -41,13 +53,8 @@ class Player {
     this.speed = el(
       "select",
       { "aria-label": "Speed" },
-      ...[
-        [0, `all in ${WHOLE_SECONDS} s`],
-        [1, "1 move/s"],
-        [4, "4 moves/s"],
-        [20, "20 moves/s"],
-        [200, "200 moves/s"],
-      ].map(([rate, text]) => el("option", { value: rate, selected: rate === 0 }, text)),
+      el("option", { value: 0, selected: true }, `all in ${WHOLE_SECONDS} s`),
+      ...[1, 4, 20, 200].map((rate) => el("option", { value: rate }, `${plural(rate, "move")}/s`)),
     );
     this.now = el("div", { class: "now", "aria-live": "polite", "data-test": "now" });
     this.meters = el("div", { class: "meters" });
@@ -59,6 +66,7 @@ class Player {
     this.reset = button("Back to the plan", "Back to the plan as it was given", () => this.load(this.plan));
     this.save = button("Save as a plan", "Save the moves as a plan file, for pebbler check", () => this.download());
     this.banner = el("div", { role: "alert" });
+    this.legend = el("div", { class: "legend" });
     root.append(
       this.banner,
       el(
@@ -79,7 +87,7 @@ class Player {
             this.speed,
           ),
           this.stage.element,
-          (this.legend = el("div", { class: "legend" })),
+          this.legend,
           this.now,
           this.meters,
           this.running.element,
@@ -119,7 +127,6 @@ class Player {
     this.plan = plan;
     this.graph = this.data.graphs[plan.graph];
     this.given = timelineOf(this.data, plan);
-    this.original = this.given.moves;
     this.order = plan.kind.map((_, i) => i);
     this.history = [];
     this.stage.load(this.graph);
@@ -129,19 +136,20 @@ class Player {
     this.useTimeline(this.given);
     // An illegal plan opens at its illegal move: in the state before it, with the reason.
     const { legal, move } = this.given.judgement;
-    this.goTo(legal ? 0 : move === null ? this.given.judgement.played || 0 : move - 1, true);
+    this.goTo(legal ? 0 : move === null ? this.given.judgement.played : move - 1, true);
   }
 
   /** @param {Timeline} timeline */
   useTimeline(timeline) {
     this.timeline = timeline;
-    this.slider.max = timeline.length;
+    this.slider.max = String(timeline.length);
     this.schedule.load(timeline.length, (i) => this.describe(i));
     this.running.show(timeline, this.given);
     const { judgement } = timeline,
       edited = timeline !== this.given,
       unit = this.graph.energy_unit;
     this.undo.disabled = this.reset.disabled = !edited;
+    /** @type {(Node | string)[]} */
     const notes = [];
     if (edited) {
       const legal = judgement.legal;
@@ -155,7 +163,7 @@ class Player {
             `: ${comparedTo(judgement.energy, this.given.judgement.energy)} ` +
               `the plan (${energyText(this.given.judgement.energy, unit)}).`,
           );
-      } else notes.push(shown(judgement.error, 600));
+      } else notes.push(shown(judgement.error ?? "", 600));
     } else
       notes.push(
         judgement.legal
@@ -163,13 +171,13 @@ class Player {
           : "The plan as given is illegal; repair it here, or read why above.",
       );
     this.live.replaceChildren(...notes);
-    this.live.dataset.energy = judgement.energy;
-    this.live.dataset.legal = judgement.legal;
+    this.live.dataset.energy = String(judgement.energy);
+    this.live.dataset.legal = String(judgement.legal);
     // Only the plan as given has a banner: one that came and went while ops are dragged would shift the page under the pointer.
     const first = this.given.judgement;
     this.banner.className = first.legal ? "" : "banner";
     this.banner.replaceChildren(
-      ...(first.legal ? [] : [el("strong", {}, "This plan is illegal: "), shown(first.error, 600)]),
+      ...(first.legal ? [] : [el("strong", {}, "This plan is illegal: "), shown(first.error ?? "", 600)]),
     );
     this.handlers.changed();
   }
@@ -194,18 +202,22 @@ class Player {
       : { kind: "drop", text: `drop ${name} from ${names[moves.level[i]]}`, cost: paid };
   }
 
-  /** @param {number} step */
-  goTo(step, quiet) {
+  /**
+   * @param {number} step
+   * @param {boolean} [quiet]  the reader has not asked for it
+   */
+  goTo(step, quiet = false) {
     const { timeline } = this,
       { judgement } = timeline;
     // What comes after an illegal move is undefined, so nobody gets there.
     const last = judgement.legal ? timeline.length : judgement.move === null ? judgement.played : judgement.move - 1;
     const wanted = Math.max(0, Math.min(step, timeline.length));
     this.step = Math.min(wanted, last);
-    const blocked = !judgement.legal && judgement.move !== null && (wanted > last || (quiet && this.step === last));
-    const move = blocked ? judgement.move - 1 : this.step - 1;
-    this.slider.value = this.step;
-    this.schedule.select(move, this.step, judgement.legal || judgement.move === null ? -1 : judgement.move - 1);
+    const wrong = judgement.legal || judgement.move === null ? -1 : judgement.move - 1,
+      blocked = wrong >= 0 && (wanted > last || (quiet && this.step === last)),
+      move = blocked ? wrong : this.step - 1;
+    this.slider.value = String(this.step);
+    this.schedule.select(move, this.step, wrong);
     this.stage.show({ timeline, step: this.step, move, illegal: blocked });
     this.tell(move, blocked);
     this.drawMeters();
@@ -214,7 +226,10 @@ class Player {
     if (wanted > last || this.step === timeline.length) this.pause();
   }
 
-  /** @param {number} move */
+  /**
+   * @param {number} move
+   * @param {boolean} blocked
+   */
   tell(move, blocked) {
     const { timeline, graph } = this,
       unit = graph.energy_unit,
@@ -231,7 +246,7 @@ class Player {
         : `Move ${move + 1} of ${grouped(timeline.length)}: ${what}${cost ? `, ${cost}` : ""}.`;
     }
     this.now.replaceChildren(el("strong", {}, text), ` ${so}.`);
-    this.now.dataset.step = this.step;
+    this.now.dataset.step = String(this.step);
   }
 
   drawMeters() {
@@ -289,8 +304,9 @@ class Player {
   drawLegend() {
     const { graph } = this,
       { names } = this.given.arena,
-      level = (words) => (i) => swatch(levelColour(i), `${words} ${shown(names[i], 24)}`),
       used = usedLevels(this.plan);
+    /** @type {(words: string) => (level: number) => HTMLElement} */
+    const level = (words) => (i) => swatch(levelColour(i), `${words} ${shown(names[i], 24)}`);
     if (this.stage.mode !== "graph") {
       const computes = this.given.moves.kind.filter((kind) => kind === COMPUTE).length,
         again =
@@ -303,6 +319,7 @@ class Player {
       );
       return;
     }
+    /** @type {(kind: string, words: string) => HTMLElement} */
     const line = (kind, words) => {
       const svg = d3.create("svg").attr("width", 30).attr("height", 8);
       svg.append("path").attr("class", `edge ${kind}`).attr("d", "M0,4L30,4");
@@ -334,6 +351,7 @@ class Player {
     this.playButton.textContent = "⏸ Pause";
     this.now.setAttribute("aria-live", "off"); // a screen reader could not keep up
     let before = performance.now();
+    /** @param {number} time */
     const tick = (time) => {
       if (this.timer === null) return;
       const rate = Number(this.speed.value) || this.timeline.length / WHOLE_SECONDS,
@@ -372,7 +390,11 @@ class Player {
     return [first, last];
   }
 
-  /** Move what is at `from` so that it stands at `to`. */
+  /**
+   * Move what is at `from` so that it stands at `to`.
+   * @param {number} from
+   * @param {number} to
+   */
   reorder(from, to) {
     this.pause();
     const [first, last] = this.block(from),
@@ -392,9 +414,10 @@ class Player {
   use(order) {
     this.order = order;
     const same = order.every((place, i) => place === i);
-    this.useTimeline(same ? this.given : new Timeline(this.graph, this.plan, permuteMoves(this.original, order)));
+    this.useTimeline(same ? this.given : new Timeline(this.graph, this.plan, permuteMoves(this.given.moves, order)));
   }
 
+  /** @param {number} by */
   nudge(by) {
     if (this.schedule.index >= 0) this.reorder(this.schedule.index, this.schedule.index + by);
   }
@@ -406,6 +429,7 @@ class Player {
     this.goTo(this.step);
   }
 
+  /** @param {number} op */
   findOp(op) {
     const at = this.timeline.moves.kind.findIndex(
       (kind, i) => kind === COMPUTE && this.timeline.moves.subject[i] === op,

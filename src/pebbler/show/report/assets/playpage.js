@@ -2,7 +2,10 @@
 
 const REACHED = "pebbler-play-1"; // the key under which the best costs are kept in this browser
 
-/** The best cost reached per level, as far as this browser keeps it. */
+/**
+ * The best cost reached per level, as far as this browser keeps it.
+ * @returns {Record<string, unknown>}
+ */
 function readReached() {
   try {
     const found = JSON.parse(localStorage.getItem(REACHED) || "{}");
@@ -13,10 +16,11 @@ function readReached() {
 }
 
 function startPlaying() {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  /** @type {PlayData} */
+  const data = JSON.parse(section("data").textContent ?? "");
   const levels = data.levels,
     select = el("select", { "aria-label": "Puzzle" });
-  const root = document.getElementById("play-view");
+  const root = section("play-view");
   let current = 0;
   const reached = readReached();
   const titles = () =>
@@ -26,6 +30,7 @@ function startPlaying() {
       const mark = done ? " ✓" : typeof best === "number" ? ` (${brief(best)})` : "";
       return el("option", { value: i, selected: i === current }, `${i + 1}. ${shown(level.title, 60)}${mark}`);
     });
+  /** @param {HandGame} game */
   const fragment = (game) => `#level=${encodeURIComponent(game.level.name)}&check=${game.check}&moves=${game.code}`;
   const view = new HandView(root, {
     link: (game) => location.href.split("#")[0] + fragment(game),
@@ -47,6 +52,7 @@ function startPlaying() {
     },
     next: null,
   });
+  /** @param {number} i */
   const open = (i) => {
     current = i;
     view.options.next = i + 1 < levels.length ? () => open(i + 1) : null;
@@ -75,7 +81,7 @@ function startPlaying() {
   };
   select.addEventListener("change", () => open(Number(select.value)));
   window.addEventListener("hashchange", () => openLink());
-  document.getElementById("controls").append(...(levels.length > 1 ? [el("label", {}, "Puzzle ", select)] : []), themeButton());
+  section("controls").append(...(levels.length > 1 ? [el("label", {}, "Puzzle ", select)] : []), themeButton());
   // Keys work wherever nothing else wants them.
   document.addEventListener("keydown", (event) => {
     if (event.target === document.body) view.pressed(event);

@@ -1,6 +1,9 @@
 // The report's last section where a plan is of a small pebble game: the same game by hand.
 
-/** Add the section, and its link among the views, for the first plan whose game can be solved on the page. */
+/**
+ * Add the section, and its link among the views, for the first plan whose game can be solved on the page.
+ * @param {ReportData} data
+ */
 function showPlay(data) {
   const plan = data.plans.find(
     (one) => data.graphs[one.graph].op_name.length > 0 && isRedBlue(data.graphs[one.graph], arenaOf(one)),
@@ -9,10 +12,8 @@ function showPlay(data) {
   const graph = data.graphs[plan.graph],
     optimal = plan.status === "optimal" && plan.judgement.legal;
   const root = el("div", { id: "play-view" });
-  document.querySelector("nav.contents").append(el("a", { href: "#play" }, "Play"));
-  document
-    .querySelector("main")
-    .append(el("section", { "aria-labelledby": "play" }, el("h2", { id: "play" }, "Play it by hand"), root));
+  elementAt("nav.contents", HTMLElement).append(el("a", { href: "#play" }, "Play"));
+  elementAt("main", HTMLElement).append(el("section", { "aria-labelledby": "play" }, el("h2", { id: "play" }, "Play it by hand"), root));
   const view = new HandView(root);
   view.load({
     name: "plan",

@@ -8,6 +8,7 @@ const NONE = -1;
 
 /**
  * The values row[i] of flat rows {start, items}.
+ * @param {RowsData} rows
  * @param {number} i
  */
 function row(rows, i) {
@@ -20,6 +21,7 @@ function row(rows, i) {
  */
 function effects(graph) {
   if (!graph.effects) {
+    /** @type {(rows: RowsData, count: number) => number[][]} */
     const list = (rows, count) => Array.from({ length: count }, (_, i) => row(rows, i));
     const ops = graph.op_name.length;
     graph.effects = {
@@ -37,6 +39,7 @@ function effects(graph) {
 /**
  * Names in messages, as pebbler.errors.quoted writes the plain ones.
  * @param {Graph} graph
+ * @param {number} v
  */
 function valueName(graph, v) {
   return `${graph.tensor_name[graph.value_tensor[v]]} (version ${graph.value_version[v]})`;
@@ -50,6 +53,8 @@ function valueName(graph, v) {
  * @param {Graph} graph
  * @param {Arena} arena
  * @param {Moves} moves
+ * @param {Visit} [visit]
+ * @returns {Judgement}
  */
 function play(graph, arena, moves, visit) {
   const { reads, writes, destroys, readers } = effects(graph);
@@ -63,41 +68,40 @@ function play(graph, arena, moves, visit) {
   const overwritten = new Uint8Array(values),
     ran = new Uint8Array(ops);
   const current = new Int32Array(graph.tensor_name.length).fill(NONE);
-  const used = new Array(levels).fill(0);
-  const books = {
-    levels: new Array(levels).fill(0),
-    tensors: new Array(graph.tensor_name.length).fill(0),
-    ops: new Array(ops).fill(0),
-    kinds: [0, 0, 0],
-    steps: [],
-    spent: [],
-    served: [],
-    peak: null,
-  };
+  const used = zeros(levels);
+  const books = emptyBooks(graph, levels, 0);
+  /** @type {(number: number) => string} */
   const op = (i) => graph.op_name[i],
     value = (v) => valueName(graph, v),
     level = (i) => arena.names[i];
+  /** @type {(place: number | string, reason: string | null) => Judgement} */
   const finish = (place, reason) => {
     const energy = books.levels.reduce((sum, part) => sum + part, 0);
     const move = typeof place === "number" ? place + 1 : null;
     const error = reason === null ? null : `${move === null ? place : `move ${move}`}: ${reason}`;
     return { ...books, legal: reason === null, error, move, energy, played: books.steps.length };
   };
+  /** @param {number} i */
   const overflow = (i) =>
     `${level(i)} would hold ${used[i].toLocaleString("en")} ${used[i] === 1 ? "unit" : "units"}; ` +
     `its capacity is ${arena.capacity[i].toLocaleString("en")}`;
 
+  /** @param {number} v */
   const recoverable = (v) => {
     const m = maker[v];
     if (m < 0 || graph.op_once[m] || graph.op_in_place[m]) return false;
     return !writes[m].some((w) => overwritten[w]) && !reads[m].some((r) => lost[r]);
   };
-  // Marks a value as gone for good with everything that could only be had from it; returns what is still needed and by whom.
+  /**
+   * Marks a value as gone for good with everything that could only be had from it; returns what is still needed and by whom.
+   * @param {number} first
+   */
   const lose = (first) => {
     let needed = NONE,
       by = NONE;
     lost[first] = 1;
     const stack = [first];
+    /** @param {number} o */
     const drag = (o) => {
       for (const w of writes[o])
         if (made[w] && !present[w] && !lost[w]) {
@@ -105,8 +109,7 @@ function play(graph, arena, moves, visit) {
           stack.push(w);
         }
     };
-    while (stack.length) {
-      const v = stack.pop();
+    for (let v = stack.pop(); v !== undefined; v = stack.pop()) {
       if (needed < 0) {
         const reader = readers[v].find((o) => !ran[o]);
         if (reader !== undefined) [needed, by] = [v, reader];
@@ -133,13 +136,16 @@ function play(graph, arena, moves, visit) {
   if (visit) visit(-1, present, used, ran);
 
   // Nothing of an illegal move is in any book, so a move is entered only once it has proved legal.
+  /** @type {[where: number, tensor: number, amount: number, read: number][]} */
   let owed = [];
+  /** @type {(where: number, v: number, amount: number, read?: number) => number} */
   const pay = (where, v, amount, read = 0) => owed.push([where, tensorOf[v], amount, read]);
   const count = moves.kind.length;
   let crowded = NONE; // the level whose result takes the room of what the next moves drop
   for (let i = 0; i < count; i++) {
-    let at = moves.level[i],
-      lossError = null;
+    /** @type {string | null} */
+    let lossError = null;
+    let at = moves.level[i];
     owed = [];
     if (moves.kind[i] === COMPUTE) {
       const o = moves.subject[i];
@@ -245,10 +251,37 @@ function play(graph, arena, moves, visit) {
   return finish("end", endError(graph, arena, present, ran));
 }
 
+/** @type {(count: number) => number[]} */
+const zeros = (count) => new Array(count).fill(0);
+/** @type {(count: number) => number[][]} */
+const emptyLists = (count) => Array.from({ length: count }, () => []);
+
+/**
+ * Books in which nothing is entered, with room for so many moves.
+ * @param {Graph} graph
+ * @param {number} levels
+ * @param {number} steps
+ * @returns {Books}
+ */
+function emptyBooks(graph, levels, steps) {
+  return {
+    levels: zeros(levels),
+    tensors: zeros(graph.tensor_name.length),
+    ops: zeros(graph.op_name.length),
+    kinds: [0, 0, 0],
+    steps: zeros(steps),
+    spent: zeros(steps * levels),
+    served: zeros(steps * levels),
+    peak: [],
+  };
+}
+
 /**
  * What is wrong at the end of the moves, or null.
  * @param {Graph} graph
  * @param {Arena} arena
+ * @param {number[]} present
+ * @param {Uint8Array} ran
  */
 function endError(graph, arena, present, ran) {
   const idle = ran.indexOf(0);
@@ -257,15 +290,17 @@ function endError(graph, arena, present, ran) {
     if (graph.value_survives[v] && !present[v]) return `${valueName(graph, v)} must survive, but is in no level`;
   }
   if (!arena.steady) return null;
+  /** @param {number} bits */
   const words = (bits) => arena.names.filter((_, i) => (bits >> i) & 1).join(" and ") || "no level";
-  const held = new Map();
+  /** @type {number[]} */
+  const held = []; // by storage: the last version that it gets
   graph.value_tensor.forEach((t, v) => {
-    held.set(graph.storage[t], v);
+    held[graph.storage[t]] = v;
   });
   for (let t = 0; t < graph.tensor_name.length; t++) {
     if (graph.tensor_kind[t] !== "param") continue;
     const first = graph.value_tensor.findIndex((of, v) => of === t && graph.value_maker[v] < 0);
-    const last = held.get(graph.storage[t]);
+    const last = held[graph.storage[t]];
     if (present[last] !== (arena.start[first] | 0)) {
       return (
         `a steady plan must leave ${valueName(graph, last)} in ${words(arena.start[first])}, ` +

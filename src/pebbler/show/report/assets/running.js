@@ -1,13 +1,20 @@
 // The running energy under the player: a line over the moves, with a marker at the move shown.
 
 class RunningEnergy {
-  /** `onMove(step)` goes to where the line was clicked. */
+  /** @param {(step: number) => void} onMove  goes to where the line was clicked */
   constructor(onMove) {
     this.step = 0;
+    /** @type {{timeline: Timeline, given: Timeline} | null} */
+    this.shown = null;
+    /** @type {{timeline: Timeline, x: D3Scale, y: D3Scale, factor: number, marker: D3Selection<undefined, SVGGElement, undefined>} | null} */
+    this.drawn = null;
     this.element = el("div", { class: "chart strip", role: "img", "aria-label": "Running cost over the moves" });
     this.element.addEventListener("pointermove", (event) => this.point(event));
     this.element.addEventListener("pointerleave", () => readout.hide());
-    this.element.addEventListener("click", (event) => onMove(this.stepAt(event)));
+    this.element.addEventListener("click", (event) => {
+      const step = this.stepAt(event);
+      if (step !== null) onMove(step);
+    });
     new ResizeObserver(() => this.draw()).observe(this.element);
     document.addEventListener("themechange", () => this.draw());
   }
@@ -15,24 +22,25 @@ class RunningEnergy {
   /**
    * Show a timeline, and behind it the plan as given where that is another.
    * @param {Timeline} timeline
+   * @param {Timeline} given
    */
   show(timeline, given) {
-    this.timeline = timeline;
-    this.given = given;
+    this.shown = { timeline, given };
     this.draw();
   }
 
   draw() {
-    if (!this.timeline) return;
-    const width = Math.floor(this.element.clientWidth),
+    if (!this.shown) return;
+    const { timeline, given } = this.shown,
+      width = Math.floor(this.element.clientWidth),
       height = 130,
-      unit = this.timeline.graph.energy_unit;
+      unit = timeline.graph.energy_unit;
     if (width < 80) return;
-    const edited = this.timeline !== this.given,
-      lines = edited ? [this.given, this.timeline] : [this.timeline];
+    const edited = timeline !== given,
+      lines = edited ? [given, timeline] : [timeline];
     const most = d3.max(lines, (t) => t.running[t.running.length - 1]) || 1,
       { factor, name } = energyScale(most, unit);
-    const x = d3.scaleLinear([0, Math.max(1, this.timeline.length)], [52, width - 12]),
+    const x = d3.scaleLinear([0, Math.max(1, timeline.length)], [52, width - 12]),
       y = d3.scaleLinear([0, most / factor], [height - 34, 12]).nice();
     const svg = d3.create("svg").attr("width", width).attr("height", height).attr("viewBox", [0, 0, width, height]);
     svg
@@ -41,7 +49,7 @@ class RunningEnergy {
       .call(
         d3
           .axisBottom(x)
-          .ticks(Math.min(10, width / 80, this.timeline.length))
+          .ticks(Math.min(10, width / 80, timeline.length))
           .tickFormat((n) => (Number.isInteger(n) ? d3.format(",")(n) : "")),
       );
     svg.append("g").attr("transform", "translate(52,0)").call(d3.axisLeft(y).ticks(3));
@@ -62,45 +70,53 @@ class RunningEnergy {
         (d) => y(d[1] / factor),
       )
       .curve(d3.curveStepAfter);
-    lines.forEach((timeline) => {
-      const every = Math.max(1, Math.floor(timeline.running.length / 1500));
-      const points = timeline.running
-        .map((e, i) => [i, e])
-        .filter(([i]) => i % every === 0 || i === timeline.running.length - 1);
+    lines.forEach(({ running }) => {
+      const every = Math.max(1, Math.floor(running.length / 1500));
+      /** @type {[number, number][]} */
+      const all = running.map((e, i) => [i, e]);
+      const points = all.filter(([i]) => i % every === 0 || i === running.length - 1);
       svg
         .append("path")
         .attr("fill", "none")
         .attr("stroke-width", 2)
-        .style("stroke", timeline === this.timeline ? planColour(0) : "var(--strong-line)")
+        .style("stroke", running === timeline.running ? planColour(0) : "var(--strong-line)")
         .attr("d", path(points));
     });
-    this.marker = svg.append("g");
-    this.marker
+    const marker = svg.append("g");
+    marker
       .append("line")
       .attr("y1", 12)
       .attr("y2", height - 34)
       .style("stroke", "var(--ink)");
-    this.marker.append("circle").attr("r", 4).style("fill", "var(--ink)");
-    this.scales = { x, y, factor };
+    marker.append("circle").attr("r", 4).style("fill", "var(--ink)");
+    this.drawn = { timeline, x, y, factor, marker };
     this.element.replaceChildren(svg.node());
     this.mark(this.step);
   }
 
+  /**
+   * The number of moves at the pointer, null before anything is drawn.
+   * @param {MouseEvent} event
+   */
   stepAt(event) {
-    const at = this.scales.x.invert(event.clientX - this.element.getBoundingClientRect().left);
-    return Math.max(0, Math.min(this.timeline.length, Math.round(at)));
+    if (!this.drawn) return null;
+    const at = this.drawn.x.invert(event.clientX - this.element.getBoundingClientRect().left);
+    return Math.max(0, Math.min(this.drawn.timeline.length, Math.round(at)));
   }
 
+  /** @param {PointerEvent} event */
   point(event) {
-    if (!this.scales || event.pointerType === "touch") return;
-    const step = this.stepAt(event),
-      unit = this.timeline.graph.energy_unit;
+    const step = this.stepAt(event);
+    if (!this.drawn || step === null || event.pointerType === "touch") return;
+    const { timeline } = this.drawn,
+      { steps } = timeline.judgement,
+      unit = timeline.graph.energy_unit;
     readout.show(
       event,
       ...readoutLines(
-        `${energyText(this.timeline.energyAt(step), unit)} after ${plural(step, "move")}`,
-        step > 0 && step <= this.timeline.judgement.steps.length
-          ? `the last one: ${moveName(this.timeline, step - 1)}, ${energyText(this.timeline.judgement.steps[step - 1], unit)}`
+        `${energyText(timeline.energyAt(step), unit)} after ${plural(step, "move")}`,
+        step > 0 && step <= steps.length
+          ? `the last one: ${moveName(timeline, step - 1)}, ${energyText(steps[step - 1], unit)}`
           : null,
       ),
     );
@@ -112,9 +128,9 @@ class RunningEnergy {
    */
   mark(step) {
     this.step = step;
-    if (!this.marker) return;
-    const { x, y, factor } = this.scales;
-    this.marker.attr("transform", `translate(${x(step)},0)`);
-    this.marker.select("circle").attr("cy", y(this.timeline.energyAt(step) / factor));
+    if (!this.drawn) return;
+    const { timeline, x, y, factor, marker } = this.drawn;
+    marker.attr("transform", `translate(${x(step)},0)`);
+    marker.select("circle").attr("cy", y(timeline.energyAt(step) / factor));
   }
 }

@@ -10,8 +10,9 @@ function showEnergy(root, data, plan) {
     unit = graph.energy_unit,
     { judgement } = plan;
   root.replaceChildren();
-  document.getElementById("energy").textContent =
-    plan.savings.length > 1 && judgement.energy < plan.savings[0].energy
+  const first = plan.savings.length > 1 ? plan.savings[0].energy : null;
+  section("energy").textContent =
+    first !== null && judgement.energy < first
       ? "Why it is cheaper"
       : `Where the ${costWord(unit)} goes`;
   if (plan.savings.length > 1) root.append(...waterfall(plan, unit));
@@ -19,7 +20,7 @@ function showEnergy(root, data, plan) {
     const bars = energyBars(plan, graph, unit);
     root.append(plan.savings.length > 1 ? el("details", {}, el("summary", {}, "By level, tensor and op"), bars) : bars);
   } else root.append(el("p", {}, `An illegal order has no ${costWord(unit)} under this machine's rule.`));
-  if (plan.bound !== null && plan.proof) root.append(...boundWords(plan, unit));
+  if (plan.bound !== null && plan.proof) root.append(...boundWords(plan.bound, plan.proof, unit));
   if (plan.source !== null && graph.name !== plan.source)
     root.append(
       el(
@@ -37,17 +38,17 @@ function showEnergy(root, data, plan) {
 
 /**
  * The bound in words: what it counts, for which plans it holds, where its proof is written.
- * @param {PlanData} plan
+ * @param {number} bound
+ * @param {ProofNote} proof
  * @param {string} unit
  */
-function boundWords(plan, unit) {
-  const { words, scope, page } = plan.proof;
+function boundWords(bound, { words, scope, page }, unit) {
   return [
     el("h3", { id: "bound" }, "The lower bound"),
     el(
       "p",
       {},
-      `No plan costs less than ${energyText(plan.bound, unit)}. ${shown(words, 400)} ${scope} `,
+      `No plan costs less than ${energyText(bound, unit)}. ${shown(words, 400)} ${scope} `,
       "The proof is in pebbler's documentation: ",
       el("code", {}, `docs/${page}`),
       ".",
@@ -67,11 +68,11 @@ const STEPS_WORDS =
 function waterfall(plan, unit) {
   const steps = plan.savings,
     names = plan.machine.level.map((level) => level.name),
-    known = steps.filter((step) => step.energy !== null),
+    known = steps.flatMap((step) => (step.energy === null ? [] : [{ ...step, energy: step.energy }])),
     levels = names.map((_, k) => k).filter((k) => known.some((step) => step.levels[k] > 0)), // that something is paid in
     most = d3.max(known, (step) => step.energy) || 1,
     { factor, name } = energyScale(most, unit),
-    text = (energy) =>
+    text = (/** @type {number} */ energy) =>
       (energy / factor).toLocaleString(
         "en",
         factor === 1 ? {} : { minimumFractionDigits: 3, maximumFractionDigits: 3 },
@@ -81,9 +82,14 @@ function waterfall(plan, unit) {
         .slice(0, i)
         .map((step) => step.energy)
         .reduce((last, energy) => energy ?? last, null),
-    );
-  const change = (i) => (steps[i].energy === null || before[i] === null ? null : steps[i].energy - before[i]),
-    signed = (n) => (n === 0 ? "no change" : `${n < 0 ? "−" : "+"}${text(Math.abs(n))}`);
+    ),
+    changes = steps.map(({ energy }, i) => {
+      const last = before[i];
+      return energy === null || last === null ? null : energy - last;
+    });
+  /** @param {number} n */
+  const signed = (n) => (n === 0 ? "no change" : `${n < 0 ? "−" : "+"}${text(Math.abs(n))}`);
+  /** @param {number} width */
   const draw = (width) => {
     const narrow = width < 560,
       pitch = narrow ? 52 : 40,
@@ -136,16 +142,17 @@ function waterfall(plan, unit) {
           .text(`${shown(names[k], 30)}: ${energyText(part, unit)}`);
         sum += part;
       });
-      const by = change(i);
-      if (by !== null && by < 0)
+      const by = changes[i],
+        saved = by !== null && by < 0 ? before[i] : null; // what the schedule before it costs
+      if (saved !== null)
         row
           .append("rect")
           .attr("class", "saved")
           .attr("x", x(step.energy))
           .attr("y", y + 0.5)
-          .attr("width", x(before[i]) - x(step.energy))
+          .attr("width", x(saved) - x(step.energy))
           .attr("height", 23);
-      if (!narrow) figures.attr("x", Math.max(x(step.energy), by < 0 ? x(before[i]) : 0) + 8);
+      if (!narrow) figures.attr("x", Math.max(x(step.energy), saved === null ? 0 : x(saved)) + 8);
       figures.append("tspan").style("font-weight", 600).text(text(step.energy));
       if (by !== null)
         figures
@@ -204,7 +211,7 @@ function waterfall(plan, unit) {
           steps.map((step, i) => [
             step.name,
             step.energy === null ? "does not fit" : grouped(step.energy),
-            change(i) === null ? "–" : grouped(change(i)),
+            orDash(changes[i]),
             ...levels.map((k) => (step.energy === null ? "–" : grouped(step.levels[k]))),
             step.words,
           ]),

@@ -3,7 +3,7 @@
 const ROW = 28;
 
 class Schedule {
-  /** `handlers`: select(index), move(from, to), play(). */
+  /** @param {{select: (index: number) => void, move: (from: number, to: number) => void, play: () => void}} handlers */
   constructor(handlers) {
     this.handlers = handlers;
     this.count = 0;
@@ -25,11 +25,19 @@ class Schedule {
       this.spacer,
       this.dropLine,
     );
+    /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
+    /** @type {number | null} */
+    this.held = null; // the move that is dragged
+    /** @type {(i: number) => MoveWords} */
+    this.describe = () => ({ kind: "", text: "", cost: "" });
     new ResizeObserver(() => this.draw()).observe(this.list);
   }
 
-  /** `describe(i)` returns {kind, number, text, cost} of the move in place i. */
+  /**
+   * @param {number} count
+   * @param {(i: number) => MoveWords} describe  the move in place i
+   */
   load(count, describe) {
     this.count = count;
     this.describe = describe;
@@ -39,7 +47,11 @@ class Schedule {
     this.draw();
   }
 
-  /** @param {number} index */
+  /**
+   * @param {number} index
+   * @param {number} done
+   * @param {number} illegal
+   */
   select(index, done, illegal) {
     this.index = index;
     this.done = done;
@@ -55,7 +67,6 @@ class Schedule {
   }
 
   draw() {
-    if (!this.describe) return;
     const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 6);
     const last = Math.min(this.count - 1, Math.ceil((this.list.scrollTop + (this.list.clientHeight || 400)) / ROW) + 6);
     this.rows.forEach((node, i) => {
@@ -65,12 +76,8 @@ class Schedule {
       }
     });
     for (let i = first; i <= last; i++) {
-      if (!this.rows.has(i)) {
-        const node = this.make(i);
-        this.rows.set(i, node);
-        this.list.append(node);
-      }
-      const node = this.rows.get(i);
+      const node = entryOf(this.rows, i, () => this.make(i));
+      if (node.parentNode !== this.list) this.list.append(node);
       node.classList.toggle("done", i < this.done);
       node.classList.toggle("selected", i === this.index);
       node.classList.toggle("illegal", i === this.illegal);
@@ -105,23 +112,28 @@ class Schedule {
     return node;
   }
 
+  /**
+   * @param {PointerEvent} event
+   * @param {number} from
+   * @param {HTMLElement} grip
+   */
   drag(event, from, grip) {
     event.preventDefault();
     grip.setPointerCapture(event.pointerId);
     this.held = from; // its row stays while it is held, even out of sight
     let to = from,
-      timer = null,
       lastY = event.clientY;
     const aim = () => {
       const box = this.list.getBoundingClientRect();
       to = Math.max(0, Math.min(this.count, Math.round((lastY - box.top + this.list.scrollTop) / ROW)));
       Object.assign(this.dropLine.style, { display: "block", top: `${to * ROW - 1}px` });
     };
+    /** @param {PointerEvent} move */
     const follow = (move) => {
       lastY = move.clientY;
       aim();
     };
-    timer = setInterval(() => {
+    const timer = setInterval(() => {
       const box = this.list.getBoundingClientRect();
       const pull = lastY < box.top + 24 ? -1 : lastY > box.bottom - 24 ? 1 : 0;
       if (pull) {
@@ -129,6 +141,7 @@ class Schedule {
         aim();
       }
     }, 60);
+    /** @param {boolean} done */
     const end = (done) => {
       clearInterval(timer);
       this.held = null;
@@ -141,8 +154,11 @@ class Schedule {
     grip.addEventListener("pointercancel", () => end(false), { once: true });
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
-    const step = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key];
+    /** @type {Record<string, number>} */
+    const steps = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 },
+      step = steps[event.key];
     if (step && event.altKey) {
       const to = Math.max(0, Math.min(this.count - 1, this.index + step));
       if (this.index >= 0 && to !== this.index) this.handlers.move(this.index, to);

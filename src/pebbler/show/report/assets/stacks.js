@@ -1,5 +1,6 @@
 // What a level holds, in the order in which memory over time stacks it up: by kind, then by age.
 
+/** @type {[kind: string, words: string][]} */
 const KINDS = [
   ["param", "params"],
   ["input", "inputs"],
@@ -19,17 +20,21 @@ const kindsOf = (timeline) => once(timeline, "kinds", () => makeKinds(timeline))
 /** @param {Timeline} timeline */
 function makeKinds(timeline) {
   const { graph, moves } = timeline,
-    number = new Map(KINDS.map(([kind], i) => [kind, i])),
-    kinds = graph.value_tensor.map((t) => number.get(graph.tensor_kind[t]) ?? 2),
+    number = (/** @type {string} */ kind) => KINDS.findIndex(([name]) => name === kind),
+    [temp, again, sent] = ["temp", "again", "away"].map(number),
+    kinds = graph.value_tensor.map((t) => {
+      const found = number(graph.tensor_kind[t]);
+      return found < 0 ? temp : found;
+    }),
     makes = timeline.makes();
   const away = new Set();
   moves.kind.forEach((kind, i) => {
     if (kind === COPY && moves.to[i] > moves.level[i]) away.add(moves.subject[i]);
   });
   kinds.forEach((kind, v) => {
-    if (kind !== number.get("temp")) return;
-    if (makes[v].length > 1) kinds[v] = number.get("again");
-    else if (away.has(graph.value_tensor[v])) kinds[v] = number.get("away");
+    if (kind !== temp) return;
+    if (makes[v].length > 1) kinds[v] = again;
+    else if (away.has(graph.value_tensor[v])) kinds[v] = sent;
   });
   return kinds;
 }
@@ -57,6 +62,7 @@ function makeStackRanks(timeline) {
 /**
  * What a level holds, from the bottom up: [value, units], what nothing needs on top.
  * @param {Timeline} timeline
+ * @param {Held[]} held
  */
 function stacked(timeline, held) {
   const ranks = stackRanks(timeline);

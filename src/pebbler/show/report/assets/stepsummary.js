@@ -1,5 +1,6 @@
 // At a glance, for a captured PyTorch step: time or joules of one step, the budget, and what keeping it costs.
 
+/** @type {Record<string, number>} */
 const UNITS_OF = { ns: 1e9, pJ: 1e12 }; // costs in a graph, per second or joule
 
 /**
@@ -30,21 +31,30 @@ function stepPeak(plan) {
  * @param {PlanData} plan
  */
 function showGlance(root, data, plan) {
-  const sound = plan.judgement.legal && !plan.claims.void.length && plan.budget;
-  if (sound && data.graphs[plan.graph].step) showStepSummary(root, data, plan);
+  const sound = plan.judgement.legal && !plan.claims.void.length,
+    { step } = data.graphs[plan.graph];
+  if (sound && plan.budget && step) showStepSummary(root, data, plan, plan.budget, step);
   else showSummary(root, data, plan);
 }
 
-function showStepSummary(root, data, plan) {
+/**
+ * @param {HTMLElement} root
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ * @param {BudgetData} budget
+ * @param {StepNames} step
+ */
+function showStepSummary(root, data, plan, budget, step) {
   const graph = data.graphs[plan.graph],
     unit = graph.energy_unit,
-    { budget, judgement } = plan,
     cost = stepCost(data, plan),
-    text = (amount) => energyText(amount, unit),
     free = budget.unplanned * (UNITS_OF[unit] || 1);
-  const bound = plan.bound > 0 ? plan.bound : plan.claims.bound,
+  /** @param {number} amount */
+  const text = (amount) => energyText(amount, unit);
+  const proved = (plan.bound ?? 0) > 0,
+    bound = (proved ? plan.bound : plan.claims.bound) ?? 0,
     gap = bound > 0 ? Math.max(0, cost / bound - 1) : null,
-    whose = plan.bound > 0 ? "" : ", by the search that made it";
+    whose = proved ? "" : ", by the search that made it";
   const proven = gap === null ? "" : gap < 1e-9 ? ` It is proven optimal${whose}.` : ` It is at most ${percent(gap)} above the lower bound${whose}.`; // prettier-ignore
   const verb = unit === "ns" ? "takes" : "costs",
     within = budget.budget === null ? "without a budget" : `within ${bytesText(budget.budget)}`;
@@ -61,11 +71,10 @@ function showStepSummary(root, data, plan) {
       free > 0 ? `, ${comparedTo(cost, free)} without a limit (${text(free)}).` : ".",
       proven,
     ),
-    el("dl", { class: "tiles" }, ...stepTiles(data, plan, { cost, free, bound, gap, text })),
+    el("dl", { class: "tiles" }, ...stepTiles(graph, plan, budget, step, { cost, free, bound, gap, text })),
   );
   root.dataset.cost = String(cost);
   root.dataset.peak = String(stepPeak(plan));
-  return judgement;
 }
 
 /**
@@ -74,12 +83,18 @@ function showStepSummary(root, data, plan) {
  */
 const unlimitedPeak = (plan) => ((plan.unlimited && d3.max(plan.unlimited.held)) || 0) + (plan.budget ? plan.budget.headroom : 0);
 
-/** What the plan does to memory and to the cost of a step, as `pebbler torch` says it. */
+/**
+ * What the plan does to memory and to the cost of a step, as `pebbler torch` says it.
+ * @param {ReportData} data
+ * @param {PlanData} plan
+ * @param {number} cost
+ * @param {number} free
+ */
 function headlineOf(data, plan, cost, free) {
   const before = unlimitedPeak(plan),
     after = stepPeak(plan),
     [factor, name] = byteScale(before),
-    size = (bytes) => (factor === 1 ? grouped(bytes) : (bytes / factor).toFixed(1));
+    size = (/** @type {number} */ bytes) => (factor === 1 ? grouped(bytes) : (bytes / factor).toFixed(1));
   const more = free > 0 ? cost / free - 1 : 0,
     digits = Math.abs(more) >= 0.0995 ? 0 : 1,
     said = Math.abs(more) < 0.0005 ? "no more" : `${more > 0 ? "+" : "−"}${Math.abs(100 * more).toFixed(digits)} %`;
@@ -87,18 +102,22 @@ function headlineOf(data, plan, cost, free) {
   return `${after < before ? `${size(before)} → ` : ""}${size(after)} ${name}, ${said} ${word}`;
 }
 
-function stepTiles(data, plan, { cost, free, bound, gap, text }) {
-  const graph = data.graphs[plan.graph],
-    { budget, judgement } = plan,
+/**
+ * @param {Graph} graph
+ * @param {PlanData} plan
+ * @param {BudgetData} budget
+ * @param {StepNames} step
+ * @param {{cost: number, free: number, bound: number, gap: number | null, text: (amount: number) => string}} figures
+ */
+function stepTiles(graph, plan, budget, step, { cost, free, bound, gap, text }) {
+  const { judgement } = plan,
     unit = graph.energy_unit;
-  const tile = (label, value, note) =>
-    el("div", { class: "tile" }, el("dt", {}, label), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null); // prettier-ignore
   const runs = plan.subject.filter((_, i) => plan.kind[i] === COMPUTE),
     seen = new Set(),
-    again = runs.filter((o) => graph.step.op_again[o] || seen.has(o) || !seen.add(o));
+    again = runs.filter((o) => step.op_again[o] || seen.has(o) || !seen.add(o));
   const away =
     d3.sum(plan.kind, (kind, i) => (kind === COPY && plan.level[i] === 0 ? graph.tensor_size[plan.subject[i]] : 0)) +
-    d3.sum(runs, (o) => graph.step.op_sent[o]);
+    d3.sum(runs, (o) => step.op_sent[o]);
   const turns = budget.overlap && judgement.energy > cost;
   return [
     tile(

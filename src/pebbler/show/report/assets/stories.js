@@ -23,7 +23,7 @@ function moveName(timeline, i) {
  */
 function storyOf(timeline, value, level, step) {
   const made = [...timeline.makes()[value]].reverse().find((at) => at <= step),
-    again = timeline.makes()[value].indexOf(made) > 0,
+    again = made !== timeline.makes()[value][0],
     next = timeline.nextUse(value, step),
     lines = [
       made === undefined
@@ -59,11 +59,11 @@ function sinks(timeline, value, step) {
  */
 function stayEnds(timeline, value, level, step) {
   const { arena, graph, moves } = timeline,
-    lives = once(timeline, "lives", () => livesOf(timeline)),
+    lives = explicitLives(timeline),
     stay = lives.find((life) => life.value === value && life.level === level && life.from <= step && step < life.to);
   if (!stay || stay.to > timeline.length) return "kept to the end";
   const at = Math.floor(stay.to),
-    name = (k) => shown(arena.names[k], 24);
+    name = (/** @type {number} */ k) => shown(arena.names[k], 24);
   if (moves.kind[at - 1] === COMPUTE) return `${moveName(timeline, at - 1)} writes over it in move ${grouped(at)}`;
   const later = timeline.nextUse(value, at);
   if (later === null && !graph.value_survives[value]) return `kept until move ${grouped(at)}, after its last use`;

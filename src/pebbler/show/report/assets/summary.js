@@ -37,7 +37,7 @@ function showSummary(root, data, plan) {
     ),
     judgement.legal
       ? ""
-      : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(judgement.error, 600)),
+      : el("div", { class: "banner" }, el("strong", {}, "This plan is illegal. "), shown(judgement.error ?? "", 600)),
     plan.claims.void.length
       ? el(
           "div",
@@ -67,21 +67,24 @@ const LARGE_GAP = 0.5,
  * @param {string} unit
  */
 function howSure(plan, unit) {
-  const { claims } = plan;
-  const proven =
-    {
-      optimal: "It is proven optimal: no legal plan costs less.",
-      bounded: `It is at most ${percent(plan.gap)} above the proven lower bound.${
-        plan.gap > LARGE_GAP
-          ? " So large a gap is mostly what cannot be proven yet; it does not mean that a cheaper plan exists."
-          : ""
-      }`,
-      heuristic: "Nothing is proven about how good it is.",
-    }[plan.status] || "No bound came with it.";
+  const { claims, gap } = plan;
+  /** @type {Record<string, string>} */
+  const sayings = {
+    optimal: "It is proven optimal: no legal plan costs less.",
+    heuristic: "Nothing is proven about how good it is.",
+  };
+  if (gap !== null)
+    sayings.bounded = `It is at most ${percent(gap)} above the proven lower bound.${
+      gap > LARGE_GAP
+        ? " So large a gap is mostly what cannot be proven yet; it does not mean that a cheaper plan exists."
+        : ""
+    }`;
+  const proven = sayings[plan.status ?? ""] || "No bound came with it.";
   const words = [];
   if (claims.unverified.includes("status")) words.push("that it is optimal");
   if (claims.unverified.includes("source")) words.push("the graph that this one is said to be a form of");
-  if (claims.unverified.includes("bound")) words.push(`a bound of ${energyText(claims.bound, unit)}`);
+  if (claims.unverified.includes("bound") && claims.bound !== null)
+    words.push(`a bound of ${energyText(claims.bound, unit)}`);
   return words.length ? `${proven} Claimed by the file, not verified: ${words.join(", and ")}.` : proven;
 }
 
@@ -121,7 +124,17 @@ function allPlans(data) {
   ];
 }
 
+/** @param {number} part */
 const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 : 1)} %`;
+
+/**
+ * A figure with its name, and a note below it.
+ * @param {string} label
+ * @param {string} value
+ * @param {Child} [note]
+ */
+const tile = (label, value, note) =>
+  el("div", { class: "tile" }, el("dt", {}, label), el("dd", {}, value), note ? el("dd", { class: "note" }, note) : null); // prettier-ignore
 
 /**
  * @param {ReportData} data
@@ -130,15 +143,7 @@ const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 0 ? 3 :
  * @param {string} unit
  */
 function tilesOf(data, plan, graph, unit) {
-  const { judgement } = plan,
-    tile = (label, value, note) =>
-      el(
-        "div",
-        { class: "tile" },
-        el("dt", {}, label),
-        el("dd", {}, value),
-        note ? el("dd", { class: "note" }, note) : null,
-      );
+  const { judgement } = plan;
   const kinds = [0, 1, 2].map((kind) => plan.kind.filter((k) => k === kind).length);
   const runs = new Set(plan.subject.filter((_, i) => plan.kind[i] === COMPUTE)).size,
     again = kinds[0] - runs;
@@ -161,7 +166,7 @@ function tilesOf(data, plan, graph, unit) {
         plan.proof ? el("a", { href: "#bound" }, "what is proven, and how") : null,
       ),
     );
-  if (claims.unverified.includes("bound"))
+  if (claims.unverified.includes("bound") && claims.bound !== null)
     tiles.push(
       tile("Claimed bound", energyText(claims.bound, unit), [claimed, claims.proof].filter(Boolean).join(": ")),
     );
@@ -205,10 +210,10 @@ function tilesOf(data, plan, graph, unit) {
   );
   const peaks = usedLevels(plan)
     .filter((i) => i < judgement.peak.length)
-    .map((i) => [
-      shown(plan.machine.level[i].name, 16),
-      `${brief(judgement.peak[i])}${plan.machine.level[i].capacity ? ` / ${brief(plan.machine.level[i].capacity)}` : ""}`,
-    ]);
+    .map((i) => {
+      const { name, capacity } = plan.machine.level[i];
+      return [shown(name, 16), `${brief(judgement.peak[i])}${capacity ? ` / ${brief(capacity)}` : ""}`];
+    });
   if (peaks.length)
     tiles.push(
       tile(
@@ -230,6 +235,7 @@ function tilesOf(data, plan, graph, unit) {
  */
 function energyBars(plan, graph, unit) {
   const { judgement, machine } = plan;
+  /** @type {(title: string, rows: {name: string, energy: number, colour?: string, rest?: boolean}[]) => HTMLElement} */
   const block = (title, rows) => {
     const most =
       d3.max(
@@ -268,6 +274,7 @@ function energyBars(plan, graph, unit) {
       ),
     );
   };
+  /** @type {(origins: string[], energies: number[]) => {name: string, energy: number, rest?: boolean}[]} */
   const dearest = (origins, energies) => {
     const all = d3.sort(
       byOrigin(origins, energies)

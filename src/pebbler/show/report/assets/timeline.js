@@ -47,15 +47,16 @@ function judgingArena(graph, arena) {
  * @param {Graph} graph
  * @param {Arena} arena
  * @param {Moves} moves
+ * @returns {Judgement}
  */
-function judge(graph, arena, moves, visit) {
+function judge(graph, arena, moves) {
   effects(graph);
   const explicit = arena.management === "explicit";
   const start = explicit ? startError(graph, arena) : null;
   if (start !== null) {
-    return { ...play(graph, arena, sliceMoves(moves, 0), visit), legal: false, error: `start: ${start}`, move: null };
+    return { ...play(graph, arena, sliceMoves(moves, 0)), legal: false, error: `start: ${start}`, move: null };
   }
-  if (explicit) return play(graph, arena, moves, visit);
+  if (explicit) return play(graph, arena, moves);
   const foreign = moves.kind.findIndex((kind) => kind !== COMPUTE);
   const playable = foreign < 0 ? moves.kind.length : foreign;
   const leading = sliceMoves(moves, playable);
@@ -91,7 +92,12 @@ function startError(graph, arena) {
   return null;
 }
 
-/** @param {Moves} moves */
+/**
+ * The first `count` moves.
+ * @param {Moves} moves
+ * @param {number} count
+ * @returns {Moves}
+ */
 function sliceMoves(moves, count) {
   return {
     kind: moves.kind.slice(0, count),
@@ -105,8 +111,10 @@ function sliceMoves(moves, count) {
  * The moves rearranged: `order` lists positions in the given ones.
  * @param {Moves} moves
  * @param {number[]} order
+ * @returns {Moves}
  */
 function permuteMoves(moves, order) {
+  /** @param {number[]} list */
   const pick = (list) => order.map((i) => list[i]);
   return { kind: pick(moves.kind), subject: pick(moves.subject), level: pick(moves.level), to: pick(moves.to) };
 }
@@ -125,6 +133,32 @@ function levelEnds(arena) {
   });
 }
 
+/**
+ * The values of each tensor.
+ * @param {Graph} graph
+ */
+const versionsOf = (graph) =>
+  once(graph, "versions", () => {
+    const versions = emptyLists(graph.tensor_name.length);
+    graph.value_tensor.forEach((t, v) => versions[t].push(v));
+    return versions;
+  });
+
+/**
+ * The values whose places a move may change; before the first move, all.
+ * @param {Graph} graph
+ * @param {Moves} moves
+ * @param {number} i
+ */
+function touchedBy(graph, moves, i) {
+  if (i < 0) return graph.value_tensor.keys();
+  const { writes, destroys } = effects(graph),
+    subject = moves.subject[i];
+  return moves.kind[i] === COMPUTE ? [...destroys[subject], ...writes[subject]] : versionsOf(graph)[subject];
+}
+
+const SNAPSHOT = 256; // moves between two states that are kept, so that scrubbing through long plans replays little
+
 /** A plan's moves in time: judgement, running energy, and the place of every value after any move. */
 class Timeline {
   /**
@@ -141,7 +175,8 @@ class Timeline {
     this.length = moves.kind.length;
     this.running = [0];
     for (let i = 0; i < this.judgement.steps.length; i++) this.running.push(this.running[i] + this.judgement.steps[i]);
-    this.keys = null;
+    /** @type {{step: number, places: Places} | null} */
+    this.memo = null; // the places asked for last
   }
 
   /**
@@ -167,7 +202,7 @@ class Timeline {
   used(step) {
     const places = this.places(step);
     if (places.used) return places.used;
-    const used = this.arena.names.map(() => 0);
+    const used = zeros(this.arena.names.length);
     for (const place of places)
       if (place)
         place.forEach((units, level) => {
@@ -178,20 +213,9 @@ class Timeline {
 
   /** @param {number} step */
   explicitPlaces(step) {
-    // Snapshots of the bits every few hundred moves, so that scrubbing through long plans replays little.
-    const every = 256;
-    if (!this.keys) {
-      this.keys = [];
-      this.states = [];
-      play(this.graph, this.arena, this.moves, (i, present) => {
-        if ((i + 1) % every === 0) this.keys[(i + 1) / every] = Int32Array.from(present);
-        this.states[i + 1] = null;
-      });
-    }
-    const legalSteps = this.states.length - 1;
-    const wanted = Math.max(0, Math.min(step, legalSteps));
+    const wanted = Math.max(0, Math.min(step, this.snapshots().legal));
     if (this.memo && this.memo.step === wanted) return this.memo.places;
-    const present = this.replay(wanted, every);
+    const present = this.replay(wanted);
     /** @type {Places} */
     const places = this.graph.value_size.map((size, v) =>
       present[v] ? this.arena.names.map((_, level) => ((present[v] >> level) & 1 ? Math.max(size, 0) : 0)) : null,
@@ -201,30 +225,47 @@ class Timeline {
     return places;
   }
 
+  /** The bits of every value after every so many legal moves, and how many moves are legal. */
+  snapshots() {
+    return once(this, "snapshots", () => {
+      /** @type {Int32Array[]} */
+      const states = [];
+      let legal = 0;
+      play(this.graph, this.arena, this.moves, (i, present) => {
+        legal = i + 1;
+        if (legal % SNAPSHOT === 0) states.push(Int32Array.from(present));
+      });
+      return { states, legal };
+    });
+  }
+
+  /** Per move, whether it is the first run of an op. */
+  firstRuns() {
+    return once(this, "first runs", () => {
+      const ran = new Set();
+      return this.moves.kind.map((kind, i) => {
+        const first = kind === COMPUTE && !ran.has(this.moves.subject[i]);
+        if (first) ran.add(this.moves.subject[i]);
+        return first;
+      });
+    });
+  }
+
   /**
    * The bits of every value after `step` legal moves, from the nearest snapshot on.
    * @param {number} step
    */
-  replay(step, every) {
+  replay(step) {
     const { graph, moves } = this,
-      { writes, destroys } = effects(graph);
-    if (!this.firstRuns) {
-      this.firstRuns = new Uint8Array(this.length);
-      const ran = new Uint8Array(graph.op_name.length);
-      moves.kind.forEach((kind, i) => {
-        if (kind === COMPUTE && !ran[moves.subject[i]]) {
-          ran[moves.subject[i]] = 1;
-          this.firstRuns[i] = 1;
-        }
-      });
-    }
-    const key = Math.floor(step / every),
-      present = Int32Array.from(this.keys[key] || this.arena.start);
-    for (let i = key * every; i < step; i++) {
+      { writes, destroys } = effects(graph),
+      firstRuns = this.firstRuns();
+    const key = Math.floor(step / SNAPSHOT),
+      present = Int32Array.from(this.snapshots().states[key] || this.arena.start);
+    for (let i = key * SNAPSHOT; i < step; i++) {
       const subject = moves.subject[i],
         bit = 1 << moves.level[i];
       if (moves.kind[i] === COMPUTE) {
-        if (this.firstRuns[i])
+        if (firstRuns[i])
           destroys[subject].forEach((v) => {
             present[v] = 0;
           });
@@ -239,14 +280,13 @@ class Timeline {
     return present;
   }
 
-  /** The value of a tensor that is present; at most one version is at any time. */
+  /**
+   * The value of a tensor that is present; at most one version is at any time.
+   * @param {number} tensor
+   * @param {Int32Array} present
+   */
   heldAt(tensor, present) {
-    if (!this.valuesOf) {
-      this.valuesOf = this.graph.tensor_name.map(() => []);
-      this.graph.value_tensor.forEach((t, v) => this.valuesOf[t].push(v));
-    }
-    const held = this.valuesOf[tensor].find((v) => present[v]);
-    return held === undefined ? NONE : held;
+    return versionsOf(this.graph)[tensor].find((v) => present[v]) ?? NONE;
   }
 
   /** @param {number} step */
@@ -256,15 +296,18 @@ class Timeline {
       alive = this.aliveValues(step),
       lru = arena.management !== "recency";
     /** @type {Places} */
-    const places = graph.value_tensor.map((_, v) => (alive[v] ? arena.names.map(() => 0) : null));
-    if (lru) places.used = arena.names.map(() => 0);
-    const ends = levelEnds(arena);
+    const places = graph.value_tensor.map((_, v) => (alive[v] ? zeros(arena.names.length) : null));
+    const ends = levelEnds(arena),
+      used = zeros(arena.names.length);
+    if (lru) places.used = used;
+    /** @type {Sink} */
     const sink = (value, from, units) => {
       for (let k = 0, to = from + units; k < ends.length && from < to; k++) {
         const end = Math.min(to, ends[k]);
         if (end > from) {
-          if (value !== null && places[value]) places[value][k] += end - from;
-          if (lru) places.used[k] += end - from;
+          const place = value === null ? null : places[value];
+          if (place) place[k] += end - from;
+          used[k] += end - from;
           from = end;
         }
       }
@@ -276,7 +319,7 @@ class Timeline {
       if (!place || place.some((units) => units > 0)) return;
       const units = lru ? Math.ceil(graph.value_size[v] / arena.line) * arena.line : graph.value_size[v];
       place[place.length - 1] = units;
-      if (lru) places.used[place.length - 1] += units;
+      used[place.length - 1] += units;
     });
     this.memo = { step, places };
     return places;
@@ -309,18 +352,20 @@ class Timeline {
 
   /** Moves (1-based) that make each value, first and later ones; empty for what exists at the start. */
   makes() {
-    if (this.makeList) return this.makeList;
-    const { writes } = effects(this.graph);
-    this.makeList = this.graph.value_tensor.map(() => []);
-    this.moves.kind.forEach((kind, i) => {
-      if (kind === COMPUTE) writes[this.moves.subject[i]].forEach((v) => this.makeList[v].push(i + 1));
+    return once(this, "makes", () => {
+      const { writes } = effects(this.graph),
+        makes = emptyLists(this.graph.value_tensor.length);
+      this.moves.kind.forEach((kind, i) => {
+        if (kind === COMPUTE) writes[this.moves.subject[i]].forEach((v) => makes[v].push(i + 1));
+      });
+      return makes;
     });
-    return this.makeList;
   }
 
   /**
    * The last move that uses a value as it was made by move `made` (0: by any), before it is made again; 0 if none does.
    * @param {number} value
+   * @param {number} made
    */
   lastUse(value, made) {
     const again = made ? this.makes()[value].find((at) => at > made) : undefined;
@@ -334,6 +379,8 @@ class Timeline {
   /**
    * The recency rule's stack: live tensors by the step of their last access, ties by first insertion.
    * @param {number} step
+   * @param {Uint8Array} alive
+   * @param {Sink} sink
    */
   recencyStack(step, alive, sink) {
     const { graph, moves } = this,
@@ -356,17 +403,18 @@ class Timeline {
 
   /** What the plan touches, in pieces that are equal or share no line; up to the first move that is no compute. */
   cutPieces() {
-    if (!this.cut) {
+    return once(this, "pieces", () => {
       const computes = this.moves.kind.findIndex((kind) => kind !== COMPUTE);
-      const order = Array.from(this.moves.subject).slice(0, computes < 0 ? this.length : computes);
-      this.cut = cutPieces(touchesOf(this.graph, this.arena, order), this.arena.line);
-    }
-    return this.cut;
+      const order = this.moves.subject.slice(0, computes < 0 ? this.length : computes);
+      return cutPieces(touchesOf(this.graph, this.arena, order), this.arena.line);
+    });
   }
 
   /**
    * The LRU stack of lines, each once; a steady loop begins with what the round before has left.
    * @param {number} step
+   * @param {Uint8Array} alive
+   * @param {Sink} sink
    */
   lineStack(step, alive, sink) {
     const { graph, arena } = this;
@@ -374,6 +422,7 @@ class Timeline {
       last = new Int32Array(items).fill(-1),
       round = pieces.length;
     // Where each storage is now: what is made again may be put elsewhere, and its old lines are then nobody's.
+    /** @type {Map<number, number>} */
     const address = new Map();
     if (arena.steady)
       pieces.forEach((piece, i) => {
@@ -384,17 +433,13 @@ class Timeline {
       last[pieces[i].item] = round + i;
       address.set(pieces[i].touch.root, pieces[i].touch.address);
     }
+    /** @type {Map<number, number>} */
     const holder = new Map();
     graph.value_tensor.forEach((t, v) => {
       if (alive[v]) holder.set(graph.storage[t], v);
     });
-    const stack = [];
-    last.forEach((at, item) => {
-      if (at >= 0) stack.push([at, item]);
-    });
-    stack.sort((a, b) => b[0] - a[0]);
     let above = 0;
-    for (const [at] of stack) {
+    for (const at of last.filter((at) => at >= 0).sort((a, b) => b - a)) {
       const { touch, lines } = pieces[at % round],
         value = address.get(touch.root) === touch.address ? holder.get(touch.root) : undefined,
         units = lines * arena.line;
@@ -405,10 +450,13 @@ class Timeline {
 
   /** Moves (1-based) that use each value: reads and copies, in order. */
   uses() {
-    if (this.useList) return this.useList;
+    return once(this, "uses", () => this.makeUses());
+  }
+
+  makeUses() {
     const { graph, moves } = this,
       { reads, writes, destroys } = effects(graph);
-    const uses = graph.value_tensor.map(() => []),
+    const uses = emptyLists(graph.value_tensor.length),
       current = new Int32Array(graph.tensor_name.length).fill(NONE);
     graph.value_maker.forEach((maker, v) => {
       if (maker < 0) current[graph.value_tensor[v]] = v;
@@ -429,7 +477,6 @@ class Timeline {
         }
       } else if (moves.kind[i] === COPY && current[subject] >= 0) uses[current[subject]].push(i + 1);
     }
-    this.useList = uses;
     return uses;
   }
 
