@@ -6,13 +6,15 @@ import copy
 import logging
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import fx
 from torch._guards import TracingContext, active_fake_mode, tracing
 from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
@@ -21,10 +23,11 @@ from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_gra
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.last_layers import LastLayers
-from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, TorchsOwnSchedule, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.recompute_order import recompute_late
-from pebbler.run.torch.backend.scheduled_graph import written_before
+from pebbler.run.torch.backend.scheduled_graph import NotScheduled, written_before
+from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
@@ -97,18 +100,32 @@ class PlannedGraph:
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
         self._trained: list[weakref.ref[Any]] = []
+        self._unlimited: ScheduledStep | None = None  # the graph as torch would compile it
         keep_graph(self)
 
     def program(self) -> CompiledProgram | None:
-        """Return what runs now, for people to look at; None where the graph has no backward."""
-        frontier, programs = self.frontier, self._partitioner.programs
-        if frontier is None or programs is None:
+        """Return what runs now, for people to look at; None where the graph has no backward or no schedule is known.
+
+        How it would run without a budget is scheduled when it is asked for first.
+        """
+        frontier, step = self.frontier, self._partitioner.program
+        if frontier is None or step is None:
             return None
+        if self._unlimited is None:
+            self._unlimited = self._schedule_unlimited()
         timed = self._partitioner.objective == "time"
-        curve = [(choice.peak, choice.cost) for choice in frontier.choices] if timed else []
+        places = range(len(frontier.choices)) if timed else ()
+        curve = [(frontier.peak(place), frontier.cost(place)) for place in places]
         limit = None if self._budget.options.least else self._budget.limit([frontier])
-        seconds = (frontier.choice.cost, frontier.choices[0].cost) if timed else (0.0, 0.0)
-        return CompiledProgram(*programs, self._budget.device, seconds, limit, curve, self._budget.peak, self._trained)
+        device, peak = self._budget.device, self._budget.peak
+        return CompiledProgram(step, self._unlimited or step, device, limit, curve, peak, self._trained)
+
+    def _schedule_unlimited(self) -> ScheduledStep | None:
+        _LOG.info("planning: how the graph would run without a budget")
+        look = TorchsOwnSchedule(nearest_device(self._budget.device))
+        with suppress(WantsOtherForm, NotScheduled), self._as_dynamo_left_it() as inputs:
+            _inductor(copy.deepcopy(self._graph), inputs, self._settings(look))
+        return look.step
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -155,9 +172,7 @@ class PlannedGraph:
     def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
         self._partitioner.repeatable = self._spare is not None and self._spare.whole
-        settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
-        if not inductor_config.triton.cudagraphs:  # which partitions of a graph's program are for
-            settings["graph_partition"] = False
+        settings = self._settings(self._partitioner)
         if not self._padding:
             settings |= {"shape_padding": False, "comprehensive_padding": False}
         self._whole_graph = self._whole(
@@ -174,6 +189,21 @@ class PlannedGraph:
         except WantsOtherForm:
             pass  # the forms' level says which
         return self._compile(copy.deepcopy(self._graph), inputs)
+
+    def _settings(self, partitioner: CustomPartitionerFn) -> dict[str, Any]:
+        # Partitions of a graph's program are for CUDA graphs.
+        partitions = {} if inductor_config.triton.cudagraphs else {"graph_partition": False}
+        return {"custom_partitioner_fn": partitioner, **partitions}
+
+    @contextmanager
+    def _as_dynamo_left_it(self) -> Iterator[list[Any]]:
+        """Go back to where Dynamo handed over the graph, and give the inputs that it knew then."""
+        inputs = [
+            given if isinstance(given, FakeTensor) else node.meta["example_value"]
+            for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
+        ]
+        with tracing(copy.copy(self._context)):
+            yield inputs
 
     def _wants_other_form(self, frontier: GraphFrontier) -> bool:
         """Return whether another form is to be planned or compiled, now that one is; its level and padding then say which.
@@ -223,11 +253,7 @@ class PlannedGraph:
         self._budget.foresee()
         if self._stale:
             self._stale = False
-            inputs = [
-                given if isinstance(given, FakeTensor) else node.meta["example_value"]
-                for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
-            ]
-            with tracing(copy.copy(self._context)):
+            with self._as_dynamo_left_it() as inputs:
                 self._compiled = self._compile(copy.deepcopy(self._graph), inputs)
         self._budget.enter(self, args)
         self._trained = self._trained or [weakref.ref(x) for x in args if isinstance(x, torch.nn.Parameter)]

@@ -56,7 +56,8 @@ def schedule_step(
         with kept_order(second.graph), recompute_late(late):
             back, other = schedule_graph(second, device, values, is_backward=True, static_input_idxs=fixed)
     try:
-        return scheduled_step(ahead, back, saved, ahead.inputs), [program, other]
+        batch = {node.name for place, node in enumerate(given) if place not in static}
+        return scheduled_step(ahead, back, saved, batch), [program, other]
     except Exception as error:  # an order of buffers that is not understood is no reason to refuse a model
         raise NotScheduled(f"its compiler's schedule is no plan ({type(error).__name__}: {error})") from error
 
