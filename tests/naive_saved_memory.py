@@ -64,7 +64,7 @@ class NaiveStep:
         self.inputs = lists(arrays.first_input, arrays.inputs)
         self.users = lists(arrays.first_user, arrays.users)
         self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
-        self.cost, self.byte_cost = arrays.cost.tolist(), arrays.byte_cost
+        self.cost, self.byte_cost, self.launch_cost = arrays.cost.tolist(), arrays.byte_cost, arrays.launch_cost
         self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
         self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
         self.backward_end = {i for i, end in enumerate(arrays.backward_end) if end}
@@ -96,7 +96,7 @@ class NaiveStep:
         sent = [i for i in forward if i in saved and copies.sent[i]]
         left, out = naive_stores(forward, sent, self.size, copies)
         fetched, into = naive_loads(backward, sent, self.inputs, self.size, copies)
-        most = max(
+        passes = (
             self.run(forward, kept - set(sent), set(), set(), fusing, left, {}),
             self.run(
                 backward,
@@ -110,13 +110,11 @@ class NaiveStep:
         )
         legal = not any(self.fixed[i] for i in backward)
         moves = {i: ([*forward, -1][left[i] + 1], backward[fetched[i]]) for i in sent}
-        cost = sum(self.cost[i] for i in (*forward, *backward))
-        for i in saved - self.given:  # written, if it would not be otherwise, and read
-            cost += self.byte_cost * self.size[i] * (2 if self.kind[i] == INLINED else 1)
+        most, cost = max(peak for peak, _ in passes), sum(cost for _, cost in passes)
         return saved, resident + most, cost, legal, out + into, moves
 
     def run(self, order, results, held, donated, fusing, left, fetched):
-        """Return the most bytes that are held at any moment."""
+        """Return the most bytes that are held at any moment, and what it costs."""
         results = results | {self.storage[i] for i in results}
         place = {node: t for t, node in enumerate(order)}
         readers = {i: [u for u in self.users[i] if u in place] for i in self.nodes}
@@ -170,4 +168,24 @@ class NaiveStep:
             if fusing and self.kind[node] != CALL and new and max(leaving, default=0) == new:
                 alive -= new
             most = max(most, alive)
-        return most
+
+        def kernels(node):
+            """The levels of the kernels that read a value, through views and through what is computed inside of them."""
+            found = set()
+            for u in readers[node]:
+                inside = self.kind[u] == VIEW or u not in written
+                found |= kernels(u) if inside else {level[u]} if self.kind[u] != CALL else set()
+            return found
+
+        moved = 0
+        for node in self.nodes:
+            fused = node in place and self.kind[node] != CALL
+            if (node in place and self.kind[node] == VIEW) or (fused and node not in written):
+                continue
+            moved += self.size[node] if fused else 0
+            ends = {min(kernels(node)), max(kernels(node))} if kernels(node) else set()
+            its_own = fused and ends and level[node] == min(ends)
+            moved += self.size[self.storage[node]] * (len(ends) - bool(its_own))
+        launched = {level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)}
+        calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
+        return most, calls + moved * self.byte_cost + len(launched) * self.launch_cost

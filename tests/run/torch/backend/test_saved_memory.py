@@ -44,7 +44,7 @@ def random_step(draw, count):
         np.array([draw.random() for _ in kind]), np.array(tangent),
         np.array([k == GIVEN or draw.random() < 0.1 for k in kind]) & ~np.array(tangent),
         some(0.2, lambda i: not tangent[i] and kind[i] != GIVEN), some(0.4, lambda i: tangent[i] and kind[i] != GIVEN),
-        0.25,
+        0.25, 3.0,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from pebbler.errors import InputError
 from pebbler.game.moves import Compute
 from pebbler.game.plan import Plan
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep
-from pebbler.run.torch.plan.launch_fusion import held_before
+from pebbler.run.torch.plan.launch_fusion import held_between
 from pebbler.run.torch.plan.torch_plan import SCALE
 
 __all__ = ["CompiledProgram", "HasProgram", "keep_graph", "programs_of"]
@@ -35,7 +35,7 @@ class CompiledProgram:
     def as_plan(self) -> Plan:
         """Return the program as a plan, with what a report shows beside it."""
         plan, free = self.step.plan, self.unlimited.plan
-        memory = [*held_before(free, free.machine.level[0].name), 0]
+        memory = held_between(free, free.machine.level[0].name)
         runs = [i for i, move in enumerate(free.moves) if isinstance(move, Compute)]
         about = {
             "device": self.device, "budget": self.budget, "headroom": 0, "objective": "time", "kernels": "compiled",

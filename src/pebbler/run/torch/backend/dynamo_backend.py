@@ -108,24 +108,29 @@ class PlannedGraph:
 
         How it would run without a budget is scheduled when it is asked for first.
         """
-        frontier, step = self.frontier, self._partitioner.program
-        if frontier is None or step is None:
+        frontier, partitioner = self.frontier, self._partitioner
+        if frontier is None:
             return None
+        if partitioner.program is None:  # the choice was known from a file
+            partitioner.looks = True
+            self._schedule(self.forms.write(self._whole(copy.deepcopy(self._graph))), partitioner, self._padding)
+            partitioner.looks = False
         if self._unlimited is None:
-            self._unlimited = self._schedule_unlimited()
-        timed = self._partitioner.objective == "time"
-        places = range(len(frontier.choices)) if timed else ()
+            look = TorchsOwnSchedule(partitioner.device)
+            self._schedule(copy.deepcopy(self._graph), look)
+            self._unlimited = look.step
+        if partitioner.program is None or self._unlimited is None:
+            return None
+        places = range(len(frontier.choices)) if partitioner.objective == "time" else ()
         curve = [(frontier.peak(place), frontier.cost(place)) for place in places]
         limit = None if self._budget.options.least else self._budget.limit([frontier])
-        device, peak = self._budget.device, self._budget.peak
-        return CompiledProgram(step, self._unlimited or step, device, limit, curve, peak, self._trained)
+        about = self._budget.device, limit, curve, self._budget.peak, self._trained
+        return CompiledProgram(partitioner.program, self._unlimited, *about)
 
-    def _schedule_unlimited(self) -> ScheduledStep | None:
-        _LOG.info("planning: how the graph would run without a budget")
-        look = TorchsOwnSchedule(nearest_device(self._budget.device))
+    def _schedule(self, gm: fx.GraphModule, partitioner: CustomPartitionerFn, padding: bool = True) -> None:
+        """Have a graph that nobody else needs partitioned and scheduled, and not compiled."""
         with suppress(WantsOtherForm, NotScheduled), self._as_dynamo_left_it() as inputs:
-            _inductor(copy.deepcopy(self._graph), inputs, self._settings(look))
-        return look.step
+            _inductor(gm, inputs, _settings(partitioner, padding))
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -172,9 +177,7 @@ class PlannedGraph:
     def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
         self._partitioner.repeatable = self._spare is not None and self._spare.whole
-        settings = self._settings(self._partitioner)
-        if not self._padding:
-            settings |= {"shape_padding": False, "comprehensive_padding": False}
+        settings = _settings(self._partitioner, self._padding)
         self._whole_graph = self._whole(
             self._graph
         ).graph  # made here: within Inductor fake tensors are of another mode
@@ -189,11 +192,6 @@ class PlannedGraph:
         except WantsOtherForm:
             pass  # the forms' level says which
         return self._compile(copy.deepcopy(self._graph), inputs)
-
-    def _settings(self, partitioner: CustomPartitionerFn) -> dict[str, Any]:
-        # Partitions of a graph's program are for CUDA graphs.
-        partitions = {} if inductor_config.triton.cudagraphs else {"graph_partition": False}
-        return {"custom_partitioner_fn": partitioner, **partitions}
 
     @contextmanager
     def _as_dynamo_left_it(self) -> Iterator[list[Any]]:
@@ -267,6 +265,14 @@ class PlannedGraph:
         if node is not None and self._weights.due(self._budget.steps):
             self._weights.check_before(node, args)
         return outputs if spare is None else spare.attach(args, outputs)
+
+
+def _settings(partitioner: CustomPartitionerFn, padding: bool) -> dict[str, Any]:
+    """Return Inductor's settings: who partitions, and whether operands are copied to round sizes."""
+    settings: dict[str, Any] = {"custom_partitioner_fn": partitioner}
+    if not inductor_config.triton.cudagraphs:  # which partitions of a graph's program are for
+        settings["graph_partition"] = False
+    return settings if padding else settings | {"shape_padding": False, "comprehensive_padding": False}
 
 
 def _own_context() -> TracingContext | None:

@@ -43,6 +43,7 @@ class JointStep:
     kind: list[int]  # how Inductor computes it (`node_kinds`)
     cost: list[float]  # of running it again, in seconds or joules; next to nothing where it is fused into what reads it
     byte_cost: float  # of reading or writing a byte
+    launch_cost: float  # of a kernel
     given: list[bool]
     required: list[bool]  # forward's outputs need it
     tangent: list[bool]
@@ -71,7 +72,7 @@ class JointStep:
         kind = [node_kind(node) for node in nodes]
         view = [k == VIEW for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
-        byte_cost = device.byte_cost(objective)
+        byte_cost, launch_cost = device.unit_costs(objective)
         return cls(
             nodes=nodes,
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
@@ -89,6 +90,7 @@ class JointStep:
                 for i, node in enumerate(nodes)
             ],
             byte_cost=byte_cost,
+            launch_cost=launch_cost,
             given=[node.op in ("placeholder", "get_attr") for node in nodes],
             required=[info.is_required_fw(node) for node in nodes],
             tangent=[node in closure for node in nodes],

@@ -83,6 +83,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.program: ScheduledStep | None = None  # of what was partitioned last
         self.written: list[WrittenGraph] = []  # its graphs as Inductor has lowered them
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
+        self.looks = False  # whether the schedule alone is wanted
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted, once it is known what this one holds.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
@@ -135,6 +136,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 made[place] = (*partition(self._chosen), None)
             forward, backward, _ = made[place]
             began = time.monotonic()
+            _LOG.info("planning: scheduling choice %d of %d", place, len(self.frontier.choices))
             try:
                 program, written[place] = schedule_step(forward, backward, outputs, self.device, self.late, static)
             except NotScheduled as error:
@@ -158,9 +160,11 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 if self.refuses(frontier):
                     raise WantsOtherForm
                 frontier.room = None
-            elif frontier.place not in frontier.scheduled:
+            elif self.looks or frontier.place not in frontier.scheduled:
                 frontier.scheduled[frontier.place] = schedule(frontier.place)
             forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
+            if self.looks:
+                raise WantsOtherForm
             self.written = written.get(frontier.place, [])
         self.read_again = inputs_read_again(backward.graph)
         return forward, backward
@@ -171,6 +175,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         if self.frontier is None or self.frontier.key != key or self.plans_anew:
             self.plans_anew = False
             began = time.monotonic()
+            _LOG.info("planning: what a graph of %d nodes saves", len(graph.nodes))
             step = JointStep.read(graph, info, outputs, self.device, self.objective)
             room = None
             if self.host is not None:

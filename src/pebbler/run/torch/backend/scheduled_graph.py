@@ -298,7 +298,8 @@ class _ScheduleReader:
                 )
             )
             writes = tuple(name for name in own if name not in removed)
-            made.append(KernelCall(node.get_name(), reads, writes, *self._cost(node), *self._origin(node)))
+            seconds, scratch = self._cost(node)
+            made.append(KernelCall(node.get_name(), reads, writes, seconds, scratch, *self._origin(node)))
         return made
 
     def _own(self, buf: Any) -> list[Any]:

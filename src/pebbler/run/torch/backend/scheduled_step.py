@@ -15,6 +15,7 @@ from pebbler.game.moves import Compute, Drop, Move, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import require_legal
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
+from pebbler.run.torch.plan.launch_fusion import held_between
 
 __all__ = ["ScheduledStep", "scheduled_step"]
 
@@ -185,23 +186,12 @@ class _PlanWriter:
             graph, _DEVICE, Moves.of(graph, _DEVICE, self.moves), start=start, steady=False, meta={"cost_unit": "ns"}
         )
         judged = require_legal(plan)
-        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
+        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above(plan))
 
-    def _above(self) -> tuple[int, int, int]:
+    def _above(self, plan: Plan) -> tuple[int, int, int]:
         """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
-        writes = {op.name: op.writes for op in self.ops}
-        there, held, most = set(self.given), 0, [0, 0]
-        saved = 0
-        for i, move in enumerate(self.moves):
-            if isinstance(move, Compute):
-                new = [memory for memory in writes[move.op] if memory not in there]
-                there.update(new)
-                held += sum(self.tensors[memory] for memory in new)
-            elif isinstance(move, Drop):
-                there.discard(move.tensor)
-                held -= self.tensors[move.tensor]
-            late = i >= self.turned
-            if i == self.turned - 1:
-                saved = held - sum(self.tensors[memory] for memory in there if memory.startswith("tangent "))
-            most[late] = max(most[late], held)
-        return most[0], most[1] - saved, saved
+        held = held_between(plan, "memory")
+        begins, turned = held[0], held[self.turned]
+        tangents = sum(size for memory, size in self.tensors.items() if memory.startswith("tangent "))
+        saved = turned - begins - tangents
+        return max(held[: self.turned + 1]) - begins, max(held[self.turned :]) - begins - saved, saved

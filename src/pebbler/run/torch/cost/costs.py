@@ -78,11 +78,11 @@ class Device:
         seconds = max(self.launch, moved / self.bandwidth, computing)
         return seconds, spent + seconds * self.static_watts
 
-    def byte_cost(self, objective: str) -> float:
-        """Return the cost of one byte more in a kernel that memory bounds: seconds, or joules."""
+    def unit_costs(self, objective: str) -> tuple[float, float]:
+        """Return the cost of one byte more in a kernel that memory bounds, and what a launch costs: seconds, or joules."""
         if objective == "time":
-            return 1 / self.bandwidth
-        return self.joules_per_byte + self.static_watts / self.bandwidth
+            return 1 / self.bandwidth, self.launch
+        return self.joules_per_byte + self.static_watts / self.bandwidth, self.kernel(0.0)[1]
 
     @property
     def host_link(self) -> Link:

@@ -1,7 +1,7 @@
 """Peak and cost of a step for a choice of saved values, on flat arrays: quick enough to rank thousands of choices.
 
-What is fused is guessed by one rule (`_peak`), and costs of nodes are added up. Schedules of a few choices say what is really held
-and taken, and correct all others.
+What is fused is guessed by one rule (`_peak`), and so are the bytes that kernels move. Schedules of a few choices say what is
+really held and taken, and correct all others.
 """
 
 from __future__ import annotations
@@ -71,16 +71,15 @@ def _peak(
     apart, and not before the place where it has `left`. All are about storages; `donated` may be written over.
 
     A value that can be computed inside of its readers has no memory if no call reads it and it is read once, or by what runs
-    between the same calls as itself: that is one kernel.
+    between the same calls as itself: that is one kernel. The cost is that of calls, of bytes that kernels write and read, each
+    kernel a value once, at most two of them counted, and of a launch for what runs between the same calls.
     """
     nodes = len(step.kind)
     place = np.full(nodes, -1, np.int64)
     level = np.zeros(nodes, np.int64)  # how many calls there are at most on a way to a node
-    cost = 0.0
     for t in range(len(order)):
         node = order[t]
         place[node] = t
-        cost += step.cost[node]
         for k in range(step.first_input[node], step.first_input[node + 1]):
             source = step.inputs[k]
             if place[source] >= 0:
@@ -88,22 +87,41 @@ def _peak(
     written = np.ones(nodes, np.bool_)
     last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
     readers = np.zeros(nodes, np.int64)  # how many read it, through views too
-    apart = np.zeros(nodes, np.bool_)  # whether one of them is another kernel
     called = np.zeros(nodes, np.bool_)  # whether one of them is a call
-    for t in range(len(order) - 1, -1, -1):
-        node = order[t]
+    apart = np.zeros(nodes, np.bool_)  # whether one of them is another kernel
+    first, final = np.full(nodes, nodes, np.int64), np.full(nodes, -1, np.int64)  # levels of the kernels that read it
+    launched = np.zeros(nodes, np.bool_)  # levels with a kernel
+    moved, cost = 0, 0.0
+    for node in range(nodes - 1, -1, -1):
         for k in range(step.first_user[node], step.first_user[node + 1]):
             user = step.users[k]
             if place[user] < 0:
                 continue
             view = step.kind[user] == VIEW
-            last[node] = max(last[node], last[user] if view or not written[user] else place[user])
+            inside = view or not written[user]
+            last[node] = max(last[node], last[user] if inside else place[user])
             readers[node] += readers[user] if view else 1
             called[node] |= called[user] if view else step.kind[user] == CALL
             apart[node] |= apart[user] if view else level[user] != level[node]
-        last[node] = max(last[node], t)
-        if fusing and step.kind[node] == INLINED and readers[node] and not called[node]:
+            if inside or step.kind[user] != CALL:
+                first[node] = min(first[node], first[user] if inside else level[user])
+                final[node] = max(final[node], final[user] if inside else level[user])
+        here = place[node] >= 0
+        last[node] = max(last[node], place[node])
+        if here and fusing and step.kind[node] == INLINED and readers[node] and not called[node]:
             written[node] = results[node] or left[node] >= 0 or (readers[node] > 1 and apart[node])
+        if step.kind[node] == VIEW and here:
+            continue
+        fused = here and step.kind[node] != CALL
+        if fused and written[node]:
+            launched[level[node]] = True
+            moved += step.size[node]
+        if final[node] >= 0 and (written[node] or not fused):  # what the kernel that makes it reads of it is there
+            kernels = 1 + (first[node] != final[node]) - (fused and first[node] == level[node])
+            moved += step.size[step.storage[node]] * kernels
+        if here and step.kind[node] == CALL:
+            cost += step.cost[node]
+    cost += moved * step.byte_cost + launched.sum() * step.launch_cost
     return _highest(step, order, place, written, last, results, held, donated, left, fetched, fusing), cost
 
 
@@ -206,15 +224,11 @@ def simulate_saved(
     left, storing = time_stores(forward, step.size, sent & saved, seconds, out, overlap, ahead)
     fetched, loading = time_loads(backward, use, step.size, seconds, into, overlap, ahead)
     here = kept & (left < 0)
-    more = 0.0
-    for i in range(nodes):  # what is saved is written, if it would not be otherwise, and read
-        if saved[i] and step.kind[i] != GIVEN:
-            more += step.byte_cost * step.size[i] * (2 if step.kind[i] == INLINED else 1)
     first, cost = _peak(step, forward, here, nothing, nothing, left, np.full(nodes, -1, np.int64), fusing)
-    second, other = _peak(step, backward, results, held, donated, np.full(nodes, -1, np.int64), fetched, fusing)
+    second, more = _peak(step, backward, results, held, donated, np.full(nodes, -1, np.int64), fetched, fusing)
     for i in range(nodes):  # places become nodes
         if left[i] >= 0:
             left[i] = forward[left[i] + 1] if left[i] + 1 < len(forward) else END
         if fetched[i] >= 0:
             fetched[i] = backward[fetched[i]]
-    return resident + max(first, second), cost + other + more, legal, storing + loading, left, fetched
+    return resident + max(first, second), cost + more, legal, storing + loading, left, fetched

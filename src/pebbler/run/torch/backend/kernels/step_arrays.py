@@ -26,9 +26,10 @@ class StepArrays(NamedTuple):
     kind: Shorts
     storage: Ints  # the node whose memory holds it
     size: Ints
-    cost: Array
+    cost: Array  # of a call
     tangent: Bools
     fixed: Bools
     forward_end: Bools
     backward_end: Bools
     byte_cost: float  # of reading or writing a byte
+    launch_cost: float  # of a kernel
