@@ -186,6 +186,7 @@ class NaiveStep:
             ends = {min(kernels(node)), max(kernels(node))} if kernels(node) else set()
             its_own = fused and ends and level[node] == min(ends)
             moved += self.size[self.storage[node]] * (len(ends) - bool(its_own))
-        launched = {level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)}
+        stored = [level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)]
+        launches = sum(a != b for a, b in pairwise([None, *stored]))
         calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
-        return most, calls + moved * self.byte_cost + len(launched) * self.launch_cost
+        return most, calls + moved * self.byte_cost + launches * self.launch_cost

@@ -90,7 +90,6 @@ def _peak(
     called = np.zeros(nodes, np.bool_)  # whether one of them is a call
     apart = np.zeros(nodes, np.bool_)  # whether one of them is another kernel
     first, final = np.full(nodes, nodes, np.int64), np.full(nodes, -1, np.int64)  # levels of the kernels that read it
-    launched = np.zeros(nodes, np.bool_)  # levels with a kernel
     moved, cost = 0, 0.0
     for node in range(nodes - 1, -1, -1):
         for k in range(step.first_user[node], step.first_user[node + 1]):
@@ -114,14 +113,18 @@ def _peak(
             continue
         fused = here and step.kind[node] != CALL
         if fused and written[node]:
-            launched[level[node]] = True
             moved += step.size[node]
         if final[node] >= 0 and (written[node] or not fused):  # what the kernel that makes it reads of it is there
             kernels = 1 + (first[node] != final[node]) - (fused and first[node] == level[node])
             moved += step.size[step.storage[node]] * kernels
         if here and step.kind[node] == CALL:
             cost += step.cost[node]
-    cost += moved * step.byte_cost + launched.sum() * step.launch_cost
+    launches, before = 0, -1
+    for node in order:
+        if written[node] and step.kind[node] != CALL and step.kind[node] != VIEW and level[node] != before:
+            before = level[node]
+            launches += 1
+    cost += moved * step.byte_cost + launches * step.launch_cost
     return _highest(step, order, place, written, last, results, held, donated, left, fetched, fusing), cost
 
 
