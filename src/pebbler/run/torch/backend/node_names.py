@@ -27,7 +27,7 @@ def _plain(path: str) -> str:
     ('h.3', '0', 'blocks.2.fc')
     """
     names = path.replace("_modules", "").replace("[", ".").translate({ord(c): None for c in "]'\""}).split(".")
-    return ".".join(name for name in names[2:] if name and name != "_orig_mod") if names[0] == "L" else path
+    return ".".join(name for name in names[2:] if name and name != "_orig_mod") if names[0] in ("L", "G") else path
 
 
 def operator_name(node: fx.Node) -> str:

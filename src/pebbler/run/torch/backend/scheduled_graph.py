@@ -378,10 +378,10 @@ class _ScheduleReader:
         """Return about how many seconds a node takes, and the bytes that it holds while it runs."""
         moved = node.get_read_write_buffers_sizes()
         origin = node.node.get_origin_node() if node.is_extern() and node.node is not None else None
+        if any(one.target in (SEND, SENT, FETCH, ARRIVED) for one in getattr(node.node, "origins", ())):
+            return 0.0, 0  # what waiting for copies takes depends on all of them
         if origin is None or origin.op != "call_function":
             return self.device.kernel(moved)[0], 0
-        if origin.target in (SEND, SENT, FETCH, ARRIVED):
-            return 0.0, 0  # what waiting for copies takes depends on all of them
         strides = self._operand_strides(node, origin)
         return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
 
