@@ -30,7 +30,7 @@ _NEAR = 0.02  # of the room: what a choice may leave free
 _HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
 _DOUBT = 0.1  # of a peak that is simulated
 _LEAST_TRIES = 8  # schedules that are made to find the smallest choice
-_LEAST_DOUBT = 0.3  # of a peak that is simulated, of torch's own: the least is never above what torch reaches
+_LEAST_DOUBT = (0.15, 0.3)  # of a simulated peak; more for torch's own: the least is never above what torch reaches
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled])
     """Take the choice with the smallest scheduled peak, of all that may hold less than the best so far."""
     for _ in range(_LEAST_TRIES):
         best = min((known.peak for known in frontier.scheduled.values()), default=math.inf)
-        doubt = {place: 1 - _LEAST_DOUBT if place in frontier.own else 1.0 for place in range(len(frontier.choices))}
+        doubt = {place: 1 - _LEAST_DOUBT[place in frontier.own] for place in range(len(frontier.choices))}
         left = [i for i, part in doubt.items() if i not in frontier.scheduled and part * frontier.peak(i) < best]
         if not left:
             break
