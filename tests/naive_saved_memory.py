@@ -1,6 +1,6 @@
 """The peak and the cost of a step for a choice of saved values, by looking at every moment.
 
-The twin of `kernels/saved_memory.py` and `kernels/step_traffic.py`.
+The twin of `kernels/saved_memory.py`.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class NaiveStep:
         self.inputs = lists(arrays.first_input, arrays.inputs)
         self.users = lists(arrays.first_user, arrays.users)
         self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
-        self.cost, self.operations = arrays.cost.tolist(), arrays.operations.tolist()
-        self.extent, self.reach, self.apart = arrays.extent.tolist(), arrays.reach.tolist(), arrays.apart.tolist()
-        self.byte_cost, self.launch_cost = arrays.byte_cost, arrays.launch_cost
+        self.cost, self.byte_cost, self.launch_cost = arrays.cost.tolist(), arrays.byte_cost, arrays.launch_cost
         self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
         self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
         self.backward_end = {i for i, end in enumerate(arrays.backward_end) if end}
@@ -118,8 +116,6 @@ class NaiveStep:
     def run(self, order, results, held, donated, fusing, left, fetched):
         """Return the most bytes that are held at any moment, and what it costs."""
         results = results | {self.storage[i] for i in results}
-        written, reads = self.written(order, results | set(left), fusing)
-        stored = set(written)
         place = {node: t for t, node in enumerate(order)}
         readers = {i: [u for u in self.users[i] if u in place] for i in self.nodes}
         level = {}
@@ -127,15 +123,24 @@ class NaiveStep:
             above = [level[s] + (self.kind[s] == CALL) for s in self.inputs[node] if s in place]
             level[node] = max(above, default=0)
 
+        def real(node):
+            """Who reads a value, through views; a view that nobody reads is read by nobody."""
+            return [r for u in readers[node] for r in (real(u) if self.kind[u] == VIEW else [u])]
+
+        def needs_memory(node):
+            who = real(node)
+            if self.kind[node] != INLINED or not fusing or node in results or node in left or not who:
+                return True
+            several = len(who) > 1 and any(level[r] != level[node] for r in who)
+            return several or any(self.kind[r] == CALL for r in who)
+
+        written = {node for node in order if needs_memory(node)}
+
         def last(node):
             """When a node is read last: what is not written is read when its readers run."""
             ends = [last(u) if self.kind[u] == VIEW or u not in written else place[u] for u in readers[node]]
             return max(ends, default=place.get(node, -1))
 
-        for node in reversed(order):
-            joined = all(self.kind[u] != CALL and level[u] == level[node] for u in readers[node])
-            if fusing and joined and readers[node] and self.kind[node] == INLINED and node not in results | set(left):
-                written.discard(node)
         spans = {}  # first and last moment, by storage and whether it is made here
         for i in held:
             looks = [j for j in self.nodes if self.storage[j] == i]
@@ -163,62 +168,25 @@ class NaiveStep:
             if fusing and self.kind[node] != CALL and new and max(leaving, default=0) == new:
                 alive -= new
             most = max(most, alive)
-        return most, self.spent(order, stored, written, reads)
 
-    def spent(self, order, stored, written, reads):
-        """Return what calls cost, and what kernels read and write; what runs between the same calls is one kernel."""
-        stage = {}
-        for node in order:
-            stage[node] = max((stage[s] + self.apart[s] for s in self.inputs[node] if s in stage), default=0)
-        kernels = [i for i in order if i in stored and self.kind[i] not in (CALL, VIEW)]
-        launches = sum(a is None or stage[a] != stage[b] for a, b in pairwise([None, *kernels]))
-        memory = {i for i in written if self.storage[i] == i and self.kind[i] != CALL and i in stage}
-        moved, seen = 0, {}  # the stage in which a storage was read last, and how much of it
-        for node in kernels:
-            for value in reads[node]:
-                base = self.storage[value]
-                made = base in stage and self.kind[base] != CALL
-                if made and stage[base] == stage[node]:
-                    continue
-                if made:
-                    memory.add(base)
-                when, much = seen.get(base, (None, 0))
-                much = much if when == stage[node] else 0
-                more = max(0, min(self.size[base], self.extent[value], self.reach[node], self.size[base] - much))
-                seen[base] = stage[node], much + more
-                moved += more
-        moved += sum(self.size[i] for i in memory)
+        def kernels(node):
+            """The levels of the kernels that read a value, through views and through what is computed inside of them."""
+            found = set()
+            for u in readers[node]:
+                inside = self.kind[u] == VIEW or u not in written
+                found |= kernels(u) if inside else {level[u]} if self.kind[u] != CALL else set()
+            return found
+
+        moved = 0
+        for node in self.nodes:
+            fused = node in place and self.kind[node] != CALL
+            if (node in place and self.kind[node] == VIEW) or (fused and node not in written):
+                continue
+            moved += self.size[node] if fused else 0
+            ends = {min(kernels(node)), max(kernels(node))} if kernels(node) else set()
+            its_own = fused and ends and level[node] == min(ends)
+            moved += self.size[self.storage[node]] * (len(ends) - bool(its_own))
+        stored = [level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)]
+        launches = sum(a != b for a, b in pairwise([None, *stored]))
         calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
-        return calls + moved * self.byte_cost + launches * self.launch_cost
-
-    def written(self, order, results, fusing):
-        """Return the nodes that are in memory of their own before kernels are joined, and what each node's expression reads."""
-        written, reads, weight = set(), {}, {}
-        inside = set(order)
-        for node in order:
-            readers = [u for u in self.users[node] if u in inside]
-            called = any(self.kind[u] == CALL for u in readers)
-            values, weight[node] = [], self.operations[node]
-            for source in self.inputs[node]:
-                inlined = source in inside and source not in written
-                weight[node] += weight[source] if inlined else 1
-                for value in reads[source] if inlined else [source]:
-                    if self.storage[value] not in [self.storage[v] for v in values] and len(values) <= 8:
-                        values.append(value)
-            reads[node] = values
-            if self.kind[node] == VIEW:
-                if self.storage[node] in written or self.storage[node] not in inside:
-                    written.add(node)
-                elif called:
-                    base = node
-                    while base in inside:
-                        written.add(base)
-                        if self.kind[base] != VIEW or not self.inputs[base]:
-                            break
-                        base = self.inputs[base][0]
-            elif (
-                self.kind[node] != INLINED or not fusing or called or node in results or not readers or len(values) > 8
-                or (len(readers) > 1 and (len(values) > 4 or weight[node] > 30))
-            ):  # fmt: skip
-                written.add(node)
-        return written, reads
+        return most, calls + moved * self.byte_cost + launches * self.launch_cost

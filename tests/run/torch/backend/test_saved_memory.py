@@ -41,11 +41,8 @@ def random_step(draw, count):
 
     return StepArrays(
         *flat(inputs), *flat(users), np.array(kind, np.int16), np.array(storage), np.array(size),
-        np.array([draw.choice([1, 4, 8, 8, 100]) for _ in kind]), np.array([draw.choice([2, 1 << 60]) for _ in kind]),
-        np.array([draw.random() for _ in kind]), np.array([k in (CALL, STORED) and draw.random() < 0.8 for k in kind]),
-        np.array(tangent),
+        np.array([draw.random() for _ in kind]), np.array(tangent),
         np.array([k == GIVEN or draw.random() < 0.1 for k in kind]) & ~np.array(tangent),
-        np.array([0 if k in (GIVEN, VIEW) else draw.choice([1, 1, 40]) for k in kind]),
         some(0.2, lambda i: not tangent[i] and kind[i] != GIVEN), some(0.4, lambda i: tangent[i] and kind[i] != GIVEN),
         0.25, 3.0,
     )  # fmt: skip

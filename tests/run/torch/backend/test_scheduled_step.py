@@ -53,7 +53,7 @@ def test_a_program_is_a_plan_and_its_peak_is_the_referees():
             Allocation("g", 60), KernelCall("fifth", ("d",), ("g",), 1e-9), Free("d"),
         ],
     )  # fmt: skip
-    step = scheduled_step(forward, backward, {"h": 1}, forward.inputs)
+    step = scheduled_step(forward, backward, {"h": 1})
     assert step.peak == 10 + 100 + 40 + 30 + 500  # the fourth call, with its scratch memory
     assert check(step.plan).legal
     assert sum(isinstance(move, Compute) for move in step.plan.moves) == 6  # one of them takes the tangent

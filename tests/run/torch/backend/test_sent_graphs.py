@@ -102,6 +102,11 @@ def settled(model, seen, **options):
     return trained
 
 
+def test_what_is_on_the_host_is_not_counted_as_held(sent):
+    assert sent.pool.transfers.bytes > 0
+    assert sent.budget.predicted == pytest.approx(sent.budget.held, rel=0.02)
+
+
 def test_values_go_to_the_host_and_the_peak_falls_as_simulated(sent):
     choice, kept = sent.graph.frontier.choice, sent.graph.frontier.choices[0]
     assert len(choice.sent) >= DEPTH - 2

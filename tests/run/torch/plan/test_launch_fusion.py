@@ -18,12 +18,12 @@ from pebbler.game.moves import Compute, Drop  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
 from pebbler.run.torch.cost.costs import Cost, Costs  # noqa: E402
 from pebbler.run.torch.plan.host_link import MEMORY  # noqa: E402
-from pebbler.run.torch.plan.launch_fusion import early_drops, held_before, launch_group  # noqa: E402
+from pebbler.run.torch.plan.launch_fusion import early_drops, held_between, launch_group  # noqa: E402
 from pebbler.run.torch.run.runner import Runner  # noqa: E402
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.3])
-def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
+def test_what_is_held_between_moves_adds_up_to_the_referees_peak(share):
     training = models.normed(depth=2)
     captured = pt.fuse(pt.capture(training.step, *training.batches[0]))
     costs = pt.roofline(captured, "h200")
@@ -33,10 +33,10 @@ def test_what_is_held_before_a_move_adds_up_to_the_referees_peak(share):
     plan = pt.plan_captured(captured, costs, budget=budget, offload=False, time_limit=0.3)
     sizes = {tensor.name: tensor.size for tensor in plan.plan.graph.tensors}
     writes = {op.name: op.writes for op in plan.plan.graph.ops}
-    held = held_before(plan.plan, MEMORY)
+    held = held_between(plan.plan, MEMORY)
     made = [sum(sizes[n] for n in writes[m.op]) if isinstance(m, Compute) else 0 for m in plan.plan.moves]
     peak = check(plan.plan).peak[MEMORY]
-    assert max(held) <= peak <= max(a + b for a, b in zip(held, made, strict=True))
+    assert max(held) <= peak <= max(a + b for a, b in zip(held, made, strict=False))
     # Dropping as early as possible is as legal, and holds no more.
     tidy = check(replace(plan.plan, moves=early_drops(plan.plan)))
     assert tidy.legal

@@ -6,13 +6,15 @@ import copy
 import logging
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import fx
 from torch._guards import TracingContext, active_fake_mode, tracing
 from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pebbler.errors import InputError, quoted
@@ -21,10 +23,11 @@ from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_gra
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.last_layers import LastLayers
-from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, WantsOtherForm
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, TorchsOwnSchedule, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.recompute_order import recompute_late
-from pebbler.run.torch.backend.scheduled_graph import written_before
+from pebbler.run.torch.backend.scheduled_graph import NotScheduled, written_before
+from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import kept_order
 from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
@@ -97,18 +100,37 @@ class PlannedGraph:
         self._partitioner.refuses = self._wants_other_form
         self._compiled = self._compile(gm, example_inputs)
         self._trained: list[weakref.ref[Any]] = []
+        self._unlimited: ScheduledStep | None = None  # the graph as torch would compile it
         keep_graph(self)
 
     def program(self) -> CompiledProgram | None:
-        """Return the program that runs now, for people to look at; None for a graph without backward."""
-        frontier, programs = self.frontier, self._partitioner.programs
-        if frontier is None or programs is None:
+        """Return what runs now, for people to look at; None where the graph has no backward or no schedule is known.
+
+        How it would run without a budget is scheduled when it is asked for first.
+        """
+        frontier, partitioner = self.frontier, self._partitioner
+        if frontier is None:
             return None
-        timed = self._partitioner.objective == "time"
-        curve = [(choice.peak, choice.cost) for choice in frontier.choices] if timed else []
+        if partitioner.program is None:  # the choice was known from a file
+            partitioner.looks = True
+            self._schedule(self.forms.write(self._whole(copy.deepcopy(self._graph))), partitioner, self._padding)
+            partitioner.looks = False
+        if self._unlimited is None:
+            look = TorchsOwnSchedule(partitioner.device)
+            self._schedule(copy.deepcopy(self._graph), look)
+            self._unlimited = look.step
+        if partitioner.program is None or self._unlimited is None:
+            return None
+        places = range(len(frontier.choices)) if partitioner.objective == "time" else ()
+        curve = [(frontier.peak(place), frontier.cost(place)) for place in places]
         limit = None if self._budget.options.least else self._budget.limit([frontier])
-        seconds = (frontier.choice.cost, frontier.choices[0].cost) if timed else (0.0, 0.0)
-        return CompiledProgram(*programs, self._budget.device, seconds, limit, curve, self._budget.peak, self._trained)
+        about = self._budget.device, limit, curve, self._budget.peak, self._trained
+        return CompiledProgram(partitioner.program, self._unlimited, *about)
+
+    def _schedule(self, gm: fx.GraphModule, partitioner: CustomPartitionerFn, padding: bool = True) -> None:
+        """Have a graph that nobody else needs partitioned and scheduled, and not compiled."""
+        with suppress(WantsOtherForm, NotScheduled), self._as_dynamo_left_it() as inputs:
+            _inductor(gm, inputs, _settings(partitioner, padding))
 
     @property
     def frontier(self) -> GraphFrontier | None:
@@ -155,11 +177,7 @@ class PlannedGraph:
     def _compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph that nobody else needs; without the gradients that are not expected, where that can be made good."""
         self._partitioner.repeatable = self._spare is not None and self._spare.whole
-        settings: dict[str, Any] = {"custom_partitioner_fn": self._partitioner}
-        if not inductor_config.triton.cudagraphs:  # which partitions of a graph's program are for
-            settings["graph_partition"] = False
-        if not self._padding:
-            settings |= {"shape_padding": False, "comprehensive_padding": False}
+        settings = _settings(self._partitioner, self._padding)
         self._whole_graph = self._whole(
             self._graph
         ).graph  # made here: within Inductor fake tensors are of another mode
@@ -174,6 +192,16 @@ class PlannedGraph:
         except WantsOtherForm:
             pass  # the forms' level says which
         return self._compile(copy.deepcopy(self._graph), inputs)
+
+    @contextmanager
+    def _as_dynamo_left_it(self) -> Iterator[list[Any]]:
+        """Go back to where Dynamo handed over the graph, and give the inputs that it knew then."""
+        inputs = [
+            given if isinstance(given, FakeTensor) else node.meta["example_value"]
+            for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
+        ]
+        with tracing(copy.copy(self._context)):
+            yield inputs
 
     def _wants_other_form(self, frontier: GraphFrontier) -> bool:
         """Return whether another form is to be planned or compiled, now that one is; its level and padding then say which.
@@ -223,11 +251,7 @@ class PlannedGraph:
         self._budget.foresee()
         if self._stale:
             self._stale = False
-            inputs = [
-                given if isinstance(given, FakeTensor) else node.meta["example_value"]
-                for given, node in zip(self._inputs, self._graph.graph.find_nodes(op="placeholder"), strict=True)
-            ]
-            with tracing(copy.copy(self._context)):
+            with self._as_dynamo_left_it() as inputs:
                 self._compiled = self._compile(copy.deepcopy(self._graph), inputs)
         self._budget.enter(self, args)
         self._trained = self._trained or [weakref.ref(x) for x in args if isinstance(x, torch.nn.Parameter)]
@@ -241,6 +265,14 @@ class PlannedGraph:
         if node is not None and self._weights.due(self._budget.steps):
             self._weights.check_before(node, args)
         return outputs if spare is None else spare.attach(args, outputs)
+
+
+def _settings(partitioner: CustomPartitionerFn, padding: bool) -> dict[str, Any]:
+    """Return Inductor's settings: who partitions, and whether operands are copied to round sizes."""
+    settings: dict[str, Any] = {"custom_partitioner_fn": partitioner}
+    if not inductor_config.triton.cudagraphs:  # which partitions of a graph's program are for
+        settings["graph_partition"] = False
+    return settings if padding else settings | {"shape_padding": False, "comprehensive_padding": False}
 
 
 def _own_context() -> TracingContext | None:

@@ -7,6 +7,7 @@ of all others.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ _WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise,
 _NEAR = 0.02  # of the room: what a choice may leave free
 _HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
 _DOUBT = 0.1  # of a peak that is simulated
+_LEAST_TRIES = 8  # schedules that are made to find the smallest choice
+_LEAST_DOUBT = (0.15, 0.3)  # of a simulated peak; more for torch's own: the least is never above what torch reaches
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,9 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
     Torch's own comes first. Every schedule corrects what is thought of the others, so the next one is nearer, and none is made that
     promises next to nothing more than the best so far.
     """
+    if room <= 0:
+        _settle_least(frontier, schedule)
+        return
     for done in range(tries):
         place = None if done else frontier.rival(room)
         place = frontier.within(room) if place is None else place
@@ -207,6 +213,19 @@ def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], S
         frontier.place = frontier.fastest(fitting)
     else:
         frontier.place = min(frontier.scheduled, key=lambda i: (frontier.scheduled[i].peak, i))
+
+
+def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled]) -> None:
+    """Take the choice with the smallest scheduled peak, of all that may hold less than the best so far."""
+    for _ in range(_LEAST_TRIES):
+        best = min((known.peak for known in frontier.scheduled.values()), default=math.inf)
+        doubt = {place: 1 - _LEAST_DOUBT[place in frontier.own] for place in range(len(frontier.choices))}
+        left = [i for i, part in doubt.items() if i not in frontier.scheduled and part * frontier.peak(i) < best]
+        if not left:
+            break
+        place = min(left, key=lambda i: (frontier.peak(i), i))
+        frontier.scheduled[place] = schedule(place)
+    frontier.place = min(frontier.scheduled, key=lambda i: (frontier.scheduled[i].peak, frontier.cost(i), i))
 
 
 class PlannedCall(Protocol):

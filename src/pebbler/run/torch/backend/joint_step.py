@@ -12,14 +12,12 @@ from torch import fx
 from torch._functorch import partitioners
 from torch.utils._pytree import tree_leaves
 
-from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, STORED, VIEW
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, VIEW
 from pebbler.run.torch.backend.node_costs import (
     all_bytes,
     call_cost,
-    ends_kernel,
     fused_cost,
     is_symbol,
-    reach_bytes,
     scratch_bytes,
 )
 from pebbler.run.torch.backend.node_kinds import node_kind, seeded_operators
@@ -27,9 +25,6 @@ from pebbler.run.torch.backend.ordered_copy import COPY_AFTER
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = ["JointStep", "runs_alike"]
-
-_SLOW = 1000
-_SLOW_ON_CPU = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh", "silu", "gelu", "erf"}
 
 
 @dataclass(frozen=True)
@@ -46,10 +41,6 @@ class JointStep:
     tensor: list[bool]  # whether it can be saved: tuples cannot, their elements can
     view: list[bool]  # no memory of its own
     kind: list[int]  # how Inductor computes it (`node_kinds`)
-    operations: list[int]  # in its expression, where it is computed inside other kernels
-    extent: list[int]  # bytes that whoever reads it reads, of views too
-    reach: list[int]  # bytes that it reads of each operand, at most
-    apart: list[bool]  # whether what reads it must be another kernel
     cost: list[float]  # of running it again, in seconds or joules; next to nothing where it is fused into what reads it
     byte_cost: float  # of reading or writing a byte
     launch_cost: float  # of a kernel
@@ -87,13 +78,9 @@ class JointStep:
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
             users=users,
             size=[0 if v else _bytes(node) + scratch_bytes(node) for node, v in zip(nodes, view, strict=True)],
-            extent=[_bytes(node) for node in nodes],
-            reach=[reach_bytes(node) for node in nodes],
-            apart=[k == CALL or (k == STORED and ends_kernel(n)) for n, k in zip(nodes, kind, strict=True)],
             tensor=[isinstance(node.meta.get("val"), torch.Tensor) or is_symbol(node) for node in nodes],
             view=view,
             kind=kind,
-            operations=[0 if k in (GIVEN, VIEW) else _operations(n, device) for n, k in zip(nodes, kind, strict=True)],
             cost=[
                 call_cost(node, device, objective)
                 if kind[i] == CALL
@@ -136,12 +123,6 @@ def _changed_inputs(nodes: Sequence[fx.Node], output: fx.Node) -> set[fx.Node]:
         if kinds.is_view(node) and any(source in changed for source in node.all_input_nodes):
             changed.add(node)
     return changed
-
-
-def _operations(node: fx.Node, device: Device) -> int:
-    """Return the number of operations that a node adds to an expression; on a CPU Inductor never computes a slow one twice."""
-    name = getattr(node.target, "__name__", "").partition(".")[0]
-    return _SLOW if device.name == "cpu" and name in _SLOW_ON_CPU else 1
 
 
 def _is_fixed(node: fx.Node, kinds: Any) -> bool:

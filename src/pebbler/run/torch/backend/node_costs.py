@@ -16,18 +16,13 @@ from pebbler.run.torch.cost.costs import Device, operator_flops
 __all__ = [
     "all_bytes",
     "call_cost",
-    "ends_kernel",
     "fused_cost",
     "hinted",
     "is_symbol",
-    "reach_bytes",
     "scratch_bytes",
 ]
 
-_LONG = 16384  # numbers that a reduction reads for one result: more than one kernel's blocks keep
-_ENDLESS = 1 << 60
 _ATTENTION = {f"_scaled_dot_product_{way}_attention_backward" for way in ("flash", "efficient", "cudnn")}  # on CUDA
-_GATHERS = {"embedding", "gather", "index", "_unsafe_index", "index_select"}
 
 
 def hinted(value: Any) -> Any:
@@ -102,22 +97,6 @@ def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:
     results = all_bytes([node.meta.get("val")])
     read = all_bytes([source.meta.get("val") for source in node.all_input_nodes])
     return byte_cost * (read if results * 4 < read else results if stored else results / 20)
-
-
-def ends_kernel(node: fx.Node) -> bool:
-    """Return whether a reduction is so large that readers of its result must be in another kernel."""
-    results = [x for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]
-    sources = [x.meta["val"] for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
-    if not results or not sources:
-        return False
-    return max(map(_numbers, sources)) > _LONG * max(1, max(map(_numbers, results)))
-
-
-def reach_bytes(node: fx.Node) -> int:
-    """Return the number of bytes that a node reads of each operand at most: one that picks rows reads those alone."""
-    target: Any = node.target
-    name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
-    return all_bytes([node.meta.get("val")]) if name in _GATHERS else _ENDLESS
 
 
 def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:

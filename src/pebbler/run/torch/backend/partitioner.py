@@ -15,7 +15,6 @@ from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.game.byte_sizes import shown_bytes
-from pebbler.run.torch.backend.compiled_program import CompiledNode, read_joint, read_split
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, joint_key, settle_place
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, WrittenGraph
@@ -31,7 +30,7 @@ from pebbler.version import VERSION
 
 _LOG = logging.getLogger(__name__)
 
-__all__ = ["HostShare", "SavedValuesPartitioner", "WantsOtherForm"]
+__all__ = ["HostShare", "SavedValuesPartitioner", "TorchsOwnSchedule", "WantsOtherForm"]
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         self.program: ScheduledStep | None = None  # of what was partitioned last
         self.written: list[WrittenGraph] = []  # its graphs as Inductor has lowered them
         self.read_again: list[int] = []  # places of inputs that the last backward graph computes values of forward from
-        # What runs, and that without a budget.
-        self.programs: tuple[list[CompiledNode], list[CompiledNode]] | None = None
+        self.looks = False  # whether the schedule alone is wanted
         self.repeatable = False  # whether a graph that does not do the same twice is to be refused
         # Whether another form of the graph is wanted, once it is known what this one holds.
         self.refuses: Callable[[GraphFrontier], bool] = lambda frontier: False
@@ -138,6 +136,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 made[place] = (*partition(self._chosen), None)
             forward, backward, _ = made[place]
             began = time.monotonic()
+            _LOG.info("planning: scheduling choice %d of %d", place, len(self.frontier.choices))
             try:
                 program, written[place] = schedule_step(forward, backward, outputs, self.device, self.late, static)
             except NotScheduled as error:
@@ -147,7 +146,8 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             _LOG.info(
                 "planning: choice %d holds %s, %.1f s", place, shown_bytes(program.peak), time.monotonic() - began
             )
-            return Scheduled(program.peak, program.seconds if self.objective == "time" else None, program.above)
+            taken = program.seconds + self.frontier.choice.copying if self.objective == "time" else None
+            return Scheduled(program.peak, taken, program.above)
 
         first = partition(lambda graph, info, choose: self._saved(graph, info, outputs, choose))
         frontier = self.frontier
@@ -160,15 +160,13 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 if self.refuses(frontier):
                     raise WantsOtherForm
                 frontier.room = None
-            elif frontier.place not in frontier.scheduled:
+            elif self.looks or frontier.place not in frontier.scheduled:
                 frontier.scheduled[frontier.place] = schedule(frontier.place)
             forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
+            if self.looks:
+                raise WantsOtherForm
             self.written = written.get(frontier.place, [])
         self.read_again = inputs_read_again(backward.graph)
-        self.programs = (
-            read_split(forward.graph, backward.graph, outputs, self.device),
-            read_joint(gm.graph, self.device),
-        )
         return forward, backward
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:
@@ -177,6 +175,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         if self.frontier is None or self.frontier.key != key or self.plans_anew:
             self.plans_anew = False
             began = time.monotonic()
+            _LOG.info("planning: what a graph of %d nodes saves", len(graph.nodes))
             step = JointStep.read(graph, info, outputs, self.device, self.objective)
             room = None
             if self.host is not None:
@@ -198,3 +197,21 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             return choose(1.0)
         nodes = [node for node in graph.nodes if node.op != "output"]
         return [nodes[i] for i in self.frontier.choice.saved]
+
+
+class TorchsOwnSchedule(CustomPartitionerFn):  # type: ignore[misc]
+    """Partitions and schedules a graph as torch does without a budget, and then ends its compilation: `step` is the schedule."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.step: ScheduledStep | None = None
+
+    def uuid(self) -> None:
+        """Return that nothing is to be cached."""
+
+    def __call__(self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any) -> Any:
+        """Raise `WantsOtherForm`, with the step known."""
+        forward, backward = partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        static = kwargs.get("static_lifetime_input_indices") or ()
+        self.step, _ = schedule_step(forward, backward, kwargs["num_fwd_outputs"], self.device, static=static)
+        raise WantsOtherForm

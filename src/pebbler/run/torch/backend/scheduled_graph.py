@@ -26,7 +26,9 @@ from torch import fx
 
 from pebbler.errors import PebblerError
 from pebbler.run.torch.backend.graph_frontier import joint_key
-from pebbler.run.torch.backend.node_costs import call_cost, hinted, scratch_bytes
+from pebbler.run.torch.backend.host_operators import ARRIVED, FETCH, SEND, SENT
+from pebbler.run.torch.backend.node_costs import all_bytes, call_cost, hinted, scratch_bytes
+from pebbler.run.torch.backend.node_names import module_of, operator_name
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = [
@@ -80,6 +82,10 @@ class KernelCall:
     writes: tuple[str, ...]
     seconds: float
     scratch: int = 0  # bytes that it holds while it runs, besides operands and results
+    nodes: tuple[str, ...] = ()  # of the graph that it computes, in their order
+    calls: tuple[str, ...] = ()  # their operators
+    module: str = ""  # of the model, that they come from
+    sent: int = 0  # bytes that it sends to the host
 
 
 @dataclass
@@ -216,6 +222,7 @@ class _ScheduleReader:
         self.graph, self.device = graph, device
         self.made: set[str] = set()  # results of calls that have several
         self.lines: list[Any] = []  # of the program, when memory is planned
+        self.order = {node: i for i, node in enumerate(graph.module.graph.nodes)}
 
     def write(self, write: Callable[[Any], Any]) -> Any:
         """Have the program written, and note where each node runs: values that a kernel keeps to itself follow from its code."""
@@ -291,7 +298,8 @@ class _ScheduleReader:
                 )
             )
             writes = tuple(name for name in own if name not in removed)
-            made.append(KernelCall(node.get_name(), reads, writes, *self._cost(node)))
+            seconds, scratch = self._cost(node)
+            made.append(KernelCall(node.get_name(), reads, writes, seconds, scratch, *self._origin(node)))
         return made
 
     def _own(self, buf: Any) -> list[Any]:
@@ -302,7 +310,8 @@ class _ScheduleReader:
         if not isinstance(buf.node.get_output_spec(), MultiOutputLayout):
             if buf.node.get_inputs_that_alias_output() or buf.node.get_mutation_names():
                 return []
-            return [Allocation(buf.get_name(), self._bytes(buf.node))]
+            sent = any(origin.target is SEND for origin in buf.node.origins)  # what it makes is the host's
+            return [Allocation(buf.get_name(), 0 if sent else self._bytes(buf.node))]
         found = []
         for user in buf.users:
             if isinstance(user.node, OutputNode):
@@ -369,10 +378,21 @@ class _ScheduleReader:
         """Return about how many seconds a node takes, and the bytes that it holds while it runs."""
         moved = node.get_read_write_buffers_sizes()
         origin = node.node.get_origin_node() if node.is_extern() and node.node is not None else None
+        if any(one.target in (SEND, SENT, FETCH, ARRIVED) for one in getattr(node.node, "origins", ())):
+            return 0.0, 0  # what waiting for copies takes depends on all of them
         if origin is None or origin.op != "call_function":
             return self.device.kernel(moved)[0], 0
         strides = self._operand_strides(node, origin)
         return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
+
+    def _origin(self, node: Any) -> tuple[tuple[str, ...], tuple[str, ...], str, int]:
+        """Return the nodes of the graph that a scheduled node computes, their operators and module, and bytes that are sent."""
+        found = {origin for one in node.get_nodes() for origin in one.node.origins if origin.op == "call_function"}
+        nodes = sorted(found, key=self.order.__getitem__)
+        modules = [module for module in map(module_of, nodes) if module]
+        sent = sum(all_bytes([n.args[0].meta.get("val")]) for n in nodes if n.target is SEND)
+        calls = tuple(dict.fromkeys(map(operator_name, nodes)))
+        return tuple(n.name for n in nodes), calls, modules[-1] if modules else "", sent
 
     def _operand_strides(self, node: Any, origin: fx.Node) -> dict[fx.Node, tuple[int, ...]]:
         """Return the strides of a call's operands; Inductor may have chosen another layout than the graph's."""

@@ -5,8 +5,9 @@ One machine with one level holds everything, so the peak that the referee report
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.machine import Level, Machine
@@ -14,6 +15,7 @@ from pebbler.game.moves import Compute, Drop, Move, Moves
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import require_legal
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
+from pebbler.run.torch.plan.launch_fusion import held_between
 
 __all__ = ["ScheduledStep", "scheduled_step"]
 
@@ -34,17 +36,16 @@ class ScheduledStep:
 
 
 def scheduled_step(
-    forward: ScheduledGraph, backward: ScheduledGraph, saved: Mapping[str, int], resident: Mapping[str, int]
+    forward: ScheduledGraph, backward: ScheduledGraph, saved: Mapping[str, int], batch: Collection[str] = ()
 ) -> ScheduledStep:
-    """Return the plan of a step.
+    """Return the plan of a step; what forward is given stays all the time, and some of it is the `batch`.
 
-    `saved` says for inputs of backward which output of forward they are, `resident` the bytes of what the step is given,
-    which stays all the time.
+    `saved` says for inputs of backward which output of forward they are.
     """
     writer = _PlanWriter()
-    for name, size in resident.items():
-        writer.give(f"given {name}", size)
-    first = {name: f"given {name}" for name in forward.inputs}
+    first = {name: f"arg.{name}" if name in batch else f"given {name}" for name in forward.inputs}
+    for name, size in forward.inputs.items():
+        writer.give(first[name], size)
     ends = writer.run("forward", forward, first, set())
     given: dict[str, str] = {}
     tangents: dict[str, int] = {}
@@ -52,8 +53,7 @@ def scheduled_step(
         place = ends[saved[name]] if name in saved else None
         if place is None and name in saved:
             continue  # a number
-        if place is None and f"given {name}" in writer.given:
-            place = f"given {name}"
+        place = first.get(name) if place is None else place
         if place is None:
             tangents[name] = size
         given[name] = place or f"tangent {name}"
@@ -72,6 +72,7 @@ class _PlanWriter:
         self.given: list[str] = []
         self.held: dict[str, set[str]] = {}  # names of buffers by the memory that they are in
         self.seconds = 0.0
+        self.known: set[str] = set()  # nodes of forward
         self.turned = 0  # moves before backward begins
 
     def give(self, name: str, size: int) -> None:
@@ -129,11 +130,20 @@ class _PlanWriter:
             results.append(scratch)
         operands = [memory for memory in dict.fromkeys(reads) if memory is not None]
         if operands or results:
-            self.ops.append(Op(name, tuple(operands), tuple(results), round(call.seconds * 1e9)))
+            meta = self._about(phase, call)
+            self.ops.append(Op(name, tuple(operands), tuple(results), round(call.seconds * 1e9), meta=meta))
             self.moves.append(Compute(name))
             self.seconds += call.seconds
         if call.scratch:
             self.moves.append(Drop(scratch, "memory"))
+
+    def _about(self, phase: str, call: KernelCall) -> dict[str, Any]:
+        """Return what a page shows of a call: a kernel of backward is computed again if all that it computes ran in forward."""
+        if phase == "forward":
+            self.known.update(call.nodes)
+        again = phase == "backward" and bool(call.nodes) and self.known.issuperset(call.nodes)
+        about = {"part": phase, "module": call.module, "calls": list(call.calls)}
+        return about | ({"again": True} if again else {}) | ({"sent": call.sent} if call.sent else {})
 
     def _allocate(self, memories: Sequence[str]) -> None:
         """Take memory that no kernel writes at once."""
@@ -176,23 +186,12 @@ class _PlanWriter:
             graph, _DEVICE, Moves.of(graph, _DEVICE, self.moves), start=start, steady=False, meta={"cost_unit": "ns"}
         )
         judged = require_legal(plan)
-        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above())
+        return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above(plan))
 
-    def _above(self) -> tuple[int, int, int]:
-        """Return the peaks of forward and backward above their inputs, gradients included, and the bytes saved between them."""
-        writes = {op.name: op.writes for op in self.ops}
-        there, held, most = set(self.given), 0, [0, 0]
-        saved = 0
-        for i, move in enumerate(self.moves):
-            if isinstance(move, Compute):
-                new = [memory for memory in writes[move.op] if memory not in there]
-                there.update(new)
-                held += sum(self.tensors[memory] for memory in new)
-            elif isinstance(move, Drop):
-                there.discard(move.tensor)
-                held -= self.tensors[move.tensor]
-            late = i >= self.turned
-            if i == self.turned - 1:
-                saved = held - sum(self.tensors[memory] for memory in there if memory.startswith("tangent "))
-            most[late] = max(most[late], held)
-        return most[0], most[1] - saved, saved
+    def _above(self, plan: Plan) -> tuple[int, int, int]:
+        """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
+        held = held_between(plan, "memory")
+        begins, turned = held[0], held[self.turned]
+        tangents = sum(size for memory, size in self.tensors.items() if memory.startswith("tangent "))
+        saved = turned - begins - tangents
+        return max(held[: self.turned + 1]) - begins, max(held[self.turned :]) - begins - saved, saved

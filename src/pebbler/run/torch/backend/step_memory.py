@@ -80,6 +80,7 @@ class SavedChoice:
     legal: bool = True
     sent: tuple[SentValue, ...] = ()
     host: int = 0  # bytes that are sent
+    copying: float = 0.0  # what of the cost is for copies to the host and back
 
 
 class StepMemory:
@@ -96,10 +97,8 @@ class StepMemory:
         self.arrays = StepArrays(
             first_input, inputs, first_user, users,
             np.array(step.kind, np.int16), np.array(_storages(step), np.int64), np.array(step.size, np.int64),
-            np.array(step.extent, np.int64), np.array(step.reach, np.int64),
-            np.array(step.cost, np.float64), np.array(step.apart, np.bool_),
-            np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
-            np.array(step.operations, np.int64), forward_end, backward_end, step.byte_cost, step.launch_cost,
+            np.array(step.cost, np.float64), np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
+            forward_end, backward_end, step.byte_cost, step.launch_cost,
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self._known: dict[bytes, SavedChoice] = {}
@@ -128,16 +127,16 @@ class StepMemory:
         sent = kept[away[kept]].tolist()
         own = {int(place) for place in self.arrays.storage[kept] if not self.step.given[place]}
         host = sum(self.step.size[i] for i in sent)
-        if sending is not None:
-            cost += sending.room.cost(waiting, host)
+        copying = 0.0 if sending is None else float(sending.room.cost(waiting, host))
         choice = SavedChoice(
             saved=tuple(kept.tolist()),
             bytes=sum(self.step.size[i] for i in own) - host,
-            cost=float(cost),
+            cost=float(cost) + copying,
             peak=int(peak),
             legal=bool(legal),
             sent=tuple(SentValue(i, int(left[i]), int(fetched[i])) for i in sent),
             host=host,
+            copying=copying,
         )
         if sending is None and fusing:
             self._known[key] = choice

@@ -19,6 +19,7 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
+from pebbler.run.torch.backend.host_operators import SEND
 from pebbler.run.torch.backend.recompute_order import recompute_late
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, ScheduledGraph, WrittenGraph, schedule_graph
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep, scheduled_step
@@ -44,7 +45,12 @@ def schedule_step(
 
     first, second = copied(forward), copied(backward)
     results = list(first.graph.output_node().args[0])
-    saved = {node.name: i for i, node in enumerate(results) if i >= outputs and isinstance(node, fx.Node)}
+    # Backward calls what comes from the host by the name of the value that went there.
+    saved = {
+        (node.args[0] if node.target is SEND else node).name: i
+        for i, node in enumerate(results)
+        if i >= outputs and isinstance(node, fx.Node)
+    }
     with _told(first, second, outputs, static):
         given = first.graph.find_nodes(op="placeholder")
         with kept_order(first.graph):
@@ -56,7 +62,8 @@ def schedule_step(
         with kept_order(second.graph), recompute_late(late):
             back, other = schedule_graph(second, device, values, is_backward=True, static_input_idxs=fixed)
     try:
-        return scheduled_step(ahead, back, saved, ahead.inputs), [program, other]
+        batch = {node.name for place, node in enumerate(given) if place not in static}
+        return scheduled_step(ahead, back, saved, batch), [program, other]
     except Exception as error:  # an order of buffers that is not understood is no reason to refuse a model
         raise NotScheduled(f"its compiler's schedule is no plan ({type(error).__name__}: {error})") from error
 

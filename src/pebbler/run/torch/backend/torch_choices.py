@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ __all__ = ["Choose", "cuts_remembered", "torch_choices"]
 
 _LOG = logging.getLogger(__name__)
 _BUDGETS = (0.5, 0.3, 0.1)  # each takes torch one more minimum cut and a knapsack
+_ALL = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # where there is time for all
 _SHARE = 10  # part of the time limit that they may take
 
 Choose = Callable[[float], list[fx.Node]]  # torch's choice for its budget
@@ -28,7 +30,7 @@ def torch_choices(choose: Choose, time_limit: float) -> list[list[fx.Node]]:
     """Return the values that torch saves without a budget, then with some budgets; fewer where it takes long or torch fails."""
     deadline = time.monotonic() + time_limit / _SHARE
     found = [choose(1.0)]
-    for budget in _BUDGETS:
+    for budget in _ALL if math.isinf(time_limit) else _BUDGETS:
         if time.monotonic() > deadline:
             break
         try:

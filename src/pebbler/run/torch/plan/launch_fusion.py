@@ -18,7 +18,7 @@ from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.cost.costs import Cost
 
-__all__ = ["Launch", "Price", "early_drops", "held_before", "launch_group", "plan_launches"]
+__all__ = ["Launch", "Price", "early_drops", "held_between", "launch_group", "plan_launches"]
 
 Launch = Sequence[int]  # the computes that it runs, as positions among the plan's moves
 Price = Callable[[Phase, CallGroup], Cost]
@@ -97,7 +97,7 @@ class _LaunchFusion:
         self._gather()
         plan = self.plan.with_moves(self.moves)
         require_legal(plan)
-        held = held_before(plan, self.level)
+        held = held_between(plan, self.level)
         launches = list(self._launches(held))
         return plan, launches, max((self._need(launch, held) for launch in launches), default=0)
 
@@ -219,19 +219,18 @@ class _LaunchFusion:
         return bool(made_here & (b.reads | b.mutates))
 
 
-def held_before(plan: Plan, level: str) -> list[int]:
-    """Return the number of units that a level holds before every move."""
+def held_between(plan: Plan, level: str) -> list[int]:
+    """Return the number of units that a level holds before the first move, and after every move."""
     replay, at = plan.replay(), plan.machine.level_index(level)
     size = plan.graph.dataflow.value_size.tolist()
 
     def here(held: Iterable[tuple[int, int]]) -> int:
         return sum(size[value] for value, where in held if where == at)
 
-    total, before = here(replay.start), []
+    held = [here(replay.start)]
     for step in replay:
-        before.append(total)
-        total += here(step.added) - here(step.removed)
-    return before
+        held.append(held[-1] + here(step.added) - here(step.removed))
+    return held
 
 
 def early_drops(plan: Plan) -> list[Move]:

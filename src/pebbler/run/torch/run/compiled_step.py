@@ -18,7 +18,7 @@ from pebbler.run.torch.capture.one_at_a_time import is_under_way, one_at_a_time
 from pebbler.run.torch.cost.profiling import profile
 from pebbler.run.torch.fuse.fusion import fuse, inner_bytes, kernels_of, mark_fusable
 from pebbler.run.torch.plan.host_link import MEMORY
-from pebbler.run.torch.plan.launch_fusion import held_before, plan_launches
+from pebbler.run.torch.plan.launch_fusion import held_between, plan_launches
 from pebbler.run.torch.plan.torch_plan import KernelChoice, TorchPlan
 from pebbler.run.torch.run.cuda_graphs import CudaGraphs, graphs_on
 from pebbler.run.torch.run.program import Program
@@ -253,7 +253,7 @@ def _require_room(plan: TorchPlan, captured: Captured) -> None:
         graph = known.graph
         inner = {op.name: inner_bytes(phase.record, phase.group(op.name)) for op in phase.graph.ops}
         made = {op.name: sum(graph.tensor_named(name).size for name in op.writes) for op in graph.ops}
-        for move, held in zip(known.moves, held_before(known, MEMORY), strict=True):
+        for move, held in zip(known.moves, held_between(known, MEMORY), strict=False):
             if isinstance(move, Compute):
                 need = held + made[move.op] + inner[move.op] + plan.headroom
                 if need > plan.budget:

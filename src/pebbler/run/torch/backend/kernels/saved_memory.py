@@ -1,8 +1,7 @@
-"""Peak and cost of a step for a choice of saved values, on flat arrays; which values are never written, as Inductor decides it.
+"""Peak and cost of a step for a choice of saved values, on flat arrays: quick enough to rank thousands of choices.
 
-Inductor computes a value inside every kernel that reads it, unless a call reads it, it is a result, or it is read more than once
-and is itself made from many values; what it then writes is still left out where all readers join the same kernel. `step_traffic`
-says what all of that costs.
+What is fused is guessed by one rule (`_peak`), and so are the bytes that kernels move. Schedules of a few choices say what is
+really held and taken, and correct all others.
 """
 
 from __future__ import annotations
@@ -12,16 +11,11 @@ import numpy as np
 from pebbler.arrays import Array, Bools, Ints
 from pebbler.compiled import kernel
 from pebbler.run.torch.backend.kernels.copy_timing import time_loads, time_stores
-from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays, depths
-from pebbler.run.torch.backend.kernels.step_traffic import step_traffic
+from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays
 
 __all__ = ["END", "simulate_saved"]
 
 END = -1  # instead of a node: after the last one
-
-_READS = 4  # values that a value read more than once may be made from without being written
-_MOST_READS = 8  # the same where it is read once
-_OPERATIONS = 30  # operations in one expression
 
 
 @kernel
@@ -68,64 +62,6 @@ def _forward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
 
 
 @kernel
-def _written(step: StepArrays, order: Ints, place: Ints, results: Bools, fusing: bool) -> tuple[Bools, Ints, Ints]:
-    """Return which nodes are in memory of their own when they run in this order, and what their expressions read.
-
-    Of what is read the first rows are told: for every node how many, and the nodes.
-    """
-    nodes = len(step.kind)
-    written = np.zeros(nodes, np.bool_)
-    reads = np.empty((nodes, _MOST_READS + 1), np.int64)
-    count = np.zeros(nodes, np.int64)
-    weight = np.zeros(nodes, np.int64)
-    for node in order:
-        kind = step.kind[node]
-        users, called = 0, False
-        for k in range(step.first_user[node], step.first_user[node + 1]):
-            user = step.users[k]
-            if place[user] >= 0:
-                users += 1
-                called |= step.kind[user] == CALL
-        for k in range(step.first_input[node], step.first_input[node + 1]):
-            source = step.inputs[k]
-            inlined = place[source] >= 0 and not written[source]
-            weight[node] += weight[source] if inlined else 1
-            for r in range(count[source] if inlined else 1):
-                value = reads[source, r] if inlined else source
-                known = count[node] > _MOST_READS
-                for other in range(count[node]):
-                    known |= step.storage[reads[node, other]] == step.storage[value]
-                if not known:
-                    reads[node, count[node]] = value
-                    count[node] += 1
-        weight[node] += step.operations[node]
-        if kind == VIEW:
-            written[node] = written[step.storage[node]] or place[step.storage[node]] < 0
-            if called and not written[node]:
-                _write_below(step, place, written, node)
-            continue
-        large = weight[node] > _OPERATIONS or count[node] > _READS
-        written[node] = (
-            kind != INLINED or not fusing or called or results[node] or users == 0
-            or (users > 1 and large) or count[node] > _MOST_READS
-        )  # fmt: skip
-    return written, count, reads
-
-
-@kernel
-def _write_below(step: StepArrays, place: Ints, written: Bools, view: int) -> None:
-    """Write the value that a view looks at, because a call reads the view."""
-    i = view
-    while True:
-        written[i] = True
-        if step.kind[i] != VIEW or step.first_input[i] == step.first_input[i + 1]:
-            return
-        i = step.inputs[step.first_input[i]]
-        if place[i] < 0:
-            return
-
-
-@kernel
 def _peak(
     step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, left: Ints, fetched: Ints, fusing: bool
 ) -> tuple[int, float]:
@@ -133,30 +69,62 @@ def _peak(
 
     `held` is there at the start, or from the place where it is `fetched`; it and what is made goes after its last use, `results`
     apart, and not before the place where it has `left`. All are about storages; `donated` may be written over.
+
+    A value that can be computed inside of its readers has no memory if no call reads it and it is read once, or by what runs
+    between the same calls as itself: that is one kernel. The cost is that of calls, of bytes that kernels write and read, each
+    kernel a value once, at most two of them counted, and of a launch for what runs between the same calls.
     """
     nodes = len(step.kind)
     place = np.full(nodes, -1, np.int64)
+    level = np.zeros(nodes, np.int64)  # how many calls there are at most on a way to a node
     for t in range(len(order)):
-        place[order[t]] = t
-    shown = results | (left >= 0)
-    written, count, reads = _written(step, order, place, shown, fusing)
-    stored = written.copy()
-    level = depths(step, order, place, step.kind == CALL)  # how many calls there are at most on a way to a node
-    last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
-    for t in range(len(order) - 1, -1, -1):
         node = order[t]
-        until, together = -1, fusing and not shown[step.storage[node]]
+        place[node] = t
+        for k in range(step.first_input[node], step.first_input[node + 1]):
+            source = step.inputs[k]
+            if place[source] >= 0:
+                level[node] = max(level[node], level[source] + (step.kind[source] == CALL))
+    written = np.ones(nodes, np.bool_)
+    last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
+    readers = np.zeros(nodes, np.int64)  # how many read it, through views too
+    called = np.zeros(nodes, np.bool_)  # whether one of them is a call
+    apart = np.zeros(nodes, np.bool_)  # whether one of them is another kernel
+    first, final = np.full(nodes, nodes, np.int64), np.full(nodes, -1, np.int64)  # levels of the kernels that read it
+    moved, cost = 0, 0.0
+    for node in range(nodes - 1, -1, -1):
         for k in range(step.first_user[node], step.first_user[node + 1]):
             user = step.users[k]
             if place[user] < 0:
                 continue
-            through = step.kind[user] == VIEW or not written[user]
-            until = max(until, last[user] if through else place[user])
-            together &= step.kind[user] != CALL and level[user] == level[node]
-        last[node] = t if until < 0 else until
-        if written[node] and together and until >= 0 and step.kind[node] == INLINED:
-            written[node] = False
-    cost: float = step_traffic(step, order, place, stored, written, count, reads)
+            view = step.kind[user] == VIEW
+            inside = view or not written[user]
+            last[node] = max(last[node], last[user] if inside else place[user])
+            readers[node] += readers[user] if view else 1
+            called[node] |= called[user] if view else step.kind[user] == CALL
+            apart[node] |= apart[user] if view else level[user] != level[node]
+            if inside or step.kind[user] != CALL:
+                first[node] = min(first[node], first[user] if inside else level[user])
+                final[node] = max(final[node], final[user] if inside else level[user])
+        here = place[node] >= 0
+        last[node] = max(last[node], place[node])
+        if here and fusing and step.kind[node] == INLINED and readers[node] and not called[node]:
+            written[node] = results[node] or left[node] >= 0 or (readers[node] > 1 and apart[node])
+        if step.kind[node] == VIEW and here:
+            continue
+        fused = here and step.kind[node] != CALL
+        if fused and written[node]:
+            moved += step.size[node]
+        if final[node] >= 0 and (written[node] or not fused):  # what the kernel that makes it reads of it is there
+            kernels = 1 + (first[node] != final[node]) - (fused and first[node] == level[node])
+            moved += step.size[step.storage[node]] * kernels
+        if here and step.kind[node] == CALL:
+            cost += step.cost[node]
+    launches, before = 0, -1
+    for node in order:
+        if written[node] and step.kind[node] != CALL and step.kind[node] != VIEW and level[node] != before:
+            before = level[node]
+            launches += 1
+    cost += moved * step.byte_cost + launches * step.launch_cost
     return _highest(step, order, place, written, last, results, held, donated, left, fetched, fusing), cost
 
 
