@@ -18,7 +18,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee import certificates
 from pebbler.referee.rows.task import Task
-from pebbler.referee.verify import NotProven, Verifier, verify
+from pebbler.referee.verify import NotProven, TaskVerifier, verify
 
 NAMED = [
     ("mlp:n=4,hidden=8", "notes"),
@@ -244,7 +244,7 @@ def surely(energy: float) -> float:
     return energy * (1 + 1e-12)
 
 
-def proven(verifier: Verifier, certificate: object) -> float | None:
+def proven(verifier: TaskVerifier, certificate: object) -> float | None:
     """Return what a certificate proves, None if it is refused."""
     try:
         return verifier.verify(certificate, 20)
@@ -254,7 +254,7 @@ def proven(verifier: Verifier, certificate: object) -> float | None:
 
 def attack(seed: int, mutants: int) -> Counter[str]:
     """Verify mutants of one certificate; return how many were accepted and refused."""
-    rng, verifiers = random.Random(seed), dict[tuple[Machine, bool], Verifier]()
+    rng, verifiers = random.Random(seed), dict[tuple[Machine, bool], TaskVerifier]()
     named = NAMED[seed % 40 // 8] if seed % 8 == 0 else None
     one = certified(named_task(*named), 100) if named else random_certified(rng)
     assert verify(one.task, one.certificate) == one.bound
@@ -268,12 +268,12 @@ def attack(seed: int, mutants: int) -> Counter[str]:
             continue
         kind, task, certificate = mutant
         if task.graph is one.task.graph:  # then rows are made once for all that has this machine
-            verifier = verifiers.setdefault((task.machine, task.steady), Verifier(task, 64))
+            verifier = verifiers.setdefault((task.machine, task.steady), TaskVerifier(task, 64))
         else:
-            verifier = Verifier(task)
+            verifier = TaskVerifier(task)
         bound = proven(verifier, certificate)
         if rng.random() < 0.03:
-            assert bound == proven(Verifier(task), certificate), (
+            assert bound == proven(TaskVerifier(task), certificate), (
                 f"seed {seed}: rows that were kept prove something else"
             )
         if bound is None:

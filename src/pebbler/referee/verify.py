@@ -27,7 +27,7 @@ from pebbler.referee.rows.table import rows_of
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import AxisRange, TileRange
 
-__all__ = ["LeafRows", "LeafSetting", "NotProven", "Verifier", "charges", "leaves", "stated", "verify"]
+__all__ = ["LeafRows", "LeafSetting", "NotProven", "TaskVerifier", "charges", "leaves", "stated", "verify"]
 
 Weights = Mapping[tuple[Any, ...], Fraction]
 MOST_LEAVES = 100_000
@@ -43,10 +43,10 @@ def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
     >>> verify(task, {"covers": "graph", "tree": {"moment": None, "weights": []}})  # every element is read and written
     380240.0
     """
-    return Verifier(task).verify(certificate, seconds)
+    return TaskVerifier(task).verify(certificate, seconds)
 
 
-class Verifier:
+class TaskVerifier:
     """Proves bounds of one task; the rows of so many leaves are kept for its other certificates, by default of none."""
 
     def __init__(self, task: Task, kept: int = 0) -> None:
