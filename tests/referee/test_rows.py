@@ -269,7 +269,8 @@ WRONG: dict[str, tuple[str, object, str, Wrap, set[str]]] = {
 def test_a_wrong_version_of_an_amount_is_found(fault, monkeypatch):
     management, owner, name, wrap, rows = WRONG[fault]
     monkeypatch.setattr(owner, name, wrap(inspect.getattr_static(owner, name)))
-    assert any(found_out(seed, management, rows) for seed in range(200)), "no plan breaks a row"
+    # The rarest, that one read serves one element, was found twice in 481 attacks.
+    assert any(found_out(seed, management, rows) for seed in range(400, 1_000)), "no plan breaks a row"
 
 
 def found_out(seed: int, management: str, rows: set[str]) -> bool:
