@@ -1,4 +1,4 @@
-"""What the only order of a graph pays at least, with prices of room: the formula `pages`.
+"""The least cost of a graph that has only one order, with prices of room: the formula `pages`.
 
 It is for two levels, a fast one of some room and a slow one without end, and for graphs of which every op waits for the one before
 it. Let running any op again cost at least as much as storing its results in the slow level and fetching them back. Then a
