@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,11 +17,10 @@ from pebbler.errors import InputError
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
 from pebbler.game.machine import machine as named
-from pebbler.referee.judgement import check
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
-from pebbler.referee.verify import LeafSetting, _leaves
+from pebbler.referee.verify import LeafSetting, leaves
 from pebbler.solver.bounds.row_program import RowProgram
 from pebbler.solver.problem import Problem
 from pebbler.solver.tiling.tiling_bound import tiled_bound
@@ -60,6 +60,14 @@ class Certified:
     certificate: dict[str, Json]
     bound: float
 
+    @cached_property
+    def _text(self) -> bytes:
+        return msgspec.json.encode(self.certificate)
+
+    def copied(self) -> dict[str, Json]:
+        """Return a copy of the certificate."""
+        return msgspec.json.decode(self._text)
+
 
 def certified(task: Task, work: int = 200, *, as_it_is: bool = False) -> Certified:
     """Return a task with the certificate of its bound, as a file has it."""
@@ -91,7 +99,7 @@ def cheapest(rng: random.Random, task: Task, plans: int, *, forms: bool = True) 
         form = random_form(rng, task.graph) if number and forms else task.graph
         plan = random_plan(rng, task, form)
         if plan is not None:
-            least = min(least, check(plan).energy)
+            least = min(least, float(plan.energy or 0))
     return least
 
 
@@ -99,7 +107,7 @@ def provable(task: Task, certificate: dict[str, Json]) -> float:
     """Return the most that any weights prove with the splits of a certificate: the least of its leaves' linear programs."""
     tiles = TileRange.all_of(task.graph) if certificate["covers"] == "forms" else TileRange.of_sizes(task.graph, {})
     least = float("inf")
-    for node, setting in _leaves(certificate["tree"], LeafSetting(tiles)):
+    for node, setting in leaves(certificate["tree"], LeafSetting(tiles)):
         family = Family(task, setting.tiles.open, setting.tiles.cut)
         program = RowProgram(setting.leaf(family, node.get("moment")))
         least = min(least, program.bound if program.duals else float("inf"))  # rows may contradict one another
@@ -111,7 +119,7 @@ def mutated(rng: random.Random, one: Certified) -> tuple[str, Task, Json] | None
     kind = rng.choice(["certificate", "certificate", "certificate", "graph", "machine"])
     try:
         if kind == "certificate":
-            tree = copy.deepcopy(one.certificate)
+            tree = one.copied()
             for _ in range(rng.choice([1, 1, 2])):
                 rng.choice(CHANGES)(rng, tree)
             return kind, one.task, tree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.game.moves import Moves
 from pebbler.game.plan import Plan
+from pebbler.game.ready_list import ReadyList, schedule_by_key
 from pebbler.game.tile_meta import tile_numbers
 from pebbler.game.transform import tile
 from pebbler.referee.judgement import check
 from pebbler.solver.paging.sequence_search import PagingSearch
 from pebbler.solver.problem import Problem
 
-__all__ = ["least_energy", "nested_orders", "tiled", "with_reruns"]
+__all__ = ["least_energy", "nested_order", "nested_orders", "tiled", "with_reruns"]
 
 
 def tiled(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -43,35 +44,24 @@ def least_energy(problem: Problem, form: Graph, orders: Iterable[Sequence[int]])
 
 
 def nested_orders(graph: Graph, rng: random.Random) -> list[list[int]]:
-    """Return the ops in loops over their tiles, op by op and all together, blocks in loops and elements in blocks."""
-    numbers, found = tile_numbers(graph), [list(range(len(graph.ops)))]
+    """Return program order, and the ops in eight nests of loops over their tiles."""
+    return [list(range(len(graph.ops))), *(nested_order(graph, rng) for _ in range(8))]
+
+
+def nested_order(graph: Graph, rng: random.Random) -> list[int]:
+    """Return the ops in loops over their tiles, op by op or all together, blocks in loops and elements in blocks."""
+    numbers = tile_numbers(graph)
     every = sorted({axis for one in numbers for axis in one})
-    place = {op.name.split("[")[0]: number for number, op in enumerate(reversed(graph.ops))}
-    for axes in (rng.sample(every, len(every)) for _ in range(8)):
-        block, apart = {axis: rng.choice([1, 2, 3, 99]) for axis in every}, rng.random() < 0.7
-
-        def key(op: int, axes: list[str] = axes, block: dict = block, apart: bool = apart) -> tuple[int, ...]:
-            at = [numbers[op].get(axis, 0) for axis in axes]
-            coarse = [one // block[axis] for one, axis in zip(at, axes, strict=True)]
-            own = -place[graph.ops[op].name.split("[")[0]]
-            return (own, *coarse, *at[::-1]) if apart else (*coarse, own, *at[::-1])
-
-        found.append(_legal(graph, key))
-    return found
-
-
-def _legal(graph: Graph, key: Callable[[int], tuple[int, ...]]) -> list[int]:
-    flow = graph.dataflow
-    waits, ready, order = np.diff(flow.before.start).tolist(), [], []
-    ready = [op for op in range(flow.ops) if waits[op] == 0]
-    while ready:
-        op = min(ready, key=key)
-        ready.remove(op)
-        order.append(op)
-        for other in flow.after.row(op).tolist():
-            waits[other] -= 1
-            ready += [other] if waits[other] == 0 else []
-    return order
+    names = [op.name.split("[")[0] for op in graph.ops]
+    place = {name: number for number, name in enumerate(reversed(names))}
+    axes = rng.sample(every, len(every))
+    block, apart = [rng.choice([1, 2, 3, 99]) for _ in every], rng.random() < 0.7
+    keys: list[tuple[int, ...]] = []
+    for name, one in zip(names, numbers, strict=True):
+        at = [one.get(axis, 0) for axis in axes]
+        coarse = [number // by for number, by in zip(at, block, strict=True)]
+        keys.append((-place[name], *coarse, *at[::-1]) if apart else (*coarse, -place[name], *at[::-1]))
+    return schedule_by_key(ReadyList.of(graph.dataflow), keys.__getitem__)
 
 
 def with_reruns(graph: Graph, order: Sequence[int], rng: random.Random, share: float) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 
@@ -27,7 +27,7 @@ from attacks import (
     transforms,
 )
 from odd_graphs import odd_graph, odd_machine, phased_graph, phased_machine
-from ordered_plans import nested_orders
+from ordered_plans import nested_order
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy, Drop, Move, Moves
@@ -49,6 +49,7 @@ __all__ = [
     "attack",
     "faults",
     "held",
+    "legal",
     "random_form",
     "random_leaves",
     "random_plan",
@@ -345,13 +346,14 @@ def _machine(rng: random.Random, graph: Graph, management: str) -> Machine:
 
 def random_form(rng: random.Random, graph: Graph) -> Graph:
     """Return a random form of a graph, or the graph itself."""
-    forms = [form for form, _ in transforms(rng, graph, 2) if len(form.ops) <= MOST_PIECES]
-    return forms[-1] if forms else graph
+    forms = (form for form, sizes in transforms(rng, graph, 2) if form is not graph and len(form.ops) <= MOST_PIECES)
+    return next(forms, graph)
 
 
 def random_plan(rng: random.Random, task: Task, form: Graph) -> Plan | None:
     """Return a legal plan of a form, often with ops that run again."""
-    order = rng.choice([*random_orders(rng, form, 2), rng.choice(nested_orders(form, rng))])
+    pick = rng.random()
+    order = nested_order(form, rng) if pick < 0.25 else [*random_orders(rng, form, int(pick > 0.5))][-1]
     if rng.random() < 0.5:
         order = with_reruns(rng, form, order)
     if task.caches:
@@ -366,7 +368,13 @@ def random_plan(rng: random.Random, task: Task, form: Graph) -> Plan | None:
         if found is None:
             return None
         plan = found
-    return plan if check(plan).legal else None
+    return legal(plan)
+
+
+def legal(plan: Plan) -> Plan | None:
+    """Return a plan with the energy that the referee finds, if it is legal."""
+    judgement = check(plan)
+    return replace(plan, energy=judgement.energy) if judgement.legal else None
 
 
 def changed_plan(rng: random.Random, plan: Plan) -> Plan | None:
@@ -378,7 +386,7 @@ def changed_plan(rng: random.Random, plan: Plan) -> Plan | None:
         listed, start = _changed_moves(rng, plan)
         moves = Moves.of(plan.graph, plan.machine, listed)
     found = Plan(plan.graph, plan.machine, moves, start, plan.steady, source=plan.source)
-    return found if len(moves) and check(found).legal else None
+    return legal(found) if len(moves) else None
 
 
 def _changed_moves(rng: random.Random, plan: Plan) -> tuple[list[Move], dict[str, object]]:
@@ -447,10 +455,8 @@ def held(played: Played, leaf: Leaf, rows: list[Row], parts: Parts) -> list[Held
 
 def _hold_price(plan: Plan, leaf: Leaf, counts: dict[Counter, Number]) -> None:
     """The counters together cost no more than the plan does."""
-    energy, total = (
-        check(plan).energy,
-        sum(float(leaf.price(counter)) * float(number) for counter, number in counts.items()),
-    )
+    assert plan.energy is not None, "the referee has not been asked"
+    energy, total = plan.energy, sum(leaf.price(counter) * float(number) for counter, number in counts.items())
     assert total <= energy * (1 + 1e-9) + 1e-9, f"counters cost {total}, the plan {energy}"
 
 
@@ -490,9 +496,9 @@ def remade_start(rng: random.Random, management: str) -> tuple[Task, Plan | None
         )  # type: ignore[arg-type]
         moves = Moves.computes(form, machine, _remade_order(rng, form))
         plan = Plan(form, machine, moves, steady=steady, source=graph)
-        if check(plan).legal:
+        if (found := legal(plan)) is not None:
             break
-    return Task(graph, machine, steady), plan if check(plan).legal else None
+    return Task(graph, machine, steady), found
 
 
 def _remade_order(rng: random.Random, form: Graph) -> list[int]:
@@ -541,7 +547,7 @@ def _climb(
         other = changed_plan(rng, plan)
         if other is None:
             continue
-        again = Played(other)
+        again = Played(other, played.pieces)
         if any(again.few(leaf, near.level) != near.few for near in leaf.near):
             continue
         found = held(again, leaf, rows, parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
@@ -16,7 +17,6 @@ from pebbler.game.moves import Compute, Copy, Drop, Moves
 from pebbler.game.plan import Plan
 from pebbler.game.transform import tile
 from pebbler.referee.counters import Played
-from pebbler.referee.judgement import check
 from pebbler.referee.parts import parts_of
 from pebbler.referee.pieces import Pieces
 from pebbler.referee.rows import cache_moments, near_twice, pushed_out
@@ -26,10 +26,10 @@ from pebbler.referee.rows.last_touches import LastTouches
 from pebbler.referee.rows.leaf import Leaf, Near
 from pebbler.referee.rows.pair_company import Beside
 from pebbler.referee.rows.row import Number
-from pebbler.referee.rows.table import rows_of
+from pebbler.referee.rows.table import NAMES, facts_of, rows_of
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
-from row_attacks import attack, faults, held, random_start, remade_start
+from row_attacks import attack, faults, held, legal, random_leaves, random_start, remade_start
 
 CLIMBS = 10
 Wrap = Callable[[Any], Any]
@@ -68,6 +68,24 @@ def test_no_plan_that_makes_values_again_breaks_a_row():
 @pytest.mark.parametrize("chunk", range(20))
 def test_no_plan_that_makes_values_again_breaks_a_row_in_thousands(chunk):
     hold(range(1_000 + 60 * chunk, 1_060 + 60 * chunk), "lru", remade_start)
+
+
+@pytest.mark.parametrize("management", ["lru", "explicit"])
+def test_rows_that_are_left_out_where_they_have_no_weights_are_known_by_name(management):
+    seen = set()
+    for seed in range(12):
+        rng = random.Random(seed)
+        task, plan = random_start(rng, management)
+        for leaf in random_leaves(rng, task, Played(plan)) if plan is not None else ():
+            for facts, names in NAMES.items():
+                rows = list(facts(leaf)) if facts in facts_of(task) else []
+                assert {row.name for row in rows} <= names
+                assert not any(row.whole for row in rows)
+                seen |= {row.name for row in rows}
+            assert rows_of(leaf, ()) == [
+                row for row in rows_of(leaf) if row.name not in frozenset().union(*NAMES.values())
+            ]
+    assert len(seen) > 8
 
 
 # Rows that random plans do not come near enough to for a constant stronger by one, or by a tenth, to be found; terms that are
@@ -251,7 +269,8 @@ WRONG: dict[str, tuple[str, object, str, Wrap, set[str]]] = {
 def test_a_wrong_version_of_an_amount_is_found(fault, monkeypatch):
     management, owner, name, wrap, rows = WRONG[fault]
     monkeypatch.setattr(owner, name, wrap(inspect.getattr_static(owner, name)))
-    assert any(found_out(seed, management, rows) for seed in range(200)), "no plan breaks a row"
+    # The rarest, that one read serves one element, was found twice in 481 attacks.
+    assert any(found_out(seed, management, rows) for seed in range(400, 1_000)), "no plan breaks a row"
 
 
 def found_out(seed: int, management: str, rows: set[str]) -> bool:
@@ -275,12 +294,12 @@ def slack_of(
     moment: int | None = None,
 ) -> tuple[Number, Number]:
     """Return how much is left of the only row of a name in a plan's own leaf, and its constant."""
-    plan = Plan.in_order(form, machine, order, source=source, steady=steady)
+    plan = legal(Plan.in_order(form, machine, order, source=source, steady=steady))
+    assert plan is not None
     played, tiles = Played(plan), TileRange.of_sizes(source, Pieces(form, source).sizes)
     family = Family(Task(source, machine, steady), tiles.open, tiles.cut)
     leaf = Leaf(family, tiles, None if moment is None else family.moment(moment))
     rows = [row for row in rows_of(leaf) if row.name == name]
-    assert check(plan).legal
     (found,) = held(played, leaf, rows, parts_of(played.pieces, leaf))
     return found.slack, found.row.least
 
@@ -361,8 +380,8 @@ def test_a_piece_that_begins_a_sum_makes_its_other_results_again():
     moves = [Copy(f"p[{k}]", "far", "near") for k in range(2)]
     moves += [Compute("make[0]", level) for level in ("near", "cheap", "near")]
     moves += [Compute("make[1]", "near"), Drop("t[0]", "near"), Compute("end[0]", "near"), Compute("end[1]", "near")]
-    plan = Plan(form, machine, Moves.of(form, machine, moves), steady=False, source=graph)
-    assert check(plan).legal
+    plan = legal(Plan(form, machine, Moves.of(form, machine, moves), steady=False, source=graph))
+    assert plan is not None
     played, tiles = Played(plan), TileRange.of_sizes(graph, {"k": 1})
     leaf = Leaf(Family(Task(graph, machine, False), tiles.open, tiles.cut), tiles)
     found = held(played, leaf, rows_of(leaf), parts_of(played.pieces, leaf))
@@ -392,12 +411,12 @@ def near_faults(
 ) -> dict[str, tuple[Number, set[str]]]:
     """Return how much is left of the rows of a plan in its own leaf, of the tightest of a name, and the faults that it finds."""
     machine = Machine("rows", "pebble", (Level("near", 1, 1, capacity=room), Level("far", 10, 10)), "lru", "any")
-    plan = Plan.in_order(form, machine, order, source=source, steady=True)
+    plan = legal(Plan.in_order(form, machine, order, source=source, steady=True))
+    assert plan is not None
     played, tiles = Played(plan), TileRange.of_sizes(source, Pieces(form, source).sizes)
     family = Family(Task(source, machine, True), tiles.open, tiles.cut)
     few = played.few(Leaf(family, tiles, family.moment(moment)), 0)
     leaf = Leaf(family, tiles, family.moment(moment), (Near(0, few),))
-    assert check(plan).legal
     found: dict[str, tuple[Number, set[str]]] = {}
     for one in held(played, leaf, rows_of(leaf), parts_of(played.pieces, leaf)):
         slack, known = found.get(one.row.name, (one.slack, set[str]()))

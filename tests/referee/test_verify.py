@@ -18,7 +18,7 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.referee import certificates
 from pebbler.referee.rows.task import Task
-from pebbler.referee.verify import NotProven, verify
+from pebbler.referee.verify import NotProven, TaskVerifier, verify
 
 NAMED = [
     ("mlp:n=4,hidden=8", "notes"),
@@ -193,10 +193,10 @@ def test_nothing_is_proven_where_no_facts_are_known(change, words, known):
 
 
 def within(seconds: float, task: Task, certificate: object, words: str, limit: float = 60.0) -> None:
-    began = time.monotonic()
+    began = time.process_time()  # other processes may take most of the clock's
     with pytest.raises(NotProven, match=words):
         verify(task, certificate, limit)
-    assert time.monotonic() - began < seconds
+    assert time.process_time() - began < seconds
 
 
 def test_a_hostile_certificate_takes_no_more_than_its_time(known):
@@ -244,9 +244,17 @@ def surely(energy: float) -> float:
     return energy * (1 + 1e-12)
 
 
+def proven(verifier: TaskVerifier, certificate: object) -> float | None:
+    """Return what a certificate proves, None if it is refused."""
+    try:
+        return verifier.verify(certificate, 20)
+    except NotProven:
+        return None
+
+
 def attack(seed: int, mutants: int) -> Counter[str]:
     """Verify mutants of one certificate; return how many were accepted and refused."""
-    rng = random.Random(seed)
+    rng, verifiers = random.Random(seed), dict[tuple[Machine, bool], TaskVerifier]()
     named = NAMED[seed % 40 // 8] if seed % 8 == 0 else None
     one = certified(named_task(*named), 100) if named else random_certified(rng)
     assert verify(one.task, one.certificate) == one.bound
@@ -259,9 +267,16 @@ def attack(seed: int, mutants: int) -> Counter[str]:
         if mutant is None:
             continue
         kind, task, certificate = mutant
-        try:
-            bound = verify(task, certificate, 20)
-        except NotProven:
+        if task.graph is one.task.graph:  # then rows are made once for all that has this machine
+            verifier = verifiers.setdefault((task.machine, task.steady), TaskVerifier(task, 64))
+        else:
+            verifier = TaskVerifier(task)
+        bound = proven(verifier, certificate)
+        if rng.random() < 0.03:
+            assert bound == proven(TaskVerifier(task), certificate), (
+                f"seed {seed}: rows that were kept prove something else"
+            )
+        if bound is None:
             found[f"{kind} refused"] += 1
             continue
         found[f"{kind} accepted"] += 1

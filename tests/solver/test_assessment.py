@@ -149,6 +149,10 @@ def test_a_certificate_is_verified_and_nothing_is_searched(monkeypatch: pytest.M
         assert assess(replace(plan, certificate=None)).unverified[0] == "bound"
         other = assess(replace(plan, certificate={"covers": "forms", "tree": {"axis": "i"}}))
         assert "the certificate proves nothing" in other.void[-1]
+        assert "made by rows of version 1" in other.void[-1]
+        assert assess(
+            replace(plan, certificate={**dict(plan.certificate or {}), "version": 1})
+        ).verified  # it still proves it
 
 
 def test_a_formula_for_the_graph_as_it_is_proves_nothing_for_its_forms():

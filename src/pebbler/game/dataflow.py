@@ -107,7 +107,7 @@ class Hazard:
         return f"{after} must follow {before}: {reason}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataflow:
     """The values of a program and what each op does to them, as flat arrays.
 

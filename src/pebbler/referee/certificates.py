@@ -11,14 +11,37 @@ from typing import Any
 
 from pebbler.errors import PebblerError
 
-__all__ = ["NotProven", "common_denominator", "in_time", "read_fraction", "read_weights", "short"]
+__all__ = [
+    "VERSION",
+    "NotProven",
+    "common_denominator",
+    "in_time",
+    "other_version",
+    "read_fraction",
+    "read_weights",
+    "short",
+]
 
+# Of rows and formulas: raised whenever some row or formula says something else. Before certificates had versions it was 1.
+VERSION = 2
 MOST_BITS = 1 << 17  # of a number that all weights of a leaf are multiples of one over
 _FRACTION = re.compile(r"\d{1,60}(/\d{1,60})?", re.ASCII)
 
 
 class NotProven(PebblerError):
     """A certificate does not prove what it says; the message names the place."""
+
+
+def other_version(certificate: Mapping[str, Any]) -> str:
+    """Return in words that other rows and formulas than today's have made a certificate; empty where these have.
+
+    >>> other_version({"version": VERSION}), other_version({"version": 1})
+    ('', 'it was made by rows of version 1, these are of version 2: solve again')
+    """
+    version = certificate.get("version", 1)
+    if version == VERSION:
+        return ""
+    return f"it was made by rows of version {short(version)}, these are of version {VERSION}: solve again"
 
 
 def short(found: object) -> str:

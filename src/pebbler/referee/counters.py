@@ -21,9 +21,9 @@ __all__ = ["Played", "count"]
 class Played:
     """A legal plan of a form of some graph, played once; it is counted in the setting of as many leaves as are asked for."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, pieces: Pieces | None = None) -> None:
         self.plan = plan
-        self.pieces = Pieces(plan.graph, plan.source or plan.graph)
+        self.pieces = Pieces(plan.graph, plan.source or plan.graph) if pieces is None else pieces
         explicit = plan.machine.management == "explicit"
         self.play = PlacedPlay(plan, self.pieces) if explicit else CachePlay(plan, self.pieces)
 

@@ -60,8 +60,7 @@ class Counts:
         for move, op in enumerate(order):
             if kind[move] == COMPUTE:
                 self.first_run.setdefault(op, move)
-                costs = (Fraction(float(leaf.family.flow.op_cost[one])) for one in pieces.ops[op])
-                self.found["run",] += pieces.share[op] * sum(costs, Fraction())
+                self.found["run",] += pieces.cost[op]
         self.moment = self._last_move()
         self._count_tiles()
         self._read: set[tuple[int, int]] = set()  # moves, and values that they have read
@@ -120,9 +119,9 @@ class Counts:
         elements = parts[self.tile(value)]
         elements = elements if chosen is None else elements[chosen]
         below = len(self.leaf.family.task.levels)
-        numbers = np.bincount(elements * below + levels, minlength=1)
-        for number in np.flatnonzero(numbers).tolist():
-            self.found[*head, number // below, *middle, number % below] += int(numbers[number]) * factor
+        for at, number in enumerate(np.bincount(elements * below + levels).tolist()):
+            if number:
+                self.found[*head, at // below, *middle, at % below] += number * factor
 
     def read(self, move: int, op: int, value: int, levels: Ints | int) -> None:
         """Count the reads of a value of the form by one run; a value read twice counts once."""
@@ -139,15 +138,11 @@ class Counts:
 
     def _read_first(self, head: Counter, op: int, value: int, levels: Ints | int) -> None:
         """Count reads by a first run; only of the first part it is told apart whether the piece is of full size."""
-        if not self.pieces.full[op]:
-            self.add(head, value, levels, middle=(False,))
-            return
-        inside = self.parts[self.pieces.value[value]][self.tile(value)] == 0
-        for full in (False, True):
-            chosen = np.flatnonzero(inside == full)
-            if len(chosen):
-                at = levels if isinstance(levels, int) else levels[chosen]
-                self.add(head, value, at, middle=(full,), chosen=chosen)
+        below, full = len(self.leaf.family.task.levels), self.pieces.full[op]
+        elements = self.parts[self.pieces.value[value]][self.tile(value)]
+        for at, number in enumerate(np.bincount(elements * below + levels).tolist()):
+            if number:
+                self.found[*head, at // below, full and at < below, at % below] += number
 
     def _reader(self, move: int, op: int, value: int) -> tuple[int, Time]:
         """Return the group of a piece that reads a value of the source, and when it runs."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,22 @@ class Pieces:
         self.elements = [self._elements(tensor) for tensor in graph.tensors]
         self.value = [self._source_value(value) for value in range(self.flow.values)]
         self.begins, self.completes = self._sums()
+        # What one run of an op costs: its parts of what the ops cost that it stands for.
+        costs = self.source_flow.op_cost.tolist()
+        self.cost = [
+            share * sum(Fraction(costs[op]) for op in ops) for share, ops in zip(self.share, self.ops, strict=True)
+        ]
 
     def tiles_of(self, tensor: int) -> list[int]:
         """Return the tensors of the form that are tiles of one of the source."""
-        name = self.source.tensors[tensor].name
-        return [number for number, one in enumerate(self.graph.tensors) if origin(one) == name]
+        return self._tiles.get(self.source.tensors[tensor].name, [])
+
+    @cached_property
+    def _tiles(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, one in enumerate(self.graph.tensors):
+            found.setdefault(origin(one), []).append(number)
+        return found
 
     def _source_ops(self, op: Op) -> list[int]:
         meta = op.meta

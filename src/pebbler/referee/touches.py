@@ -11,17 +11,21 @@ Addresses come from one of two allocators, the same for every schedule that is c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from pebbler.arrays import Bools, Ints
-from pebbler.game.dataflow import NONE
+from pebbler.game.dataflow import NONE, Dataflow
 from pebbler.game.graph import Graph
 from pebbler.referee.kernels.allocation import OpTouches, allocate
 from pebbler.referee.kernels.lru_stack import Runs, cut_runs
 
 __all__ = ["Touches", "touch", "touches_of_ops"]
+
+# Per graph, by allocator and line: searches have many orders of one graph judged.
+_known: WeakKeyDictionary[Dataflow, dict[tuple[str, int], OpTouches]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,13 @@ def touches_of_ops(graph: Graph, allocator: str, line: int) -> OpTouches:
     >>> touches_of_ops(chain(2), "reuse", 1).home.tolist()[:2]  # N0 is there at the start, N1 comes and goes
     [0, -1]
     """
+    known = _known.setdefault(graph.dataflow, {})
+    if (allocator, line) not in known:
+        known[allocator, line] = _touches_of_ops(graph, allocator, line)
+    return known[allocator, line]
+
+
+def _touches_of_ops(graph: Graph, allocator: str, line: int) -> OpTouches:
     flow = graph.dataflow
     sizes = flow.tensor_size
     room = -(-sizes // line)

@@ -27,7 +27,7 @@ from pebbler.referee.rows.table import rows_of
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import AxisRange, TileRange
 
-__all__ = ["LeafSetting", "NotProven", "charges", "leaf_bound", "stated", "verify"]
+__all__ = ["LeafRows", "LeafSetting", "NotProven", "TaskVerifier", "charges", "leaves", "stated", "verify"]
 
 Weights = Mapping[tuple[Any, ...], Fraction]
 MOST_LEAVES = 100_000
@@ -43,19 +43,66 @@ def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
     >>> verify(task, {"covers": "graph", "tree": {"moment": None, "weights": []}})  # every element is read and written
     380240.0
     """
-    if not isinstance(certificate, Mapping):
-        raise NotProven(f"expected a certificate, got {short(certificate)}")
-    if certificate.get("formula") is not None:
-        return prove(task, certificate, time.monotonic() + seconds)
-    if task.excluded:
-        raise NotProven(f"no facts are known where {task.excluded}")
-    ranges = {"forms": lambda: TileRange.all_of(task.graph), "graph": lambda: TileRange.of_sizes(task.graph, {})}
-    covers = certificate.get("covers")
-    if not isinstance(covers, str) or covers not in ranges:
-        raise NotProven(f"it covers {short(covers)}; expected forms or graph")
-    return stated(
-        task, _least(task, certificate.get("tree"), LeafSetting(ranges[covers]()), time.monotonic() + seconds)
-    )
+    return TaskVerifier(task).verify(certificate, seconds)
+
+
+class TaskVerifier:
+    """Proves bounds of one task; the rows of so many leaves are kept for its other certificates, by default of none."""
+
+    def __init__(self, task: Task, kept: int = 0) -> None:
+        self.task, self.kept = task, kept
+        self._families: dict[object, Family] = {}
+        self._rows: dict[object, LeafRows] = {}
+
+    def verify(self, certificate: object, seconds: float = math.inf) -> float:
+        """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than so many seconds."""
+        task = self.task
+        if not isinstance(certificate, Mapping):
+            raise NotProven(f"expected a certificate, got {short(certificate)}")
+        if certificate.get("formula") is not None:
+            return prove(task, certificate, time.monotonic() + seconds)
+        if task.excluded:
+            raise NotProven(f"no facts are known where {task.excluded}")
+        ranges = {"forms": lambda: TileRange.all_of(task.graph), "graph": lambda: TileRange.of_sizes(task.graph, {})}
+        covers = certificate.get("covers")
+        if not isinstance(covers, str) or covers not in ranges:
+            raise NotProven(f"it covers {short(covers)}; expected forms or graph")
+        root, ends = LeafSetting(ranges[covers]()), time.monotonic() + seconds
+        return stated(task, self._least(certificate.get("tree"), root, ends))
+
+    def _least(self, tree: object, root: LeafSetting, ends: float) -> Fraction:
+        """Return what the weakest leaf of a tree proves."""
+        least: Fraction | None = None
+        for number, (node, setting) in enumerate(leaves(tree, root)):
+            if number > MOST_LEAVES or time.monotonic() > ends:
+                raise NotProven(f"it was not verified to its end: {number:,} leaves took all the time there was")
+            family, weights = self._family(setting.tiles), read_weights(node.get("weights"))
+            bound = _leaf_bound(self._rows_of(setting.leaf(family, node.get("moment")), weights), weights)
+            least = bound if least is None else min(least, bound)
+        return least if least is not None else Fraction()
+
+    def _family(self, tiles: TileRange) -> Family:
+        key = (tiles.open, tiles.cut)
+        if key not in self._families:
+            _make_room(self._families, MOST_KEPT)
+            self._families[key] = Family(self.task, *key)
+        return self._families[key]
+
+    def _rows_of(self, leaf: Leaf, weights: Weights) -> LeafRows:
+        """Return the rows of a leaf, all of them where they are kept."""
+        if not self.kept:
+            return LeafRows(leaf, rows_of(leaf, {key[0] for key in weights if key}))
+        key = (tuple(leaf.tiles.ranges.items()), leaf.moment and leaf.moment.value, leaf.near)
+        if key not in self._rows:
+            _make_room(self._rows, self.kept)
+            self._rows[key] = LeafRows(leaf, rows_of(leaf))
+        return self._rows[key]
+
+
+def _make_room(known: dict[object, Any], most: int) -> None:
+    """Forget the oldest of what is known where there is too much of it."""
+    if len(known) >= most:
+        del known[next(iter(known))]
 
 
 def stated(task: Task, least: Fraction) -> float:
@@ -65,24 +112,6 @@ def stated(task: Task, least: Fraction) -> float:
     if whole and not any(op.cost for op in task.graph.ops):  # pieces of an op cost fractions of it
         return float(math.ceil(least))
     return math.nextafter(float(least), 0.0) if least else 0.0
-
-
-def _least(task: Task, tree: object, root: LeafSetting, ends: float) -> Fraction:
-    """Return the bound of the weakest leaf of a tree."""
-    families: dict[object, Family] = {}
-    least: Fraction | None = None
-    for number, (node, setting) in enumerate(_leaves(tree, root)):
-        if number > MOST_LEAVES or time.monotonic() > ends:
-            raise NotProven(f"it was not verified to its end: {number:,} leaves took all the time there was")
-        key = (setting.tiles.open, setting.tiles.cut)
-        if key not in families:
-            if len(families) >= MOST_KEPT:
-                del families[next(iter(families))]
-            families[key] = Family(task, *key)
-        leaf = setting.leaf(families[key], node.get("moment"))
-        bound = leaf_bound(leaf, read_weights(node.get("weights")))
-        least = bound if least is None else min(least, bound)
-    return least if least is not None else Fraction()
 
 
 @dataclass(frozen=True)
@@ -133,7 +162,7 @@ class LeafSetting:
         return {few: replace(self, moment=moment, near=(*self.near, Near(level, few))) for few in FEW}
 
 
-def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, Any], LeafSetting]]:
+def leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, Any], LeafSetting]]:
     """Yield the leaves of a tree with what the splits above each say; no split leaves anything out."""
     pending: list[tuple[object, LeafSetting]] = [(tree, setting)]
     while pending:
@@ -150,61 +179,60 @@ def _leaves(tree: object, setting: LeafSetting) -> Iterator[tuple[Mapping[str, A
             yield node, setting
 
 
-def leaf_bound(leaf: Leaf, weights: Weights, rows: Sequence[Row] | None = None) -> Fraction:
-    """Return the bound that rows with weights prove for a leaf; raise if a counter is charged above its price."""
-    total, excess = charges(leaf, weights, rows_of(leaf) if rows is None else rows)
+class LeafRows:
+    """The rows of a leaf by their keys, those that say how many elements there are (`Row.whole`) apart; what counters cost."""
+
+    def __init__(self, leaf: Leaf, rows: Sequence[Row]) -> None:
+        self.leaf = leaf
+        self.weighted = {row.key: row for row in rows if not row.whole}
+        self.whole = [row for row in rows if row.whole]
+        self._prices: dict[Counter, Number] = {}
+
+    def price(self, counter: Counter) -> Number:
+        """Return exactly what the referee charges for one of what a counter counts, at the least."""
+        if counter not in self._prices:
+            price = self.leaf.price(counter)
+            self._prices[counter] = int(price) if price.is_integer() else Fraction(price)
+        return self._prices[counter]
+
+
+def _leaf_bound(rows: LeafRows, weights: Weights) -> Fraction:
+    """Return what rows with weights prove for a leaf; raise where a counter is charged above its price."""
+    total, excess = charges(rows, weights)
     for counter, over in excess.items():
-        price = leaf.price(counter)
+        price = rows.leaf.price(counter)
         raise NotProven(f"{counter} is charged {float(price + over)}, and costs {price}")
     return total
 
 
-def charges(leaf: Leaf, weights: Weights, rows: Sequence[Row]) -> tuple[Fraction, dict[Counter, Fraction]]:
+def charges(rows: LeafRows, weights: Weights) -> tuple[Fraction, dict[Counter, Fraction]]:
     """Return the sum of the rows' constants times their weights, and by how much counters are charged above their price.
 
-    Rows that say how many elements there are (`Row.whole`) have no weights of their own: each gets what the cheapest way that its
-    elements have is worth, once everything else is charged.
+    Rows that say how many elements there are have no weights of their own: each gets what the cheapest way that its elements
+    have is worth, once everything else is charged.
     """
-    known = {row.key for row in rows if not row.whole}
     for key, weight in weights.items():
-        if key not in known:
+        if key not in rows.weighted:
             raise NotProven(f"there is no row {short(key)}")
         if weight < 0:
             raise NotProven(f"{key}: the weight {weight} is negative")
     over = common_denominator(weights)
     charged: dict[Counter, Number] = defaultdict(int)
     total: Number = 0
-    for row in rows:
-        if row.whole or row.key not in weights:
-            continue
-        weight = weights[row.key]
-        times = weight.numerator * (over // weight.denominator)
+    for key, weight in weights.items():
+        row, times = rows.weighted[key], weight.numerator * (over // weight.denominator)
         total += times * row.least
         for counter, factor in row.terms.items():
             charged[counter] += times * factor
-    prices = _Prices(leaf, over)
-    for row in rows:
-        if row.whole:
-            worth = min(prices[counter] - charged[counter] for counter, factor in row.terms.items() if factor > 0)
-            if worth > 0:
-                total += worth * row.least
-                for counter, factor in row.terms.items():
-                    charged[counter] += worth * factor
+    for row in rows.whole:
+        worth = min(rows.price(one) * over - charged.get(one, 0) for one, factor in row.terms.items() if factor > 0)
+        if worth > 0:
+            total += worth * row.least
+            for counter, factor in row.terms.items():
+                charged[counter] += worth * factor
     excess = {
-        counter: Fraction(amount - prices[counter]) / over
+        counter: Fraction(amount - price) / over
         for counter, amount in charged.items()
-        if amount > prices[counter]
+        if amount > (price := rows.price(counter) * over)
     }
     return Fraction(total) / over, excess
-
-
-class _Prices(dict[Counter, Number]):
-    """Prices of counters, times a number."""
-
-    def __init__(self, leaf: Leaf, times: int) -> None:
-        self.leaf, self.times = leaf, times
-
-    def __missing__(self, counter: Counter) -> Number:
-        price = self.leaf.price(counter)
-        found = self[counter] = int(price) * self.times if price.is_integer() else Fraction(price) * self.times
-        return found

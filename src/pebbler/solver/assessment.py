@@ -18,6 +18,7 @@ from pebbler.game.amounts import energy_text
 from pebbler.game.energy_scale import EnergyScale
 from pebbler.game.plan import Covers, Plan, Status
 from pebbler.game.sums import Sums
+from pebbler.referee.certificates import other_version
 from pebbler.referee.judgement import Judgement, check
 from pebbler.referee.rows.task import Task
 from pebbler.referee.verify import NotProven, verify
@@ -129,9 +130,8 @@ def assess(plan: Plan, judgement: Judgement | None = None, *, seconds: float = 0
                 bound, proof = _verified(plan, covers)
                 verified = True
             except NotProven as error:
-                void.append(
-                    f"the certificate proves nothing: {error} (if another version of pebbler made it, solve again)"
-                )
+                other = other_version(plan.certificate)
+                void.append(f"the certificate proves nothing: {error}" + (f" ({other})" if other else ""))
         claims = plan.bound is not None or plan.status is not None  # where nothing is claimed, nothing has to be proven
         if seconds and claims and (plan.bound is None or scale.is_less(bound, plan.bound)):
             found, words, cheaper, alone = _prove(plan, judgement.energy, covers, seconds)

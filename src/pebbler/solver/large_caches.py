@@ -68,7 +68,7 @@ def solve_large_cache(search: Search) -> None:
 def raise_and_rerun(search: Search, seconds_left: Callable[[], float], *, patient: bool = False) -> None:
     """Raise bounds of a graph as it is, then offer orders with reruns; if not `patient`, end after some that brought nothing."""
     for bound in cache_bounds(search.problem, lambda: 0.3 * seconds_left()):
-        search.raise_bound(bound.value, bound.proof)
+        search.raise_bound(bound.value, bound.proof, bound.certificate if search.as_it_is else None)
     _RerunSearch(search, seconds_left, patient).run()
 
 

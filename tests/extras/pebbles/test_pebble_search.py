@@ -40,7 +40,8 @@ def test_a_graph_of_forty_nodes_is_proven() -> None:
     search = search_of(problem)
     solve_pebbles(search)
     # 20 ops, 21 loads of inputs, and 9 stores: beside a row, its two numbers of x and the last sum no other result has room.
-    assert (search.energy, search.bound, search.proof) == (20 * 2 + 21 + 9, 70, PROOF)
+    assert (search.energy, search.bound) == (20 * 2 + 21 + 9, 70)
+    assert search.proof.startswith(PROOF)
 
 
 def test_sizes_scale() -> None:

@@ -86,7 +86,7 @@ def undercut(change: Change, seeds: range) -> bool:
         prices = ValuePrices.of(problem)
         wrong = change(stays(problem, prices))
         facts = facts_of(problem, wrong)
-        if searched_bound(facts.program(tight_moments(facts.moments).items()), 10.0) > optimum * (1 + 1e-9):
+        if searched_bound(facts.program(tight_moments(facts.moments).items()), 10.0).value > optimum * (1 + 1e-9):
             return True
     return False
 
@@ -140,7 +140,7 @@ def test_the_program_is_solved_exactly() -> None:
         if not when or sum(len(stay.wanted) for stay in found) > 13:
             continue
         program, least = facts.program(when.items()), float(facts.base) + float(brute_force(found, [*when.values()]))
-        assert searched_bound(program, 10.0) == pytest.approx(least, rel=1e-6)
+        assert searched_bound(program, 10.0).value == pytest.approx(least, rel=1e-6)
         search = ProgramSearch(program)
         search.run(math.inf)
         assert float(search.bound) == pytest.approx(least, rel=1e-6)

@@ -87,7 +87,7 @@ def bound_of(problem: Problem, remade: RemadeValues | None = None) -> float:
         remade = remade_values.remade_values(flow, prices, found, capacity)
     listed = StayMoments(flow, capacity, found, remade)
     facts = StayFacts(compulsory_traffic(problem, prices), found, remade, listed)
-    return searched_bound(facts.program(tight_moments(listed).items()), 10.0)
+    return searched_bound(facts.program(tight_moments(listed).items()), 10.0).value
 
 
 def raised(seeds: range) -> int:

@@ -26,7 +26,7 @@ def exact(problem: Problem) -> float | None:
     except Impossible:
         return None
     assert search.done
-    assert search.proof == PROOF or search.energy == 0
+    assert search.proof.startswith(PROOF) or search.energy == 0
     return search.energy
 
 
@@ -119,7 +119,7 @@ def test_an_optimal_incumbent_is_proven_without_finding_it_again() -> None:
     second.offer(first.best.moves, first.best.start)
     solve_exact(second)
     assert second.done
-    assert second.proof == PROOF
+    assert second.proof.startswith(PROOF)
 
 
 def test_a_game_too_large_to_represent_is_left_alone() -> None:

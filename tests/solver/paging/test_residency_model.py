@@ -38,7 +38,7 @@ def test_exact_residency_equals_brute_force_on_two_levels(seed: int) -> None:
     exact, bound = page_exactly(search, paged, 20.0)
     assert exact is not None
     assert exact.energy == pytest.approx(least)
-    assert bound == pytest.approx(least, abs=1e-3)
+    assert bound.value == pytest.approx(least, abs=1e-3)
     judged = check(search.plan(exact))
     assert judged.legal
     assert judged.energy == pytest.approx(least)

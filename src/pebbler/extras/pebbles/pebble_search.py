@@ -73,7 +73,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
     if status == states.FOUND:
         search.offer(_retrace(problem, rules, pool))
     if status == states.FOUND or (status == states.EXHAUSTED and search.best is not None):
-        search.raise_bound(search.energy, PROOF)
+        search.raise_bound(search.energy, f"{PROOF}, {int(pool.counters[0]):,} states")
         return
     search.cut_off = True
     bound = min(problem.scale.lowered(rules.base + least_open(pool.open, 0.0)), search.energy)

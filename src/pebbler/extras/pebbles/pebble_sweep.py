@@ -166,12 +166,13 @@ def _sweep(search: Search, rules: PebbleRules, cutoff: float, max_states: int) -
                     return False
                 layers = _with_more_space(layers, max_states)
     start, end = int(layers.counters[1]), int(layers.counters[0])
+    proof = f"{PROOF}, {end:,} states"
     if end > start:
         best = start + int(np.argmin(layers.paid[start:end]))
         search.offer(_way_to(search.problem, rules, layers, best))
-        search.raise_bound(search.energy, PROOF)
+        search.raise_bound(search.energy, proof)
     else:
-        search.raise_bound(scale.lowered(cutoff) if cutoff < search.energy else search.energy, PROOF)
+        search.raise_bound(scale.lowered(cutoff) if cutoff < search.energy else search.energy, proof)
     return True
 
 

@@ -13,6 +13,7 @@ from pebbler.referee.certificates import NotProven, short
 from pebbler.referee.programs.cuts import prove_cut
 from pebbler.referee.programs.milestone_program import prove_milestones
 from pebbler.referee.programs.moments import prove_moments
+from pebbler.referee.programs.pages import prove_pages
 from pebbler.referee.programs.passes import prove_passes
 from pebbler.referee.programs.product_reads import prove_products
 from pebbler.referee.programs.stay_program import prove_stays
@@ -24,6 +25,7 @@ FORMULAS: Mapping[str, Callable[[Task, Mapping[str, Any], float], Fraction]] = {
     "cut": prove_cut,
     "milestones": prove_milestones,
     "moments": prove_moments,
+    "pages": prove_pages,
     "passes": prove_passes,
     "products": prove_products,
     "stays": prove_stays,

@@ -199,8 +199,11 @@ class Leaf:
         """Whether a value is made before the moment and read after it."""
         if self.moment is None or int(self.family.flow.value_maker[value]) not in self.moment.before:
             return False
-        lasting = {one for start in self.starts for one in (start.first, start.last)}
-        return bool(self.moment.readers[value][1]) and value not in lasting
+        return bool(self.moment.readers[value][1]) and value not in self._lasting
+
+    @cached_property
+    def _lasting(self) -> set[int]:
+        return {one for start in self.starts for one in (start.first, start.last)}
 
     @cached_property
     def waiting_sums(self) -> list[WaitingSum]:
@@ -235,7 +238,11 @@ class Leaf:
 
     def outside(self, tier: int) -> list[int]:
         """Return the levels that are not in a tier."""
-        return [level for level in self.family.task.levels if level not in self.tiers[tier]]
+        return self._outside[tier]
+
+    @cached_property
+    def _outside(self) -> list[list[int]]:
+        return [[level for level in self.family.task.levels if level not in tier] for tier in self.tiers]
 
     def told_apart(self, value: int, *phases: Phase) -> tuple[Phase, ...]:
         """Return the phases in which copies and later runs of a value are counted: of those asked for, by default all.

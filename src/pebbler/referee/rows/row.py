@@ -8,9 +8,8 @@ weights add up to a bound: if no counter is charged above its price, the plan co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["ONE", "Counter", "Number", "Row", "at_least", "at_most"]
 
@@ -20,8 +19,7 @@ Term = tuple[Counter, Number]
 ONE: Counter = ("one",)  # always 1: its term is part of the constant
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """The sum of `terms` is at least `least`, in every legal plan in the range that the row was made for.
 
     A row that is `whole` says how many elements there are, each of which has one of the counters with the factor 1: its weight is
@@ -46,9 +44,12 @@ def at_least(name: str, of: tuple[Any, ...], terms: Iterable[Term], least: Numbe
     >>> at_least("visits", (0,), [(("read", 1), 1), (("read", 2), 1), (("read", 1), 1)], 5).terms
     {('read', 1): 2, ('read', 2): 1}
     """
-    found: dict[Counter, Number] = {}
-    for counter, factor in terms:
-        found[counter] = found.get(counter, 0) + factor
+    listed = list(terms)
+    found = dict(listed)
+    if len(found) < len(listed):
+        found = dict.fromkeys(found, 0)
+        for counter, factor in listed:
+            found[counter] += factor
     least -= found.pop(ONE, 0)
     return Row(name, of, found, least, whole)
 
@@ -59,4 +60,4 @@ def at_most(name: str, of: tuple[Any, ...], terms: Iterable[Term], most: Number)
     >>> at_most("room", (0,), [(("read", 1), 1)], 5)
     Row(name='room', of=(0,), terms={('read', 1): -1}, least=-5, whole=False)
     """
-    return at_least(name, of, ((counter, -factor) for counter, factor in terms), -most)
+    return at_least(name, of, [(counter, -factor) for counter, factor in terms], -most)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from pebbler.referee.rows.cache_moments import cache_moments
 from pebbler.referee.rows.far_twice import far_twice
@@ -22,7 +22,7 @@ from pebbler.referee.rows.tile_counts import tile_counts
 from pebbler.referee.rows.visits import runs, visits
 from pebbler.referee.rows.written_back import written_back
 
-__all__ = ["Facts", "facts_of", "rows_of"]
+__all__ = ["NAMES", "Facts", "facts_of", "rows_of"]
 
 Facts = Callable[[Leaf], Iterator[Row]]
 ON_CACHES: tuple[Facts, ...] = (
@@ -53,6 +53,16 @@ PLACED: tuple[Facts, ...] = (
     lasting,
     tile_counts,
 )
+# The names of rows of facts that take long to work out. None of them is `whole`: without weights they prove nothing.
+NAMES: Mapping[Facts, frozenset[str]] = {
+    last_touch: frozenset({"last touch"}),
+    piece_room: frozenset({"room of pieces", "room of all pieces", "room of full pieces"}),
+    product_reads: frozenset({"products"}),
+    made_again: frozenset({"made again", "read to make", "tile made again from", "room made again"}),
+    row_of_pieces: frozenset({"row of pieces"}),
+    tile_counts: frozenset({"tiles"}),
+    lasting: frozenset({"stays", "leaves", "returns"}),
+}
 
 
 def facts_of(task: Task) -> tuple[Facts, ...]:
@@ -60,6 +70,8 @@ def facts_of(task: Task) -> tuple[Facts, ...]:
     return ON_CACHES if task.caches else PLACED
 
 
-def rows_of(leaf: Leaf) -> list[Row]:
-    """Return all rows of a leaf."""
-    return [row for facts in facts_of(leaf.family.task) for row in facts(leaf)]
+def rows_of(leaf: Leaf, named: Collection[object] | None = None) -> list[Row]:
+    """Return all rows of a leaf; where the names of those that have weights are given, not some that have other names."""
+    every = facts_of(leaf.family.task)
+    some = every if named is None else [one for one in every if one not in NAMES or not NAMES[one].isdisjoint(named)]
+    return [row for facts in some for row in facts(leaf)]

@@ -39,7 +39,7 @@ class Task:
             return f"the machine has more than {_MOST_LEVELS} levels"
         return ""
 
-    @property
+    @cached_property
     def caches(self) -> bool:
         """Whether the machine decides what stays where."""
         return self.machine.management != "explicit"
@@ -70,7 +70,7 @@ class Task:
         """The capacity of each level in units."""
         return [int(units) for units in pricing.capacities(self.machine)]
 
-    @property
+    @cached_property
     def levels(self) -> range:
         """The levels, fastest first."""
         return range(len(self.machine.level))

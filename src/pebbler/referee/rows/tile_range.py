@@ -134,12 +134,19 @@ class TileRange:
 
     def tiles(self, axes: Iterable[str]) -> int:
         """Return into how many pieces these axes together cut something at least."""
-        return math.prod(self.ranges[axis].tiles for axis in axes if axis in self.ranges)
+        return math.prod([self._least[axis] for axis in axes if axis in self._least])
 
     def most_tiles(self, axes: Iterable[str]) -> int:
         """Return into how many pieces these axes together cut something at most."""
-        tiles = {axis: -(-one.extent // one.least) for axis, one in self.ranges.items()} | dict(self.loose)
-        return math.prod(tiles[axis] for axis in axes if axis in tiles)
+        return math.prod([self._most[axis] for axis in axes if axis in self._most])
+
+    @cached_property
+    def _least(self) -> dict[str, int]:
+        return {axis: one.tiles for axis, one in self.ranges.items()}
+
+    @cached_property
+    def _most(self) -> dict[str, int]:
+        return {axis: -(-one.extent // one.least) for axis, one in self.ranges.items()} | dict(self.loose)
 
     def full_tiles(self, axes: Iterable[str]) -> int:
         """Return the least number of pieces of full size that these axes together make."""

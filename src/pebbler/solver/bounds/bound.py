@@ -10,11 +10,12 @@ from typing import Any
 
 from pebbler.arrays import Floats
 from pebbler.files import int_if_whole
+from pebbler.referee.certificates import VERSION
 from pebbler.referee.programs.formulas import prove
 from pebbler.referee.rows.task import Task
 from pebbler.solver.problem import Problem
 
-__all__ = ["Bound", "certified", "certified_moments", "product_bounds", "task_of"]
+__all__ = ["Bound", "certified", "certified_moments", "product_bounds", "task_of", "written_price"]
 
 _FINEST = 1 << 24  # what prices of room are multiples of one over, where they are no simple fractions
 
@@ -37,7 +38,7 @@ def certified(problem: Problem, proof: str, formula: str, ends: float = math.inf
     """Return the bound that a formula proves for the graph as it is, with its certificate; raise if it takes longer than `ends`."""
     certificate = {"covers": "graph", "formula": formula, **arguments}
     value = prove(task_of(problem), certificate, ends)
-    return Bound(value, proof, {"bound": int_if_whole(value), **certificate})
+    return Bound(value, proof, {"bound": int_if_whole(value), "version": VERSION, **certificate})
 
 
 def certified_moments(
@@ -46,12 +47,13 @@ def certified_moments(
     """Return the bound of moments with prices of room: an op, or the number of ops for the end, and a price per boundary."""
     ops = len(problem.graph.ops)
     listed = [
-        [None if op == ops else int(op), [str(_written(float(price))) for price in prices]] for op, prices in moments
+        [None if op == ops else int(op), [str(written_price(float(price))) for price in prices]]
+        for op, prices in moments
     ]
     return certified(problem, proof, "moments", ends, moments=listed)
 
 
-def _written(price: float) -> Fraction:
+def written_price(price: float) -> Fraction:
     """Return a price as a fraction that takes few digits."""
     near = Fraction(price).limit_denominator(1_000)
     return near if abs(float(near) - price) <= 1e-12 * price else Fraction(round(price * _FINEST), _FINEST)

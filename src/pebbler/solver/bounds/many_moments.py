@@ -22,7 +22,7 @@ from pebbler.solver.bounds import Bound, bounds
 from pebbler.solver.bounds.bound import certified
 from pebbler.solver.bounds.program_search import ProgramSearch
 from pebbler.solver.bounds.sampled_moments import large_bounds
-from pebbler.solver.cp_sat import new_solver
+from pebbler.solver.cp_sat import SearchedBound, new_solver
 from pebbler.solver.problem import Problem
 
 __all__ = ["all_moments", "bounds_in_stages", "tight_moments"]
@@ -78,9 +78,9 @@ def _proven(problem: Problem, facts: StayFacts, ends: float, enough: float) -> I
     program = facts.program(moments.items())
     proof = f"compulsory traffic, and what is alive at any moment cannot all be in {problem.machine.names[0]}"
     search = ProgramSearch(program, Fraction(problem.scale.quantum), began + 0.5 * seconds)
-    value = searched_bound(program, max(0.0, began + 0.75 * seconds - time.monotonic()))
-    yield Bound(problem.scale.lowered(value), f"{proof} (searched by CP-SAT)")
-    search.run(ends - 0.15 * seconds, min(enough, value), _LEAVES)  # the rest is for adding up again
+    searched = searched_bound(program, max(0.0, began + 0.75 * seconds - time.monotonic()))
+    yield Bound(problem.scale.lowered(searched.value), searched.proof(proof))
+    search.run(ends - 0.15 * seconds, min(enough, searched.value), _LEAVES)  # the rest is for adding up again
     rows, splits = search.used()
     needed = {name: moment for name, moment in moments.items() if any(name == row[1 : 1 + len(name)] for row in rows)}
     fewer = facts.program(needed.items())
@@ -115,19 +115,19 @@ EFFORT = 5.0  # of CP-SAT, in its deterministic seconds
 _SCALE = 1 << 40
 
 
-def searched_bound(program: FactProgram, seconds: float, effort: float = EFFORT) -> float:
+def searched_bound(program: FactProgram, seconds: float, effort: float = EFFORT) -> SearchedBound:
     """Return the best bound that CP-SAT finds in some time; costs are rounded down where they are not whole.
 
     >>> program = FactProgram(10)
     >>> x = [program.variable((name,), 2) for name in "abc"]
     >>> for i in range(3):
     ...     program.row(("pair", i), [(x[i], 1), (x[i - 1], 1)], 1)
-    >>> searched_bound(program, 1.0)
+    >>> searched_bound(program, 1.0).value
     14.0
     """
     total = sum(program.costs, Fraction())
     if not program.rows or total <= 0:
-        return float(program.constant)
+        return SearchedBound(float(program.constant))
     whole = all(cost.denominator == 1 for cost in program.costs) and total < _SCALE
     scale = Fraction(1) if whole else _SCALE / Fraction(total)
     model = cp_model.CpModel()
@@ -138,5 +138,6 @@ def searched_bound(program: FactProgram, seconds: float, effort: float = EFFORT)
     solver = new_solver(seconds, effort)
     solver.parameters.linearization_level = 2  # all of it: most of the bound comes from the linear relaxation
     if solver.solve(model) in (cp_model.MODEL_INVALID, cp_model.INFEASIBLE):
-        return float(program.constant)
-    return float(program.constant + max(0, math.floor(solver.best_objective_bound + 1e-6)) / scale)
+        return SearchedBound(float(program.constant))
+    more = max(0, math.floor(solver.best_objective_bound + 1e-6)) / scale
+    return SearchedBound(float(program.constant + more), solver.num_branches)

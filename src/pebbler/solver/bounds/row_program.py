@@ -13,7 +13,7 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.row import Counter, Number, Row
 from pebbler.referee.rows.table import Facts, facts_of
-from pebbler.referee.verify import charges
+from pebbler.referee.verify import LeafRows, charges
 
 __all__ = ["RowProgram", "Weights", "pays"]
 
@@ -122,7 +122,7 @@ class RowProgram:
         one that pays for no other counter; then the others are looked at again. What is left costs a part of all weights.
         """
         for _ in range(_REPAIRS):
-            total, excess = charges(self.leaf, weights, self.rows)
+            total, excess = charges(self._by_key, weights)
             if not excess:
                 return total, weights
             for counter, over in excess.items():
@@ -132,10 +132,14 @@ class RowProgram:
                 _pay_for_tiles(self.rows, weights, excess)
         for digits in (9, 6, 3) if last else ():
             fewer = {key: weight * (1 - Fraction(1, 10**digits)) for key, weight in weights.items()}
-            total, excess = charges(self.leaf, fewer, self.rows)
+            total, excess = charges(self._by_key, fewer)
             if not excess:
                 return total, fewer
         return Fraction(), {}
+
+    @cached_property
+    def _by_key(self) -> LeafRows:
+        return LeafRows(self.leaf, self.rows)
 
     @cached_property
     def _charging(self) -> dict[Counter, list[Row]]:

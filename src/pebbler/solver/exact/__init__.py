@@ -61,7 +61,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
         if status == kernel.FOUND:
             break
         if status == kernel.EXHAUSTED:
-            _conclude(search)
+            _conclude(search, pool)
             return
         full = status in (kernel.FULL, kernel.TOO_WIDE)
         if search.remaining <= 0 or (full and len(pool.spent) >= max_states):
@@ -75,7 +75,7 @@ def solve_exact(search: Search, max_states: int = 3_000_000) -> None:
     search.offer(moves, start)
     if problem.scale.differ(spent, search.energy):
         raise AssertionError(f"the exact search counted {spent}, the referee {search.energy}")
-    search.raise_bound(search.energy, PROOF)
+    search.raise_bound(search.energy, f"{PROOF}, {int(pool.counters[0]):,} states")
 
 
 def _cutoff(search: Search) -> float:
@@ -83,12 +83,12 @@ def _cutoff(search: Search) -> float:
     return search.problem.scale.cutoff(search.energy)
 
 
-def _conclude(search: Search) -> None:
+def _conclude(search: Search, pool: kernel.Pool) -> None:
     if search.best is None:
         level = search.problem.machine.level[0]
         room = "" if level.capacity is None else f"; {level.name} holds {level.capacity:,} units"
         raise Impossible(f"no legal plan exists: every order, copy and recomputation was tried{room}")
-    search.raise_bound(search.energy, PROOF)
+    search.raise_bound(search.energy, f"{PROOF}, {int(pool.counters[0]):,} states")
 
 
 def _give_up(search: Search, pool: kernel.Pool) -> None:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from ortools.sat.python import cp_model
 
 from pebbler.game.plan import Plan
+from pebbler.solver.bounds.bound import Bound, certified, written_price
 from pebbler.solver.capacity import require_capacity
-from pebbler.solver.cp_sat import new_solver
+from pebbler.solver.cp_sat import SearchedBound, new_solver
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
 from pebbler.solver.paging.kernels.residency import (
     AFTER,
@@ -77,6 +78,15 @@ def recomputation_never_pays(problem: Problem) -> bool:
         if again < units * (store + levels[-1].read + (0 if anywhere else levels[0].write)):
             return False
     return True
+
+
+def _certified_pages(problem: Problem, words: str, prices: npt.NDArray[np.float64]) -> Bound:
+    """Return what prices of room in the fast level prove exactly; each moment has that of the slot after an op, or of both."""
+    ops = len(problem.graph.ops)
+    after = prices[2 : 2 * ops + 2 : 2]
+    ways = [np.zeros(ops), after, after + prices[1 : 2 * ops + 1 : 2]]
+    listed = [[[op, str(written_price(float(way[op])))] for op in np.flatnonzero(way > 0).tolist()] for way in ways]
+    return max((certified(problem, words, "pages", prices=one) for one in listed), key=lambda one: one.value)
 
 
 class PagingSolver:
@@ -144,21 +154,22 @@ class PagingSolver:
 
         assert self.best is not None
         start = self.best
-        bound, prices = self.paging.price_capacity(start, 200)
+        _, prices = self.paging.price_capacity(start, 200)
         self.keep(self.paging.improve(start, 10, prices))
         again = self.paging.page(start.sequence, prices)
         if again is not None:
             self.keep(self.paging.improve(again, 10, prices))
         proves = self._order_is_everything(start)
-        exact, proven = None, 0.0
+        exact, searched = None, SearchedBound(0.0)
         if proves or count_arcs(self.paging.arrays, self.best.accesses) < FEW_ARCS:
             share, effort = (1.0, EFFORT) if proves else (0.2, 0.05 * EFFORT)
-            exact, proven = page_exactly(self.paging, self.best, share * self.search.remaining, effort)
+            exact, searched = page_exactly(self.paging, self.best, share * self.search.remaining, effort)
         self.keep(exact)
         if proves:
             words = "the only order there is, placed with priced room; recomputing never pays"
-            self.search.raise_bound(self.problem.scale.lowered(bound), words)
-            self.search.raise_bound(self.problem.scale.lowered(proven), f"{words} (searched by CP-SAT)")
+            found = _certified_pages(self.problem, words, prices[0])
+            self.search.raise_bound(found.value, found.proof, found.certificate)
+            self.search.raise_bound(self.problem.scale.lowered(searched.value), searched.proof(words))
 
     def _order_is_everything(self, paged: PagedSequence) -> bool:
         """Whether a bound for this sequence holds for every plan."""
@@ -219,7 +230,7 @@ def count_arcs(arrays: PagingArrays, accesses: Accesses) -> int:
 
 def page_exactly(
     search: PagingSearch, paged: PagedSequence, seconds: float, effort: float = 60.0
-) -> tuple[PagedSequence | None, float]:
+) -> tuple[PagedSequence | None, SearchedBound]:
     """Return the sequence with the best residency that CP-SAT finds, and a lower bound on all of that kind.
 
     `effort` is in CP-SAT's deterministic time, about seconds, so that the answer does not depend on the clock unless `seconds` do.
@@ -228,11 +239,11 @@ def page_exactly(
     >>> from pebbler.solver.problem import Problem
     >>> search = PagingSearch(Problem.of(workloads.chain(12), machine("red-blue")), lambda: 1.0)
     >>> best, bound = page_exactly(search, search.page(np.arange(25)), 10)
-    >>> best.energy, round(bound)  # 25 computes, N0 twice, one store and its load
+    >>> best.energy, round(bound.value)  # 25 computes, N0 twice, one store and its load
     (425.0, 425)
     """
     if seconds <= 0.05 or count_arcs(search.arrays, paged.accesses) > MOST_ARCS:
-        return None, 0.0
+        return None, SearchedBound(0.0)
     return _ResidencyModel(search.arrays, paged).solve(seconds, search.problem.seed, effort)
 
 
@@ -372,7 +383,7 @@ class _ResidencyModel:
 
     # Solving ----------------------------------------------------------------------------------------------------------
 
-    def solve(self, seconds: float, seed: int, effort: float) -> tuple[PagedSequence | None, float]:
+    def solve(self, seconds: float, seed: int, effort: float) -> tuple[PagedSequence | None, SearchedBound]:
         fixed = float(self.arrays.op_cost[self.paged.sequence].sum())
         scale, slack = _scale([price for _, price in self.prices])
         self.model.minimize(sum(var * round(price * scale) for var, price in self.prices))
@@ -381,9 +392,9 @@ class _ResidencyModel:
         solver.parameters.interleave_search = False
         status = solver.solve(self.model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return None, 0.0
+            return None, SearchedBound(0.0)
         bound = fixed + max(0.0, (solver.best_objective_bound - slack) / scale)
-        return self._read(solver), bound
+        return self._read(solver), SearchedBound(bound, solver.num_branches)
 
     def _hint(self) -> None:
         residency = self.paged.residency

@@ -41,6 +41,7 @@ class RelaxationResult:
     solved: bool  # proven, not cut off
     impossible: bool = False  # no plan is legal at all
     none_cheaper: bool = False  # no legal plan costs less than the cutoff
+    branches: int = 0  # that CP-SAT took
 
 
 class Relaxation:
@@ -136,12 +137,14 @@ class Relaxation:
         if status == cp_model.INFEASIBLE:
             if not confirmed_infeasible(stages.model, seconds, effort, seed):  # a plan may exist, or it took too long
                 return RelaxationResult(self.problem.base_cost, None, False)
-            return RelaxationResult(cheaper_than if cutoff else math.inf, None, True, not cutoff, cutoff)
+            bound = cheaper_than if cutoff else math.inf
+            return RelaxationResult(bound, None, True, not cutoff, cutoff, solver.num_branches)
         extra = max(0, math.ceil(solver.best_objective_bound - 1e-6))
         bound = min(self.problem.base_cost + extra / self.scale, cheaper_than)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return RelaxationResult(bound, None, False)
-        return RelaxationResult(bound, stages.spread(solver), status == cp_model.OPTIMAL)
+            return RelaxationResult(bound, None, False, branches=solver.num_branches)
+        solved = status == cp_model.OPTIMAL
+        return RelaxationResult(bound, stages.spread(solver), solved, branches=solver.num_branches)
 
 
 class StageModel:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pebbler.referee.programs.milestone_program import MilestoneProgram
 from pebbler.solver.bounds.bound import certified
 from pebbler.solver.bounds.program_search import ProgramSearch
+from pebbler.solver.cp_sat import SearchedBound
 from pebbler.solver.greedy_plans import greedy_pays
 from pebbler.solver.problem import Impossible, Search
 from pebbler.solver.recompute.annealing import AnnealingSettings, improve
@@ -208,17 +209,17 @@ class _RecomputeSolver:
         if self.problem.measure(spread).legal:
             self.hints = [spread]
 
-    def _prove(self, milestones: Sequence[int], enough: float, words: str) -> None:
+    def _prove(self, milestones: Sequence[int], searched: SearchedBound, words: str) -> None:
         """Raise the bound to what CP-SAT says, and prove it as far as a little time allows."""
         search = self.search
         if MilestoneProgram.known_of(search.problem):
             ends = time.monotonic() + min(_PROOF_SECONDS, _PROOF_SHARE * search.remaining)
             program = MilestoneProgram(search.problem, milestones).program
             tree = ProgramSearch(program, Fraction(search.problem.scale.quantum), ends)
-            tree.run(ends, enough, _LEAVES)
+            tree.run(ends, searched.value, _LEAVES)
             found = certified(search.problem, words, "milestones", milestones=list(milestones), **tree.certificate())
             search.raise_bound(found.value, found.proof, found.certificate)
-        search.raise_bound(enough, f"{words} (searched by CP-SAT)")
+        search.raise_bound(searched.value, searched.proof(words))
 
     def _take(self, milestones: MilestoneSearch, job: RelaxationJob, result: RelaxationResult) -> list[Ints]:
         """Use what a relaxation says; return sequences worth annealing."""
@@ -229,7 +230,8 @@ class _RecomputeSolver:
             self.search.give_up(Impossible(f"{reason}; {self.problem.level} holds {self.problem.capacity:,} units"))
             return []
         if result.bound > self.search.bound:
-            self._prove(job.milestones, result.bound, f"what must be made again around {where}, in any order")
+            searched = SearchedBound(result.bound, result.branches)
+            self._prove(job.milestones, searched, f"what must be made again around {where}, in any order")
         milestones.take(job, result)
         nothing = not result.solved and result.sequence is None
         self.fruitless = self.fruitless + 1 if nothing else 0

@@ -17,6 +17,7 @@ from typing import Any
 
 from pebbler.files import int_if_whole
 from pebbler.game.plan import Covers
+from pebbler.referee.certificates import VERSION
 from pebbler.referee.rows.elements import Axes
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.leaf import Leaf
@@ -283,7 +284,9 @@ class RangeSearch:
         if missing:
             self.seconds_each = (time.perf_counter() - began) / missing
         bound = stated(self.task, least)
-        certificate = {"bound": int_if_whole(bound), "covers": self.covers, "tree": tree} if self.covers else None
+        if self.covers is None:
+            return TiledBound(bound, self._text())
+        certificate = {"bound": int_if_whole(bound), "version": VERSION, "covers": self.covers, "tree": tree}
         return TiledBound(bound, self._text(), certificate)
 
     def _text(self) -> str:
