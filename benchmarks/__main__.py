@@ -14,6 +14,7 @@ PARTS = {
     "energy_truth_page",
     "energy_turns",
     "gpu_state",
+    "other_shapes",
     "quiet_turns",
     "recompute_graphs",
     "scale_graphs",
