@@ -15,6 +15,7 @@ PARTS = {
     "energy_turns",
     "gpu_state",
     "other_shapes",
+    "public_dags",
     "quiet_turns",
     "recompute_graphs",
     "scale_graphs",
