@@ -14,6 +14,8 @@ PARTS = {
     "energy_truth_page",
     "energy_turns",
     "gpu_state",
+    "other_shapes",
+    "public_dags",
     "quiet_turns",
     "recompute_graphs",
     "scale_graphs",

@@ -15,7 +15,7 @@ from typing import Any
 from pebbler.game.graph import Graph
 from pebbler.game.ready_list import ReadyList, schedule_by_key
 
-__all__ = ["OTHERS", "SHAPES", "Shape", "breadth_first", "depth_first", "make_shape"]
+__all__ = ["SHAPES", "Shape", "blocks_of_two", "breadth_first", "depth_first", "fft_key"]
 
 
 @dataclass
@@ -111,11 +111,13 @@ def fft(ops: int, seed: int = 0) -> Shape:
         kind = "output" if stage == bits - 1 else "temp"
         row = [shape.run((stage, i), [row[i], row[i ^ 1 << stage]], kind=kind) for i in range(1 << bits)]
     for width in range(2, bits):
-        shape.by(f"blocks-{width}", _fft_key(width))
+        shape.by(f"blocks-{width}", fft_key(width))
     return shape
 
 
-def _fft_key(width: int) -> Callable[[int, int], Any]:
+def fft_key(width: int) -> Callable[[int, int], Any]:
+    """Return the key of so many stages of a butterfly at once."""
+
     def key(stage: int, i: int) -> Any:
         low = stage // width * width
         outside = i >> low + width << low | i & (1 << low) - 1
@@ -135,11 +137,12 @@ def wavefront(ops: int, seed: int = 0) -> Shape:
             near = [known[at] for at in ((i - 1, j), (i, j - 1), (i - 1, j - 1)) if at in known]
             kind = "output" if i == j == side - 1 else "temp"
             known[i, j] = shape.run((i, j), [words[0][i], words[1][j], *near], kind=kind)
-    _blocks_of_two(shape)
+    blocks_of_two(shape)
     return shape
 
 
-def _blocks_of_two(shape: Shape) -> None:
+def blocks_of_two(shape: Shape) -> None:
+    """Name strips and blocks of a table, by two places."""
     for b in (3, 4, 6, 8, 12, 16, 24, 32):
         shape.by(f"strips-{b}", lambda i, j, b=b: (j // b, i, j))
         shape.by(f"blocks-{b}", lambda i, j, b=b: (i // b, j // b, i, j))
@@ -419,227 +422,3 @@ SHAPES: dict[str, Callable[[int, int], Shape]] = {
     "cg": conjugate_gradients,
     "powers": powers,
 }
-
-
-# Shapes that no order was made for ------------------------------------------------------------------------------------
-
-
-def pyramid(ops: int, seed: int = 0) -> Shape:
-    """Each row one shorter than the one below, in random program order within a row."""
-    side = round(math.sqrt(2 * ops))
-    rng = random.Random(seed)
-    shape = Shape(Graph(f"pyramid-{side}", unit="pebble"))
-    row = [shape.given(f"x{i}") for i in range(side + 1)]
-    for step in range(side):
-        made = {}
-        for i in rng.sample(range(len(row) - 1), len(row) - 1):
-            made[i] = shape.run((step, i), [row[i], row[i + 1]], kind="output" if len(row) == 2 else "temp")
-        row = [made[i] for i in range(len(made))]
-    _blocks_of_two(shape)
-    return shape
-
-
-def plane(ops: int, seed: int = 0) -> Shape:
-    """Steps of a plane of points with five neighbours."""
-    side = round(ops ** (1 / 3))
-    shape = Shape(Graph(f"plane-{side}", unit="pebble"))
-    here = {(i, j): shape.given(f"x{i}_{j}") for i in range(side) for j in range(side)}
-    for step in range(side):
-        near = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
-        kind = "output" if step == side - 1 else "temp"
-        here = {
-            (i, j): shape.run((step, i, j), [here[i + a, j + b] for a, b in near if (i + a, j + b) in here], kind=kind)
-            for i, j in here
-        }
-    for b in (2, 3, 4, 6, 8, 12):
-        shape.by(f"leaning-{b}", lambda t, i, j, b=b: ((i + t) // b, (j + t) // b, t, i, j))
-        shape.by(f"leaning-blocks-{b}", lambda t, i, j, b=b: (t // b, (i + t % b) // b, (j + t % b) // b, t, i, j))
-    return shape
-
-
-def scan(ops: int, seed: int = 0) -> Shape:
-    """Prefix sums by a tree up and down."""
-    bits = round(math.log2(max(4, ops / 2)))
-    shape = Shape(Graph(f"scan-{bits}", unit="pebble"))
-    level = [shape.given(f"x{i}") for i in range(1 << bits)]
-    levels = [level]
-    for depth in range(bits):
-        level = [shape.run((0, depth, i), level[2 * i : 2 * i + 2]) for i in range(len(level) // 2)]
-        levels.append(level)
-    above: list[str] = [levels[-1][0]]
-    for depth in range(bits - 1, -1, -1):
-        kind = "output" if depth == 0 else "temp"
-        below: list[str] = []
-        for i, own in enumerate(levels[depth]):
-            if i == 0:
-                below.append(own)
-            elif i % 2:
-                below.append(above[i // 2])
-            else:
-                below.append(shape.run((1, depth, i), [above[i // 2 - 1], own], kind=kind))
-        above = below
-    return shape
-
-
-def strassen(ops: int, seed: int = 0) -> Shape:
-    """Strassen's product of matrices, down to single elements, all products of a depth before their sums."""
-    side = 1 << max(1, round(math.log(ops / 12) / math.log(7)))
-    shape = Shape(Graph(f"strassen-{side}", unit="pebble"))
-    given = [[[shape.given(f"{m}{i}_{j}") for j in range(side)] for i in range(side)] for m in "ab"]
-    run = lambda *reads: shape.run((len(shape.places),), list(reads))  # noqa: E731
-
-    def cut(m: list[list[str]]) -> list[list[list[str]]]:
-        half = len(m) // 2
-        return [[row[c : c + half] for row in m[r : r + half]] for r in (0, half) for c in (0, half)]
-
-    def add(*parts: list[list[str]]) -> list[list[str]]:
-        return [[run(*(part[i][j] for part in parts)) for j in range(len(parts[0]))] for i in range(len(parts[0]))]
-
-    def times(a: list[list[str]], b: list[list[str]]) -> list[list[str]]:
-        if len(a) == 1:
-            return [[run(a[0][0], b[0][0])]]
-        a11, a12, a21, a22 = cut(a)
-        b11, b12, b21, b22 = cut(b)
-        pairs = [
-            (add(a11, a22), add(b11, b22)), (add(a21, a22), b11), (a11, add(b12, b22)), (a22, add(b21, b11)),
-            (add(a11, a12), b22), (add(a21, a11), add(b11, b12)), (add(a12, a22), add(b21, b22)),
-        ]  # fmt: skip
-        m = [times(left, right) for left, right in pairs]
-        c11, c12, c21, c22 = add(m[0], m[3], m[4], m[6]), add(m[2], m[4]), add(m[1], m[3]), add(m[0], m[1], m[2], m[5])
-        top = [left + right for left, right in zip(c11, c12, strict=True)]
-        return top + [left + right for left, right in zip(c21, c22, strict=True)]
-
-    total = times(given[0], given[1])
-    for row in total:
-        for name in row:
-            shape.run((len(shape.places),), [name], kind="output")
-    return shape
-
-
-def floyd(ops: int, seed: int = 0) -> Shape:
-    """All shortest paths by Floyd and Warshall, an op per pair and step; the textbook goes by blocks of pairs."""
-    side = round(ops ** (1 / 3))
-    shape = Shape(Graph(f"floyd-{side}", unit="pebble"))
-    here = {(i, j): shape.given(f"d{i}_{j}") for i in range(side) for j in range(side)}
-    for k in range(side):
-        kind = "output" if k == side - 1 else "temp"
-        here = {(i, j): shape.run((k, i, j), [here[i, j], here[i, k], here[k, j]], kind=kind) for i, j in here}
-    for b in (2, 3, 4, 6, 8):
-        shape.by(f"blocks-{b}", lambda k, i, j, b=b: (k // b, i // b, j // b, k, i, j))
-    return shape
-
-
-def near_points(ops: int, seed: int = 0) -> Shape:
-    """Points of a square in random order, each reading points near it that came before."""
-    rng = random.Random(seed)
-    shape = Shape(Graph(f"near-{ops}", unit="pebble"))
-    side = max(1, round(math.sqrt(ops / 4)))
-    cells: dict[tuple[int, int], list[tuple[float, float, str]]] = {}
-    for _ in range(ops):
-        x, y = rng.random() * side, rng.random() * side
-        cell = int(x), int(y)
-        close = [p for a in (-1, 0, 1) for b in (-1, 0, 1) for p in cells.get((cell[0] + a, cell[1] + b), ())]
-        close.sort(key=lambda p: (p[0] - x) ** 2 + (p[1] - y) ** 2)
-        reads = [p[2] for p in close[:3]] or [shape.given(f"s{len(shape.places)}")]
-        name = shape.run((int(x * 4), int(y * 4)), reads, size=rng.randint(1, 4))
-        cells.setdefault(cell, []).append((x, y, name))
-    for b in (4, 8, 16, 32):
-        shape.by(f"blocks-{b}", lambda i, j, b=b: (i // b, j // b))
-    return shape
-
-
-def random_chains(ops: int, seed: int = 0) -> Shape:
-    """Many chains in turns, which meet now and then."""
-    rng = random.Random(seed)
-    count = max(4, round(math.sqrt(ops)))
-    shape = Shape(Graph(f"chains-{count}", unit="pebble"))
-    ends = [shape.given(f"x{i}", 2) for i in range(count)]
-    while len(shape.places) < ops:
-        i = rng.randrange(count)
-        reads = [ends[i], ends[(i + 1) % count]] if rng.random() < 0.05 else [ends[i]]
-        ends[i] = shape.run((i, len(shape.places)), reads, size=rng.randint(1, 5))
-    shape.run((count, 0), ends, kind="output")
-    shape.by("by-chain", lambda i, n: (i, n))
-    return shape
-
-
-def multigrid(ops: int, seed: int = 0) -> Shape:
-    """A V-cycle on a line: smooth, halve, and back; twice."""
-    bits = max(3, round(math.log2(ops / 24)))
-    shape = Shape(Graph(f"multigrid-{bits}", unit="pebble"))
-    line = [shape.given(f"x{i}") for i in range(1 << bits)]
-
-    def smooth(line: list[str], depth: int) -> list[str]:
-        for _ in range(2):
-            line = [shape.run((depth, i), line[max(0, i - 1) : i + 2]) for i in range(len(line))]
-        return line
-
-    for _ in range(2):
-        kept = []
-        for depth in range(bits - 1):
-            line = smooth(line, depth)
-            kept.append(line)
-            line = [shape.run((depth, i), line[2 * i : 2 * i + 2]) for i in range(len(line) // 2)]
-        for depth in range(bits - 2, -1, -1):
-            line = [shape.run((depth, i), [own, line[i // 2]]) for i, own in enumerate(kept[depth])]
-            line = smooth(line, depth)
-    shape.run((0, 0), line, kind="output")
-    return shape
-
-
-def attention_rows(ops: int, seed: int = 0) -> Shape:
-    """Causal attention of several heads by blocks of rows and columns, with running sums."""
-    blocks, heads = max(2, round(math.sqrt(ops / 4))), 2
-    shape = Shape(Graph(f"attention-{blocks}", unit="pebble"))
-    for head in range(heads):
-        q, k, v = ([shape.given(f"{m}{head}_{i}", 4) for i in range(blocks)] for m in "qkv")
-        sums = [shape.given(f"s{head}_{i}", 5) for i in range(blocks)]
-        for j in range(blocks):
-            for i in range(j, blocks):
-                scores = shape.run((head, i, j), [q[i], k[j]], size=8, cost=4)
-                sums[i] = shape.run(
-                    (head, i, j), [scores, v[j], sums[i]], size=5, cost=4, kind="output" if i == j else "temp"
-                )
-    for b in (1, 2, 4, 8):
-        shape.by(f"by-row-{b}", lambda h, i, j, b=b: (h, i // b, j, i))
-        shape.by(f"blocks-{b}", lambda h, i, j, b=b: (h, i // b, j // b, i, j))
-    return shape
-
-
-def odd_even(ops: int, seed: int = 0) -> Shape:
-    """Butterflies whose strides come in random order, with a random exchange of places between them."""
-    bits = next(b for b in range(1, 40) if b << b >= 0.8 * ops)
-    rng = random.Random(seed)
-    shape = Shape(Graph(f"butterfly-{bits}", unit="pebble"))
-    row = [shape.given(f"x{i}") for i in range(1 << bits)]
-    for stage in range(bits):
-        stride = rng.randrange(bits)
-        kind = "output" if stage == bits - 1 else "temp"
-        row = [shape.run((stage, i), [row[i], row[i ^ 1 << stride]], kind=kind) for i in range(1 << bits)]
-        if rng.random() < 0.3:
-            mask = rng.randrange(1 << bits)
-            row = [row[i ^ mask] for i in range(1 << bits)]
-    return shape
-
-
-OTHERS: dict[str, Callable[[int, int], Shape]] = {
-    "pyramid": pyramid,
-    "plane": plane,
-    "scan": scan,
-    "strassen": strassen,
-    "floyd": floyd,
-    "near": near_points,
-    "chains": random_chains,
-    "multigrid": multigrid,
-    "attention": attention_rows,
-    "butterflies": odd_even,
-}
-
-
-def make_shape(name: str, ops: int, seed: int = 0) -> Shape:
-    """Return a shape with about so many ops.
-
-    >>> len(make_shape("fft", 1000).graph.ops)
-    1024
-    """
-    return (SHAPES | OTHERS)[name](ops, seed)

@@ -4,8 +4,8 @@ Every row is a shape of `benchmarks.structured_graphs` on a machine. The textboo
 first, breadth first and the shape's own orders (blocks, by expert, layer by layer, branches sorted), each with Belady's rule where
 a plan says what is where, judged by the referee. A row is late where the solver takes 10 % and a second more than its limit, in
 CPU seconds; the exit status is 1 where a row is late or its ratio is above 1.05. Each row runs in a process of its own, after a
-small one that loads the kernels. `--cpu` lets the clock of the solver count CPU seconds, for busy machines. `--others` has ten
-shapes that no order was made for, at about 3,000 ops.
+small one that loads the kernels. `--cpu` lets the clock of the solver count CPU seconds, for busy machines. `--others` has
+shapes that no order was made for, at about 3,000 ops or as `--ops` says; `--machine` puts all rows on another machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 
+from benchmarks.other_shapes import OTHERS, make_shape
 from benchmarks.scale_graphs import make_machine
-from benchmarks.structured_graphs import OTHERS, Shape, make_shape
+from benchmarks.structured_graphs import Shape
 from pebbler import solve
 from pebbler.game.machine import Level, Machine
 from pebbler.game.plan import Plan
@@ -116,6 +117,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, help="instead of each row's own")
     parser.add_argument("--others", action="store_true")
+    parser.add_argument("--ops", type=int, help="instead of each row's own")
+    parser.add_argument("--machine", help="instead of each row's own, as in benchmarks.scale")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
@@ -127,7 +130,8 @@ def main() -> int:
     for name, ops, machine, seconds in rows:
         if given.names and name not in given.names:
             continue
-        words = [name, str(ops), machine, str(given.seconds or seconds), "cpu" if given.cpu else "wall"]
+        words = [name, str(given.ops or ops), given.machine or machine, str(given.seconds or seconds)]
+        words.append("cpu" if given.cpu else "wall")
         failed += subprocess.run([sys.executable, "-m", "benchmarks.textbook", "row", *words], check=False).returncode
     return int(failed > 0)
 

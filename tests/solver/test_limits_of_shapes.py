@@ -6,7 +6,8 @@ import contextlib
 import time
 
 import pytest
-from benchmarks.structured_graphs import SHAPES, make_shape
+from benchmarks.other_shapes import make_shape
+from benchmarks.structured_graphs import SHAPES
 from benchmarks.textbook import machine_for, textbook
 
 from pebbler import check, solve

@@ -8,7 +8,7 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 import pytest
-from benchmarks.structured_graphs import make_shape
+from benchmarks.other_shapes import make_shape
 from benchmarks.textbook import machine_for
 
 from mutated_formulas import optimum_of

@@ -6,7 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from benchmarks.structured_graphs import OTHERS, SHAPES, make_shape
+from benchmarks.other_shapes import OTHERS, make_shape
+from benchmarks.structured_graphs import SHAPES
 from benchmarks.textbook import machine_for
 
 from naive_orders import random_graph
