@@ -105,7 +105,7 @@ def test_a_state_is_met_again_only_where_the_way_is_cheaper() -> None:
         words, paid = (draw.randrange(20), draw.randrange(20)), float(draw.randrange(50))
         assert meet(met, np.array(words), paid) == (paid < twin.get(words, float("inf")))
         twin[words] = min(paid, twin.get(words, float("inf")))
-    assert met.count[0] == len(twin)
+    assert met.used[0] == len(twin)
 
 
 def test_full_tables_remember_no_more_and_forget_nothing() -> None:
@@ -113,7 +113,7 @@ def test_full_tables_remember_no_more_and_forget_nothing() -> None:
     new = [meet(met, np.array([word]), 1.0) for word in range(40)]
     again = [meet(met, np.array([word]), 1.0) for word in range(40)]
     assert all(new)
-    assert again.count(False) == met.count[0] == 8
+    assert again.count(False) == met.used[0] == 8
 
 
 def test_edits_do_what_they_do_to_lists() -> None:

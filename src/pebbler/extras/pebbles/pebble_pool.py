@@ -41,7 +41,7 @@ def pool_from(game: PebbleGame, nodes: int, ran: int, fast: int, slow: int) -> k
     pool.levels[0] = [game.capacity * (fast >> v & 1) for v in range(values)]
     pool.spent[0] = pool.open.estimate[0] = pool.open.paid[0] = 0.0
     pool.links[0], pool.open.node[0] = -1, 0
-    pool.counters[0] = pool.open.count[0] = 1
+    pool.counters[0] = pool.open.used[0] = 1
     kernel.enter_all(pool)
     return pool
 

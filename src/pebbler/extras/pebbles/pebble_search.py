@@ -97,7 +97,7 @@ def offer_beam(search: Search, seconds_left: Callable[[], float], width: int = _
 def _beam(search: Search, rules: PebbleRules, seconds_left: Callable[[], float], width: int) -> None:
     pool = _first_pool(rules, width * _ROOM)
     for _ in range(3 * len(rules.game.again)):  # runs; a plan that is any good has fewer
-        entries = int(pool.open.count[0])
+        entries = int(pool.open.used[0])
         if entries == 0 or seconds_left() <= 0:
             return
         nodes = pool.open.node[:entries].astype(np.int64)
@@ -106,7 +106,7 @@ def _beam(search: Search, rules: PebbleRules, seconds_left: Callable[[], float],
             pool.counters[1] = ended[np.argmin(pool.spent[ended])]
             search.offer(_retrace(search.problem, rules, pool))
         chosen = nodes[np.lexsort((-pool.open.paid[:entries], pool.open.estimate[:entries]))][:width]
-        pool.open.count[0] = 0
+        pool.open.used[0] = 0
         if pool.counters[0] + width * _ROOM > len(pool.spent):
             pool = grow(pool, 4 * len(pool.spent))
         for part in np.array_split(chosen, 1 + len(chosen) // 20):

@@ -31,7 +31,7 @@ from pebbler.referee.programs.compulsory_traffic import exactly, run_cost
 
 __all__ = ["pages_excluded", "prove_pages"]
 
-Number = float | Fraction
+Number = int | Fraction
 FAST, SLOW = 1, 2  # places are sums of these
 _PLACES = (FAST, SLOW, FAST | SLOW)
 

@@ -20,7 +20,7 @@ class OpenList(NamedTuple):
     estimate: Array  # float64
     paid: Array  # float64
     node: Array  # int32
-    count: Array  # int64, of entries
+    used: Array  # int64, one number: the entries
 
     @classmethod
     def room(cls, entries: int) -> OpenList:
@@ -39,7 +39,7 @@ def least_open(entries: OpenList, otherwise: float) -> float:
     >>> least_open(OpenList.room(3), 7.0)
     7.0
     """
-    return float(entries.estimate[0]) if entries.count[0] else otherwise
+    return float(entries.estimate[0]) if entries.used[0] else otherwise
 
 
 @inner
@@ -61,8 +61,8 @@ def _swap(entries: OpenList, a: int, b: int) -> None:
 @inner
 def push(entries: OpenList, estimate: float, paid: float, node: int) -> None:
     """Enter a node."""
-    i = entries.count[0]
-    entries.count[0] += 1
+    i = entries.used[0]
+    entries.used[0] += 1
     entries.estimate[i], entries.paid[i], entries.node[i] = estimate, paid, node
     while i > 0 and _before(entries, i, (i - 1) >> 1):
         _swap(entries, i, (i - 1) >> 1)
@@ -72,8 +72,8 @@ def push(entries: OpenList, estimate: float, paid: float, node: int) -> None:
 @inner
 def remove_first(entries: OpenList) -> None:
     """Take the first entry out."""
-    entries.count[0] -= 1
-    last = entries.count[0]
+    entries.used[0] -= 1
+    last = entries.used[0]
     i = np.int64(0)
     _swap(entries, i, last)
     while True:

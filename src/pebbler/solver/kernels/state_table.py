@@ -46,7 +46,7 @@ class StatesMet(NamedTuple):
 
     hashes: Array  # uint64, two per slot
     paid: Array  # float64, negative in a free slot
-    count: Array  # int64, of states that are remembered
+    used: Array  # int64, one number: the states that are remembered
 
     @classmethod
     def room(cls, bits: int) -> StatesMet:
@@ -78,10 +78,10 @@ def is_cheapest(met, key, paid):  # type: ignore[no-untyped-def]
     known = met.paid[slot] >= 0
     if known and met.paid[slot] <= paid:
         return False
-    if not known and 2 * met.count[0] >= mask:
+    if not known and 2 * met.used[0] >= mask:
         return True
     if not known:
         met.hashes[slot, 0], met.hashes[slot, 1] = key[0], key[1]
-        met.count[0] += 1
+        met.used[0] += 1
     met.paid[slot] = paid
     return True

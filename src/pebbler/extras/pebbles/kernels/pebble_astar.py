@@ -126,7 +126,7 @@ def _reach(
         f += at_least(game, ran, slow, level, pool.counts)
     if f >= cutoff:
         return
-    if pool.counters[0] == len(pool.spent) or pool.open.count[0] + 1 == len(pool.open.node):
+    if pool.counters[0] == len(pool.spent) or pool.open.used[0] + 1 == len(pool.open.node):
         pool.counters[2] = 1
         return
     _unlist(game, pool, slot, sets, level, spent)
@@ -305,7 +305,7 @@ def look(game: PebbleGame, pool: PebblePool, pops: int, cutoff: float) -> int:
     """
     everything = (np.int64(1) << len(game.again)) - 1
     for _ in range(pops):
-        if pool.open.count[0] == 0:
+        if pool.open.used[0] == 0:
             return EXHAUSTED
         node, f, g = np.int64(pool.open.node[0]), pool.open.estimate[0], pool.open.paid[0]
         if pool.spent[node] == np.inf or f >= cutoff:

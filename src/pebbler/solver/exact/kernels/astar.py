@@ -69,7 +69,7 @@ def _reach(
     f = spent + estimate(game, row)
     if f >= cutoff:
         return
-    if pool.counters[0] == len(pool.spent) or pool.open.count[0] + 1 == len(pool.open.node):
+    if pool.counters[0] == len(pool.spent) or pool.open.used[0] + 1 == len(pool.open.node):
         pool.counters[2] = 1
         return
     if node < 0:
@@ -148,7 +148,7 @@ def search(game: ExactGame, pool: Pool, first: Array, pops: int, cutoff: float) 
         if pool.counters[0] == 0:
             _assign(child, first)
             _reach(game, pool, child, 0.0, start, np.int64(PLACE), np.int64(0), cutoff)
-        if pool.open.count[0] == 0:
+        if pool.open.used[0] == 0:
             return EXHAUSTED
         node, f, g = np.int64(pool.open.node[0]), pool.open.estimate[0], pool.open.paid[0]
         if g > pool.spent[node] or f >= cutoff:
