@@ -51,7 +51,7 @@ def solve_pebbles(search: Search, max_states: int = 8_000_000, seconds_left: Cal
     >>> search = Search(Problem.of(workloads.chain(6), machine("red-blue"), start={"N0": "fast"}))
     >>> solve_pebbles(search)
     >>> search.energy, search.bound, search.proof
-    (13, 13, 'searched every sequence of runs')
+    (13, 13, 'searched every sequence of runs, 20 states')
     """
     problem = search.problem
     rules = pebble_rules(problem)

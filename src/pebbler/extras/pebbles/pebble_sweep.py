@@ -127,7 +127,7 @@ def solve_sweep(search: Search, max_states: int = 16_000_000, known: float = mat
     >>> search = Search(Problem.of(graph, two, steady=False))
     >>> solve_sweep(search)
     >>> search.energy, search.bound, search.proof
-    (4, 4, 'searched every position, layer by layer')
+    (4, 4, 'searched every position, layer by layer, 2 states')
     """
     rules = _sweep_rules(search.problem)
     if rules is None:
