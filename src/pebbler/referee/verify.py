@@ -71,7 +71,7 @@ class TaskVerifier:
         return stated(task, self._least(certificate.get("tree"), root, ends))
 
     def _least(self, tree: object, root: LeafSetting, ends: float) -> Fraction:
-        """Return what the weakest leaf of a tree proves."""
+        """Return the bound of the weakest leaf of a tree."""
         least: Fraction | None = None
         for number, (node, setting) in enumerate(leaves(tree, root)):
             if number > MOST_LEAVES or time.monotonic() > ends:
@@ -197,7 +197,7 @@ class LeafRows:
 
 
 def _leaf_bound(rows: LeafRows, weights: Weights) -> Fraction:
-    """Return what rows with weights prove for a leaf; raise where a counter is charged above its price."""
+    """Return the bound that rows with weights prove for a leaf; raise if a counter is charged above its price."""
     total, excess = charges(rows, weights)
     for counter, over in excess.items():
         price = rows.leaf.price(counter)

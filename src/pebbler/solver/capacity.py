@@ -133,7 +133,7 @@ def narrow(
     is_over: Callable[[], bool],
     between: Callable[[int, int], int] = lambda failed, upper: (failed + upper) // 2,
 ) -> tuple[Found, int]:
-    """Return what needs the least room of all that was found, and how much; `best`, which needs `upper`, is known before.
+    """Return the find that needs the least room, and that room; `best`, which needs `upper`, is known before.
 
     `attempt` gets a capacity and the best so far; it says what it has found and what that needs. `lower`, below which nothing
     works, is tried first; then what lies between the last failure and the last success. A failure proves nothing, it only steers.

@@ -17,7 +17,7 @@ class SearchedBound(NamedTuple):
     branches: int = 0
 
     def proof(self, words: str) -> str:
-        """Return what is said of the bound, with who says so.
+        """Return the words of a bound's proof, with its search and branches.
 
         >>> SearchedBound(3.0, 12_000).proof("room at every moment")
         'room at every moment (searched by CP-SAT, 12,000 branches)'

@@ -37,7 +37,7 @@ _PLACES = (FAST, SLOW, FAST | SLOW)
 
 
 def pages_excluded(task: PlayedGraph) -> str:
-    """Return why the formula says nothing of a graph on a machine; empty where it does."""
+    """Return the reason why the formula does not apply to a graph on a machine; empty if it applies."""
     flow, machine = task.graph.dataflow, task.machine
     rooms = [level.capacity for level in machine.level]
     if machine.management != "explicit" or len(rooms) != 2 or rooms[0] is None or rooms[1] is not None:
@@ -100,7 +100,7 @@ class _ValuePaths:
         }
 
     def least(self, prices: Sequence[Number]) -> Number:
-        """Return what all values pay at least, with a price of a unit of room per moment."""
+        """Return the least sum that all values pay, with a price of a unit of room per moment."""
         sums = list(accumulate(prices, initial=0))
         total: Number = 0
         for number, value in enumerate(self.values):

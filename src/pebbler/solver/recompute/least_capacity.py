@@ -119,7 +119,7 @@ def _peak_between(problem: RecomputeProblem, sequence: Ints) -> int:
 
 
 def _greedy_runs(problem: Problem, endless: RecomputeProblem) -> Callable[[int, Ints], tuple[Ints, int] | None]:
-    """Return what tries greedy runs in so many units, and says which sequence fits and what it needs."""
+    """Return a function that tries greedy runs in a given room, and returns a sequence that fits with its need."""
     planner = GreedyPlanner.of(problem)
 
     def run(units: int, best: Ints) -> tuple[Ints, int] | None:

@@ -63,7 +63,7 @@ def keep_graph(graph: HasProgram) -> None:
 
 
 def programs_of(model: Any) -> list[CompiledProgram]:
-    """Return what the graphs of a compiled model run, or all compiled graphs of the process where it is a function.
+    """Return the programs of a compiled model's graphs; for a function, of all compiled graphs of the process.
 
     Raises `InputError` where there are none: the model was not compiled by this backend with a budget, or not called yet.
     """

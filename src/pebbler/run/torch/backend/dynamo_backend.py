@@ -104,7 +104,7 @@ class PlannedGraph:
         keep_graph(self)
 
     def program(self) -> CompiledProgram | None:
-        """Return what runs now, for people to look at; None where the graph has no backward or no schedule is known.
+        """Return the program that runs now, for people to look at; None for a graph without backward or schedule.
 
         How it would run without a budget is scheduled when it is asked for first.
         """

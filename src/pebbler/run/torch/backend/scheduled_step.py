@@ -138,7 +138,7 @@ class _PlanWriter:
             self.moves.append(Drop(scratch, "memory"))
 
     def _about(self, phase: str, call: KernelCall) -> dict[str, Any]:
-        """Return what a page shows of a call: a kernel of backward is computed again if all that it computes ran in forward."""
+        """Return a page's facts about a call: a kernel of backward is recomputation if all its nodes ran in forward."""
         if phase == "forward":
             self.known.update(call.nodes)
         again = phase == "backward" and bool(call.nodes) and self.known.issuperset(call.nodes)
@@ -189,7 +189,7 @@ class _PlanWriter:
         return ScheduledStep(plan, int(judged.peak["memory"]), self.seconds, self._above(plan))
 
     def _above(self, plan: Plan) -> tuple[int, int, int]:
-        """Return what forward and backward hold above what they begin with, gradients included, and what is saved between them."""
+        """Return the peaks of forward and backward above their inputs, gradients included, and the bytes saved between them."""
         held = held_between(plan, "memory")
         begins, turned = held[0], held[self.turned]
         tangents = sum(size for memory, size in self.tensors.items() if memory.startswith("tangent "))
