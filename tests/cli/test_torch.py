@@ -82,6 +82,7 @@ def step_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
+@pytest.mark.slow
 def test_a_share_is_of_what_the_step_holds_without_a_limit(tmp_path, monkeypatch):
     step_file(tmp_path, monkeypatch)
     common = ["one.py:small", "--device", "cpu", "--time-limit", "1"]

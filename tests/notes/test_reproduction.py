@@ -71,6 +71,7 @@ def sample(**changes: object) -> Experiment:
     return msgspec.structs.replace(experiment, **changes)
 
 
+@pytest.mark.slow
 def test_two_runs_give_the_same_files(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     assert run_apart(RUN.format(out=str(a)), PYTHONHASHSEED="7", NUMBA_NUM_THREADS="2", OMP_NUM_THREADS="2") == 0

@@ -83,6 +83,7 @@ def test_pieces_read_and_write_every_element_as_often_as_the_case_says(make, see
         assert case.smallest(source) <= tensor.size
 
 
+@pytest.mark.slow
 def test_weights_are_read_once_per_piece_of_the_batch_and_large_tiles_are_in_no_register() -> None:
     problem = Problem.of("mlp:n=20,hidden=1000,batch=32", pb.machine("notes-explicit"))
     of_all = RangeSearch(problem).run(0).energy

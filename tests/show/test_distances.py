@@ -205,6 +205,7 @@ def test_few_levels_caches_and_plans_that_never_begin_have_no_such_picture(
         assert page.locator("nav.contents a[href='#places']").is_hidden()
 
 
+@pytest.mark.slow
 def test_no_level_is_shown_to_hold_more_than_it_can(show: Callable[..., Opened], laid_out: Plan) -> None:
     """Memory over time showed two values in a level of one: a result, and the operand whose room it takes."""
     page = show(laid_out).page
@@ -252,6 +253,7 @@ def test_labels_of_many_levels_do_not_lie_on_one_another(show: Callable[..., Ope
     assert min(np.diff(beside)) >= 11
 
 
+@pytest.mark.slow
 def test_levels_beyond_the_last_in_use_price_nothing(show: Callable[..., Opened], laid_out: Plan) -> None:
     """A miss was priced at d32 where d6 was the farthest in use, which made every cache cost five times the plan."""
     used = [name for name, peak in check(laid_out).peak.items() if peak]

@@ -423,6 +423,7 @@ def test_plans_under_different_rules_get_no_ratio(show: Callable[..., Opened]) -
     assert "says nothing about the plans" in page.locator("#summary-view").inner_text()
 
 
+@pytest.mark.slow
 def test_a_time_is_called_a_time(show: Callable[..., Opened]) -> None:
     plan = replace(chain_plan(6), meta={"cost_unit": "ns"})
     text = show(plan).page.locator("main").inner_text().lower()

@@ -305,6 +305,7 @@ def test_the_waterfall_ends_at_the_plan_with_the_bound_as_its_floor(pages: Pages
     assert "only in" not in text
 
 
+@pytest.mark.slow
 def test_memory_draws_nothing_above_the_capacity_and_tells_a_values_story(pages: Pages) -> None:
     page = pages("explicit")
     found = page.evaluate(
@@ -506,6 +507,7 @@ LABELS_OUTSIDE = """() => {
 }"""
 
 
+@pytest.mark.slow
 def test_the_bounds_label_stays_on_a_narrow_chart_wherever_the_bound_is(pages: Pages, flagship: Plan) -> None:
     page = pages("flagship", flagship)
     page.set_viewport_size({"width": 400, "height": 900})

@@ -35,6 +35,7 @@ def compiler() -> str | None:
     return shutil.which("tsc", path=str(ROOT / "node_modules/.bin")) or shutil.which("tsc")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     compiler() is None, reason="types of scripts need tsc: npm install, or apt-get install node-typescript"
 )

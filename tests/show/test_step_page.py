@@ -131,6 +131,7 @@ def test_the_page_proves_what_the_command_says(plans: list[TorchPlan]) -> None:
         assert assess(made.as_plan()).gap == made.gap
 
 
+@pytest.mark.slow
 def test_cost_and_peak_are_the_planners(opened: Opened, plans: list[TorchPlan]) -> None:
     assert plans[0].overlap
     assert plans[0].offloaded > 0
@@ -367,6 +368,7 @@ def test_what_a_file_says_wrongly_is_left_out(show: Show) -> None:
     assert page.locator("main img").count() == 0
 
 
+@pytest.mark.slow
 def test_graphs_that_are_no_steps_have_no_such_section(show: Show) -> None:
     assert step_of(workloads.note_mlp()) is None
     page = show(Plan.in_order(workloads.chain(3), machine("red-blue"), start={"N0": "fast"})).page

@@ -60,6 +60,7 @@ def test_an_illegal_plan_is_neither_optimal_nor_bounded() -> None:
     assert found.void == ("the plan is illegal: it has no energy and no status",)
 
 
+@pytest.mark.slow
 def test_what_nothing_proves_quickly_is_only_claimed() -> None:
     plan = Plan.in_order(tile(workloads.mlp(n=20, hidden=1000), "hidden", 100), machine("notes"))
     energy = check(plan).energy

@@ -133,6 +133,7 @@ def test_what_has_no_other_form_is_as_it_is() -> None:
     assert solve("note-mlp", "notes-recency").covers == "graph"
 
 
+@pytest.mark.slow
 def test_no_form_costs_less_than_what_is_stated_for_all() -> None:
     found = Counter(attack_forms(seed, seconds=1.0) for seed in (*range(16), 593, 3047))
     assert found["optimal"] >= 3

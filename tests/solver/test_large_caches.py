@@ -52,6 +52,7 @@ def caches(graph: Graph, capacity: int, management: str = "lru") -> Machine:
     return Machine("caches", graph.unit, levels, management)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steady", [False, True])
 @pytest.mark.parametrize("management", ["lru", "recency"])
 def test_reruns_make_caches_cheaper(steady: bool, management: str) -> None:

@@ -53,6 +53,7 @@ def costly(ops: int, seed: int) -> Graph:
     return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_reruns_that_do_not_pay_are_left_alone(seed: int) -> None:
     levels = (Level("fast", 0, 0, capacity=12_000), Level("slow", 1, 1))

@@ -34,6 +34,7 @@ def test_less_than_every_form_needs_is_impossible() -> None:
     assert check(solve("mlp:n=3,hidden=4", machine("cortex-m").resized(0, 16), time_limit=2)).legal
 
 
+@pytest.mark.slow
 def test_what_is_stated_against_every_form() -> None:
     found = Counter(attack_least_memory(seed) for seed in range(40))
     assert found["exact"] >= 8

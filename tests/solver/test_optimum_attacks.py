@@ -222,5 +222,5 @@ def test_a_fault_on_purpose_is_found(
 ) -> None:
     fault(monkeypatch)
     # A bound of paging that its own certificate does not prove is refused before it is stated.
-    with pytest.raises((AssertionError, NotProven), match="seed|no facts are known"):
+    with pytest.raises((AssertionError, NotProven), match=r"seed|no facts are known"):
         sum(attack(seed) for seed in range(first, first + 400))

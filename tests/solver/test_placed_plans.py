@@ -55,6 +55,7 @@ def test_lifting_never_makes_a_plan_dearer() -> None:
     assert {int(level) for level in rows[rows[:, 0] == 0, 2]} == {0, 1}  # results go to both levels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steady", [False, True])
 def test_large_games_with_operands_anywhere_beat_belady(steady: bool) -> None:
     machine = Machine(

@@ -44,6 +44,7 @@ def opened(tmp_path):
         browser.close()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_curves_have_a_line_per_machine_and_points_that_open_reports(opened, tmp_path):
     pb.sweep("chain:length=6", tmp_path, capacity={"fast": "3..5"}, workers=1)

@@ -476,6 +476,7 @@ def test_reports_of_small_games_end_with_the_board(show: Callable[..., Any], tmp
     assert show(tmp_path / "cache.html").locator("#play-view, a[href='#play']").count() == 0
 
 
+@pytest.mark.slow
 def test_a_chain_there_and_back_stands_in_two_rows_and_the_board_follows(
     show: Callable[..., Any], levels_file: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_order_alone_can_save_the_recomputation() -> None:
     assert (search.energy, search.done) == (12, True)
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_threads() -> None:
     rng = random.Random(3)
     graph = backward_net([rng.randint(20, 90) for _ in range(12)], [rng.randint(1, 50) for _ in range(12)])

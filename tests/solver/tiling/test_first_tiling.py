@@ -61,6 +61,7 @@ def test_blocks_of_products_stay_while_the_rest_passes_by() -> None:
     assert search.energy <= 101 * 1.6 * (products + matrices)
 
 
+@pytest.mark.slow
 def test_a_step_that_needs_tens_of_thousands_of_pieces_has_a_plan_in_time() -> None:
     # Here the softmax of 6 rows fits, and so little of everything else that coarse tilings of single axes never do.
     plan = pb.solve(workloads.load("attention:tokens=256,width=256,heads=4"), _memory(5_000), time_limit=5)

@@ -54,6 +54,7 @@ def test_attention_in_a_small_cache_is_fused_around_its_weights_and_makes_them_a
     assert any({"fwd_scores", "fwd_softmax", "fwd_mix"} <= {names[op] for op in group.ops} for group in found.groups)
 
 
+@pytest.mark.slow
 def test_a_nest_becomes_a_candidate_whose_runs_can_be_moved_about() -> None:
     small = Machine("small", "float32", (Level("cache", 1, 1, capacity=300), Level("slow", 100, 100)), "lru", "any")
     search = Search(Problem.of(workloads.load("attention:tokens=16,width=4,heads=2"), small), 60.0)

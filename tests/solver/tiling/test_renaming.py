@@ -137,6 +137,7 @@ def solve_renamed(graph: Graph, data: st.DataObject) -> list[pb.Plan]:
 steps = st.sampled_from(["mlp:n=2,hidden=6", "mlp:n=2,hidden=4,batch=2", "deep-mlp:n=2,hidden=3,layers=2"])
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(generators, st.data())
 def test_a_tilable_graph_with_other_names_gets_the_same_plan(rng: random.Random, data: st.DataObject) -> None:

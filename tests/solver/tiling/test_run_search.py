@@ -48,6 +48,7 @@ def attack(seeds: range, extra: int, limit: int = 300_000) -> tuple[int, int]:
     return proven, again
 
 
+@pytest.mark.slow
 def test_no_sequence_is_cheaper_than_what_is_proven() -> None:
     proven, again = attack(range(90), 1)
     assert proven >= 85

@@ -48,6 +48,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     assert first.best.graph == second.best.graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["notes", "notes-explicit"])
 def test_a_graph_that_is_tiled_already_is_tiled_further(name: str) -> None:
     """Its tiles are tensors like any other: a plan's tiles refer to them, and start where they do."""

@@ -259,6 +259,7 @@ def broken(x, weight, bias, target):
     return functional.cross_entropy(logits.float().flatten(0, 1), target.flatten())
 
 
+@pytest.mark.slow
 def test_logits_that_come_from_another_graph_are_told(monkeypatch, caplog):
     monkeypatch.setattr(step_budget, "_BUDGETS", {})
     torch._dynamo.reset()
@@ -271,6 +272,7 @@ def test_logits_that_come_from_another_graph_are_told(monkeypatch, caplog):
     assert cut_off_losses(fx.symbolic_trace(broken_nothing).graph, 0) == []
 
 
+@pytest.mark.slow
 def test_logits_whose_strides_change_from_call_to_call(monkeypatch):
     """As where another graph pads them: Dynamo knows their sizes, and symbols for their strides."""
     monkeypatch.setattr(step_budget, "_BUDGETS", {})

@@ -40,6 +40,7 @@ def recomputed(plan):
     return sum(op.cost for op in plan.graph.ops if op.meta.get("again"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of its own modules
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")

@@ -47,6 +47,7 @@ def test_ddp_splits_at_its_buckets_and_every_rank_keeps_its_own_budget(tmp_path)
     assert max(ranks[1]["places"]) > 0  # compiled again, bucket by bucket
 
 
+@pytest.mark.slow
 def test_collectives_run_once_where_their_neighbours_run_again(tmp_path):
     ranks = run_ranks(tmp_path, ["tensor_parallel"])["tensor_parallel"]
     assert_alike(ranks)

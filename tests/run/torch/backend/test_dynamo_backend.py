@@ -239,6 +239,7 @@ def same_dropout(model, x, graphs, monkeypatch):
     assert forward(x).item() != forward(x).item()
 
 
+@pytest.mark.slow
 def test_dropout_is_the_same_where_it_is_computed_again(graphs, monkeypatch):
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Dropout(0.3)) for _ in range(3)])

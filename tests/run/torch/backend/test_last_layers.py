@@ -67,6 +67,7 @@ def compared(kind, budget=10**8):
         yield step(model, runs[0], tokens, through=turn > 0), found, [str(x.message) for x in said]
 
 
+@pytest.mark.slow
 def test_gradients_through_logits_come_by_way_of_the_last_layer(graphs):
     for turn, (expected, found, said) in enumerate(compared("plain")):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -60,6 +60,7 @@ class Seen(BaseException):
     """Ends a compilation before any kernel is made; torch takes other exceptions for its own."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_only(["mlp"], LOSSES))
 def test_the_least_is_at_most_what_the_knob_reaches_at_any_setting(name, monkeypatch):
     partition, knob, graphs, least = SavedValuesPartitioner.__call__, {}, set(), []

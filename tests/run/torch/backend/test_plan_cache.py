@@ -64,6 +64,7 @@ def job(monkeypatch, tmp_path):
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_a_second_job_plans_and_measures_nothing(job):
     losses = job.run()
     assert job.planned >= 1

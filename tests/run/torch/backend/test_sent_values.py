@@ -86,6 +86,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_only(["mlp"], MODELS))
 def test_any_values_may_be_sent_and_gradients_stay(name):
     send_any(name, 2)

@@ -42,6 +42,7 @@ def gradients(model, run, tokens, weigh):
     return [p.grad.clone() for p in model.parameters()]
 
 
+@pytest.mark.slow
 def test_zeros_for_logits_are_neither_made_nor_read(graphs):
     model, tokens = Words(), torch.arange(128).reshape(2, 64)
     run = torch.compile(model, backend=pebbler, options={"budget": 10**8})
@@ -71,6 +72,7 @@ def test_gradients_through_logits_are_right_when_they_come():
         torch.testing.assert_close(ours, gradients(model, model, tokens, weigh), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_does_not_repeat_itself_gets_all_gradients_at_once():
     model, tokens = Words(dropout=0.5), torch.arange(128).reshape(2, 64)
     run = torch.compile(model, backend=pebbler, options={"budget": 10**8})

@@ -87,6 +87,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_a_step_whose_weights_change_is_as_eager_or_refused(graphs, monkeypatch):
@@ -119,6 +120,7 @@ def test_a_step_whose_weights_change_is_as_eager_or_refused(graphs, monkeypatch)
     assert not torch.autograd._profiler_enabled()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 def test_noise_that_is_taken_back_before_backward_is_refused_in_the_first_step():

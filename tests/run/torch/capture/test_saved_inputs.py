@@ -122,6 +122,7 @@ def _compare(names: list[str], share: float) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(sorted(_PARTS)), min_size=1, max_size=4), st.sampled_from([0.0, 0.5, 1.0]))
 @settings(max_examples=3)
 def test_steps_with_copies_and_updates_train_alike(names: list[str], share: float) -> None:

@@ -145,6 +145,7 @@ def test_a_budget_below_the_headroom_is_refused_with_what_works():
     assert kept([graph], least, 400, 0.0, link=Link(1.0, 1.0, overlap=True))
 
 
+@pytest.mark.slow
 def test_the_least_budget_of_a_step_works_before_and_after_there_is_optimizer_state():
     torch.manual_seed(0)
     layers = (layer for _ in range(2) for layer in (nn.Linear(32, 32), nn.GELU(), nn.Dropout(0.1)))

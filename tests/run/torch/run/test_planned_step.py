@@ -298,6 +298,7 @@ def test_gradients_that_were_not_kept_are_missed():
         fast(torch.ones(3, 4))
 
 
+@pytest.mark.slow
 def test_more_branches_than_plans_run_as_they_are(monkeypatch):
     """Known branches keep their plans, others train as the step does, and that is said once."""
     monkeypatch.setattr("pebbler.run.torch.run.planned_step._MOST_PLANS", 2)

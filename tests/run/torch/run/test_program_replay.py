@@ -116,6 +116,7 @@ def test_numbers_from_counters_and_norms_are_those_of_every_step(simulated, rule
     assert "between them" in repr(fast)
 
 
+@pytest.mark.slow
 def test_masks_are_drawn_afresh_and_again_as_they_were(simulated):
     training = models.mlp(depth=4, width=16, batch=256)
     layers = list(training.model)
@@ -246,6 +247,7 @@ def test_what_cannot_be_recorded_runs_call_by_call(simulated):
     assert replay_of(fast).replays == 0
 
 
+@pytest.mark.slow
 def test_a_recording_beyond_the_budget_is_not_used(simulated):
     training = small()
     simulated.over = 3
@@ -255,6 +257,7 @@ def test_a_recording_beyond_the_budget_is_not_used(simulated):
     assert "not replayed: that would hold 3 bytes more than the budget" in repr(fast)
 
 
+@pytest.mark.slow
 def test_a_plan_with_more_headroom_is_made_where_a_recording_needs_it(simulated):
     training = small()
     fast = pt.step(training.step, device="cpu", budget="99%", time_limit=1, replay="auto")
@@ -273,6 +276,7 @@ def test_a_plan_with_more_headroom_is_made_where_a_recording_needs_it(simulated)
     assert replay_of(fast).replays > 0
 
 
+@pytest.mark.slow
 def test_where_no_plan_leaves_more_room_the_first_one_stays(simulated):
     training = small()
     simulated.over = 10**6
@@ -363,6 +367,7 @@ def test_replays_with_every_way_to_verify(simulated, verify):
     assert replay_of(fast).replays >= 6
 
 
+@pytest.mark.slow
 def test_values_that_go_to_the_host_and_back_are_recorded_too(simulated, deep):
     training, captured, least = deep
     plan = pt.plan_captured(captured, pt.roofline(captured, "cpu"), budget=least, offload=True, time_limit=1)

@@ -37,6 +37,7 @@ def train(training, step, steps=STEPS):
     return losses, [tensor.clone() for tensor in training.tensors()], max(peaks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", quick_only(["mlp", "resnet"], ["mlp", "resnet", "gpt2", "lstm"]))
 def test_every_budget_trains_bit_for_bit_and_is_kept(name):
     if name == "gpt2" and importlib.util.find_spec("transformers") is None:
@@ -229,6 +230,7 @@ def test_a_saved_plan_runs_in_a_fresh_process_of_the_same_step(tmp_path):
     assert "aten" in step.code
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_says_what_would_do():
     training = models.mlp(depth=4)
     with pytest.raises(
