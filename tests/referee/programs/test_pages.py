@@ -95,10 +95,10 @@ def attack(seeds: range) -> dict[str, int]:
 
 
 def test_no_prices_of_room_prove_more_than_a_plan_costs() -> None:
-    found = attack(range(30))
-    assert found["games"] > 15, found
+    found = attack(range(45))
+    assert found["games"] > 30, found
     assert found["reached"] > 2, found
-    assert found["raised"] > 2, found
+    assert found["raised"] > 4, found
 
 
 @pytest.mark.slow

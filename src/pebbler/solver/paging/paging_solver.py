@@ -81,7 +81,7 @@ def recomputation_never_pays(problem: Problem) -> bool:
 
 
 def _certified_pages(problem: Problem, words: str, prices: npt.NDArray[np.float64]) -> Bound:
-    """Return the exact bound from prices of room in the fast level; a moment has the price of the slot after an op, or of both slots."""
+    """Return the exact bound from prices of room in the fast level; a moment has the price of the slot after its op."""
     ops = len(problem.graph.ops)
     after = prices[2 : 2 * ops + 2 : 2]
     ways = [np.zeros(ops), after, after + prices[1 : 2 * ops + 1 : 2]]
