@@ -15,7 +15,9 @@ from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy
 from pebbler.referee.judgement import check
-from pebbler.solver.paging import program_order_plan, recomputation_never_pays, solve_paging
+from pebbler.referee.programs.pages import reruns_never_pay
+from pebbler.solver.bounds.bound import task_of
+from pebbler.solver.paging import program_order_plan, solve_paging
 from pebbler.solver.problem import Impossible, Problem, Search
 from tiled_mlp import tiled_mlp
 
@@ -127,15 +129,27 @@ def test_bound_is_claimed_only_where_the_order_is_forced_and_recomputing_never_p
     dear = Graph("dear chain", "pebble", graph.tensors, [])
     for op in graph.ops:
         dear.op(op.name, op.reads, op.writes, 1000)
-    assert not recomputation_never_pays(Problem.of(graph, machine("red-blue")))
+    assert not reruns_never_pay(task_of(Problem.of(graph, machine("red-blue"))))
     problem = Problem.of(dear, machine("red-blue"))
-    assert recomputation_never_pays(problem)
+    assert reruns_never_pay(task_of(problem))
     search = Search(problem, 30.0)
     solve_paging(search)
     assert search.bound == pytest.approx(search.energy)
     cheap = Search(Problem.of(graph, machine("red-blue")), 1.0)
     solve_paging(cheap)
     assert cheap.bound == 0
+
+
+def test_reading_a_tensor_often_makes_no_claim_that_the_certificate_refuses() -> None:
+    """Solver and referee ask one function whether reruns pay; two had counted repeated reads differently."""
+    graph = Graph("often", "pebble").tensor("x", 1, kind="input")
+    for number, read in enumerate(["x", "t0", "t1"]):
+        graph.tensor(f"t{number}", 1, kind="output" if number == 2 else "temp")
+        graph.op(f"o{number}", [read] * 14, [f"t{number}"])
+    levels = (Level("fast", 1, 1, capacity=2), Level("slow", 3, 3))
+    search = Search(Problem.of(graph, Machine("two", "pebble", levels, operands="any")), 5.0)
+    solve_paging(search)
+    assert 0 <= search.bound <= search.energy
 
 
 @pytest.mark.slow

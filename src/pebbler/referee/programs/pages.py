@@ -25,6 +25,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pebbler.game.dataflow import NONE
+from pebbler.game.graph import Graph
 from pebbler.game.starts import PlayedGraph, free_starts, looped_params, start_choices
 from pebbler.referee.certificates import NotProven, in_time, read_fraction, short
 from pebbler.referee.programs.compulsory_traffic import exactly, run_cost
@@ -38,14 +39,33 @@ _PLACES = (FAST, SLOW, FAST | SLOW)
 
 def pages_excluded(task: PlayedGraph) -> str:
     """Return the reason why the formula does not apply to a graph on a machine; empty if it applies."""
-    flow, machine = task.graph.dataflow, task.machine
+    machine = task.machine
     rooms = [level.capacity for level in machine.level]
     if machine.management != "explicit" or len(rooms) != 2 or rooms[0] is None or rooms[1] is not None:
         return "there are not two levels, the slow one without end"
     if machine.results != "apart" or free_starts(task):
         return "starts or results follow rules of their own"
-    if not all(op in before for op, before in enumerate(flow.before.lists()[1:])):
+    if not order_is_forced(task.graph):
         return "program order is not the only order"
+    if not reruns_never_pay(task):
+        return "running an op again may be cheaper than a store and a fetch"
+    return ""
+
+
+def order_is_forced(graph: Graph) -> bool:
+    """Whether program order is the only legal order: every op must wait for the one before it.
+
+    >>> from pebbler.workloads import mlp
+    >>> chain = Graph("chain").tensor("x", 1, kind="input").tensor("y", 1).tensor("z", 1, kind="output")
+    >>> order_is_forced(chain.op("a", ["x"], ["y"]).op("b", ["y"], ["z"])), order_is_forced(mlp())
+    (True, False)
+    """
+    return all(op in before for op, before in enumerate(graph.dataflow.before.lists()[1:]))
+
+
+def reruns_never_pay(task: PlayedGraph) -> bool:
+    """Whether rerunning any op costs at least as much as storing its results in the slow level and loading them again."""
+    flow, machine = task.graph.dataflow, task.machine
     anywhere = machine.operands == "any"
     read, write = [[exactly(getattr(level, way)) for level in machine.level] for way in ("read", "write")]
     size = flow.value_size.tolist()
@@ -55,8 +75,8 @@ def pages_excluded(task: PlayedGraph) -> str:
             again += min(read) * sum(size[one] for one in set(flow.op_reads.row(op).tolist())) if anywhere else 0
             fetched = max(read) + write[1] + read[1] + (0 if anywhere else write[0])
             if again < fetched * sum(size[one] for one in flow.op_writes.row(op).tolist()):
-                return "running an op again may be cheaper than a store and a fetch"
-    return ""
+                return False
+    return True
 
 
 class _PagedValue(NamedTuple):

@@ -9,6 +9,6 @@ the sequence itself is searched: blocks shift, ops run again where that is cheap
 from __future__ import annotations
 
 from pebbler.solver.paging.demand_paging import program_order_plan
-from pebbler.solver.paging.paging_solver import recomputation_never_pays, solve_paging
+from pebbler.solver.paging.paging_solver import solve_paging
 
-__all__ = ["program_order_plan", "recomputation_never_pays", "solve_paging"]
+__all__ = ["program_order_plan", "solve_paging"]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from ortools.sat.python import cp_model
 
 from pebbler.game.plan import Plan
-from pebbler.solver.bounds.bound import Bound, certified, written_price
+from pebbler.referee.programs.pages import pages_excluded
+from pebbler.solver.bounds.bound import Bound, certified, task_of, written_price
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.cp_sat import SearchedBound, new_solver
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
@@ -31,10 +32,10 @@ from pebbler.solver.paging.kernels.residency import (
 from pebbler.solver.paging.kernels.residency_search import account_all
 from pebbler.solver.paging.paging_arrays import copies_are_direct
 from pebbler.solver.paging.sequence_search import PagedSequence, PagingSearch
-from pebbler.solver.paging.start_orders import order_is_forced, start_orders
+from pebbler.solver.paging.start_orders import start_orders
 from pebbler.solver.problem import Problem, Search
 
-__all__ = ["PagingSolver", "recomputation_never_pays", "solve_paging"]
+__all__ = ["PagingSolver", "solve_paging"]
 
 EFFORT = 20.0  # of CP-SAT on one sequence where that proves something, in its deterministic seconds; else a twentieth
 FEW_ARCS = 6_000  # up to this the exact model pays for itself even where it proves nothing
@@ -53,31 +54,6 @@ def solve_paging(search: Search) -> None:
     257825
     """
     PagingSolver(search).run()
-
-
-def recomputation_never_pays(problem: Problem) -> bool:
-    """Whether rerunning any op costs at least as much as storing its results in the slowest level and loading them again.
-
-    Then every second run can be replaced by those copies: the slowest level has room without end, and where the results came to lie
-    the copies do.
-
-    >>> from pebbler import machine, workloads
-    >>> recomputation_never_pays(Problem.of(workloads.chain(3), machine("red-blue")))
-    False
-    """
-    flow, levels = problem.graph.dataflow, problem.machine.level
-    if levels[-1].capacity is not None:
-        return False
-    anywhere = problem.machine.operands == "any"
-    store = max(level.read for level in levels) + levels[-1].write
-    for op in np.flatnonzero(flow.op_can_rerun).tolist():
-        again = float(flow.op_cost[op])
-        if anywhere:
-            again += min(level.read for level in levels) * float(flow.value_size[flow.op_reads.row(op)].sum())
-        units = float(flow.value_size[flow.op_writes.row(op)].sum())
-        if again < units * (store + levels[-1].read + (0 if anywhere else levels[0].write)):
-            return False
-    return True
 
 
 def _certified_pages(problem: Problem, words: str, prices: npt.NDArray[np.float64]) -> Bound:
@@ -174,11 +150,9 @@ class PagingSolver:
     def _order_is_everything(self, paged: PagedSequence) -> bool:
         """Whether a bound for this sequence holds for every plan."""
         return (
-            len(self.problem.machine.level) == 2
+            not pages_excluded(task_of(self.problem))
             and self.problem.plain
             and copies_are_direct(self.paging.arrays)
-            and order_is_forced(self.problem.graph)
-            and recomputation_never_pays(self.problem)
             and len(paged.sequence) == len(self.problem.graph.ops)
         )
 

@@ -9,7 +9,7 @@ from pebbler.game.dataflow import NONE
 from pebbler.game.graph import Graph
 from pebbler.solver.paging.kernels.liveness_order import LEAST_LIVE, RECENT, schedule_by_liveness
 
-__all__ = ["order_is_forced", "start_orders"]
+__all__ = ["start_orders"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,13 +32,3 @@ def start_orders(graph: Graph) -> list[Ints]:
         if not any(np.array_equal(order, known) for known in orders):
             orders.append(order)
     return orders
-
-
-def order_is_forced(graph: Graph) -> bool:
-    """Whether program order is the only legal order: every op must wait for the one before it.
-
-    >>> from pebbler import workloads
-    >>> order_is_forced(workloads.chain(3)), order_is_forced(workloads.note_mlp())
-    (True, False)
-    """
-    return all(op in before for op, before in enumerate(graph.dataflow.before.lists()[1:]))

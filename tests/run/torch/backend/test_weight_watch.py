@@ -113,9 +113,8 @@ def test_a_step_whose_weights_change_is_as_eager_or_refused(graphs, monkeypatch)
             # Eager has saved a view of the old memory; with or without pebbler, compiled code has saved the parameter.
             if len(found) == 2 and name != "rebind":
                 torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
-    # Some of the first layers run again; what only gradients read does not matter, and neither does what stays as it was.
-    again = {changed for name, changed in refused if name == "add"}
-    assert {"a.weight", "a.bias"} <= again <= {"a.weight", "a.bias", "b.weight", "b.bias"}
+    # The first layer runs again; what only gradients read does not matter, and neither does what stays as it was.
+    again = ("a.weight", "a.bias")
     assert refused == {(name, changed) for name in CHANGES if name != "nothing" for changed in again}
     assert not torch.autograd._profiler_enabled()
 
@@ -132,5 +131,5 @@ def test_noise_that_is_taken_back_before_backward_is_refused_in_the_first_step()
     loss = compiled(torch.randn(64, 16), torch.randint(4, (64,)))
     for p, more in zip(model.parameters(), noise, strict=True):
         p.data.sub_(more)
-    with pytest.raises(pt.WeightsChanged, match=r"a\.weight \(and [13] more\): changed between forward and backward"):
+    with pytest.raises(pt.WeightsChanged, match=r"a\.weight \(and 1 more\): changed between forward and backward"):
         loss.backward()
