@@ -31,10 +31,11 @@ def compiled(function, budget, **options):
 
 
 def stay(monkeypatch, place):
-    """Take one choice of every graph, whatever the budget leaves: the first, or the one that holds least."""
+    """Take one choice of every graph, whatever the budget leaves: the first, or the one that saves least."""
 
     def settle(frontier, room, schedule):
-        frontier.place, frontier.room = (frontier.least if place < 0 else place), 10**15
+        saved = [choice.bytes for choice in frontier.choices]
+        frontier.place, frontier.room = (saved.index(min(saved)) if place < 0 else place), 10**15
 
     monkeypatch.setattr(partitioner, "settle_place", settle)
 
@@ -183,7 +184,7 @@ def test_what_refusals_of_random_models_name_works(seed):
 
     least, peaks = refused_and_asked_for(make, steps)
     assert peaks[0] <= least
-    assert peaks[1] == least
+    assert peaks[1] == pytest.approx(least, rel=0.01)  # of choices that save as much, measured costs decide
 
 
 @pytest.mark.slow

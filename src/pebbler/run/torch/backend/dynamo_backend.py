@@ -156,8 +156,10 @@ class PlannedGraph:
         self._partitioner.plans_anew, self._partitioner.time_limit = True, math.inf
 
     def _room(self, frontier: GraphFrontier) -> int:
+        """Return the bytes that a graph may hold: as many as its forms before, whose step may have been measured."""
         room = self._budget.room(frontier)
-        return 0 if self._least else room
+        known = [plan.room for plan in self._plans.values() if plan.room is not None]
+        return 0 if self._least else known[0] if known else room
 
     def settle(self, peak: int) -> None:
         """Keep the plan on disk, now that the step's peak is known and nothing will change."""

@@ -96,6 +96,16 @@ class StepBudget:
         """Whether a graph's backward runs now: calls within it are part of it, such as those that a user's checkpoint repeats."""
         return self._task != _NO_TASK and self._task == torch._C._current_graph_task_id()
 
+    @property
+    def _is_gone(self) -> bool:
+        """Whether all that the step has called is gone without a backward.
+
+        Reentrant checkpoints call a graph and its backward within the backward of the step: one block's is gone when the next
+        begins.
+        """
+        within_backward = self._ends and torch._C._current_graph_task_id() != _NO_TASK
+        return not within_backward and all(node() is None for node in self._nodes)
+
     def room(self, frontier: GraphFrontier) -> int:
         """Return the bytes that a new graph may hold, given the other memory held now."""
         self._trials, self._most, self._new = _TRIALS, None, True
@@ -151,8 +161,8 @@ class StepBudget:
 
     def enter(self, graph: PlannedCall, args: Sequence[Any]) -> None:
         """Note that a graph with a backward is called, and measure the step if it is one of the first after a change."""
-        if all(node() is None for node in self._nodes):
-            self.abandon()  # what was called before is gone without a backward
+        if self._is_gone:
+            self.abandon()
         first = not self._running
         self._kept = None
         if first:
@@ -195,7 +205,7 @@ class StepBudget:
 
     def _forget(self, _node: Any = None) -> None:
         """Measure no longer where nothing is left of the step: there will be no backward."""
-        if self._meter is not None and all(node() is None for node in self._nodes):
+        if self._meter is not None and self._is_gone:
             self.abandon()
 
     def _before_backward(self, graph: int, gradients: Sequence[Any]) -> None:

@@ -88,7 +88,7 @@ def _peak(
     last = np.full(nodes, -1, np.int64)  # when a node is read last, through views and through what is not written
     readers = np.zeros(nodes, np.int64)  # how many read it, through views too
     called = np.zeros(nodes, np.bool_)  # whether one of them is a call
-    apart = np.zeros(nodes, np.bool_)  # whether one of them is another kernel
+    low, high = np.full(nodes, nodes, np.int64), np.full(nodes, -1, np.int64)  # levels of these
     first, final = np.full(nodes, nodes, np.int64), np.full(nodes, -1, np.int64)  # levels of the kernels that read it
     moved, cost = 0, 0.0
     for node in range(nodes - 1, -1, -1):
@@ -101,14 +101,16 @@ def _peak(
             last[node] = max(last[node], last[user] if inside else place[user])
             readers[node] += readers[user] if view else 1
             called[node] |= called[user] if view else step.kind[user] == CALL
-            apart[node] |= apart[user] if view else level[user] != level[node]
+            low[node] = min(low[node], low[user] if view else level[user])
+            high[node] = max(high[node], high[user] if view else level[user])
             if inside or step.kind[user] != CALL:
                 first[node] = min(first[node], first[user] if inside else level[user])
                 final[node] = max(final[node], final[user] if inside else level[user])
         here = place[node] >= 0
         last[node] = max(last[node], place[node])
         if here and fusing and step.kind[node] == INLINED and readers[node] and not called[node]:
-            written[node] = results[node] or left[node] >= 0 or (readers[node] > 1 and apart[node])
+            apart = low[node] != level[node] or high[node] != level[node]
+            written[node] = results[node] or left[node] >= 0 or (readers[node] > 1 and apart)
         if step.kind[node] == VIEW and here:
             continue
         fused = here and step.kind[node] != CALL
