@@ -21,8 +21,9 @@ test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint kernels
 	$(PYTEST)
 
+# What passed is written down, so that a run that was stopped goes on; out/slow.jsonl says how each test ended and what it took.
 slow: $(READY)
-	$(PYTEST) -m 'slow or hypothesis' --all-examples
+	$(BIN)/pytest -n 2 --dist load --maxschedchunk 2 -m 'slow or hypothesis' --all-examples --ledger=out/slow.jsonl
 
 # What tests take, recorded and shown; the longest files begin first from then on.
 durations: $(READY)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durations import Recorder, longest_files
+from ledger import Ledger
 from pebbler.cli import main
 from pebbler.game.plan import Plan
 from pebbler.solver import solve
@@ -34,10 +35,13 @@ settings.load_profile("pebbler")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-durations", action="store_true", help="record what tests take in tests/durations.json")
+    parser.addoption("--ledger", help="write down here what passed, and leave that out the next time")
     parser.addoption("--all-examples", action="store_true", help="try as many examples as property tests ask for")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (path := config.getoption("--ledger")) is not None:
+        config.pluginmanager.register(Ledger(config.rootpath / path, config))
     if config.getoption("--record-durations"):
         config.pluginmanager.register(Recorder("slow" if config.option.markexpr.startswith("slow") else "quick"))
 
@@ -55,6 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.getoption("--all-examples"):
         _try_fewer_examples(items)
+    if config.getoption("--ledger") is not None:
+        return  # which puts a few cases of every test first
     places = {config.rootpath / name: place for place, name in enumerate(longest_files())}
     items.sort(key=lambda item: places.get(item.path, -1))  # those that have not been recorded may be the longest
 

@@ -1,0 +1,56 @@
+"""The ledger of a long run: it goes on where it was stopped, and begins anew on other code."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest import mock
+
+import ledger
+from ledger import Ledger, first_cases_first
+
+
+def begin(path, state, worker=False):
+    more = {"workerinput": {}} if worker else {}
+    config = SimpleNamespace(rootpath=path.parent, hook=SimpleNamespace(pytest_deselected=lambda items: None), **more)
+    with mock.patch.object(ledger, "_state_of_code", return_value=state):
+        return Ledger(path, config), config
+
+
+def left_of(path, state, names, worker=False):
+    book, config = begin(path, state, worker)
+    items = [mock.Mock(nodeid=name) for name in names]  # which can be keys
+    book.pytest_collection_modifyitems(config, items)
+    return [item.nodeid for item in items]
+
+
+def ends(book, name, outcome, when="call"):
+    book.pytest_runtest_logreport(SimpleNamespace(nodeid=name, when=when, outcome=outcome, duration=1.0))
+
+
+def test_what_passed_is_left_out_until_the_code_changes(tmp_path):
+    path = tmp_path / "out" / "slow.jsonl"
+    book, _ = begin(path, "one")
+    for name, outcome in (("a", "passed"), ("b", "failed"), ("c", "skipped"), ("d", "failed"), ("d", "passed")):
+        ends(book, name, outcome)
+    ends(book, "e", "passed", when="setup")
+    ends(book, "f", "passed")
+    ends(book, "f", "failed", when="teardown")
+    assert left_of(path, "one", "abcdef") == ["b", "e", "f"]
+    assert left_of(path, "two", "abcdef") == list("abcdef")
+
+
+def test_workers_collect_what_was_left_when_the_run_began(tmp_path):
+    path = tmp_path / "slow.jsonl"
+    book, _ = begin(path, "one")
+    ends(book, "a", "passed")
+    assert left_of(path, "one", "ab", worker=True) == ["a", "b"]
+    written = path.read_text()
+    worker, _ = begin(path, "one", worker=True)
+    ends(worker, "b", "passed")
+    assert path.read_text() == written
+
+
+def test_three_cases_of_every_test_come_first():
+    items = [mock.Mock(nodeid=f"{name}[{i}]") for name in "xy" for i in range(5)]
+    first_cases_first(items)
+    assert [item.nodeid for item in items][:6] == [f"{name}[{i}]" for name in "xy" for i in range(3)]
