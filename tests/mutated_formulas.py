@@ -76,7 +76,9 @@ def other_game(rng: random.Random, game: RandomGame) -> RandomGame | None:
     pick, at = rng.random(), rng.randrange(len(machine.level))
     levels, level = list(machine.level), machine.level[at]
     if pick < 0.1:
-        return replace(game, steady=not game.steady)
+        inputs = {tensor.name for tensor in game.graph.tensors if tensor.kind == "input"}
+        start = {name: levels for name, levels in (game.start or {}).items() if name not in inputs}
+        return replace(game, steady=not game.steady, start=start)  # inputs of a steady step arrive in the slowest level
     if pick < 0.5 and level.capacity is not None:
         levels[at] = msgspec.structs.replace(level, capacity=max(1, level.capacity + rng.choice([-1, 1, 2, 9])))
     elif pick < 0.9:
@@ -103,7 +105,7 @@ def _other_number(rng: random.Random, found: Json) -> Json:
         return str(Fraction(found) * Fraction(by))
     if type(found) is int:
         return found + rng.choice([-1, 1, 2, 10])
-    return rng.choice(JUNK)
+    return copy.deepcopy(rng.choice(JUNK))  # which a second change may change
 
 
 def _change(rng: random.Random, where: Json, key: Json) -> None:
@@ -111,7 +113,7 @@ def _change(rng: random.Random, where: Json, key: Json) -> None:
 
 
 def _junk(rng: random.Random, where: Json, key: Json) -> None:
-    where[key] = rng.choice(JUNK)
+    where[key] = copy.deepcopy(rng.choice(JUNK))
 
 
 def _drop(rng: random.Random, where: Json, key: Json) -> None:
