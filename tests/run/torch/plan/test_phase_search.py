@@ -23,10 +23,12 @@ _LIMITS = (0.0, 0.1, 0.5)
 
 
 def named(error):
-    """Return the budget that a refusal says works, in bytes."""
+    """Return the budgets that a refusal says work, in bytes: the rounded figure and the exact one."""
     said = re.search(r"\. ([\d.,]+ (?:GiB|MiB|bytes)) works", str(error))
     assert said is not None, error
-    return [bytes_of(said[1].replace(",", "").removesuffix("bytes"))]
+    exact = re.findall(r"known to work is ([\d,]+) bytes$", str(error))
+    assert len(exact) == (" and less cannot" not in str(error))
+    return [bytes_of(figure.replace(",", "").removesuffix("bytes")) for figure in (said[1], *exact)]
 
 
 def random_phase(rng, ops):

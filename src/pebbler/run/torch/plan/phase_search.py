@@ -168,7 +168,7 @@ def solve_phases(
         hint = f". With offload to the host's memory {bytes_up(least + headroom)} works" if least <= capacity else ""
         raise Impossible(
             f"{_refusal(capacity + headroom, known.upper + headroom)}; below {bytes_down(known.lower + headroom)} nothing can: "
-            f"{known.reason}{beside}{hint}"
+            f"{known.reason}{beside}{hint}. The least budget that is known to work is {known.upper + headroom:,} bytes"
         ) from None
 
 
