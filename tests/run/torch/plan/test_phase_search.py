@@ -134,14 +134,15 @@ def test_what_is_named_is_enough_for_every_phase():
     small, large = (random_phase(np.random.default_rng(seed), 12) for seed in (0, 1))
     needs = sorted(((least_units([g], 1.0)[1], g) for g in (small, large)), key=lambda pair: pair[0])
     assert needs[0][0] < needs[1][0]
-    (least,) = named(refusal([needs[0][1], needs[1][1]], 10, 0, 1.0))
-    assert least == needs[1][0]
+    least, exact = named(refusal([needs[0][1], needs[1][1]], 10, 0, 1.0))
+    assert least == exact == needs[1][0]
     assert kept([small, large], least, 0, 0.0)
 
 
 def test_a_budget_below_the_headroom_is_refused_with_what_works():
     graph = random_phase(np.random.default_rng(0), 8)
-    (least,) = named(refusal([graph], 100, 400, 0.1))
+    least, exact = named(refusal([graph], 100, 400, 0.1))
+    assert least == exact
     assert kept([graph], least, 400, 0.0)
     (least,) = named(refusal([graph], 100, 400, 0.1, Link(1.0, 1.0, overlap=True)))
     assert kept([graph], least, 400, 0.0, link=Link(1.0, 1.0, overlap=True))
