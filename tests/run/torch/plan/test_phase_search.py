@@ -165,7 +165,7 @@ def test_the_least_budget_of_a_step_works_before_and_after_there_is_optimizer_st
     batch = torch.randn(32, 32), torch.randint(4, (32,))
     with pytest.raises(Impossible) as refused:
         pt.step(step, budget=25_000, device="cpu", time_limit=0.1)(*batch)
-    (least,) = named(refused.value)
+    least, *_ = named(refused.value)
     planned = pt.step(step, budget=least, device="cpu", time_limit=0.2)
     assert all(torch.isfinite(planned(*batch)) for _ in range(3))
 
