@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.game.moves import Copy  # noqa: E402
@@ -93,6 +93,27 @@ class Block(torch.nn.Module):
         mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.merge(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.narrow(torch.nn.functional.gelu(self.widen(self.norms[1](x))))
+
+
+def test_a_model_without_memory_is_planned_and_left_as_it_was():
+    """People who ask whether a model will fit make it without memory, in a mode of their own."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = torch.nn.Sequential(Block(64), Block(64))
+        rule = torch.optim.AdamW(model.parameters(), foreach=True)
+
+        def step(x):
+            rule.zero_grad()
+            loss = model(x).square().mean() * torch.tensor(2.0)
+            loss.backward()
+            rule.step()
+            return loss
+
+        captured = pt.capture(step, torch.empty(2, 16, 64))
+    assert all(type(p.data) is FakeTensor and not [n for n in vars(p) if "pebbler" in n] for p in model.parameters())
+    costs = pt.roofline(captured, "h200")
+    free, (_, least) = pt.plan_captured(captured, costs), pt.least_budget(captured, costs, time_limit=0.3)
+    plan = pt.plan_captured(captured, costs, budget=(least + free.peak) // 2, time_limit=0.3)
+    assert plan.peak <= (least + free.peak) // 2 < free.peak
 
 
 @pytest.mark.slow

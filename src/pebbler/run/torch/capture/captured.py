@@ -8,8 +8,12 @@ makes its state), and two recordings with different learning rates show which op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from pebbler.game.graph import Graph
 from pebbler.run.torch.capture.calls import Record
@@ -80,7 +84,7 @@ def capture(
     >>> len(captured.phases), captured.graph.ops[-1].name, captured.device
     (1, 'mean_2', 'cpu')
     """
-    with one_at_a_time(), no_collection():
+    with one_at_a_time(), no_collection(), _without_fake_mode():
         return _capture(StepState(step, args, keywords, keep_grads), device)
 
 
@@ -92,6 +96,12 @@ def _capture(state: StepState, device: str | None) -> Captured:
         read_grads |= {place for recording in recordings for place in recording.record.binds if place[0] == "grad"}
     phases = [build_phase(recording.record, recording.entry, read_grads, device) for recording in recordings]
     return Captured(state, phases, device, guards)
+
+
+def _without_fake_mode() -> AbstractContextManager[Any]:
+    """Set the caller's modes aside where they make tensors without memory: recordings have a mode of their own for that."""
+    modes = _get_current_dispatch_mode_stack()
+    return _disable_current_modes() if any(isinstance(mode, FakeTensorMode) for mode in modes) else nullcontext()
 
 
 def _main_device(records: Iterable[Record]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from pebbler.run.torch.capture.operators import CTC
 
@@ -21,7 +22,7 @@ __all__ = ["FakeResults", "Look", "results_depend_on_numbers"]
 
 aten = torch.ops.aten
 _META = torch.device("meta")
-_ELEM = "_pebbler_elem"  # where a stand-in keeps what is behind it
+_ELEM = "_pebbler_elem"  # where a stand-in that was made here keeps what is behind it
 _UNKNOWN_TAGS = (torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 
 
@@ -65,6 +66,7 @@ class FakeResults:
         self.fakes = fakes
         self._known: dict[Any, _Outputs] = {}
         self._looks: dict[Look, int] = {}
+        self._behind = WeakTensorKeyDictionary()  # of stand-ins that were made elsewhere
 
     def look_number(self, fake: torch.Tensor) -> int | None:
         """Return a number that tensors share which look alike; None for those with a value that torch may look at."""
@@ -146,9 +148,11 @@ class FakeResults:
         """Return the plain tensor on the device "meta" behind a stand-in, or a view of all of it."""
         elem: torch.Tensor | None = fake.__dict__.get(_ELEM)
         if elem is None:
+            elem = self._behind.get(fake)  # a stand-in made elsewhere may be the user's own: nothing is left in it
+        if elem is None:
             # As a view it would hold the stand-in that holds it, where the garbage collector does not look.
             with in_kernel_invocation_manager(self.fakes), torch._C._AutoDispatchBelowADInplaceOrView():
-                elem = fake.__dict__[_ELEM] = aten.alias.default(fake)
+                elem = self._behind[fake] = aten.alias.default(fake)
         return elem
 
 
