@@ -23,7 +23,7 @@ test: $(READY)
 
 # What passed is written down, so that a run that was stopped goes on; out/slow.jsonl says how each test ended and what it took.
 slow: $(READY)
-	$(BIN)/pytest -n 2 --dist load --maxschedchunk 2 -m 'slow or hypothesis' --all-examples --ledger=out/slow.jsonl
+	$(BIN)/pytest -n 2 --dist load --maxschedchunk 2 -m 'slow or hypothesis' --all-examples --timeout 3000 --ledger=out/slow.jsonl
 
 # What tests take, recorded and shown; the longest files begin first from then on.
 durations: $(READY)
