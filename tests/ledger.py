@@ -39,10 +39,10 @@ class Ledger:
         self.passed = {test for test, outcome in last.items() if outcome != "failed"}
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        first_cases_first(items)  # those that have passed count among the first, so that a run goes on with other tests
         done = [item for item in items if item.nodeid in self.passed]
         config.hook.pytest_deselected(items=done)
         items[:] = [item for item in items if item.nodeid not in self.passed]
-        first_cases_first(items)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write a line when a test has been called, or when it could not be, or failed to clear up."""

@@ -39,6 +39,14 @@ def test_what_passed_is_left_out_until_the_code_changes(tmp_path):
     assert left_of(path, "two", "abcdef") == list("abcdef")
 
 
+def test_a_run_goes_on_with_tests_of_which_no_case_has_run(tmp_path):
+    path, names = tmp_path / "slow.jsonl", [f"{name}[{i}]" for name in "xy" for i in range(5)]
+    book, _ = begin(path, "one")
+    for name in names[:3]:
+        ends(book, name, "passed")
+    assert left_of(path, "one", names)[:3] == names[5:8]
+
+
 def test_workers_collect_what_was_left_when_the_run_began(tmp_path):
     path = tmp_path / "slow.jsonl"
     book, _ = begin(path, "one")
