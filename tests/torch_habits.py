@@ -612,6 +612,27 @@ def a_generator_that_keeps():
 
 
 @damaging
+def an_ordered_dict():
+    kept = collections.OrderedDict(a=1, b=2)
+    return trained(lambda model, loss: kept.move_to_end("a"), seen=lambda: list(kept.items()))
+
+
+@damaging
+def an_ordered_dict_in_a_generator():
+    kept = collections.OrderedDict(a=1, b=2)
+
+    def mover():
+        while True:
+            yield
+            kept.update(c=3)
+            kept.move_to_end("a")
+
+    sink = mover()
+    next(sink)
+    return trained(lambda model, loss: next(sink), seen=lambda: list(kept.items()))
+
+
+@damaging
 def a_set_of_ids():
     kept = set()
     return trained(lambda model, loss: kept.add(len(kept)), seen=lambda: sorted(kept))

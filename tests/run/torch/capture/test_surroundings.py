@@ -118,6 +118,7 @@ def test_training_goes_as_without_a_plan(name):
 def test_a_capture_leaves_everything_as_it_was(name):
     habit = made(name)
     x = torch.ones(3, 4)
+    seen = flat(habit.seen())
     params = [*habit.model.parameters(), *habit.model.buffers()]
     kinds = [type(module) for module in habit.model.modules()]
     known = set(map(id, EARLIER))
@@ -144,6 +145,9 @@ def test_a_capture_leaves_everything_as_it_was(name):
     assert [type(module) for module in habit.model.modules()] == kinds
     assert torch.equal(torch.get_rng_state(), random)
     assert sys.getprofile() is None
+    now = flat(habit.seen())
+    assert len(now) == len(seen)
+    assert all(same(a, b) for a, b in zip(now, seen, strict=True))
     if name in SPEAKING and name != "memory_of_c":
         assert refusal is not None
         assert "torch_habits.py" in refusal

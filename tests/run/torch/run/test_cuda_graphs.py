@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
-from pebbler.run.torch.run import cuda_graphs, fine_blocks  # noqa: E402
+from pebbler.run.torch.run import cuda_graphs  # noqa: E402
 from pebbler.run.torch.run.cuda_graphs import CudaGraphs  # noqa: E402
 
 
@@ -106,8 +106,7 @@ def gpu(monkeypatch):
     fake = SimpleNamespace(
         cuda=cuda, _C=core, device=torch.device, frombuffer=torch.frombuffer, uint8=torch.uint8, fx=torch.fx
     )
-    for module in (cuda_graphs, fine_blocks):
-        monkeypatch.setattr(module, "torch", fake)
+    monkeypatch.setattr(cuda_graphs, "torch", fake)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     return GPU
@@ -122,7 +121,7 @@ def repeated(drawn):
     graph = torch.fx.Graph()
     saved = graph.call_function(len, ("cuda:0",))
     saved.meta["drawn"] = drawn
-    return saved, graph.call_function(len, ("cuda:0", saved)), graph.call_function(len, ("cuda:0", saved))
+    return saved, graph.call_function(len, (saved, "cuda:0")), graph.call_function(len, (saved, "cuda:0"))
 
 
 def test_pieces_are_recorded_on_a_stream_of_their_own_with_fine_blocks(gpu):
@@ -142,8 +141,8 @@ def test_pieces_are_recorded_on_a_stream_of_their_own_with_fine_blocks(gpu):
 
 
 def test_blocks_are_cut_to_size_until_the_outermost_asks_no_more(gpu):
-    with fine_blocks.fine_blocks("cuda:0"):
-        with fine_blocks.fine_blocks("cuda:0"):
+    with cuda_graphs.fine_blocks("cuda:0"):
+        with cuda_graphs.fine_blocks("cuda:0"):
             pass
         assert gpu.settings == ["expandable_segments:True"]
     assert gpu.settings[1:] == ["expandable_segments:False"]

@@ -6,7 +6,6 @@ call of the forward pass whose autograd node it runs in.
 
 from __future__ import annotations
 
-import os
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -15,18 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from pebbler.run.torch.capture.source_lines import OURS, is_optimizers, user_file
+
 __all__ = ["CallSite", "CallSites", "Part", "common_module"]
 
 Part = Literal["forward", "backward", "optimizer"]
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODULE_CALL = torch.nn.Module._call_impl.__code__
-
-# What a file is to us, by its name.
-_LIBRARY, _OPTIMIZER, _RECORDING, _USER = range(4)
-_kinds: dict[str, int] = {}
 
 
 class CallSite(NamedTuple):
@@ -81,12 +75,12 @@ class CallSites:
                 if module is None:
                     module = self._name(frame)
             else:
-                kind = _kind(code.co_filename)
-                if kind == _USER and not line:
-                    line = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-                elif kind == _OPTIMIZER:
+                name = user_file(code.co_filename)
+                if name is not None:
+                    line = line or f"{name}:{frame.f_lineno}"
+                elif is_optimizers(code.co_filename):
                     optimizer = True
-                elif kind == _RECORDING and line:
+                elif line and code.co_filename.startswith(OURS):
                     break  # the step's own frames end here
             frame = frame.f_back
         return line or "step", module or "", optimizer
@@ -141,18 +135,6 @@ def _with_kind(root: torch.nn.Module, path: str) -> str:
     """
     number = path.partition(".")[0]
     return f"{type(root.get_submodule(number)).__name__} {path}" if number.isdigit() else path
-
-
-def _kind(file: str) -> int:
-    if file not in _kinds:
-        if file.startswith(_OPTIMIZERS):
-            found = _OPTIMIZER
-        elif file.startswith(_OURS):
-            found = _RECORDING
-        else:
-            found = _LIBRARY if file.startswith((_TORCH, "<")) else _USER
-        _kinds[file] = found
-    return _kinds[file]
 
 
 def common_module(paths: Iterable[str]) -> str:

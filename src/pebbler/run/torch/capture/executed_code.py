@@ -13,7 +13,6 @@ import functools
 import gc
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import compress, repeat
@@ -25,47 +24,16 @@ from weakref import WeakSet
 import torch
 
 from pebbler.run.torch.capture.side_effects import SideEffects
+from pebbler.run.torch.capture.source_lines import TORCH, is_library, package_of
 
-__all__ = ["ExecutedCode", "NamedValue", "is_library", "named_globals", "package_of", "pause_watch", "resume_watch"]
+__all__ = ["ExecutedCode", "NamedValue", "named_globals", "pause_watch", "resume_watch"]
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_SITE = tuple({sysconfig.get_paths()[key] + os.sep for key in ("purelib", "platlib")})
-_STDLIB = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib")})
-# Their Python code keeps no state that a step could depend on.
-_OTHERS = ("numpy", "scipy", "pandas", "pyarrow", "pytest", "_pytest", "pluggy", "hypothesis", "coverage", "debugpy", "sympy",
-           "mpmath", "typing_extensions", "networkx", "triton")  # fmt: skip
-_GENERATED = (
-    "<frozen ",
-    "<builtin>",
-    "<eval_with_key>",
-    "<__array_function__",
-)  # other code without a file was typed or made by users
 _FEW = 64  # from about a hundred pieces of code on, a list of all objects is made sooner
 # What a closure may hold another one of after a call.
 _CHANGING = (bool, int, float, complex, str, bytes, tuple, torch.Tensor)
 _COMPUTED = {"vars", "__dict__", "__getattribute__"}  # attributes read under names that the code does not show
 _ASKING = ("getattr", "hasattr")
 _CALLS_ATTRIBUTES = sys.version_info >= (3, 12)  # LOAD_ATTR then says whether it loads something to call
-
-
-def package_of(file: str) -> str:
-    """Return whose code a file is: "torch", "stdlib", the name of an installed package, or "" for the user's own.
-
-    >>> package_of(torch.nn.__file__), package_of(os.__file__), package_of("train.py")
-    ('torch', 'stdlib', '')
-    """
-    if file.startswith(_TORCH) or file.startswith(_OURS):
-        return "torch"
-    for folder in _SITE:
-        if file.startswith(folder):
-            return file[len(folder) :].split(os.sep)[0].removesuffix(".py")
-    return "stdlib" if file.startswith(_STDLIB) or file.startswith(_GENERATED) else ""
-
-
-def is_library(package: str) -> bool:
-    """Whether nothing that a step depends on is looked for in the globals of this package."""
-    return package in ("torch", "stdlib", *_OTHERS)
 
 
 class NamedValue(NamedTuple):
@@ -367,9 +335,9 @@ def _library_values(code: CodeType, namespace: dict[str, Any]) -> Iterator[Named
 @functools.cache
 def _runs_in_steps(file: str) -> bool:
     """Whether code of torch runs in ordinary steps too, not only while one is recorded on fake tensors."""
-    if not file.startswith(_TORCH):
+    if not file.startswith(TORCH):
         return False
-    first = file[len(_TORCH) :].split(os.sep)[0]
+    first = file[len(TORCH) :].split(os.sep)[0]
     return first.endswith(".py") or not (first.startswith("_") or first in ("fx", "utils", "jit", "export"))
 
 

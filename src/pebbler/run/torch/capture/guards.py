@@ -20,10 +20,10 @@ from torch._C._dynamo.guards import dict_version
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.class_watch import ClassWatch
-from pebbler.run.torch.capture.executed_code import ExecutedCode, NamedValue, package_of
+from pebbler.run.torch.capture.executed_code import ExecutedCode, NamedValue
 from pebbler.run.torch.capture.holders import ABSENT, PLAIN, Holder, is_watched_state, keys_of, slots_of
 from pebbler.run.torch.capture.python_state import Change, PythonState, same_value, shown_value
-from pebbler.run.torch.capture.source_lines import line_of
+from pebbler.run.torch.capture.source_lines import line_of, package_of
 from pebbler.run.torch.capture.step_state import StepState
 from pebbler.run.torch.capture.tensor_watch import TensorWatch
 from pebbler.run.torch.capture.torch_settings import torch_settings

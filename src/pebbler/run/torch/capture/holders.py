@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pebbler.run.torch.capture.executed_code import is_library, package_of
+from pebbler.run.torch.capture.source_lines import is_library, package_of
 
 __all__ = ["ABSENT", "PLAIN", "Holder", "Token", "is_watched_state", "keys_of", "kinds_of", "slots_of"]
 
@@ -76,12 +76,25 @@ class Holder:
         """Return its contents now."""
         return _READ[self.kind](self.owner)
 
+    def is_as_before(self) -> bool:
+        """Whether it holds the same objects, in the same order; states are compared by their text."""
+        now, before = self.read(), self.before
+        if self.kind == "state":
+            return now.keys() == before.keys() and all(now[key].text == before[key].text for key in now)
+        same = len(now) == len(before) and all(now.get(key, self) is value for key, value in before.items())
+        return same and not self.is_reordered(now)
+
+    def is_reordered(self, now: dict[Any, Any]) -> bool:
+        """Whether it is a dict that has the same keys now in another order."""
+        if self.kind != "dict" or len(now) != len(self.before) or all(map(operator.is_, now, self.before)):
+            return False
+        places = {key: i for i, key in enumerate(self.before)}
+        found = [places.get(key) for key in now]
+        return None not in found and found != list(range(len(found)))
+
     def restore(self) -> None:
         """Put its contents back."""
-        now = self.read()
-        if len(now) == len(self.before) and all(now.get(key, self) is value for key, value in self.before.items()):
-            return
-        if self.kind in _RESTORE:
+        if self.kind in _RESTORE and not self.is_as_before():
             _RESTORE[self.kind](self.owner, self.before)
 
     def takes(self, key: Any) -> bool:
@@ -293,7 +306,7 @@ def _class(value: type) -> dict[Any, Any]:
 
 _READ: dict[str, Callable[[Any], dict[Any, Any]]] = {
     # Past the methods of a class: a lazy mapping would import all that it names.
-    "dict": lambda value: dict(dict.items(value)),
+    "dict": lambda value: {key: dict.__getitem__(value, key) for key in keys_of(value)},
     "list": lambda value: dict(enumerate(value)),
     "set": lambda value: dict.fromkeys(value),
     "attributes": lambda value: _attributes(value),
@@ -328,17 +341,19 @@ _PUT: dict[str, Callable[[Any, Any, Any], None]] = {
 
 
 def _restore_dict(value: Any, before: dict[Any, Any]) -> None:
-    for key in [key for key in value if key not in before]:
-        del value[key]
-    value.update(before)
+    kind: Any = (
+        OrderedDict if isinstance(value, OrderedDict) else dict
+    )  # not its own: methods of users' may do anything
+    kind.clear(value)
+    for key, item in before.items():
+        kind.__setitem__(value, key, item)
 
 
 def _restore_list(value: Any, before: dict[Any, Any]) -> None:
-    if isinstance(value, list):
-        value[:] = before.values()
-    elif isinstance(value, deque):
-        value.clear()
-        value.extend(before.values())
+    if isinstance(value, list | deque):
+        kind: Any = list if isinstance(value, list) else deque
+        kind.clear(value)
+        kind.extend(value, before.values())
 
 
 def _restore_attributes(value: Any, before: dict[Any, Any]) -> None:
@@ -350,8 +365,8 @@ def _restore_attributes(value: Any, before: dict[Any, Any]) -> None:
 
 def _restore_set(value: Any, before: dict[Any, Any]) -> None:
     if isinstance(value, set):
-        value.clear()
-        value.update(before)
+        set.clear(value)
+        set.update(value, before)
 
 
 def _restore_each(value: Any, before: dict[Any, Any]) -> None:

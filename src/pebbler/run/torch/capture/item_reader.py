@@ -12,9 +12,8 @@ from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Call, reference
 from pebbler.run.torch.capture.early_values import apart
-from pebbler.run.torch.capture.late_numbers import LateNumber
 from pebbler.run.torch.capture.random_state import RecordedGenerator
-from pebbler.run.torch.capture.scalars import TracedFloat
+from pebbler.run.torch.capture.scalars import LateNumber, TracedFloat
 from pebbler.run.torch.capture.source_lines import in_optimizer, user_line
 
 __all__ = ["ItemReader"]

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from pebbler.errors import InputError
-from pebbler.run.torch.capture.executed_code import is_library, named_globals, package_of
+from pebbler.run.torch.capture.executed_code import named_globals
 from pebbler.run.torch.capture.holders import ABSENT, PLAIN, Holder, Token, kinds_of
+from pebbler.run.torch.capture.source_lines import is_library, package_of
 
 __all__ = ["Change", "PythonState", "same_value", "shown_value"]
 
@@ -114,6 +115,8 @@ class PythonState:
                 old, new = holder.before.get(key, ABSENT), now.get(key, ABSENT)
                 if old is not new and not same_value(old, new):
                     found.append(Change(holder.name(key), old, new, holder, key))
+            if holder.is_reordered(now):
+                found.append(Change(f"the order of {holder.path}", tuple(holder.before), tuple(now)))
         return found
 
     def restore(self) -> None:

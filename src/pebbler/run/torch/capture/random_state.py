@@ -18,7 +18,10 @@ from pebbler.errors import InputError
 from pebbler.run.torch.capture.one_at_a_time import replaced
 from pebbler.run.torch.capture.source_lines import user_line
 
-__all__ = ["RecordedGenerator", "is_state_call", "recorded_generators", "untouched_generators"]
+__all__ = [
+    "RecordedGenerator", "drawn_so_far", "is_state_call", "random_state", "recorded_generators", "restore_generator",
+    "save_generator", "set_random_state", "untouched_generators",
+]  # fmt: skip
 
 _library = torch.library.Library("pebbler", "DEF")
 _tags = (torch.Tag.nondeterministic_seeded,)
@@ -35,20 +38,46 @@ def _generator(device: str) -> torch.Generator:
     return torch.cuda.default_generators[torch.cuda.current_device() if place.index is None else place.index]
 
 
-def _get(device: str) -> torch.Tensor:
+def save_generator(device: str) -> torch.Tensor:
+    """Return the state of the default random generator of a device; a node of programs that draw the same numbers again."""
     return _generator(device).get_state()
 
 
-def _set(state: torch.Tensor, device: str) -> None:
+def restore_generator(state: torch.Tensor, device: str) -> None:
+    """Set the state of the default random generator of a device."""
     _generator(device).set_state(state)
+
+
+def drawn_so_far(state: torch.Tensor) -> int:
+    """Return the offset that a CUDA generator has reached; the state is its seed and that, in eight bytes each.
+
+    >>> drawn_so_far(torch.tensor([7, 0, 0, 0, 0, 0, 0, 0, 12, 1, 0, 0, 0, 0, 0, 0], dtype=torch.uint8))
+    268
+    """
+    return int.from_bytes(bytes(state[8:16].tolist()), "little")
+
+
+def random_state(device: str) -> Sequence[torch.Tensor]:
+    """Return the states of the default generators that a step on a device draws from.
+
+    >>> len(random_state("cpu"))
+    1
+    """
+    return [save_generator(place) for place in ("cpu", *([device] if device.startswith("cuda") else []))]
+
+
+def set_random_state(states: Sequence[torch.Tensor], device: str) -> None:
+    """Set the states that `random_state` returned; nothing for an empty list."""
+    for state, place in zip(states, ("cpu", device), strict=False):
+        restore_generator(state, place)
 
 
 def _seed(seed: int, device: str) -> None:
     _generator(device).manual_seed(seed)
 
 
-_library.impl("get_rng_state", _get, "CompositeExplicitAutograd")
-_library.impl("set_rng_state", _set, "CompositeExplicitAutograd")
+_library.impl("get_rng_state", save_generator, "CompositeExplicitAutograd")
+_library.impl("set_rng_state", restore_generator, "CompositeExplicitAutograd")
 _library.impl("manual_seed", _seed, "CompositeExplicitAutograd")
 
 
@@ -79,13 +108,13 @@ class RecordedGenerator:
     def get_state(self) -> torch.Tensor:
         """Record that the state is read."""
         if not self._listening():
-            return _get(self._device)
+            return save_generator(self._device)
         return self._recorder.get_state(self._device, _generator(self._device).get_state().numel())
 
     def set_state(self, state: torch.Tensor) -> None:
         """Record that the state is set."""
         if not self._listening():
-            return _set(state, self._device)
+            return restore_generator(state, self._device)
         self._recorder.call_on_state(torch.ops.pebbler.set_rng_state.default, state, self._device)
 
     def manual_seed(self, seed: int) -> RecordedGenerator | torch.Generator:

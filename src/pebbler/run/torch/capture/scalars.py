@@ -4,6 +4,10 @@ An optimizer reads `lr` and its step counters as plain Python numbers, does arit
 A recording would freeze those results. So while a step is recorded, every such number is a `TracedFloat` with a value of its own
 that nothing else has, and remembers how it was computed. Two recordings with different values then tell which operands of
 operators depend on them, and which expression each of them is.
+
+A step may also read numbers from its tensors with `item()`, to return them. They are not known before the step runs, so such a
+number is no float while the step is recorded (`LateNumber`), and nothing can look at it unseen: arithmetic is remembered, a
+comparison is answered if that can be known before the step, and everything else is refused where it happens.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import math
 import operator
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.source_lines import user_line
@@ -20,6 +24,7 @@ from pebbler.run.torch.capture.source_lines import user_line
 __all__ = [
     "Branches",
     "Expression",
+    "LateNumber",
     "Scalars",
     "TracedFloat",
     "evaluate",
@@ -173,19 +178,40 @@ class Scalars:
         return number
 
 
-class TracedFloat(float):
-    """A float that records the arithmetic done on it, and the comparisons that decided a branch."""
+class _Arithmetic:
+    """Operators that go to `_apply`, by name."""
 
-    expression: Expression
-    scalars: Scalars
-
-    __hash__ = float.__hash__
+    _apply: Callable[..., Any]
 
     def __neg__(self) -> Any:
         return self._apply("neg", self)
 
     def __bool__(self) -> bool:
         return bool(self._apply("ne", self, 0.0))
+
+
+def _binary(name: str) -> Callable[[_Arithmetic, Any], Any]:
+    return lambda self, other: self._apply(name, self, other)
+
+
+def _reflected(name: str) -> Callable[[_Arithmetic, Any], Any]:
+    return lambda self, other: self._apply(name, other, self)
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(_Arithmetic, f"__{_name}__", _binary(_name))
+    setattr(_Arithmetic, f"__r{_name}__", _reflected(_name))
+for _name in _COMPARISONS:
+    setattr(_Arithmetic, f"__{_name}__", _binary(_name))
+
+
+class TracedFloat(_Arithmetic, float):
+    """A float that records the arithmetic done on it, and the comparisons that decided a branch."""
+
+    expression: Expression
+    scalars: Scalars
+
+    __hash__ = float.__hash__
 
     def __int__(self, *others: Any) -> int:
         raise InputError(
@@ -198,26 +224,43 @@ class TracedFloat(float):
         return self.scalars.computed(name, operands)
 
 
-def _expression(operand: Any) -> Expression:
-    return operand.expression if isinstance(operand, TracedFloat) else ("constant", operand)
-
-
-def _binary(name: str) -> Callable[[TracedFloat, Any], Any]:
-    return lambda self, other: self._apply(name, self, other)
-
-
-def _reflected(name: str) -> Callable[[TracedFloat, Any], Any]:
-    return lambda self, other: self._apply(name, other, self)
-
-
 for _name in ("index", "trunc", "floor", "ceil", "round", "rmod", "floordiv", "rfloordiv", "divmod", "rdivmod"):
     setattr(TracedFloat, f"__{_name}__", TracedFloat.__int__)
 TracedFloat.__mod__ = _binary("mod")  # type: ignore[method-assign,assignment]
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(TracedFloat, f"__{_name}__", _binary(_name))
-    setattr(TracedFloat, f"__r{_name}__", _reflected(_name))
-for _name in _COMPARISONS:
-    setattr(TracedFloat, f"__{_name}__", _binary(_name))
+
+
+class LateNumber(_Arithmetic):
+    """A number that only the step itself can tell; it can be computed with, and returned."""
+
+    def __init__(self, scalars: Scalars, expression: Expression) -> None:
+        self.scalars, self.expression = scalars, expression
+
+    def __repr__(self) -> str:
+        return "a number from a tensor"
+
+    def _apply(self, name: str, *operands: Any) -> Any:
+        if not all(isinstance(operand, int | float | LateNumber) for operand in operands):
+            self._refuse()
+        expression = (name, *map(_expression, operands))
+        return self.scalars.branch(expression) if name in _COMPARISONS else LateNumber(self.scalars, expression)
+
+    def _refuse(self, *others: Any, **options: Any) -> NoReturn:
+        raise InputError(
+            f"{user_line()}: the step looks at the value of a tensor here (item, float, format): only the step itself can tell it, "
+            "so do that outside, with what the step returns; in arithmetic on tensors use the tensor"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse
+    __str__ = __format__ = __hash__ = __iter__ = __len__ = __contains__ = __getitem__ = __call__ = _refuse
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse to be an operand of an operator."""
+        cls._refuse(None)  # type: ignore[arg-type]
+
+
+def _expression(operand: Any) -> Expression:
+    return operand.expression if isinstance(operand, TracedFloat | LateNumber) else ("constant", operand)
 
 
 def largest(*numbers: Any, **options: Any) -> Any:

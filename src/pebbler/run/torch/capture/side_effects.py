@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 import torch
 
 from pebbler.errors import InputError
+from pebbler.run.torch.capture.holders import Holder, kinds_of
+from pebbler.run.torch.capture.source_lines import OURS
 
 __all__ = ["SideEffects", "Stopped"]
 
@@ -114,14 +116,7 @@ _CHANGING = frozenset(
      "symmetric_difference_update", "__setitem__", "__delitem__", "__iadd__")
 )  # fmt: skip
 _CONTAINERS = (list, dict, set, deque, bytearray, array.array)
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LOGGING, _WARNINGS = logging.__file__, sys.modules["warnings"].__file__ or ""
-
-
-class _Changed(NamedTuple):
-    owner: Any
-    before: Any
-    where: str
 
 
 class SideEffects:
@@ -131,7 +126,7 @@ class SideEffects:
         self.package, self.first = package, first
         self.refusal: InputError | None = None
         self._kinds: dict[type, tuple[_Effect, ...] | None] = {}
-        self._changed: dict[int, _Changed] = {}
+        self._changed: dict[int, Holder] = {}  # containers, by id; their path is the line that changes them
         self.functions = _FUNCTIONS
 
     def entered(self, frame: types.FrameType) -> None:
@@ -182,7 +177,7 @@ class SideEffects:
         """End the recording, unless those who call may do that."""
         for package, caller in self._callers(frame):
             file = caller.f_code.co_filename
-            if file.startswith((_OURS, "<frozen importlib")):
+            if file.startswith((OURS, "<frozen importlib")):
                 return  # the recorder itself; modules are imported once
             if package == "stdlib":
                 if file in (_LOGGING, _WARNINGS) and effect.whose != "all":
@@ -222,61 +217,26 @@ class SideEffects:
     def _keep(self, frame: types.FrameType, owner: Any) -> None:
         if self.package(frame.f_code) == "torch":
             return
-        self._changed[id(owner)] = _Changed(owner, _copied(owner), self._line(frame))
+        self._changed[id(owner)] = Holder(self._line(frame), owner, kinds_of(owner)[0])
 
     def put_back(self, known: Container[int]) -> None:
         """Put back what containers held that were there before, and note a refusal where that differs; those with `known` ids are
         looked at by others.
         """
         young = set(map(id, gc.get_objects(0))) if self._changed else set()
-        for owner, before, where in self._changed.values():
-            if (
-                id(owner) in known
-                or id(owner) in young
-                or sys.getrefcount(owner) <= _OURS_ALONE
-                or _same(owner, before)
-            ):
+        for key, holder in self._changed.items():
+            alone = sys.getrefcount(holder.owner) <= _OURS_ALONE
+            if key in known or key in young or alone or holder.is_as_before():
                 continue
-            _fill(owner, before)
+            holder.restore()
+            count = len(holder.owner if holder.kind == "state" else holder.before)
             self.refusal = self.refusal or InputError(
-                f"{where}: the step changes a {type(owner).__name__} of {len(before)} that was there before, which a plan would "
-                "not do; do that outside of the step"
+                f"{holder.path}: the step changes a {type(holder.owner).__name__} of {count} that was there before, which a plan "
+                "would not do; do that outside of the step"
             )
         self._changed.clear()
 
 
 _CONTAINER = (_Effect("changes a container"),)
 _CLOCK = (_Effect("reads the clock ({name})"),)
-_OURS_ALONE = 3  # references to an object that only `put_back` knows: in its record, by name, as an argument
-
-
-# Past the methods of classes of the user's: those may do anything.
-
-
-def _copied(owner: Any) -> Any:
-    if isinstance(owner, dict):
-        return dict.copy(owner)
-    if isinstance(owner, set):
-        return set.copy(owner)
-    return owner[:] if isinstance(owner, array.array | bytearray) else list(owner)
-
-
-def _same(owner: Any, before: Any) -> bool:
-    if isinstance(owner, dict):
-        pairs = zip(dict.items(owner), before.items(), strict=False)
-        return len(owner) == len(before) and all(a[0] is b[0] and a[1] is b[1] for a, b in pairs)
-    if isinstance(owner, list | deque):
-        return len(owner) == len(before) and all(a is b for a, b in zip(owner, before, strict=True))
-    return bool(owner == before)
-
-
-def _fill(owner: Any, before: Any) -> None:
-    if isinstance(owner, dict | set):
-        kind: Any = dict if isinstance(owner, dict) else set
-        kind.clear(owner)
-        kind.update(owner, before)
-    elif isinstance(owner, deque):
-        deque.clear(owner)
-        deque.extend(owner, before)
-    else:
-        owner[:] = before
+_OURS_ALONE = 2  # references to an object that only `put_back` knows: in its holder, as an argument

@@ -1,4 +1,4 @@
-"""The current line of the user's code, for messages."""
+"""Whose code a file is, and the current line of the user's code, for messages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,53 @@ import functools
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 
-__all__ = ["in_optimizer", "line_of", "line_of_error", "running_optimizer", "user_line"]
+__all__ = [
+    "OURS", "TORCH", "in_optimizer", "in_validation", "is_library", "is_optimizers", "line_of", "line_of_error", "package_of",
+    "running_optimizer", "user_file", "user_line",
+]  # fmt: skip
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OPTIMIZERS = os.path.join(_TORCH, "optim") + os.sep
-_DISTRIBUTION = os.path.join(_TORCH, "distributions", "distribution.py")
-_OURS = (_TORCH, os.path.dirname(os.path.dirname(__file__)) + os.sep)  # torch, and all stages of this package
+TORCH = os.path.dirname(torch.__file__) + os.sep
+OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # all stages of this package
+_OPTIMIZERS = os.path.join(TORCH, "optim") + os.sep
+_DISTRIBUTION = os.path.join(TORCH, "distributions", "distribution.py")
+_SITE = tuple({sysconfig.get_paths()[key] + os.sep for key in ("purelib", "platlib")})
+_STDLIB = tuple({sysconfig.get_paths()[key] + os.sep for key in ("stdlib", "platstdlib")})
+# Their Python code keeps no state that a step could depend on.
+_OTHERS = ("numpy", "scipy", "pandas", "pyarrow", "pytest", "_pytest", "pluggy", "hypothesis", "coverage", "debugpy", "sympy",
+           "mpmath", "typing_extensions", "networkx", "triton")  # fmt: skip
+_GENERATED = (
+    "<frozen ",
+    "<builtin>",
+    "<eval_with_key>",
+    "<__array_function__",
+)  # other code without a file was typed or made by users
+
+
+def package_of(file: str) -> str:
+    """Return whose code a file is: "torch", "stdlib", the name of an installed package, or "" for the user's own.
+
+    >>> package_of(torch.nn.__file__), package_of(os.__file__), package_of("train.py")
+    ('torch', 'stdlib', '')
+    """
+    if file.startswith((TORCH, OURS)):
+        return "torch"
+    for folder in _SITE:
+        if file.startswith(folder):
+            return file[len(folder) :].split(os.sep)[0].removesuffix(".py")
+    return "stdlib" if file.startswith((*_STDLIB, *_GENERATED)) else ""
+
+
+def is_library(package: str) -> bool:
+    """Whether nothing that a step depends on is looked for in the globals of this package."""
+    return package in ("torch", "stdlib", *_OTHERS)
 
 
 def _frames() -> Iterator[FrameType]:
@@ -30,15 +64,20 @@ def _frames() -> Iterator[FrameType]:
 
 def in_optimizer() -> bool:
     """Whether one of torch's optimizers is running."""
-    return any(frame.f_code.co_filename.startswith(_OPTIMIZERS) for frame in _frames())
+    return any(is_optimizers(frame.f_code.co_filename) for frame in _frames())
+
+
+def is_optimizers(file: str) -> bool:
+    """Whether a file is one of torch's optimizers."""
+    return file.startswith(_OPTIMIZERS)
 
 
 def in_validation() -> str | None:
     """Return the place where the user's code uses a distribution of torch's that is checking values now; None elsewhere."""
     frame: FrameType | None = sys._getframe(1)
-    while (
-        frame is not None and frame.f_code.co_filename.startswith(_OURS) and frame.f_code.co_filename != _DISTRIBUTION
-    ):
+    while frame is not None and frame.f_code.co_filename.startswith((TORCH, OURS)):
+        if frame.f_code.co_filename == _DISTRIBUTION:
+            break
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename != _DISTRIBUTION:
         return None
@@ -49,18 +88,17 @@ def user_line() -> str:
     """Return the current place in the user's code: the innermost frame outside torch and pebbler."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        name = _user_file(frame.f_code)
+        name = user_file(frame.f_code.co_filename)
         if name is not None:
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "step"
 
 
-@functools.lru_cache(maxsize=4096)
-def _user_file(code: CodeType) -> str | None:
-    """Return the name of the file of code outside torch and pebbler, None for theirs."""
-    file = code.co_filename
-    return None if file.startswith(_OURS) or file.startswith("<") else os.path.basename(file)
+@functools.cache
+def user_file(file: str) -> str | None:
+    """Return the short name of a file outside torch and pebbler, None for theirs and for code without a file."""
+    return None if file.startswith((TORCH, OURS, "<")) else os.path.basename(file)
 
 
 def running_optimizer() -> str | None:
@@ -87,7 +125,6 @@ def line_of_error(error: BaseException) -> str:
     """Return the innermost line of the user's code that an error came through."""
     found = "step"
     for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if not file.startswith(_OURS) and not file.startswith("<"):
-            found = f"{os.path.basename(file)}:{line}"
+        name = user_file(frame.f_code.co_filename)
+        found = found if name is None else f"{name}:{line}"
     return found

@@ -23,18 +23,17 @@ from torch.utils._pytree import tree_flatten, tree_map
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
-from pebbler.run.torch.capture.executed_code import package_of, pause_watch, resume_watch
+from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.holders import Holder
 from pebbler.run.torch.capture.item_reader import ItemReader
-from pebbler.run.torch.capture.late_numbers import LateNumber
 from pebbler.run.torch.capture.one_at_a_time import is_listening, replaced
 from pebbler.run.torch.capture.python_state import Change, same_value, shown_value
 from pebbler.run.torch.capture.random_state import recorded_generators
-from pebbler.run.torch.capture.scalars import Scalars, largest, smallest
+from pebbler.run.torch.capture.scalars import LateNumber, Scalars, largest, smallest
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
-from pebbler.run.torch.capture.source_lines import line_of, user_line
+from pebbler.run.torch.capture.source_lines import line_of, package_of, user_line
 from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
 
 __all__ = ["NotSettled", "StepState", "is_data"]

@@ -10,20 +10,20 @@ it, which before every replay is set to where the generator was when the op firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from pebbler.run.torch.run.fine_blocks import fine_blocks
-from pebbler.run.torch.run.generator_nodes import drawn_so_far
+from pebbler.run.torch.capture.random_state import drawn_so_far
 
 if TYPE_CHECKING:
     from pebbler.run.torch.run.program import Program
 
-__all__ = ["CudaGraphs", "graphs_on"]
+__all__ = ["CudaGraphs", "fine_blocks", "graphs_on"]
 
 Pool = tuple[int, int]
 
@@ -110,7 +110,7 @@ class _CudaRecorder:
             self._outside = int(torch.cuda.memory_allocated(self.graphs.device))
         self._graph, self._spare = torch.cuda.CUDAGraph(), self._generator.clone_state()
         for node in redraws:
-            saved = node.args[1]
+            saved = node.args[0]
             assert isinstance(saved, torch.fx.Node)
             self._copies[node] = self._generator.clone_state(), saved.meta["drawn"]
             if hasattr(self._graph, "register_generator_state"):  # later versions of torch do so by themselves
@@ -192,3 +192,35 @@ class _CudaRecorder:
         same = torch._C._construct_storage_from_data_pointer(storage.data_ptr(), tensor.device, storage.nbytes())
         new = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return new.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
+# CUDA's caching allocator while a plan is recorded: blocks as large as what is asked for ---------------------------------
+# By default it hands out a free block whole where less than 1 MiB of it would remain. How much that comes to depends on what was
+# freed before, so it differs from step to step, and a plan that holds hundreds of values at once cannot count it. With segments
+# that grow, blocks are cut to multiples of 512 bytes, which plans do count.
+
+_within: list[str] = []  # whether blocks are cut to size already
+
+
+@contextmanager
+def fine_blocks(device: str) -> Iterator[None]:
+    """Cut blocks to size; where the environment configures the allocator, it stays as it is.
+
+    >>> with fine_blocks("cpu"):
+    ...     pass
+    """
+    configured = any(os.environ.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    if configured or _within or not device.startswith("cuda"):
+        yield
+        return
+    _set("expandable_segments:True")
+    _within.append(device)
+    try:
+        yield
+    finally:
+        _within.clear()
+        _set("expandable_segments:False")
+
+
+def _set(settings: str) -> None:
+    torch._C._accelerator_setAllocatorSettings(settings)

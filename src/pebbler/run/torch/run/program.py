@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import InputError
 from pebbler.run.torch.capture.calls import Place
-from pebbler.run.torch.run.generator_nodes import drawn_so_far, restore_generator, save_generator
+from pebbler.run.torch.capture.random_state import drawn_so_far, restore_generator, save_generator
 from pebbler.run.torch.run.host_copies import Transfers
 from pebbler.run.torch.run.program_replay import ProgramReplay
 

@@ -22,12 +22,12 @@ from pebbler.run.torch.capture.call_groups import CallGroup
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Scalar, TensorRef
 from pebbler.run.torch.capture.operand_trees import map_leaves
 from pebbler.run.torch.capture.phases import Phase
+from pebbler.run.torch.capture.random_state import restore_generator, save_generator
 from pebbler.run.torch.capture.scalars import inputs_of, operator_of
 from pebbler.run.torch.capture.views import view_call
 from pebbler.run.torch.fuse.inductor import Kernel, KernelInterface, Kernels
 from pebbler.run.torch.plan.host_link import HOST, MEMORY
 from pebbler.run.torch.plan.launch_fusion import launch_group
-from pebbler.run.torch.run.generator_nodes import restore_generator, save_generator
 from pebbler.run.torch.run.host_copies import Transfers, arrive, begin_load, begin_store, end_store
 from pebbler.run.torch.run.program import Program
 
@@ -159,13 +159,13 @@ class ProgramBuilder:
             now = self.graph.call_function(save_generator, (self.device,))
             if again:
                 current = now
-                self.graph.call_function(restore_generator, (self.device, self.states[op]))
+                self.graph.call_function(restore_generator, (self.states[op], self.device))
             else:
                 self.states[op] = now
         for call in group.calls:
             self._call(call, again)
         if current is not None:
-            self.graph.call_function(restore_generator, (self.device, current))
+            self.graph.call_function(restore_generator, (current, self.device))
 
     def _run_kernel(self, op: str, group: CallGroup, kernel: Kernel) -> None:
         interface = KernelInterface(self.record, group)

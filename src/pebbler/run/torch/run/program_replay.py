@@ -30,9 +30,8 @@ from torch.utils._pytree import tree_map_only
 
 from pebbler.errors import PebblerError, one_line
 from pebbler.game.byte_sizes import shown_bytes
-from pebbler.run.torch.capture.random_state import is_state_call
+from pebbler.run.torch.capture.random_state import is_state_call, restore_generator, save_generator
 from pebbler.run.torch.capture.views import take_part, take_view
-from pebbler.run.torch.run.generator_nodes import restore_generator, save_generator
 
 if TYPE_CHECKING:
     from pebbler.run.torch.run.program import Program
@@ -290,7 +289,7 @@ class _RecordingRun(torch.fx.Interpreter):  # type: ignore[misc]
             self.recorder.save(n)
             return n
         if n.target is restore_generator:
-            self.recorder.restore(n, self.env[n.args[1]])
+            self.recorder.restore(n, self.env[n.args[0]])
             self.redrawing = not self.redrawing
             return None
         if n.target in _QUIET or _is_python(n.target):

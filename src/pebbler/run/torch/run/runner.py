@@ -17,6 +17,7 @@ from pebbler.run.torch.capture.early_values import EarlyValues, ValueQuestion
 from pebbler.run.torch.capture.forgotten_gradients import ZEROING, ForgottenGradient, forget, require_gradients
 from pebbler.run.torch.capture.phases import Phase
 from pebbler.run.torch.capture.python_state import same_value
+from pebbler.run.torch.capture.random_state import random_state, set_random_state
 from pebbler.run.torch.capture.scalars import Branches, inputs_of
 from pebbler.run.torch.capture.settings import fixed_settings, read_setting
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
@@ -28,7 +29,6 @@ from pebbler.run.torch.plan.launch_fusion import launch_group
 from pebbler.run.torch.run.program import Program
 from pebbler.run.torch.run.program_builder import ProgramBuilder
 from pebbler.run.torch.run.program_replay import GraphRecorder, ProgramReplay
-from pebbler.run.torch.run.undo_log import random_state, set_random_state
 
 __all__ = ["Runner"]
 

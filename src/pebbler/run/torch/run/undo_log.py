@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,9 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from pebbler.run.torch.capture.operators import values_written
+from pebbler.run.torch.capture.random_state import random_state, set_random_state
 from pebbler.run.torch.capture.step_state import StepState
 
-__all__ = ["StepBindings", "UndoLog", "random_state", "set_random_state"]
+__all__ = ["StepBindings", "UndoLog"]
 
 
 class UndoLog(TorchDispatchMode):  # type: ignore[misc]
@@ -80,24 +80,6 @@ class StepBindings:
         set_random_state(self.random, self.device)
         for generator, drawn in self.generators:
             generator.set_state(drawn)
-
-
-def random_state(device: str) -> Sequence[torch.Tensor]:
-    """Return the states of the default generators that a step on a device draws from.
-
-    >>> len(random_state("cpu"))
-    1
-    """
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.startswith("cuda") else states
-
-
-def set_random_state(states: Sequence[torch.Tensor], device: str) -> None:
-    """Set the states that `random_state` returned; nothing for an empty list."""
-    if states:
-        torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
 
 
 def _has_storage(x: Any) -> bool:

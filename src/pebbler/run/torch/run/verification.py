@@ -21,12 +21,13 @@ from pebbler.errors import PebblerError
 from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.capture.calls import Place
 from pebbler.run.torch.capture.python_state import PythonState, same_value
+from pebbler.run.torch.capture.random_state import random_state
 from pebbler.run.torch.capture.recordings import python_roots
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.run.program_replay import ProgramReplay
 from pebbler.run.torch.run.runner import Runner
-from pebbler.run.torch.run.undo_log import StepBindings, UndoLog, random_state
+from pebbler.run.torch.run.undo_log import StepBindings, UndoLog
 
 __all__ = ["DoesNotFit", "NotCompared", "OverBudget", "PlanDiffers", "PlanOutdated", "proven_call", "verified_call"]
 
