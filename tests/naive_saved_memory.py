@@ -14,49 +14,6 @@ def lists(first, flat):
     return [list(map(int, flat[a:b])) for a, b in pairwise(first)]
 
 
-def naive_stores(order, sent, size, copies):
-    """Return after which place each value has left, and the time spent waiting: second by second along forward."""
-    now, end, left, work = 0.0, {}, {}, 0.0
-    for t, node in enumerate(order):
-        now, work = now + copies.seconds[node], work + copies.seconds[node]
-        left |= {i: t for i in end if i not in left and end[i] <= now}
-        if node in sent and not copies.overlap:
-            now += size[node] * copies.out
-            left[node] = t
-        elif node in sent:
-            waiting = [i for i in end if i not in left]
-            if len(waiting) == copies.ahead:
-                now = max(now, end[waiting[0]])
-                left[waiting[0]] = t
-            end[node] = max([now, *end.values()]) + size[node] * copies.out
-    now = max([now, *end.values()])
-    return {i: left.get(i, len(order) - 1) for i in sent}, now - work
-
-
-def naive_loads(order, sent, inputs, size, copies):
-    """Return before which place each value is fetched, and the time spent waiting."""
-    use = {i: next(t for t, node in enumerate(order) if i in inputs[node]) for i in sent}
-    begin = [sum(copies.seconds[node] for node in order[:t]) for t in range(len(order) + 1)]
-    values = sorted(sent, key=lambda i: (use[i], i))
-    fetched = {}
-    for j, i in enumerate(values):
-        # The latest start that leaves time for this copy and all that are needed after it.
-        start = min(
-            begin[use[k]] - sum(size[m] for m in values[j : j + n + 1]) * copies.into for n, k in enumerate(values[j:])
-        )
-        t = max([t for t in range(use[i] + 1) if begin[t] <= start + 1e-12], default=0)
-        if j >= copies.ahead:
-            t = max(t, use[values[j - copies.ahead]])
-        fetched[i] = min(t, use[i]) if copies.overlap else use[i]
-    now, free, end = 0.0, 0.0, {}
-    for t, node in enumerate(order):
-        for i in values:
-            if fetched[i] == t:
-                free = end[i] = max(now, free) + size[i] * copies.into
-        now = max([now, *(end[i] for i in values if use[i] == t)]) + copies.seconds[node]
-    return fetched, now - begin[-1]
-
-
 class NaiveStep:
     """A joint graph as lists, with the rules written down one by one."""
 
@@ -80,8 +37,11 @@ class NaiveStep:
             found |= self.ancestors(source, stop | found)
         return found
 
-    def simulate(self, saved, resident, fusing, copies):
-        """Return what is saved in the end, peak, cost, whether that is allowed, the time of waiting, and where values go."""
+    def simulate(self, saved, fusing, sent=()):
+        """Return what is saved in the end, bytes by place and cost of forward and backward, and whether that is allowed.
+
+        `sent` says for values that go to the host before which node they have left, -1 for the end, and are fetched.
+        """
         backward, done = [], set(saved) | self.given
         for node in self.nodes:
             if self.tangent[node] or node in self.backward_end:
@@ -93,11 +53,10 @@ class NaiveStep:
         forward = sorted(set().union(*(self.ancestors(i, self.given) for i in saved | self.forward_end)))
         own = {self.storage[i] for i in saved} - self.given
         kept = saved | self.forward_end
-        sent = [i for i in forward if i in saved and copies.sent[i]]
-        left, out = naive_stores(forward, sent, self.size, copies)
-        fetched, into = naive_loads(backward, sent, self.inputs, self.size, copies)
+        left = {i: (forward.index(node) if node >= 0 else len(forward)) - 1 for i, node, _ in sent}
+        fetched = {i: backward.index(node) for i, _, node in sent}
         passes = (
-            self.run(forward, kept - set(sent), set(), set(), fusing, left, {}),
+            self.run(forward, kept - set(left), set(), set(), fusing, left, {}),
             self.run(
                 backward,
                 self.backward_end,
@@ -108,13 +67,15 @@ class NaiveStep:
                 fetched,
             ),
         )
-        legal = not any(self.fixed[i] for i in backward)
-        moves = {i: ([*forward, -1][left[i] + 1], backward[fetched[i]]) for i in sent}
-        most, cost = max(peak for peak, _ in passes), sum(cost for _, cost in passes)
-        return saved, resident + most, cost, legal, out + into, moves
+        return (
+            saved,
+            [held for held, _ in passes],
+            [cost for _, cost in passes],
+            not any(self.fixed[i] for i in backward),
+        )
 
     def run(self, order, results, held, donated, fusing, left, fetched):
-        """Return the most bytes that are held at any moment, and what it costs."""
+        """Return the bytes that are held at every place, and what it costs."""
         results = results | {self.storage[i] for i in results}
         place = {node: t for t, node in enumerate(order)}
         readers = {i: [u for u in self.users[i] if u in place] for i in self.nodes}
@@ -157,7 +118,8 @@ class NaiveStep:
             if self.storage[i] == i and i in written:
                 # What is sent is there until just after the node that it has left after.
                 spans[i, True] = place[i], len(order) if i in results else max(last(i), left.get(i, -1) + 0.5)
-        most = sum(self.size[i] for (i, _), (start, _) in spans.items() if start < 0)
+        begin = sum(self.size[i] for (i, _), (start, _) in spans.items() if start < 0)
+        most = []
         for t, node in enumerate(order):
             alive = sum(self.size[i] for (i, _), (start, end) in spans.items() if start <= t <= end)
             new = self.size[node] if (node, True) in spans else 0
@@ -167,7 +129,7 @@ class NaiveStep:
             ]  # fmt: skip
             if fusing and self.kind[node] != CALL and new and max(leaving, default=0) == new:
                 alive -= new
-            most = max(most, alive)
+            most.append(alive)
 
         def kernels(node):
             """The levels of the kernels that read a value, through views and through what is computed inside of them."""
@@ -189,4 +151,4 @@ class NaiveStep:
         stored = [level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)]
         launches = sum(a != b for a, b in pairwise([None, *stored]))
         calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
-        return most, calls + moved * self.byte_cost + launches * self.launch_cost
+        return most or [begin], calls + moved * self.byte_cost + launches * self.launch_cost

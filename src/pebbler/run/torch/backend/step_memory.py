@@ -13,12 +13,14 @@ import torch
 
 from pebbler.arrays import Ints
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.kernels.saved_memory import END, simulate_saved
+from pebbler.run.torch.backend.kernels.saved_memory import SavedRun, simulate_saved
 from pebbler.run.torch.backend.kernels.step_arrays import VIEW, StepArrays
 from pebbler.run.torch.backend.node_costs import hinted
 from pebbler.run.torch.cost.costs import Link
 
-__all__ = ["END", "HostRoom", "SavedChoice", "Sending", "SentValue", "StepMemory", "eager_peak"]
+__all__ = ["END", "HostRoom", "SavedChoice", "SentValue", "StepMemory", "eager_peak"]
+
+END = -1  # instead of a node: after the last one
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,6 @@ class HostRoom:
         """Return the seconds or joules that so many seconds of waiting, and bytes copied out and back, add to a step."""
         return waiting if self.watts is None else waiting * self.watts + 2 * sent * self.link.joules_per_byte
 
-    def fits(self, sizes: Iterable[int]) -> bool:
-        """Return whether buffers of these sizes find room."""
-        return self.limit is None or sum(map(self.taken, sizes)) <= self.limit
-
     def taken(self, size: int) -> int:
         """Return the bytes that a buffer takes: pinned memory is rounded up to powers of two.
 
@@ -46,15 +44,6 @@ class HostRoom:
         128
         """
         return 1 << (size - 1).bit_length() if self.rounded else size
-
-
-@dataclass(frozen=True)
-class Sending:
-    """Saved values that go to the host, by number, and how many copies are under way at most."""
-
-    values: frozenset[int]
-    ahead: int
-    room: HostRoom
 
 
 @dataclass(frozen=True)
@@ -102,45 +91,38 @@ class StepMemory:
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self._known: dict[bytes, SavedChoice] = {}
-        self._still = Sending(frozenset(), 1, HostRoom(None, False, Link(0.0, 0.0, True), (0.0,) * count))
 
-    def simulate(self, chosen: Iterable[int], fusing: bool = True, sending: Sending | None = None) -> SavedChoice:
+    def simulate(self, chosen: Iterable[int], fusing: bool = True) -> SavedChoice:
         """Return the outcome of saving values; values that backward does not need are left out, inputs that it needs are added.
 
         Forward and backward are run in torch's order: backward as it was traced, what is computed again just before its first
-        use. What forward returns is taken to be gone when backward runs, unless it is saved. What is sent must be `sendable`.
+        use. What forward returns is taken to be gone when backward runs, unless it is saved.
         """
         saved = np.zeros(len(self.step.nodes), np.bool_)
         saved[list(chosen)] = True
         key = saved.tobytes()
-        if sending is None and fusing and key in self._known:
+        if fusing and key in self._known:
             return self._known[key]
-        copies = self._still if sending is None else sending
-        away = np.zeros(len(saved), np.bool_)
-        away[list(copies.values)] = True
-        link = copies.room.link
-        peak, cost, legal, waiting, left, fetched = simulate_saved(
-            self.arrays, saved, away, np.array(copies.room.seconds), float(link.out), float(link.into), link.overlap,
-            copies.ahead, self.resident, fusing,
-        )  # fmt: skip
+        forward, backward, legal = simulate_saved(self.arrays, saved, fusing)
         kept = np.flatnonzero(saved)
-        sent = kept[away[kept]].tolist()
         own = {int(place) for place in self.arrays.storage[kept] if not self.step.given[place]}
-        host = sum(self.step.size[i] for i in sent)
-        copying = 0.0 if sending is None else float(sending.room.cost(waiting, host))
         choice = SavedChoice(
             saved=tuple(kept.tolist()),
-            bytes=sum(self.step.size[i] for i in own) - host,
-            cost=float(cost) + copying,
-            peak=int(peak),
+            bytes=sum(self.step.size[i] for i in own),
+            cost=float(forward.cost + backward.cost),
+            peak=self.resident + int(max(forward.held.max(), backward.held.max())),
             legal=bool(legal),
-            sent=tuple(SentValue(i, int(left[i]), int(fetched[i])) for i in sent),
-            host=host,
-            copying=copying,
         )
-        if sending is None and fusing:
+        if fusing:
             self._known[key] = choice
         return choice
+
+    def runs(self, choice: SavedChoice) -> tuple[SavedRun, SavedRun]:
+        """Return forward and backward of a choice, place by place."""
+        saved = np.zeros(len(self.step.nodes), np.bool_)
+        saved[list(choice.saved)] = True
+        forward, backward, _ = simulate_saved(self.arrays, saved, True)
+        return forward, backward
 
     def sendable(self, choice: SavedChoice) -> list[int]:
         """Return the saved values that may go to the host: nothing else holds their memory, and it has no gaps."""

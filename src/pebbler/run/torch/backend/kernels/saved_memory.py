@@ -6,16 +6,28 @@ really held and taken, and correct all others.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pebbler.arrays import Array, Bools, Ints
+from pebbler.arrays import Bools, Ints
 from pebbler.compiled import kernel
-from pebbler.run.torch.backend.kernels.copy_timing import time_loads, time_stores
 from pebbler.run.torch.backend.kernels.step_arrays import CALL, GIVEN, INLINED, VIEW, StepArrays
 
-__all__ = ["END", "simulate_saved"]
+__all__ = ["SavedRun", "simulate_saved"]
 
-END = -1  # instead of a node: after the last one
+
+class SavedRun(NamedTuple):
+    """Forward or backward with a choice of saved values: its nodes in order, and what that holds and costs.
+
+    `held` are the bytes at each place of the order, what the graph was given not counted; `until` says of the storages that are
+    there at some time at which place they are read last, -1 for the others.
+    """
+
+    order: Ints
+    held: Ints
+    until: Ints
+    cost: float
 
 
 @kernel
@@ -62,13 +74,11 @@ def _forward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
 
 
 @kernel
-def _peak(
-    step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, left: Ints, fetched: Ints, fusing: bool
-) -> tuple[int, float]:
-    """Return the most bytes held while nodes run in this order, what the graph was given not counted, and what that costs.
+def _run(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool) -> SavedRun:
+    """Return what is held while nodes run in this order, and what that costs.
 
-    `held` is there at the start, or from the place where it is `fetched`; it and what is made goes after its last use, `results`
-    apart, and not before the place where it has `left`. All are about storages; `donated` may be written over.
+    `held` is there at the start; it and what is made goes after its last use, `results` apart. All are about storages; `donated`
+    may be written over.
 
     A value that can be computed inside of its readers has no memory if no call reads it and it is read once, or by what runs
     between the same calls as itself: that is one kernel. The cost is that of calls, of bytes that kernels write and read, each
@@ -110,7 +120,7 @@ def _peak(
         last[node] = max(last[node], place[node])
         if here and fusing and step.kind[node] == INLINED and readers[node] and not called[node]:
             apart = low[node] != level[node] or high[node] != level[node]
-            written[node] = results[node] or left[node] >= 0 or (readers[node] > 1 and apart)
+            written[node] = results[node] or (readers[node] > 1 and apart)
         if step.kind[node] == VIEW and here:
             continue
         fused = here and step.kind[node] != CALL
@@ -127,17 +137,18 @@ def _peak(
             before = level[node]
             launches += 1
     cost += moved * step.byte_cost + launches * step.launch_cost
-    return _highest(step, order, place, written, last, results, held, donated, left, fetched, fusing), cost
+    bytes_held, until = _held(step, order, place, written, last, results, held, donated, fusing)
+    return SavedRun(order, bytes_held, until, cost)
 
 
 @kernel
-def _highest(
+def _held(
     step: StepArrays, order: Ints, place: Ints, written: Bools, last: Ints, results: Bools, held: Bools, donated: Bools,
-    left: Ints, fetched: Ints, fusing: bool,
-) -> int:  # fmt: skip
+    fusing: bool,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return the bytes held at each place of the order, and the place at which each storage is read last."""
     nodes = len(step.kind)
     gone = np.zeros(len(order) + 1, np.int64)  # bytes that go after each node
-    come = np.zeros(len(order) + 1, np.int64)  # bytes that are fetched before it
     free = np.zeros(len(order) + 1, np.int64)  # the largest of them that may be written over
     until = np.full(nodes, -1, np.int64)
     for i in range(nodes):  # a storage goes after the last use of whatever looks at it
@@ -155,42 +166,32 @@ def _highest(
     now = 0
     for i in range(nodes):
         if held[i]:
-            if results[i]:
+            if results[i] or until[i] >= 0:
                 now += step.size[i]
-            elif until[i] >= 0:
-                if fetched[i] >= 0:
-                    come[fetched[i]] += step.size[i]
-                else:
-                    now += step.size[i]
+            if until[i] >= 0 and not results[i]:
                 gone[until[i]] += step.size[i]
                 if donated[i]:
                     free[until[i]] = max(free[until[i]], step.size[i])
-        if place[i] >= 0 and step.storage[i] == i and written[i] and not results[i]:
-            gone[max(last[i], left[i])] += step.size[i]
-            if last[i] > place[i] and left[i] < last[i]:
-                free[last[i]] = max(free[last[i]], step.size[i])
-    most = now
+        if place[i] >= 0 and step.storage[i] == i and written[i]:
+            until[i] = last[i]
+            if not results[i]:
+                gone[last[i]] += step.size[i]
+                if last[i] > place[i]:
+                    free[last[i]] = max(free[last[i]], step.size[i])
+    most = np.full(max(1, len(order)), now, np.int64)
     for t in range(len(order)):
         node = order[t]
-        now += come[t]
         new = step.size[node] if step.storage[node] == node and written[node] else 0
         inside = fusing and step.kind[node] != CALL and new and free[t] == new
-        most = max(most, now if inside else now + new)
+        most[t] = now if inside else now + new
         now += new - gone[t]
-    return most
+    return most, until
 
 
 @kernel
-def simulate_saved(
-    step: StepArrays, saved: Bools, sent: Bools, seconds: Array, out: float, into: float, overlap: bool, ahead: int,
-    resident: int, fusing: bool,
-) -> tuple[int, float, bool, float, Ints, Ints]:  # fmt: skip
-    """Return the peak, what the step costs, whether backward may run what it would, and what copies to the host do.
+def simulate_saved(step: StepArrays, saved: Bools, fusing: bool) -> tuple[SavedRun, SavedRun, bool]:
+    """Return forward and backward where values are saved, and whether backward may run what it would.
 
-    Values that are `sent` go there, of those that are saved; nodes take `seconds`, bytes `out` and `into`, and at most `ahead`
-    copies are under way.
-
-    That is the time spent waiting for them, and for every value that is sent the nodes before which it has left and is fetched.
     `saved` becomes what is needed.
     """
     nodes = len(step.kind)
@@ -220,20 +221,5 @@ def simulate_saved(
     for i in range(nodes):
         if step.forward_end[i]:  # whoever called may still hold it
             donated[step.storage[i]] = False
-    use = np.full(nodes, -1, np.int64)
-    for t in range(len(backward)):
-        for k in range(step.first_input[backward[t]], step.first_input[backward[t] + 1]):
-            source = step.inputs[k]
-            if sent[source] and saved[source] and use[source] < 0:
-                use[source] = t
-    left, storing = time_stores(forward, step.size, sent & saved, seconds, out, overlap, ahead)
-    fetched, loading = time_loads(backward, use, step.size, seconds, into, overlap, ahead)
-    here = kept & (left < 0)
-    first, cost = _peak(step, forward, here, nothing, nothing, left, np.full(nodes, -1, np.int64), fusing)
-    second, more = _peak(step, backward, results, held, donated, np.full(nodes, -1, np.int64), fetched, fusing)
-    for i in range(nodes):  # places become nodes
-        if left[i] >= 0:
-            left[i] = forward[left[i] + 1] if left[i] + 1 < len(forward) else END
-        if fetched[i] >= 0:
-            fetched[i] = backward[fetched[i]]
-    return resident + max(first, second), cost + more, legal, storing + loading, left, fetched
+    first = _run(step, forward, kept, nothing, nothing, fusing)
+    return first, _run(step, backward, results, held, donated, fusing), legal
