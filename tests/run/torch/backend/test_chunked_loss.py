@@ -242,7 +242,7 @@ def test_a_few_chunks_come_before_many():
 
     def look(graph):
         forms = GraphForms(1_400_000)  # 262,144 bytes of logits and their gradients: one part in five of that
-        while (level := forms.next_level(graph)) is not None:
+        for level in forms.levels(graph):
             forms.level = level
             copied = copy.deepcopy(graph.owning_module)
             forms.write(copied)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from pebbler.run.torch.backend.dynamo_backend import pebbler
-from pebbler.run.torch.backend.last_layers import LastLayers
+from pebbler.run.torch.backend.spare_gradients import LastLayers
 
 pytestmark = [
     pytest.mark.usefixtures("graphs"),

@@ -15,7 +15,7 @@ from pebbler.run.torch.backend import dynamo_backend
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
-from pebbler.run.torch.backend.step_schedule import copied, schedule_step
+from pebbler.run.torch.backend.scheduled_step import copied, schedule_step
 from quick_cases import quick_only
 
 pytestmark = [

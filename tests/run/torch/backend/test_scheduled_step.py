@@ -15,10 +15,11 @@ from torch.nn import functional
 import pebbler.torch as pt
 from pebbler.game.moves import Compute
 from pebbler.referee.judgement import check
-from pebbler.run.torch.backend import scheduled_graph, step_budget, step_schedule
+from pebbler.run.torch.backend import scheduled_graph, step_budget
+from pebbler.run.torch.backend import scheduled_step as step_schedule
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, fit_step, settle_place, step_peak
-from pebbler.run.torch.backend.measured_calls import measured_call
+from pebbler.run.torch.backend.node_costs import measured_call
 from pebbler.run.torch.backend.scheduled_graph import Allocation, Free, KernelCall, Reuse, ScheduledGraph
 from pebbler.run.torch.backend.scheduled_step import scheduled_step
 from pebbler.run.torch.backend.step_memory import SavedChoice

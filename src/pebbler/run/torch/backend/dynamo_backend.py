@@ -22,14 +22,13 @@ from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_graph
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
-from pebbler.run.torch.backend.last_layers import LastLayers
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, TorchsOwnSchedule, WantsOtherForm
 from pebbler.run.torch.backend.plan_cache import PlanCache, graph_key
 from pebbler.run.torch.backend.recompute_order import recompute_late
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, written_before
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep
 from pebbler.run.torch.backend.sent_graphs import kept_order
-from pebbler.run.torch.backend.spare_gradients import NotRepeatable, SpareGradients, expects_nothing
+from pebbler.run.torch.backend.spare_gradients import LastLayers, NotRepeatable, SpareGradients, expects_nothing
 from pebbler.run.torch.backend.step_budget import StepBudget, shared_budget
 from pebbler.run.torch.backend.step_meter import open_workspaces
 from pebbler.run.torch.backend.weight_watch import WeightWatch

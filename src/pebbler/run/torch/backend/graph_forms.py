@@ -28,8 +28,8 @@ class GraphForms:
 
     Level 0 is the graph as it is, 1 has losses in a few chunks, 2 in more chunks, 3 MLPs in tiles too, 4 as many of both as can be.
 
-    >>> GraphForms(2**30).next_level(fx.symbolic_trace(lambda x: x + 1).graph) is None
-    True
+    >>> GraphForms(2**30).levels(fx.symbolic_trace(lambda x: x + 1).graph)
+    []
     """
 
     def __init__(self, budget: int | None, level: int = 0) -> None:
@@ -53,10 +53,6 @@ class GraphForms:
             _LOG.info("%s", line)
         gm.recompile()
         return gm
-
-    def next_level(self, graph: fx.Graph) -> int | None:
-        """Return the next level that changes a graph, or None."""
-        return next((level for level in self.levels(graph) if level > self.level), None)
 
     def levels(self, graph: fx.Graph) -> list[int]:
         """Return the levels above 0 that change a graph."""

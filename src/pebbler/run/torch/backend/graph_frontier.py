@@ -22,7 +22,7 @@ from pebbler.run.torch.backend.sent_values import send_frontier
 from pebbler.run.torch.backend.step_memory import HostRoom, SavedChoice, StepMemory, eager_peak
 from pebbler.run.torch.backend.step_timeline import StepTimeline
 
-__all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "joint_key", "settle_place", "step_peak"]
+__all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "nodes_key", "settle_place", "step_peak"]
 
 _TRIES = 3  # schedules that are made for one decision
 _WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise, after none, one and two
@@ -282,11 +282,15 @@ def fit_step(frontiers: Sequence[GraphFrontier], room: int, measured: StepTimeli
     return places
 
 
-def joint_key(graph: fx.Graph) -> str:
-    """Return a key that is equal for joint graphs that are equal in names, operators, operands and sizes."""
+def nodes_key(graph: fx.Graph, known: str = "val") -> str:
+    """Return a key that is equal for graphs that are equal in names, operators, operands and sizes.
+
+    `known` is the name under which nodes have an example of their result: `val`, or `example_value` in graphs of Dynamo's.
+    """
     said = hashlib.sha256()
     for node in graph.nodes:
-        value = node.meta.get("val")
+        value = node.meta.get(known)
+        name = getattr(node.target, "__qualname__", None) or str(node.target)
         shape = (str(getattr(value, "dtype", "")), str(list(getattr(value, "shape", ()))))
-        said.update(repr((node.name, node.op, str(node.target), str(node.args), str(node.kwargs), *shape)).encode())
+        said.update(repr((node.name, node.op, name, str(node.args), str(node.kwargs), *shape)).encode())
     return said.hexdigest()

@@ -15,14 +15,13 @@ from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.game.byte_sizes import shown_bytes
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, joint_key, settle_place
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, nodes_key, settle_place
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, WrittenGraph
-from pebbler.run.torch.backend.scheduled_step import ScheduledStep
+from pebbler.run.torch.backend.scheduled_step import ScheduledStep, copied, schedule_step
 from pebbler.run.torch.backend.sent_graphs import send_values
 from pebbler.run.torch.backend.sent_values import host_room
 from pebbler.run.torch.backend.spare_gradients import refuse_unrepeatable
-from pebbler.run.torch.backend.step_schedule import copied, schedule_step
 from pebbler.run.torch.backend.torch_choices import Choose, cuts_remembered, torch_choices
 from pebbler.run.torch.backend.weight_watch import inputs_read_again
 from pebbler.run.torch.cost.costs import Device
@@ -171,7 +170,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
 
     def _saved(self, graph: fx.Graph, info: Any, outputs: int, choose: Choose) -> list[fx.Node]:
         """Plan a graph that is new, and return what its first choice saves."""
-        key = joint_key(graph)
+        key = nodes_key(graph)
         if self.frontier is None or self.frontier.key != key or self.plans_anew:
             self.plans_anew = False
             began = time.monotonic()

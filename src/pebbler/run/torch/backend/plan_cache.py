@@ -19,7 +19,7 @@ from torch import fx
 from pebbler.errors import InputError
 from pebbler.files import read_json, write_json
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.graph_frontier import GraphFrontier
+from pebbler.run.torch.backend.graph_frontier import GraphFrontier, nodes_key
 from pebbler.run.torch.backend.step_memory import END
 from pebbler.version import VERSION
 
@@ -44,14 +44,10 @@ def graph_key(gm: fx.GraphModule, device: str, options: BackendOptions) -> str:
     """Return a key of all that a plan depends on and that is known before the graph is compiled."""
     kind = torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"
     casts = [str(torch.get_autocast_dtype(k)) for k in ("cpu", "cuda") if torch.is_autocast_enabled(k)]
-    said = hashlib.sha256(repr((_FORMAT, VERSION, torch.__version__, kind, casts, options.planning)).encode())
-    for node in gm.graph.nodes:
-        value = node.meta.get("example_value")
-        name = getattr(node.target, "__qualname__", None) or str(node.target)
-        shape = (str(getattr(value, "dtype", "")), str(list(getattr(value, "shape", ()))))
-        needs = bool(getattr(value, "requires_grad", False))
-        said.update(repr((node.name, node.op, name, str(node.args), str(node.kwargs), *shape, needs)).encode())
-    return said.hexdigest()
+    needs = [bool(getattr(node.meta.get("example_value"), "requires_grad", False)) for node in gm.graph.nodes]
+    nodes = nodes_key(gm.graph, "example_value"), needs
+    about = _FORMAT, VERSION, torch.__version__, kind, casts, options.planning, nodes
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
 class PlanCache:

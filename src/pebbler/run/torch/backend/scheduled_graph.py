@@ -25,10 +25,9 @@ import torch
 from torch import fx
 
 from pebbler.errors import PebblerError
-from pebbler.run.torch.backend.graph_frontier import joint_key
+from pebbler.run.torch.backend.graph_frontier import nodes_key
 from pebbler.run.torch.backend.host_operators import ARRIVED, FETCH, SEND, SENT
 from pebbler.run.torch.backend.node_costs import all_bytes, call_cost, hinted, scratch_bytes
-from pebbler.run.torch.backend.node_names import module_of, operator_name
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = [
@@ -163,7 +162,7 @@ def _lowering_key(graph: Any, inputs: Sequence[Any]) -> str:
     donated = sorted(get_donated_idxs() or ()) if graph.is_backward else []
     checked = list(getattr(graph, "inputs_to_check", None) or ())
     said = (strides, visible, donated, checked, graph.is_backward, graph.is_inference, config.graph_partition)
-    return hashlib.sha256(repr((joint_key(nodes), *said)).encode()).hexdigest()
+    return hashlib.sha256(repr((nodes_key(nodes), *said)).encode()).hexdigest()
 
 
 @contextmanager
@@ -389,9 +388,9 @@ class _ScheduleReader:
         """Return the nodes of the graph that a scheduled node computes, their operators and module, and bytes that are sent."""
         found = {origin for one in node.get_nodes() for origin in one.node.origins if origin.op == "call_function"}
         nodes = sorted(found, key=self.order.__getitem__)
-        modules = [module for module in map(module_of, nodes) if module]
+        modules = [module for module in map(_module_of, nodes) if module]
         sent = sum(all_bytes([n.args[0].meta.get("val")]) for n in nodes if n.target is SEND)
-        calls = tuple(dict.fromkeys(map(operator_name, nodes)))
+        calls = tuple(dict.fromkeys(map(_operator_name, nodes)))
         return tuple(n.name for n in nodes), calls, modules[-1] if modules else "", sent
 
     def _operand_strides(self, node: Any, origin: fx.Node) -> dict[fx.Node, tuple[int, ...]]:
@@ -407,3 +406,32 @@ class _ScheduleReader:
             if stride is not None and sizes == list(hinted(source.meta["val"]).shape):
                 found[source] = stride
         return found
+
+
+# Names that people know a graph's nodes by ---------------------------------------------------------------------------------
+
+
+def _module_of(node: fx.Node) -> str:
+    """Return the path of the innermost module that a node comes from; of a node of backward, that of its forward node."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    entries = [entry for entry in stack.values() if isinstance(entry, tuple) and len(entry) == 2]
+    kinds = {_plain(str(path)): getattr(kind, "__name__", str(kind).rpartition(".")[2]) for path, kind in entries}
+    path = next(reversed(kinds), "")
+    first = path.partition(".")[0]
+    return f"{kinds[first]} {path}" if first.isdigit() and first in kinds else path
+
+
+def _plain(path: str) -> str:
+    """Return a module's path as people write it.
+
+    >>> _plain("L['self'].h.3"), _plain("L['self']._modules['0']"), _plain("L['model'].blocks[2].fc")
+    ('h.3', '0', 'blocks.2.fc')
+    """
+    names = path.replace("_modules", "").replace("[", ".").translate({ord(c): None for c in "]'\""}).split(".")
+    return ".".join(name for name in names[2:] if name and name != "_orig_mod") if names[0] in ("L", "G") else path
+
+
+def _operator_name(node: fx.Node) -> str:
+    """Return the operator that a node calls, such as `mm`."""
+    target: Any = node.target
+    return str(target._schema.name.partition("::")[2]) if isinstance(target, torch._ops.OpOverload) else node.name

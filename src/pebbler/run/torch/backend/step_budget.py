@@ -21,10 +21,8 @@ from torch.optim import Optimizer
 
 from pebbler.game.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.backend.backend_options import BackendOptions
-from pebbler.run.torch.backend.backward_watch import watch_backward
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, fit_step, step_peak
 from pebbler.run.torch.backend.host_operators import HostPool
-from pebbler.run.torch.backend.optimizer_watch import TrainedLeaves, watch_optimizers
 from pebbler.run.torch.backend.partitioner import HostShare
 from pebbler.run.torch.backend.step_meter import (
     StepMeter,
@@ -36,6 +34,7 @@ from pebbler.run.torch.backend.step_meter import (
     step_meter,
 )
 from pebbler.run.torch.backend.step_timeline import StepTimeline
+from pebbler.run.torch.backend.step_watch import TrainedLeaves, watch_steps
 from pebbler.run.torch.run.verification import OverBudget
 
 __all__ = ["StepBudget", "shared_budget"]
@@ -88,8 +87,7 @@ class StepBudget:
         self._kept: int | None = None  # the budget of the last step, where that was measured and kept
         self._trained = TrainedLeaves()  # that the graphs of the last step were given
         self.host = HostPool(device, options.host_budget) if options.offload else None
-        watch_optimizers(self)
-        watch_backward(self)
+        watch_steps(self)
 
     @property
     def in_backward(self) -> bool:

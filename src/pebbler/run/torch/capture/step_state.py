@@ -35,6 +35,7 @@ from pebbler.run.torch.capture.scalars import LateNumber, Scalars, largest, smal
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of, package_of, user_line
 from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
+from pebbler.run.torch.capture.tensor_watch import same_memory
 
 __all__ = ["NotSettled", "StepState", "is_data"]
 
@@ -121,7 +122,9 @@ class StepState:
         if not isinstance(tensor, FakeTensor):
             # An alias such as `param.data` is another object each time; the tensor that Python shows stands for both.
             known = [*self._owners.get(tensor.untyped_storage()._cdata, []), *self.tensors]
-            owner = next((other for other in known if _same_memory(other, tensor)), None)
+            owner = next(
+                (other for other in known if not isinstance(other, FakeTensor) and same_memory(other, tensor)), None
+            )
             if owner is not None and owner is not tensor:
                 return self.locate(owner)
         return ("tensor", self._append(tensor))
@@ -420,13 +423,6 @@ def _counted_batches(recorder: CallRecorder) -> Iterator[None]:
 def is_data(leaf: Any) -> bool:
     """Whether an argument of a step is a tensor that may be another one in the next step."""
     return isinstance(leaf, torch.Tensor) and not leaf.requires_grad
-
-
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if isinstance(one, FakeTensor) or one.untyped_storage()._cdata != other.untyped_storage()._cdata:
-        return False
-    looks = [(t.shape, t.stride(), t.storage_offset(), t.dtype) for t in (one, other)]
-    return looks[0] == looks[1]
 
 
 # Letting models that ask whether they are being traced take the path that they take without a plan --------------------

@@ -24,6 +24,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pebbler.run.torch.capture.tensor_watch import same_memory
+
 __all__ = ["Surroundings", "forget"]
 
 _MOST_HOLDERS = 8  # one inside the other, around a tensor that was left somewhere
@@ -93,7 +95,7 @@ class Surroundings:
     def _put_tensor_back(self, row: _HeldTensor, mine: bool) -> Iterator[str]:
         tensor, memory = row.tensor, row.memory
         name = f"a tensor {list(memory.shape)}"
-        if not _same_memory(tensor, memory) and (mine or tensor.device.type == "meta"):
+        if not same_memory(tensor, memory) and (mine or tensor.device.type == "meta"):
             tensor.data = memory
             yield f"the memory of {name}"
         if not tensor.is_leaf:
@@ -272,11 +274,3 @@ def _same_row(now: Any, old: Any) -> bool:
 
 def _differ(now: Any, before: dict[int, Any] | None) -> bool:
     return dict(now or {}) != (before or {})
-
-
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata and _form(one) == _form(other)
-
-
-def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
-__all__ = ["TensorWatch", "storages_of_tensors"]
+__all__ = ["TensorWatch", "same_memory", "storages_of_tensors"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LOOKS = ("shape", "strides", "dtype", "device", "requires_grad", "hooks", "hooks after accumulating")
@@ -31,6 +31,21 @@ def storages_of_tensors(tensors: Sequence[torch.Tensor]) -> list[int]:
     (True, False)
     """
     return list(map(_identity, map(_storage_of, tensors)))
+
+
+def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are the same numbers: in the same memory, of the same form.
+
+    >>> x = torch.ones(4)
+    >>> same_memory(x, x.detach()), same_memory(x, x[:2])
+    (True, False)
+    """
+    first, second = storages_of_tensors([one, other])
+    return first == second and _form(one) == _form(other)
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
 
 
 class TensorWatch:
