@@ -86,6 +86,7 @@ def test_what_a_step_does_not_read_may_change():
         trainer.step += 1  # as the optimizer's method is called
         trainer.epoch = number
         Trainer.calls += 1
+        Trainer.noted = number
         scene.model.loads = number
     assert len(fast.plans) == 1
     trainer.kind = "double"
@@ -109,6 +110,12 @@ def test_the_message_names_what_came():
             fast(*BATCH)
         delattr(config, name)
     fast = pt.compile(plan, step)
+    fast(*BATCH)
+    type(config).factor = 2.0
+    for _ in range(2):  # and again
+        with pytest.raises(PebblerError, match=r"Config.factor changed since .*\(not there, now 2.0\)"):
+            fast(*BATCH)
+    del type(config).factor
     fast(*BATCH)
     type(config).scale = property(lambda self: 3.0)
     with pytest.raises(PebblerError, match=r"config.scale changed since .*\(1.0, now a property\)"):

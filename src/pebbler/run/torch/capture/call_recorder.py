@@ -22,7 +22,6 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pebbler.errors import InputError
-from pebbler.run.torch.capture.answers import Answers, refusal
 from pebbler.run.torch.capture.call_sites import CallSites
 from pebbler.run.torch.capture.calls import (
     Call,
@@ -33,7 +32,7 @@ from pebbler.run.torch.capture.calls import (
     operator_name,
     reference,
 )
-from pebbler.run.torch.capture.early_values import apart
+from pebbler.run.torch.capture.early_values import Answers, apart, refusal
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults, results_depend_on_numbers
 from pebbler.run.torch.capture.forgotten_gradients import ZEROING, ForgottenGradient

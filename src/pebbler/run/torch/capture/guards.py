@@ -7,6 +7,7 @@ was asked for and was not there must stay away; objects keep their classes, clas
 
 from __future__ import annotations
 
+import gc
 import operator
 import sys
 from collections import OrderedDict
@@ -19,7 +20,6 @@ import torch
 from torch._C._dynamo.guards import dict_version
 
 from pebbler.errors import InputError
-from pebbler.run.torch.capture.class_watch import ClassWatch
 from pebbler.run.torch.capture.executed_code import ExecutedCode, NamedValue
 from pebbler.run.torch.capture.holders import ABSENT, PLAIN, Holder, is_watched_state, keys_of, slots_of
 from pebbler.run.torch.capture.python_state import Change, PythonState, same_value, shown_value
@@ -32,7 +32,8 @@ __all__ = ["Guards"]
 
 _MODULE_KEYS = frozenset(vars(torch.nn.Module()))
 _OPTIMIZER_KEYS = frozenset(("defaults", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
-_members = operator.attrgetter("__dict__")
+_members, _bases = operator.attrgetter("__dict__"), operator.attrgetter("__mro__")
+_IMMUTABLE, _HEAP = 1 << 8, 1 << 9  # flags of classes in CPython: nobody can set an attribute of an immutable one
 _GONE = (
     LookupError,
     ValueError,
@@ -83,7 +84,7 @@ class Guards:
         owners = [holder.owner for holder in holders if holder.kind not in ("global", "function", "cell", "class")]
         classes = [holder.owner for holder in holders if holder.kind == "class"]
         kinds = [*map(type, (*owners, *state.optimizers, *state.tensors)), *classes]
-        self._classes = ClassWatch([*kinds, *{type(kind) for kind in kinds}], reads.asks)
+        self._watches += _class_watches([*kinds, *{type(kind) for kind in kinds}], reads.asks)
         paths = {id(tensor): path for path, tensor in self.python.tensors}
         names = [paths.get(id(tensor), f"tensor {i}") for i, tensor in enumerate(state.tensors)]
         self._tensors = TensorWatch(state.tensors, names)
@@ -97,9 +98,6 @@ class Guards:
             except _GONE:
                 pass
             self._explain(watch)
-        replaced = self._classes.change()
-        if replaced is not None:
-            raise InputError(self._message(replaced[0], _was_and_is(*replaced[1:])))
         change = self._tensors.change()
         if change is not None:
             raise InputError(self._message(*change))
@@ -387,6 +385,51 @@ def _whole_watch(holder: Holder) -> _Watch:
 
 
 # Code -------------------------------------------------------------------------------------------------------------------
+
+
+def _class_watches(classes: Iterable[type], asked: Callable[[type, str], bool]) -> list[_Watch]:
+    """Return watches of classes: replaced methods, and added attributes that hide others.
+
+    An object finds what it has not got itself in its class and the bases of that. So of every class that a step may ask, the bases
+    in their order, the functions and other descriptors, and the presence of names that the step has `asked` for are held to what
+    they were.
+    """
+    kinds = list(dict.fromkeys(classes))
+    bases = dict.fromkeys(base for kind in kinds for base in kind.__mro__)
+    changing = [base for base in bases if base.__flags__ & _HEAP and not base.__flags__ & _IMMUTABLE]
+    # A class shows a proxy of its dict; the dict itself is read much faster.
+    dicts: list[dict[str, Any]] = [gc.get_referents(vars(base))[0] for base in changing]
+    before = list(map(dict, dicts))
+
+    def matters(base: type, name: str, old: Any, new: Any) -> bool:
+        both = old is not ABSENT and new is not ABSENT
+        if old is new or (both and not _is_code(old) and not _is_code(new)):
+            return False  # plain values that the step reads are watched with those of objects
+        if name.startswith("__") and name.endswith("__"):
+            return _is_code(old) or _is_code(new)
+        return (old is not ABSENT and _is_code(old)) or asked(base, name)
+
+    def changed(i: int, old: Any, new: Any) -> tuple[str, Any, Any] | None:
+        for name in {**before[i], **dicts[i]}:
+            then, now = before[i].get(name, ABSENT), dicts[i].get(name, ABSENT)
+            if matters(changing[i], name, then, now):
+                return f"{changing[i].__qualname__}.{name}", then, now
+        before[i] = dict(dicts[i])
+        return None
+
+    def other_bases(i: int, old: Any, new: Any) -> tuple[str, Any, Any]:
+        then, now = (", ".join(base.__qualname__ for base in row) for row in (old, new))
+        return f"the bases of {kinds[i].__qualname__}", then, now
+
+    return [
+        _equal_watch(lambda: map(_bases, kinds), lambda i: kinds[i].__qualname__, part=other_bases),
+        _equal_watch(lambda: map(dict_version, dicts), lambda i: changing[i].__qualname__, part=changed),
+    ]
+
+
+def _is_code(value: Any) -> bool:
+    """Whether a value in a class is a method, a property, a class or anything else that a lookup may run."""
+    return callable(value) or hasattr(type(value), "__get__")
 
 
 def _tensor_attributes_watch(tensors: list[tuple[str, torch.Tensor]]) -> _Watch:

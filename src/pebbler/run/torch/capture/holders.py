@@ -17,7 +17,7 @@ import threading
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ import torch
 
 from pebbler.run.torch.capture.source_lines import is_library, package_of
 
-__all__ = ["ABSENT", "PLAIN", "Holder", "Token", "is_watched_state", "keys_of", "kinds_of", "slots_of"]
+__all__ = ["ABSENT", "PLAIN", "HeldState", "Holder", "Token", "is_watched_state", "keys_of", "kinds_of", "slots_of"]
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size,
          torch.memory_format, range, types.EllipsisType)  # fmt: skip
@@ -97,6 +97,15 @@ class Holder:
         if self.kind in _RESTORE and not self.is_as_before():
             _RESTORE[self.kind](self.owner, self.before)
 
+    def take_out(self, targets: Container[int]) -> None:
+        """Let go of contents whose ids, or those of their keys, are among the targets."""
+        self.before = {
+            key: value for key, value in self.read().items() if id(value) not in targets and id(key) not in targets
+        }
+        if self.kind == "cell":
+            self.before = {"contents": None}
+        self.restore()
+
     def takes(self, key: Any) -> bool:
         """Whether `put` can put something under a key, without making a list longer."""
         if self.kind == "list":
@@ -118,6 +127,25 @@ class Holder:
         if self.kind in ("weak", "context"):
             return f"{self.path}()" if self.kind == "weak" else f"{self.path}.get()"
         return self.path if self.kind in ("cell", "state", "global", "type", "bound") else f"{self.path}[{key!r}]"
+
+
+class HeldState:
+    """The state of an optimizer as it is when this is made: a dict of dicts."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.state = optimizer, optimizer.state
+        rows = [self.state, *(row for row in self.state.values() if type(row) is dict)]
+        self._holders = [Holder("", row, "dict") for row in rows]
+
+    def is_as_before(self) -> bool:
+        """Whether the optimizer has the same state, and nothing in it is another object."""
+        return self.optimizer.state is self.state and all(holder.is_as_before() for holder in self._holders)
+
+    def restore(self) -> None:
+        """Give the optimizer its state back."""
+        for holder in self._holders:
+            holder.restore()
+        self.optimizer.state = self.state
 
 
 def kinds_of(value: Any) -> list[str]:
@@ -306,7 +334,11 @@ def _class(value: type) -> dict[Any, Any]:
 
 _READ: dict[str, Callable[[Any], dict[Any, Any]]] = {
     # Past the methods of a class: a lazy mapping would import all that it names.
-    "dict": lambda value: {key: dict.__getitem__(value, key) for key in keys_of(value)},
+    "dict": lambda value: (
+        {key: dict.__getitem__(value, key) for key in OrderedDict.__iter__(value)}
+        if isinstance(value, OrderedDict)
+        else dict(dict.items(value))
+    ),
     "list": lambda value: dict(enumerate(value)),
     "set": lambda value: dict.fromkeys(value),
     "attributes": lambda value: _attributes(value),
@@ -341,12 +373,15 @@ _PUT: dict[str, Callable[[Any, Any, Any], None]] = {
 
 
 def _restore_dict(value: Any, before: dict[Any, Any]) -> None:
-    kind: Any = (
-        OrderedDict if isinstance(value, OrderedDict) else dict
-    )  # not its own: methods of users' may do anything
-    kind.clear(value)
+    kind: Any = OrderedDict if isinstance(value, OrderedDict) else dict  # methods of its own may do anything
+    for key in [key for key in keys_of(value) if key not in before]:
+        kind.__delitem__(value, key)
     for key, item in before.items():
         kind.__setitem__(value, key, item)
+    if not all(map(operator.is_, keys_of(value), before)):  # one after the other, for others may read it meanwhile
+        for key, item in before.items():
+            kind.__delitem__(value, key)
+            kind.__setitem__(value, key, item)
 
 
 def _restore_list(value: Any, before: dict[Any, Any]) -> None:

@@ -26,7 +26,7 @@ from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
-from pebbler.run.torch.capture.holders import Holder
+from pebbler.run.torch.capture.holders import HeldState, Holder
 from pebbler.run.torch.capture.item_reader import ItemReader
 from pebbler.run.torch.capture.one_at_a_time import is_listening, replaced
 from pebbler.run.torch.capture.python_state import Change, same_value, shown_value
@@ -87,7 +87,7 @@ class StepState:
         self._tensor_index: dict[int, int] = {}  # where in `tensors` each is
         self._found: dict[int, Place] = {}  # optimizer state at the beginning of a recording
         self._grads: dict[int, Any] = {}
-        self._states: dict[int, dict[Any, dict[str, Any]]] = {}
+        self._states: list[HeldState] = []
         self._made: list[CallRecorder] = []
         self._there: dict[int, torch.Tensor] = {}  # tensors that had gradients at the beginning of a recording
         self._early: dict[Place, Any] = {}  # values of what the first recording has made
@@ -341,7 +341,7 @@ class StepState:
             if not any(known is optimizer for known in self.optimizers):
                 self.optimizers.append(optimizer)
                 number = len(self.optimizers) - 1
-                self._states[number] = {param: dict(state) for param, state in optimizer.state.items()}
+                self._states.append(HeldState(optimizer))
                 self._find_state(number, optimizer)
                 self.hyper.append([fixed_settings(group) for group in optimizer.param_groups])
             number = next(i for i, known in enumerate(self.optimizers) if known is optimizer)
@@ -391,10 +391,8 @@ class StepState:
         torch.clear_autocast_cache()
         for i, grad in self._grads.items():
             self.tensors[i].grad = grad
-        for number, states in self._states.items():
-            optimizer = self.optimizers[number]
-            optimizer.state.clear()
-            optimizer.state.update({param: dict(state) for param, state in states.items()})
+        for state in self._states:
+            state.restore()
 
     def forget_recordings(self) -> None:
         """Let go of the tensors that the recordings made."""

@@ -13,7 +13,7 @@ import gc
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper
 from itertools import chain, compress
@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pebbler.run.torch.capture.holders import HeldState, Holder
 from pebbler.run.torch.capture.tensor_watch import same_memory
 
 __all__ = ["Surroundings", "forget"]
@@ -65,7 +66,7 @@ class Surroundings:
             self._tensors = [_noted(tensor) for tensor in plain if tensor.layout == torch.strided]
             self._modules = [(module, type(module)) for module in objects if isinstance(module, torch.nn.Module)]
             self._optimizers = [
-                (optimizer, optimizer.state, {key: _copied(value) for key, value in optimizer.state.items()})
+                HeldState(optimizer)
                 for optimizer in objects
                 if isinstance(optimizer, Optimizer) and isinstance(getattr(optimizer, "state", None), dict)
             ]
@@ -83,13 +84,12 @@ class Surroundings:
                 if type(module) is not kind and id(module) in mine:
                     found.append(f"the class of a {kind.__name__}")
                     module.__class__ = kind
-            for optimizer, state, contents in self._optimizers:
+            for held in self._optimizers:
+                optimizer = held.optimizer
                 if id(optimizer) in mine or self._holds_fakes(optimizer.state):
-                    if not any(optimizer is known for known in stepped) and _changed(optimizer.state, contents):
+                    if not held.is_as_before() and not any(optimizer is known for known in stepped):
                         found.append(f"the state of a {type(optimizer).__name__} without its step()")
-                    state.clear()
-                    state.update({key: _copied(value) for key, value in contents.items()})
-                    optimizer.state = state
+                    held.restore()
         return found
 
     def _put_tensor_back(self, row: _HeldTensor, mine: bool) -> Iterator[str]:
@@ -183,46 +183,16 @@ def _take_out(holder: Any, targets: set[int], found: dict[str, None]) -> bool:
         return True
     if isinstance(holder, dict) and any(isinstance(outer, _lru_cache_wrapper) for outer in gc.get_referrers(holder)):
         return False  # the inside of a cache
-    remove = next((remove for kind, remove in _REMOVE.items() if isinstance(holder, kind)), None)
-    if remove is None and isinstance(getattr(holder, "__dict__", None), dict):
-        remove = _remove_attribute
-    if remove is None:
+    kind = next((kind for owners, kind in _CHANGED.items() if isinstance(holder, owners)), None)
+    own = getattr(holder, "__dict__", None)
+    if kind is None and not isinstance(own, dict):
         return False
-    remove(holder, targets)
+    Holder("", own if kind is None else holder, kind or "dict").take_out(targets)
     found[f"a {type(holder).__name__}"] = None
     return True
 
 
-def _remove_item(holder: Any, targets: set[int]) -> None:
-    kept = [item for item in holder if id(item) not in targets]
-    holder.clear()
-    holder.extend(kept)
-
-
-def _remove_key(holder: Any, targets: set[int]) -> None:
-    for key in [key for key, item in dict.items(holder) if id(item) in targets or id(key) in targets]:
-        dict.pop(holder, key)
-
-
-def _remove_member(holder: set[Any], targets: set[int]) -> None:
-    holder -= {item for item in holder if id(item) in targets}
-
-
-def _remove_attribute(holder: Any, targets: set[int]) -> None:
-    _remove_key(vars(holder), targets)
-
-
-def _remove_contents(holder: types.CellType, targets: set[int]) -> None:
-    holder.cell_contents = None
-
-
-_REMOVE: dict[type, Callable[[Any, set[int]], None]] = {
-    list: _remove_item,
-    deque: _remove_item,
-    dict: _remove_key,
-    set: _remove_member,
-    types.CellType: _remove_contents,
-}
+_CHANGED: dict[Any, str] = {list | deque: "list", dict: "dict", set: "set", types.CellType: "cell"}
 
 
 # Reading tensors without anybody noticing -----------------------------------------------------------------------------------
@@ -255,21 +225,6 @@ def _noted(tensor: torch.Tensor) -> _HeldTensor:
         tensor, tensor.data, tensor.grad if tensor.is_leaf else None, tensor.requires_grad, hooks and dict(hooks),
         later and dict(later),
     )  # fmt: skip
-
-
-def _copied(value: Any) -> Any:
-    return dict(value) if type(value) is dict else value
-
-
-def _changed(state: dict[Any, Any], before: dict[Any, Any]) -> bool:
-    pairs = [(state.get(key), before.get(key)) for key in (*state, *before)]
-    return any(not _same_row(now, old) for now, old in pairs)
-
-
-def _same_row(now: Any, old: Any) -> bool:
-    if type(now) is not dict or type(old) is not dict:
-        return now is old
-    return now.keys() == old.keys() and all(now[key] is value for key, value in old.items())
 
 
 def _differ(now: Any, before: dict[int, Any] | None) -> bool:

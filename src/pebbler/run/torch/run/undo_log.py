@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
+from pebbler.run.torch.capture.holders import HeldState
 from pebbler.run.torch.capture.operators import values_written
 from pebbler.run.torch.capture.random_state import random_state, set_random_state
 from pebbler.run.torch.capture.step_state import StepState
@@ -62,11 +63,11 @@ class StepBindings:
     """The existing gradients and optimizer state, and the state of the random generators."""
 
     def __init__(self, state: StepState, device: str) -> None:
-        self.state, self.device = state, device
+        self.device = device
         params = [param for optimizer in state.optimizers for _, _, param in state.params(optimizer)]
         leaves = {id(t): t for t in (*state.tensors, *params) if t.is_leaf}
         self.grads = [(tensor, tensor.grad) for tensor in leaves.values()]
-        self.states = [{p: dict(values) for p, values in o.state.items()} for o in state.optimizers]
+        self.states = [HeldState(optimizer) for optimizer in state.optimizers]
         self.random = random_state(device)
         self.generators = [(generator, generator.get_state()) for generator in state.generators]
 
@@ -74,9 +75,8 @@ class StepBindings:
         """Put all of it back."""
         for tensor, grad in self.grads:
             tensor.grad = grad
-        for optimizer, states in zip(self.state.optimizers, self.states, strict=True):
-            optimizer.state.clear()
-            optimizer.state.update({param: dict(values) for param, values in states.items()})
+        for held in self.states:
+            held.restore()
         set_random_state(self.random, self.device)
         for generator, drawn in self.generators:
             generator.set_state(drawn)
