@@ -153,8 +153,8 @@ def _solve_least_capacity(
             + ("" if asked.unit == loaded.unit else f" (a unit is a {loaded.unit})")
         )
         put(f"the plan costs {energy(plan.energy, plan.energy_unit)} in {len(plan.moves):,} moves ({plan.status})")
-        if found.covers == "forms" and plan.source is None and least > bound:
-            put("the time limit ended the search before a tiling was found; tilings may need less (--time-limit)")
+        if least > bound:
+            put("whether less works is open; more time may find such a plan (--time-limit)")
     files.name()
 
 
