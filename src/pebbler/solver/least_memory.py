@@ -166,7 +166,10 @@ def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemor
 
     def attempt(units: int, best: Plan) -> tuple[Plan, int] | None:
         plan = _tiled_plan(_resized(problem, units), max(0.0, ends - time.monotonic()))
-        return None if plan is None else (plan, check(plan).peak[problem.machine.names[0]])
+        if plan is None:
+            return None
+        held = check(plan).peak[problem.machine.names[0]]  # perhaps less than what was tried
+        return _resized(problem, held).plan(plan.moves, plan.start, plan.graph), held
 
     def between(failed: int, upper: int) -> int:
         return max(failed + 1, math.isqrt(failed * upper))
