@@ -73,7 +73,11 @@ def test_a_machine_file(tmp_path):
         ('"slow"', '"fast"', r"level\[1\] \(fast\): the name is taken"),
         ('unit = "pebble"', "", "missing required field `unit`"),
         ('unit = "pebble"', 'unit = "pebble"\ncolour = 1', "unknown field `colour`"),
-        ('unit = "pebble"', 'unit = "pebble"\nmanagement = "lfu"', "management: lfu is not one of explicit, lru, recency"),
+        (
+            'unit = "pebble"',
+            'unit = "pebble"\nmanagement = "lfu"',
+            "management: lfu is not one of explicit, lru, recency",
+        ),
         ('unit = "pebble"', 'unit = "pebble"\nline = 0', "expected a whole number >= 1"),
         ('name = "two"', 'name = "two', "not valid TOML"),
     ],

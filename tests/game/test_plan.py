@@ -155,7 +155,10 @@ def test_a_start_in_several_levels():
             r"graph: ops\[0\] \(c1\): reads Q, which no tensor declares",
         ),
         (lambda p: p.update(source=p["graph"] | {"ops": [{"name": "f"}]}), r"source: ops\[0\] \(f\): reads and writes"),
-        (lambda p: p["machine"]["level"][0].update(capacity=0), r"machine.level\[0\].capacity: expected a whole number >= 1"),
+        (
+            lambda p: p["machine"]["level"][0].update(capacity=0),
+            r"machine.level\[0\].capacity: expected a whole number >= 1",
+        ),
         (lambda p: p["machine"]["level"][1].update(name="fast"), r"level\[1\] \(fast\): the name is taken"),
     ],
 )

@@ -5,8 +5,8 @@ A workload's spec is its name and parameters, as the commands take it: `mlp:n=20
 
 from __future__ import annotations
 
-import os
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 
