@@ -177,7 +177,7 @@ def validation_words(error: msgspec.ValidationError, type_: Any) -> str:
 
 
 def _kind_words(kind: str) -> str:
-    """Return what msgspec calls a kind of value in words."""
+    """Return the words for a kind of value that msgspec names."""
     words = {
         "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list",
         "object": "an object",
