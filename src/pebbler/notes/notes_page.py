@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 
-from pebbler.notes.experiment import Experiment, NoteFigure, Question, Value, show
+from pebbler.notes.experiment import Experiment, NoteFigure, Plot, Question, Value, show
 from pebbler.notes.note_plots import inline_svg
 from pebbler.show.style import base_style
 
@@ -17,6 +18,8 @@ _STYLE = """
 .notes td.words { min-width: 16rem; }
 .notes figure { max-width: 34rem; overflow-x: auto; }
 .notes figure svg { width: 100%; min-width: 21rem; height: auto; }
+.notes figure.wide { max-width: 46rem; }
+.notes figure.wide svg { min-width: 32rem; }
 .notes figcaption { white-space: pre-line; }
 """
 
@@ -66,7 +69,7 @@ def _content(experiments: Sequence[Experiment]) -> str:
     tiles = "".join(
         f'<div class="tile"><dt>{escape(label)}</dt><dd{mark}>{count}</dd><dd class="note">{escape(note)}</dd></div>'
         for label, count, note, mark in (
-            ("Figures", len(rows), f"in {len(experiments)} experiments", ""),
+            ("Figures", len(rows), f"in {len(experiments)} experiment{'' if len(experiments) == 1 else 's'}", ""),
             ("Reproduced", matched, "digit for digit, or as the note rounds", ""),
             ("The note is wrong", wrong, f"{corrected} figures have a corrected value", ""),
             ("Fail to reproduce", failed, "though they should", ' class="bad"' if failed else ""),
@@ -90,15 +93,17 @@ def _content(experiments: Sequence[Experiment]) -> str:
 
 
 def _section(experiment: Experiment) -> str:
-    figures = "".join(
-        f"<figure>{inline_svg(plot, f'{experiment.name}-{plot.name}')}<figcaption>{escape(plot.title)}</figcaption></figure>"
-        for plot in experiment.plots
-    )
+    figures = "".join(map(partial(_figure, experiment.name), experiment.plots))
     return (
         f'\n<h2 id="{escape(experiment.name)}">{escape(experiment.name)} <small>(note {escape(experiment.note)})</small></h2>'
         f"<p>{escape(experiment.question)}</p>{figures}<h3>Figures</h3>{_rows(experiment.rows)}"
         f"<h3>Open questions</h3>{''.join(map(_question, experiment.questions))}"
     )
+
+
+def _figure(prefix: str, plot: Plot) -> str:
+    kind = ' class="wide"' if plot.kind == "heat" else ""
+    return f"<figure{kind}>{inline_svg(plot, f'{prefix}-{plot.name}')}<figcaption>{escape(plot.title)}</figcaption></figure>"
 
 
 def _rows(rows: Sequence[NoteFigure]) -> str:
