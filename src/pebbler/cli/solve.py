@@ -168,7 +168,7 @@ class _Solving:
         self.interrupted = False
 
     def interrupt(self) -> None:
-        """End what goes on, with the best plan so far."""
+        """End the search with the best plan so far."""
         self.interrupted = True
         if self.search is not None:
             self.search.interrupt()
