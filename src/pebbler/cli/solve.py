@@ -19,7 +19,7 @@ __all__ = ["solve"]
 
 _SOLVING_SHARE = 0.5  # of the time, when the rest is for what the plan is compared with
 _LARGE_GAP = 0.5
-_LARGE_GAP_WORDS = " (mostly what cannot be proven yet; it does not mean that a cheaper plan exists)"
+_LARGE_GAP_WORDS = " (so large a gap leaves open how good the plan is; more time may narrow it)"
 _PAGE, _PLOT = 3.0, 1.0  # seconds that are kept for a page and for a plot, of half of the time at the most
 
 
