@@ -68,9 +68,8 @@ def least_memory(problem: Problem, *, forms: bool, seconds: float) -> LeastMemor
     if not forms or found.bound <= 1:
         return found
     least = least_need(problem)
-    if len(problem.machine.level) > 1:  # so far kernels were loaded, and hardly anything was searched
-        ends = time.monotonic() + seconds
-    return _with_tiles(problem, replace(found, bound=least.units, reason=least.reason), ends)
+    left = seconds if len(problem.machine.level) > 1 else max(0.0, ends - time.monotonic())
+    return _with_tiles(problem, replace(found, bound=least.units, reason=least.reason), left)
 
 
 def least_need(problem: Problem) -> Requirement:
@@ -157,12 +156,13 @@ def _untiled_plan(problem: Problem, units: int) -> Plan:
     return plan
 
 
-def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemory:
+def _with_tiles(problem: Problem, found: LeastMemory, seconds: float) -> LeastMemory:
     """Return the least for which there is a plan in tiles, and what else is known of it.
 
     Finer tiles are more pieces and take longer. The first attempt is coarse and made whatever the time; the second lies halfway to
     the bound, by factors. Then comes the bound, and then the middle between the last failure and the last success.
     """
+    ends = time.monotonic() + seconds
 
     def attempt(units: int, best: Plan) -> tuple[Plan, int] | None:
         plan = _tiled_plan(_resized(problem, units), max(0.0, ends - time.monotonic()))
@@ -175,10 +175,12 @@ def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemor
         return max(failed + 1, math.isqrt(failed * upper))
 
     plan, least = found.plan, found.least
-    for room in (least // _FIRST, between(found.bound, least)):
+    for turn, room in enumerate((least // _FIRST, between(found.bound, least))):
         in_time = plan is found.plan or time.monotonic() < ends
         if in_time and found.bound < room < least and (tiled := attempt(room, plan)) is not None:
             plan, least = tiled
+        if turn == 0 and len(problem.machine.level) > 1:  # that took the time of loading kernels, too
+            ends = time.monotonic() + seconds
     plan, least = narrow(found.bound, plan, least, attempt, lambda: time.monotonic() >= ends, between)
     return replace(found, least=least, plan=plan)
 
