@@ -126,11 +126,23 @@ def decode_json(data: bytes, type_: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(data, type=type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {validation_words(error, type_)}") from None
+        broken = _broken_json(data)  # a file cut short is called so, whatever else is wrong with its beginning
+        raise InputError(f"{where}: {broken or validation_words(error, type_)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if "truncated" in str(error) and data.strip():
-            raise InputError(f"{where}: truncated: the JSON ends in the middle") from None
-        raise InputError(f"{where}: not valid JSON: {error}") from None
+        raise InputError(f"{where}: {_broken_json(data) or f'not valid JSON: {error}'}") from None
+
+
+def _broken_json(data: bytes) -> str | None:
+    """Return in plain words why data is no JSON at all: empty, binary or truncated; None where it is something else."""
+    if not data.strip():
+        return "empty; expected JSON"
+    if b"\0" in data:
+        return "binary data; expected JSON"
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return "truncated: the JSON ends in the middle" if "truncated" in str(error) else None
+    return None
 
 
 def convert_fields(fields: dict[str, Any], type_: type[T], where: str) -> T:
@@ -142,28 +154,44 @@ def convert_fields(fields: dict[str, Any], type_: type[T], where: str) -> T:
 
 
 def validation_words(error: msgspec.ValidationError, type_: Any) -> str:
-    """Return the reason why data was refused, in one line; where one of a few words was expected, with these words.
+    """Return the place where data was refused and the reason; where a few words are allowed, with these words.
 
     >>> from typing import Literal
-    >>> try:
-    ...     msgspec.convert({"a": "z"}, type=dict[str, Literal["x", "y"]])
-    ... except msgspec.ValidationError as error:
-    ...     print(validation_words(error, dict[str, Literal["x", "y"]]))
-    Invalid enum value 'z' - at `$[...]`: expected x or y
+    >>> for data in ({"a": "z"}, {"a": 1}):
+    ...     try:
+    ...         msgspec.convert(data, type=dict[str, Literal["x", "y"]])
+    ...     except msgspec.ValidationError as error:
+    ...         print(validation_words(error, dict[str, Literal["x", "y"]]))
+    [...]: z is not one of x, y
+    [...]: expected text, got a whole number
     """
     text = one_line(str(error))
-    words = _words_at(text, msgspec.inspect.type_info(type_)) if text.startswith("Invalid enum value") else []
-    return f"{text}: expected {' or '.join(map(str, words))}" if words else text
+    reason, place = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", text).groups()  # type: ignore[union-attr]
+    if refused := re.fullmatch(r"Invalid enum value '?(.*?)'?", reason):
+        words = ", ".join(map(str, _words_at(place or "", msgspec.inspect.type_info(type_))))
+        reason = f"{refused[1]} is not one of {words}" if words else reason
+    elif reason.startswith("Expected"):
+        reason = re.sub(r"`([^`]*)`", lambda kinds: " or ".join(map(_kind_words, kinds[1].split(" | "))), reason)
+        reason = reason[0].lower() + reason[1:]
+    return f"{place}: {reason}" if place else reason
 
 
-def _words_at(text: str, found: msgspec.inspect.Type) -> list[Any]:
-    """Return the words that a type allows at the place that msgspec's message names."""
-    place = re.search(r"at `\$(.*)`$", text)
-    for part in re.findall(r"\.[^.\[]+|\[[^\]]*\]", place[1]) if place else []:
+def _kind_words(kind: str) -> str:
+    """Return the words for a kind of value that msgspec names."""
+    words = {
+        "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list",
+        "object": "an object",
+    }  # fmt: skip
+    return words.get(kind, kind)
+
+
+def _words_at(place: str, found: msgspec.inspect.Type) -> list[Any]:
+    """Return the words that a type allows at a place, such as `tensors[0].kind`."""
+    for part in re.findall(r"[^.\[]+|\[[^\]]*\]", place):
         inside = found.types if isinstance(found, msgspec.inspect.UnionType) else (found,)
         for one in inside:
-            if isinstance(one, msgspec.inspect.StructType) and part[0] == ".":
-                found = next((field.type for field in one.fields if field.encode_name == part[1:]), found)
+            if isinstance(one, msgspec.inspect.StructType) and part[0] != "[":
+                found = next((field.type for field in one.fields if field.encode_name == part), found)
             elif isinstance(one, msgspec.inspect.DictType):
                 found = one.value_type
             elif isinstance(one, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):

@@ -145,7 +145,7 @@ def test_reproduce_keeps_the_experiments_that_were_finished(tmp_path):
 
 def test_reproduce_goes_on_with_a_grid_that_was_stopped(tmp_path):
     ended = interrupt(tmp_path, "reproduce", "accuracy", "--out", "notes", when="accuracy: training")
-    assert (ended.out, "accuracy goes on from notes/accuracy" in ended.err) == ("", True)
+    assert (ended.out, "the same command continues accuracy from notes/accuracy" in ended.err) == ("", True)
     assert list((tmp_path / "notes" / "accuracy" / "runs" / "training" / "rows").glob("*/*.json"))
     assert not (tmp_path / "notes" / "accuracy" / "results.json").exists()
 

@@ -51,9 +51,9 @@ def test_other_capacities_are_refused(tmp_path: Path, unit: str, capacity: str, 
 
 
 def test_words_that_are_none_are_answered_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="management`: expected explicit or lru or recency"):
+    with pytest.raises(InputError, match="management: cache is not one of explicit, lru, recency"):
         machine(written(tmp_path, management="cache"))
-    with pytest.raises(InputError, match="kind`: expected input or output or param or temp"):
+    with pytest.raises(InputError, match="kind: parameter is not one of input, output, param, temp"):
         Graph("g").tensor("a", 1, kind="parameter")  # type: ignore[arg-type]
 
 

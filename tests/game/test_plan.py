@@ -142,20 +142,23 @@ def test_a_start_in_several_levels():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: p.update(format="pebbler-plan-2"), r"Invalid enum value 'pebbler-plan-2' - at `\$.format`"),
+        (lambda p: p.update(format="pebbler-plan-2"), "format: pebbler-plan-2 is not one of pebbler-plan-1"),
         (lambda p: p.pop("moves"), "missing required field `moves`"),
         (lambda p: p.update(colour="red"), "unknown field `colour`"),
-        (lambda p: p.update(moves=[["compute", 3]]), r"Expected `str`, got `int` - at `\$.moves\[0\]\[1\]`"),
-        (lambda p: p.update(steady="yes"), r"at `\$.steady`"),
-        (lambda p: p.update(energy="336"), r"at `\$.energy`"),
-        (lambda p: p.update(status="best"), "Invalid enum value 'best'"),
-        (lambda p: p.update(start={"N0": 1}), r"at `\$.start\[...\]`"),
+        (lambda p: p.update(moves=[["compute", 3]]), r"moves\[0\]\[1\]: expected text, got a whole number"),
+        (lambda p: p.update(steady="yes"), "steady: expected true or false or null, got text"),
+        (lambda p: p.update(energy="336"), "energy: expected a number or null, got text"),
+        (lambda p: p.update(status="best"), "status: best is not one of bounded, heuristic, optimal"),
+        (lambda p: p.update(start={"N0": 1}), r"start\[...\]: expected"),
         (
             lambda p: p["graph"]["ops"][0].update(reads=["Q"]),
             r"graph: ops\[0\] \(c1\): reads Q, which no tensor declares",
         ),
         (lambda p: p.update(source=p["graph"] | {"ops": [{"name": "f"}]}), r"source: ops\[0\] \(f\): reads and writes"),
-        (lambda p: p["machine"]["level"][0].update(capacity=0), r"at `\$.machine.level\[0\].capacity`"),
+        (
+            lambda p: p["machine"]["level"][0].update(capacity=0),
+            r"machine.level\[0\].capacity: expected a whole number >= 1",
+        ),
         (lambda p: p["machine"]["level"][1].update(name="fast"), r"level\[1\] \(fast\): the name is taken"),
     ],
 )

@@ -114,6 +114,14 @@ def test_page_is_self_contained_and_escapes_everything():
     assert "note is wrong" in text
 
 
+def test_the_page_shows_what_was_measured_as_exactly_as_what_was_published():
+    """0.965 stood beside 0.96, and was called reproduced."""
+    text = page([sample(rows=(compare("accuracy", 0.9652, "0.965"), compare("distance", 17976.4028, "17,976")))])
+    cells = re.findall(r'<td class="n">([^<]*)</td>', text)
+    assert cells[:2] == ["0.965", "0.965"]
+    assert cells[3:5] == ["17,976", "17,976.40"]
+
+
 def test_findings_escape_table_bars():
     text = markdown(sample())
     assert "a\\|b" in text

@@ -93,6 +93,13 @@ def unreadable(page: Any) -> list[str]:
     return small + page.evaluate(UNREADABLE) + page.evaluate(SCALED_DOWN)
 
 
+# Numbered circles on the knees of a curve that lie on one another.
+KNEES_IN_TOUCH = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+  const at = [...svg.querySelectorAll("circle[r='9']")].map((one) => one.getBoundingClientRect());
+  return at.flatMap((a, i) => at.slice(i + 1).map((b) => Math.hypot(a.x - b.x, a.y - b.y)));
+}).filter((apart) => apart < 18)"""
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "explicit")) for name in MAKERS]
 )
@@ -112,6 +119,7 @@ def test_every_view_can_be_read_wide_and_narrow_light_and_dark(pages: Pages, nam
         settle(page)
         assert unreadable(page) == [], size
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), size
+        assert page.evaluate(KNEES_IN_TOUCH) == [], size
     page.set_viewport_size({"width": 1400, "height": 900})
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     settle(page)

@@ -50,7 +50,7 @@ def cache(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure a trace: reuse distances, ARD, DMD, LRU and OPT misses, write-backs, energy, by tensor and op.
+    """Measure a trace: reuse distances, LRU and OPT misses, write-backs and energy, by tensor and op.
 
     Example: pebbler cache step.npz --sizes 64,16384,65536 --machine notes --steady
     """

@@ -40,11 +40,11 @@ def check(
     ] = 0.0,
     json: Json = False,
 ) -> None:
-    """Say whether a plan is legal, what it costs and where, and what of its claims holds.
+    """Judge a plan: whether it is legal, its energy by level, and which of its claims hold.
 
     A file that ends in .ir is a program on numbered cells: it is run on random matrices, and priced if it computes their product.
 
-    Nothing in the file is believed: the referee finds the energy, and a bound is verified from its certificate, without searching.
+    Nothing in the file is trusted: the referee finds the energy, and a bound is verified from its certificate, without searching.
 
     Exit status 0: legal; 1: illegal, or its results differ from program order; 2: not a plan.
 

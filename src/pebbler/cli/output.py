@@ -100,7 +100,7 @@ def _is_numeric(cell: Any) -> bool:
 
 @contextmanager
 def progress(description: str) -> Iterator[Callable[[str, float | None], None]]:
-    """Show a bar on stderr while work goes on; yields a function that takes a text and a fraction done."""
+    """Show a bar on stderr during some work; yields a function that takes a text and a fraction done."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -54,7 +54,7 @@ def reproduce(
             _show(done, out, json, cut_off=True)
             tell(f"interrupted: {', '.join(missing) or 'the report'} was not finished; {out / REPORT} was not written")
         for name in kept:
-            tell(f"interrupted: {name} goes on from {out / name} when it is called again")
+            tell(f"interrupted; the same command continues {name} from {out / name}")
         return bool(done or kept)
 
     with hold(keep), progress("reproducing") as update:

@@ -19,7 +19,7 @@ __all__ = ["solve"]
 
 _SOLVING_SHARE = 0.5  # of the time, when the rest is for what the plan is compared with
 _LARGE_GAP = 0.5
-_LARGE_GAP_WORDS = " (mostly what cannot be proven yet; it does not mean that a cheaper plan exists)"
+_LARGE_GAP_WORDS = " (so large a gap leaves open how good the plan is; more time may narrow it)"
 _PAGE, _PLOT = 3.0, 1.0  # seconds that are kept for a page and for a plot, of half of the time at the most
 
 
@@ -153,8 +153,8 @@ def _solve_least_capacity(
             + ("" if asked.unit == loaded.unit else f" (a unit is a {loaded.unit})")
         )
         put(f"the plan costs {energy(plan.energy, plan.energy_unit)} in {len(plan.moves):,} moves ({plan.status})")
-        if found.covers == "forms" and plan.source is None and least > bound:
-            put("the time limit ended the search before a tiling was found; tilings may need less (--time-limit)")
+        if least > bound:
+            put("whether less works is open; more time may find such a plan (--time-limit)")
     files.name()
 
 
@@ -168,7 +168,7 @@ class _Solving:
         self.interrupted = False
 
     def interrupt(self) -> None:
-        """End what goes on, with the best plan so far."""
+        """End the search with the best plan so far."""
         self.interrupted = True
         if self.search is not None:
             self.search.interrupt()

@@ -52,7 +52,7 @@ def torch(
     report: Annotated[Path | None, typer.Option(help="Write a page about the plan (HTML).", show_default=False)] = None,
     json: Json = False,
 ) -> None:
-    """Plan a PyTorch training step so that it never holds more than a budget, and say what that costs.
+    """Plan a PyTorch training step that never holds more than a budget, and print the extra time.
 
     The named function takes nothing and returns the step and its arguments, as in examples/train_in_budget.py. Needs
     PyTorch, the extra "torch". Exit status 1: no plan keeps the budget, and the message says which would do;

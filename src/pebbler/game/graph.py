@@ -78,8 +78,8 @@ class GraphFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 class Graph(RichRepr):
     """Tensors and ops in program order.
 
-    Built step by step, read as a value: `tensors` and `ops` are tuples, and what is derived from them is derived anew when more
-    is added.
+    Built step by step, read as a value: `tensors` and `ops` are tuples, and everything derived from them is derived again when
+    more is added.
 
     >>> g = Graph("sgd", unit="float32")
     >>> g = g.tensor("W", 20, kind="param").tensor("x", 20, kind="input").tensor("dW", 20)

@@ -26,7 +26,7 @@ Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One memory: how many units it holds (None: unbounded) and what reading and writing a unit costs."""
+    """One memory: its capacity in units (None: unbounded), and the prices of reading and writing a unit."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     read: Price
@@ -205,7 +205,7 @@ def machine_text(name: str) -> str:
 def machine(name: str | Path | Machine) -> Machine:
     """Return a built-in machine by name, or the one in a TOML file.
 
-    What a file says of a measured device is left out: plans, which carry their machine with them, have no use for it.
+    The part of a file about a measured device is left out: plans carry their machine with them and do not need it.
 
     >>> machine("red-blue").level[0].capacity
     11

@@ -52,7 +52,7 @@ class Compute(msgspec.Struct, frozen=True, gc=False):
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """Copy what a tensor holds in the level `source` to the level `target`.
+    """Copy the value of a tensor from the level `source` to the level `target`.
 
     >>> Copy("N0", "slow", "fast").words
     ('copy', 'N0', 'slow', 'fast')

@@ -74,10 +74,10 @@ class PlanFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 class Plan(RichRepr):
     """A schedule for one graph on one machine.
 
-    `energy`, `bound` and `status` are claims, of a solver or of a file: `pebbler.check` says what the energy is, and
-    `pebbler.solver.assessment.assess` what of the rest can be proven again. `proof` says where the bound comes from, `covers` for
-    which plans bound and status hold: those of the graph as it is, or of every tiling and fusion (`forms`); None where nobody
-    says. `certificate` proves a bound to whoever verifies it (`pebbler.referee.verify`). `steady=None` takes the default: steady
+    `energy`, `bound` and `status` are claims of a solver or of a file: `pebbler.check` finds the energy, and
+    `pebbler.solver.assessment.assess` the other claims that can be proven again. `proof` names the source of the bound, and
+    `covers` the plans for which bound and status hold: those of the graph as it is, or of every tiling and fusion (`forms`); None
+    if unknown. `certificate` proves the bound (`pebbler.referee.verify`). `steady=None` takes the default: steady
     when the graph updates params.
 
     >>> from pebbler.workloads import chain

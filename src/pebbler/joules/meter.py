@@ -20,10 +20,10 @@ _OFTEN = 30.0  # seconds between readings of counters that wrap
 
 
 def meter(counters: Sequence[EnergyCounter] | None = None) -> EnergyMeter:
-    """Return a meter for a `with` block: `joules`, `seconds` and `watts` of what ran in it.
+    """Return a meter for a `with` block: its `joules`, `seconds` and `watts`.
 
     Without `counters` those of this machine are added up: every visible NVIDIA GPU, and the CPU where RAPL may be read. Raises
-    `NoCounter` where there is none. What PyTorch has queued on a GPU is waited for at both ends.
+    `NoCounter` where there is none. Work that PyTorch has queued on a GPU is waited for at both ends.
 
     >>> from pebbler.joules.energy_counters import RecordedCounter
     >>> readings = iter(range(10))

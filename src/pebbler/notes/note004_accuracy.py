@@ -179,7 +179,7 @@ def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
             claim="Batch size is a lever for energy (note 004).",
             truth=(
                 f"Yes: to {_percent(0.9)} on {machine}, batch 1 needs {_micro(alone.energy)} at its best hidden size, {_cell(one)} "
-                f"{_micro(best.energy)}, {alone.energy / best.energy:.1f} times less."
+                f"{_micro(best.energy)}, {alone.energy / best.energy:.1f}x cheaper."
             ),
             evidence=evidence,
         ),

@@ -45,19 +45,21 @@ def inline_svg(plot: Plot, prefix: str) -> str:
 
 
 def _render(plot: Plot, kind: str, ink: str) -> bytes:
+    inline = ink == _INK  # on a page that may be as narrow as a telephone
     settings = {
         "svg.hashsalt": plot.name,
         "svg.fonttype": "none",
         "font.family": "sans-serif",
-        "font.size": 10,
+        "font.size": 11 if inline else 10,
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink),
     }
     with matplotlib.rc_context(settings):
+        small = 10.5 if inline else 8
         height = 1.4 + 0.36 * len(plot.series) if plot.kind == "heat" else 3.6
-        figure = Figure(figsize=(6.4, height), layout="constrained")
+        figure = Figure(figsize=(4.8 if inline and plot.kind != "heat" else 6.4, height), layout="constrained")
         axes = figure.add_subplot()
         _DRAW[plot.kind](axes, plot)
-        if ink != _INK:  # a page has it below, in its own words and type
+        if not inline:  # a page has it below, in its own words and type
             axes.set_title(plot.title)
         axes.set_xlabel(plot.x_label)
         axes.set_ylabel(plot.y_label)
@@ -71,14 +73,15 @@ def _render(plot: Plot, kind: str, ink: str) -> bytes:
                 xytext=(4, -2),
                 textcoords="offset points",
                 va="top",
-                fontsize=8,
+                fontsize=small,
             )
         if len(plot.series) > 1 and plot.kind != "heat":
-            axes.legend(frameon=False, fontsize=8)
+            above = {"loc": "outside upper left", "ncols": 2}  # beside the lines there is no room on a narrow page
+            (figure if inline else axes).legend(frameon=False, fontsize=small, **(above if inline else {}))
         out = io.BytesIO()
         # The date and the library's version would make two runs differ.
         nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(out, format=kind, metadata=nothing, dpi=150, transparent=ink == _INK)
+        figure.savefig(out, format=kind, metadata=nothing, dpi=150, transparent=inline)
     return out.getvalue()
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from html import escape
 
-from pebbler.notes.experiment import Experiment, NoteFigure, Question, Value, show
+from pebbler.notes.experiment import Experiment, NoteFigure, Plot, Question, Value, show
 from pebbler.notes.note_plots import inline_svg
 from pebbler.show.style import base_style
 
@@ -14,8 +15,11 @@ __all__ = ["folded", "page"]
 _STYLE = """
 .notes th, .notes td { min-width: 4.5rem; }
 .notes td.figure { min-width: 15rem; }
-.notes figure { max-width: 46rem; overflow-x: auto; }
-.notes figure svg { width: 100%; min-width: 28rem; height: auto; }
+.notes td.words { min-width: 16rem; }
+.notes figure { max-width: 34rem; overflow-x: auto; }
+.notes figure svg { width: 100%; min-width: 21rem; height: auto; }
+.notes figure.wide { max-width: 46rem; }
+.notes figure.wide svg { min-width: 32rem; }
 .notes figcaption { white-space: pre-line; }
 """
 
@@ -65,7 +69,7 @@ def _content(experiments: Sequence[Experiment]) -> str:
     tiles = "".join(
         f'<div class="tile"><dt>{escape(label)}</dt><dd{mark}>{count}</dd><dd class="note">{escape(note)}</dd></div>'
         for label, count, note, mark in (
-            ("Figures", len(rows), f"in {len(experiments)} experiments", ""),
+            ("Figures", len(rows), f"in {len(experiments)} experiment{'' if len(experiments) == 1 else 's'}", ""),
             ("Reproduced", matched, "digit for digit, or as the note rounds", ""),
             ("The note is wrong", wrong, f"{corrected} figures have a corrected value", ""),
             ("Fail to reproduce", failed, "though they should", ' class="bad"' if failed else ""),
@@ -89,15 +93,17 @@ def _content(experiments: Sequence[Experiment]) -> str:
 
 
 def _section(experiment: Experiment) -> str:
-    figures = "".join(
-        f"<figure>{inline_svg(plot, f'{experiment.name}-{plot.name}')}<figcaption>{escape(plot.title)}</figcaption></figure>"
-        for plot in experiment.plots
-    )
+    figures = "".join(map(partial(_figure, experiment.name), experiment.plots))
     return (
         f'\n<h2 id="{escape(experiment.name)}">{escape(experiment.name)} <small>(note {escape(experiment.note)})</small></h2>'
         f"<p>{escape(experiment.question)}</p>{figures}<h3>Figures</h3>{_rows(experiment.rows)}"
         f"<h3>Open questions</h3>{''.join(map(_question, experiment.questions))}"
     )
+
+
+def _figure(prefix: str, plot: Plot) -> str:
+    kind = ' class="wide"' if plot.kind == "heat" else ""
+    return f"<figure{kind}>{inline_svg(plot, f'{prefix}-{plot.name}')}<figcaption>{escape(plot.title)}</figcaption></figure>"
 
 
 def _rows(rows: Sequence[NoteFigure]) -> str:
@@ -110,22 +116,32 @@ def _rows(rows: Sequence[NoteFigure]) -> str:
     return f"{_figures(told)}<details><summary>{more}</summary>{_figures(rest)}</details>"
 
 
-def _figures(rows: Iterable[NoteFigure]) -> str:
-    lines = []
+def _figures(rows: Sequence[NoteFigure]) -> str:
+    heads, lines = ["figure", "published", "measured", "corrected", "verdict"], []
+    explained = any(row.why for row in rows)
     for row in rows:
         verdict = '<span class="good">reproduced</span>' if row.match else '<span class="bad">differs</span>'
         if row.wrong and not row.match:
             verdict = "note is wrong"
-        cells = "".join(
-            f'<td class="n">{escape(text)}</td>'
-            for text in (show(row.published, row.decimals), show(row.measured), show(row.corrected))
-        )
+        shown = (show(row.published, row.decimals), _as_exact(row, row.measured), _as_exact(row, row.corrected))
+        cells = "".join(f'<td class="n">{escape(text)}</td>' for text in shown)
         unit = f" <small>{escape(row.unit)}</small>" if row.unit else ""
-        lines.append(
-            f'<tr><td class="figure">{escape(row.name)}{unit}</td>{cells}<td>{verdict}</td><td>{escape(row.why)}</td></tr>'
-        )
-    head = "".join(f"<th>{name}</th>" for name in ("figure", "published", "measured", "corrected", "verdict", "why"))
+        why = _words(row.why) if explained else ""
+        lines.append(f'<tr><td class="figure">{escape(row.name)}{unit}</td>{cells}<td>{verdict}</td>{why}</tr>')
+    head = "".join(f"<th>{name}</th>" for name in [*heads, *(["why"] if explained else [])])
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _as_exact(row: NoteFigure, value: Value) -> str:
+    """Return a figure with no fewer decimals than the note printed: 0.965 beside 0.965, not 0.96."""
+    plain = show(value)
+    shown = len(plain.partition(".")[2])
+    return plain if row.decimals is None or shown >= row.decimals else show(value, row.decimals)
+
+
+def _words(text: str) -> str:
+    """Return a cell of text, wide enough to be read where there are many words."""
+    return f'<td class="words">{escape(text)}</td>' if len(text) > 40 else f"<td>{escape(text)}</td>"
 
 
 def _question(question: Question) -> str:
@@ -136,7 +152,7 @@ def _question(question: Question) -> str:
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
     def cell(value: Value) -> str:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return f'<td class="n">{escape(show(value))}</td>' if number else f"<td>{escape(show(value))}</td>"
+        return f'<td class="n">{escape(show(value))}</td>' if number else _words(show(value))
 
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)

@@ -51,7 +51,7 @@ def reproduce(
     `progress` is told the experiment that begins and the fraction done so far. `solve` finds plans for the questions that need
     a solver (`plan_quickly` by default); it must give the same plan every time, or the files differ from run to run. `finished` is
     given every experiment as soon as it is done and its files are written. `full` is for the experiment `accuracy`: the whole grid,
-    which takes hours of CPU. What was trained and planned for it stays in `out`, and another call goes on from there.
+    which takes hours of CPU. Its results so far stay in `out`, and another call continues from there.
 
     >>> found = reproduce(["ard"])
     >>> found["ard"].ok

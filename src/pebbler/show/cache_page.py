@@ -51,7 +51,7 @@ def save_cache_page(found: CacheAnalysis, path: str | Path, name: str, priced: M
         + "".join(f'<div class="tile"><dt>{_text(what)}</dt><dd>{_text(value)}</dd></div>' for what, value in tiles)
         + "</dl>",
         "<h2>Misses against cache size</h2>",
-        f"<figure>{_curve(found, name)}</figure>",
+        f"<figure>{_curve(found)}</figure>",
         _table(["lines", "LRU misses", "LRU ratio", "OPT misses", "write-backs"], misses),
     ]
     middle = sorted(found.lru)[len(found.lru) // 2]
@@ -68,16 +68,16 @@ def save_cache_page(found: CacheAnalysis, path: str | Path, name: str, priced: M
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(name)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{base_style()} figure svg {{ background: #fff; border-radius: 8px; }}</style></head>"
+        f"<style>{base_style()} figure svg {{ background: #fff; border-radius: 8px; width: 34rem; }}</style></head>"
         f"<body>\n{body}\n</body></html>\n",
     )
 
 
-def _curve(found: CacheAnalysis, name: str) -> str:
+def _curve(found: CacheAnalysis) -> str:
     """Return the miss curve as an SVG element."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "misses.svg")
-        draw_misses(found, file, title=name)
+        draw_misses(found, file, title="", size=(4.6, 3.2))  # letters of 10 pixels on a telephone
         text = file.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
 

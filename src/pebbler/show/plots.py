@@ -33,13 +33,13 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def new_figure(title: str, x_label: str, y_label: str) -> tuple[Figure, Any]:
-    """Return an empty figure in the house style, and its axes."""
+def new_figure(title: str, x_label: str, y_label: str, size: tuple[float, float] = (6.4, 4.0)) -> tuple[Figure, Any]:
+    """Return an empty figure in the house style, of a size in inches, and its axes."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.set_prop_cycle(color=PALETTE)
         axes.set_title(one_line(title), parse_math=False)  # it holds names of graphs and files
@@ -76,13 +76,12 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
+def draw_misses(found: CacheAnalysis, path: str | Path, title: str, size: tuple[float, float] = (6.4, 4.0)) -> None:
     """Draw the miss ratio against the cache size: LRU at every size, OPT at the sizes analysed."""
     import numpy as np
 
-    figure, axes = new_figure(
-        title, "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)", "miss ratio"
-    )
+    across = "cache size (units)" if found.line == 1 else f"cache size (lines of {found.line} units)"
+    figure, axes = new_figure(title, across, "miss ratio", size)
     hits = found.profile.cdf()
     sizes = np.arange(1, len(hits))
     changes = np.flatnonzero(np.diff(hits[1:], prepend=-1.0)) if len(sizes) else sizes
@@ -96,6 +95,7 @@ def draw_misses(found: CacheAnalysis, path: str | Path, title: str) -> None:
         axes.plot([size for size, _ in points], ratios, "D", color=PALETTE[1], label="OPT (Belady)")
     axes.axhline(found.cold / found.accesses, color="#777777", linestyle=":", label="first touches")
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda size, _: f"{size:,.0f}")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     save_figure(figure, path)

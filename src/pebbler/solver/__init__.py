@@ -204,8 +204,8 @@ def find_least_capacity(
 ) -> LeastMemory:
     """Return the least capacity of the fastest level for which a plan was found, whatever it costs, and the plan.
 
-    `bound` is what less than which is proven impossible: for every tiling and fusion of the graph, or with `tile="none"` for the
-    graph as it is. Half of the time goes into making the plan cheaper.
+    Less than `bound` is proven impossible: for every tiling and fusion of the graph, or with `tile="none"` for the graph as it is.
+    Half of the time goes into making the plan cheaper.
 
     >>> from pebbler import machine, workloads
     >>> find_least_capacity(workloads.note_mlp(), machine("cortex-m"), tile="none", time_limit=1).least

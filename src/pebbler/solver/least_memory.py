@@ -30,6 +30,7 @@ __all__ = ["LeastMemory", "least_memory", "least_need", "require_tiles_that_fit"
 
 _MOST_FUSIONS = 256
 _MOST_OPS = 300  # of a graph whose fusions are gone through
+_FIRST = 8  # how many times less than the graph as it is the first tiling may hold: few pieces, so hardly any time
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def least_memory(problem: Problem, *, forms: bool, seconds: float) -> LeastMemor
     if not forms or found.bound <= 1:
         return found
     least = least_need(problem)
-    return _with_tiles(problem, replace(found, bound=least.units, reason=least.reason), ends)
+    left = seconds if len(problem.machine.level) > 1 else max(0.0, ends - time.monotonic())
+    return _with_tiles(problem, replace(found, bound=least.units, reason=least.reason), left)
 
 
 def least_need(problem: Problem) -> Requirement:
@@ -154,17 +156,32 @@ def _untiled_plan(problem: Problem, units: int) -> Plan:
     return plan
 
 
-def _with_tiles(problem: Problem, found: LeastMemory, ends: float) -> LeastMemory:
-    """Return the least for which there is a plan in tiles: first what may be the least of all, then halfway by factors."""
+def _with_tiles(problem: Problem, found: LeastMemory, seconds: float) -> LeastMemory:
+    """Return the least for which there is a plan in tiles, and what else is known of it.
+
+    Finer tiles are more pieces and take longer. The first attempt is coarse and made whatever the time; the second lies halfway to
+    the bound, by factors. Then comes the bound, and then the middle between the last failure and the last success.
+    """
+    ends = time.monotonic() + seconds
 
     def attempt(units: int, best: Plan) -> tuple[Plan, int] | None:
-        plan = _tiled_plan(_resized(problem, units), ends - time.monotonic())
-        return None if plan is None else (plan, check(plan).peak[problem.machine.names[0]])
+        plan = _tiled_plan(_resized(problem, units), max(0.0, ends - time.monotonic()))
+        if plan is None:
+            return None
+        held = check(plan).peak[problem.machine.names[0]]  # perhaps less than what was tried
+        return _resized(problem, held).plan(plan.moves, plan.start, plan.graph), held
 
     def between(failed: int, upper: int) -> int:
         return max(failed + 1, math.isqrt(failed * upper))
 
-    plan, least = narrow(found.bound, found.plan, found.least, attempt, lambda: time.monotonic() >= ends, between)
+    plan, least = found.plan, found.least
+    for turn, room in enumerate((least // _FIRST, between(found.bound, least))):
+        in_time = plan is found.plan or time.monotonic() < ends
+        if in_time and found.bound < room < least and (tiled := attempt(room, plan)) is not None:
+            plan, least = tiled
+        if turn == 0 and len(problem.machine.level) > 1:  # that took the time of loading kernels, too
+            ends = time.monotonic() + seconds
+    plan, least = narrow(found.bound, plan, least, attempt, lambda: time.monotonic() >= ends, between)
     return replace(found, least=least, plan=plan)
 
 

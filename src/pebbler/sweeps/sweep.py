@@ -57,7 +57,7 @@ class SweepProgress:
 
 
 class SweepRunner:
-    """A sweep as it goes on: another thread may stop it, and what is done is in the folder."""
+    """A running sweep: another thread may stop it, and finished runs are in the folder."""
 
     def __init__(
         self, runs: list[SweptRun], folder: ResultFolder, *, retry_failed: bool = False, kill_after: float | None = None

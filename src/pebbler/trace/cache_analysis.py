@@ -124,8 +124,8 @@ def analyse(
     """Return the figures of a trace in caches of the given sizes. The trace is a file, a `Trace`, or its pieces in order.
 
     Without `sizes`, powers of four up to the number of different lines are taken. `machine` prices the trace by the `lru` rule,
-    as the referee prices the plan it came from; where the trace says how many bytes an address stands for, the machine is taken in
-    units of so many, else addresses count its unit. Lines are the machine's unless `line` says otherwise, or of 1 unit.
+    as the referee prices the plan it came from; where the trace gives the bytes per address, the machine is converted to
+    such units, otherwise addresses are in its unit. Lines are the machine's unless `line` is given, or of 1 unit.
 
     >>> found = analyse(Trace.of_addresses([7, 8, 8, 9, 7]), [1, 2])
     >>> found.lru, found.opt, found.mean_distance

@@ -21,7 +21,7 @@ MOST_ACCESSES = 1 << 36
 
 
 def trace_plan(plan: Plan | Graph, allocator: str | None = None) -> Iterator[Trace]:
-    """Yield what a plan's computes touch, unit by unit, in pieces; a graph runs in program order.
+    """Yield the accesses of a plan's computes, unit by unit, in pieces; a graph runs in program order.
 
     Addresses come from the machine's allocator, or from the one named; a graph by itself gives each tensor its own.
 

@@ -40,7 +40,7 @@ def sample_miss_ratio(
 ) -> MissRatioEstimate:
     """Return an estimate of the LRU miss ratio at each of `sizes`, from about `rate` of the trace's words.
 
-    The trace is an array of addresses or an iterator over chunks of it. Sizes well below 1/rate are beyond what a sample can tell.
+    The trace is an array of addresses or an iterator over chunks of it. A sample says little about sizes well below 1/rate.
 
     >>> trace = np.tile(np.arange(20_000), 3)
     >>> estimate = sample_miss_ratio(trace, [10_000, 30_000], rate=0.1)

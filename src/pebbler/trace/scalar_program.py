@@ -172,7 +172,7 @@ class Value:
 
 
 def trace_scalars(function: Callable[..., object], *args: object) -> ScalarProgram:
-    """Run a function on traced copies of its arguments and return what it did.
+    """Run a function on traced copies of its arguments and return the recorded program.
 
     Arguments are numbers, or lists, tuples and arrays of them, nested at will; anything else is passed on as it is.
 

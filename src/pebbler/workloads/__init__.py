@@ -6,6 +6,7 @@ A workload's spec is its name and parameters, as the commands take it: `mlp:n=20
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def load(name: str | Path) -> Graph:
     except InputError as error:
         if text.partition(":")[0] in _MAKERS:
             raise
-        raise InputError(f"{error}; and there is no file {quoted(text)}") from None
+        found = f"{quoted(text)} is a folder" if os.path.isdir(text) else f"there is no file {quoted(text)}"
+        raise InputError(f"{error}; and {found}") from None
 
 
 def load_subject(name: str | Path) -> Plan | Graph:

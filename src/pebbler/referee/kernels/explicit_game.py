@@ -89,7 +89,7 @@ class MoveArrays(NamedTuple):
 
 
 class Board(NamedTuple):
-    """Where everything is, and what has happened."""
+    """The state of a game: the place of every value, and the history so far."""
 
     present: Array  # per value: a bit for each level that has a copy
     made: Array

@@ -134,7 +134,7 @@ def _compute(game, board, books, op, at):  # type: ignore[no-untyped-def]
 
 @inner_kernel
 def _refuse_compute(game, board, op, at):  # type: ignore[no-untyped-def]
-    """Return why an op may not run now, as far as its reads and its earlier runs say."""
+    """Return the reason why an op may not run now, by its reads and its earlier runs."""
     if game.fastest_only and at != 0:
         return RESULT_NOT_FAST, op, at, 0
     if board.ran[op]:
@@ -156,7 +156,7 @@ def _refuse_compute(game, board, op, at):  # type: ignore[no-untyped-def]
 
 @inner_kernel
 def _pay_compute(game, board, books, op, at):  # type: ignore[no-untyped-def]
-    """Return what running an op costs now, and enter it in the books."""
+    """Return the cost of running an op now, and record it."""
     energy = game.cost[op]
     books.by_level[at] += energy
     if game.writes_start[op] < game.writes_start[op + 1]:
@@ -297,7 +297,7 @@ def _lose_results(game, board, op, top):  # type: ignore[no-untyped-def]
 
 @inner_kernel
 def _refuse_end(game, board):  # type: ignore[no-untyped-def]
-    """Return what is missing when all moves are played."""
+    """Return the first requirement that is not met when all moves are played."""
     for op in range(len(game.cost)):
         if not board.ran[op]:
             return NEVER_RAN, op, 0, 0

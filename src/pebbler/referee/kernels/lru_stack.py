@@ -29,7 +29,7 @@ class Runs(NamedTuple):
 
 
 class Charges(NamedTuple):
-    """What a window moves; without detail the last four are empty."""
+    """The movement in a window; without detail the last four arrays are empty."""
 
     units: Array  # three rows, a column per level: read, written, written back
     level: Array  # per touch: where it finds its run
@@ -80,7 +80,7 @@ def cut_runs(where, lines, units, write, line):  # type: ignore[no-untyped-def]
 
 @inner_kernel
 def _index(numbers, number):  # type: ignore[no-untyped-def]
-    """Return where a number is in an array that rises and has it."""
+    """Return the index of a number in a rising array that contains it."""
     low, high = 0, len(numbers) - 1
     while low < high:
         middle = (low + high) >> 1

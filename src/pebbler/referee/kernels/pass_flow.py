@@ -20,7 +20,7 @@ _ENDLESS = 1 << 60
 
 
 class FlowNet(NamedTuple):
-    """Who reads and who makes what."""
+    """The readers and makers of values."""
 
     maker: Ints  # per value, -1 for what is given
     read_start: Ints  # per op: its reads are numbered
@@ -75,7 +75,7 @@ def _turns(net: FlowNet, node: int) -> int:
 def largest_flow(
     net: FlowNet, sources: Ints, capacity: Ints, absorb: Ints, forced: Array, work: int
 ) -> tuple[Ints, Ints, Ints]:
-    """Return what goes through values, along reads, and stays with ops: a largest flow, or less after so many steps.
+    """Return a flow through values, along reads and into ops: a largest one, or less after so many steps.
 
     `forced` ops are beyond the sources, which are values that they read: nothing goes through them.
     """

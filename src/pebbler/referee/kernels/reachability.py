@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 @kernel
 def mark_reachable(start: Ints, items: Ints, op: int, step: int) -> Bools:
-    """Return which ops can be reached from one through rows of neighbours, all of them in the direction of `step` (1 or -1)."""
+    """Return the ops that can be reached from one through rows of neighbours, all of them in the direction of `step` (1 or -1)."""
     ops = len(start) - 1
     found = np.zeros(ops, np.bool_)
     found[op] = True

@@ -28,7 +28,7 @@ class RecencyGame(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """What is live, when each tensor was last used, and a Fenwick tree over places: the higher the place, the more recent.
+    """The live tensors, the time of each one's last use, and a Fenwick tree over places: the higher the place, the more recent.
 
     What the step under way has touched is in `touched` instead, until the step is over: all of it ties.
     """

@@ -116,8 +116,8 @@ def _training_games() -> list[HandGame]:
             "note-001",
             "Note 001's chain",
             100, 11, 100,
-            "The whole game: 100 layers, eleven red pebbles, a load or store costs 100. The note published 2,250 for its program, "
-            "which uses too many pebbles.",
+            "The whole game: 100 layers, eleven red pebbles, a load or store costs 100. The note published 2,250; "
+            "its program spends 2,082, with too many pebbles.",
         ),
     ]  # fmt: skip
     games = [

@@ -36,9 +36,9 @@ def report(
     references: Mapping[str, Sequence[str]] | None = None,
     appendix: str = "",
 ) -> ReportData:
-    """Write a page that shows plans (those of PyTorch steps too), or plan files, and return what is on it.
+    """Write a page that shows plans (those of PyTorch steps too), or plan files, and return its contents.
 
-    A model that `torch.compile` made with `backend="pebbler"` and a budget, after its first steps, is shown as what its graphs run.
+    A model compiled with `backend="pebbler"` and a budget is shown, after its first steps, as the programs of its graphs.
 
     The page is one HTML file that loads nothing, with a player, lifetimes, reuse distances, miss curves, differences and the
     landscape of orders. Program order joins the plans for comparison, where it fits. `names` are the

@@ -15,9 +15,12 @@ _TILINGS = "It holds for every tiling and fusion of the source, in every order a
 _KNOWN = (
     ("docs/chains.md", "It holds for every schedule of this chain.", "chains.md"),
     ("search of every position", "It holds for every schedule of this chain.", "chains.md"),
+    ("the chain's tables", "It holds for every schedule of this chain.", "chains.md"),
     ("every tiling", _TILINGS, "bounds.md"),
+    ("from its certificate", _GRAPH, "bounds.md"),
     ("matrix products", _GRAPH, "products.md"),
     ("every order and recomputation", _GRAPH, "tiling.md"),
+    ("cheapest last touch", _GRAPH, "tiling.md"),
     ("all orders searched", _GRAPH, "tiling.md"),
     ("no line lies higher", _GRAPH, "tiling.md"),
     ("made again around", _GRAPH, "recompute.md"),
@@ -48,4 +51,4 @@ def proof_note(proof: str, covers: Covers = "graph") -> ProofNote | None:
     scope, page = next(((scope, page) for mark, scope, page in _KNOWN if mark in proof), (_GRAPH, "exact.md"))
     scope = _TILINGS if covers == "forms" else scope
     words = proof.removeprefix("every tiling: ").removesuffix(f"(docs/{page})").strip()
-    return ProofNote(f"{words[:1].upper()}{words[1:]}.", scope, page)
+    return ProofNote(f"{'It is ' if words.startswith('verified') else 'Derived from: '}{words}.", scope, page)

@@ -47,7 +47,7 @@ def solve_chain(
     backward: float | None = None,
     adjoint: bool = False,
 ) -> Plan:
-    """Return the cheapest plan for a chain of `length` layers with `red` pebbles; its `meta` counts what it does.
+    """Return the cheapest plan for a chain of `length` layers with `red` pebbles; its `meta` counts computes, loads and stores.
 
     A forward or backward step costs `compute`, a store or load `io` (infinity: there is no slow memory); `store`, `load` and
     `backward` set one of them apart. With `adjoint`, `red` counts checkpoints as revolve-style tools do, N_0 included.

@@ -57,7 +57,7 @@ def remake_cost(g: GreedyGame, s: GreedyState, v: int) -> Any:
 
 @inner_kernel(forceinline=False)
 def _dependents_cost(g: GreedyGame, s: GreedyState, v: int) -> float:
-    """Return what promises that build on a value would cost; without it they cost more."""
+    """Return the cost of promises that build on a value; without it they cost more."""
     cost = 0.0
     for k in range(g.reader_start[v], g.reader_start[v + 1]):
         op = g.reader_items[k]

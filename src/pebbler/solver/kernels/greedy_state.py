@@ -50,7 +50,7 @@ class GreedyGame(NamedTuple):
 
 
 class GreedyState(NamedTuple):
-    """How far a run has come; per value unless it says otherwise."""
+    """The progress of a run; arrays are per value unless they say otherwise."""
 
     here: npt.NDArray[np.bool_]  # in the fastest level
     below: Ints  # the other levels that hold it, as bits

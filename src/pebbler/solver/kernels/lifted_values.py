@@ -21,7 +21,7 @@ _COMPUTE, _COPY, _DROP = 0, 1, 2  # as in `game.moves`
 
 
 class Stay(NamedTuple):
-    """How long values stay in the level that the plan works in; one entry each time."""
+    """The stays of values in the level that the plan works in; one entry per stay."""
 
     value: Ints
     first: Ints  # the move that brings it, -1: it is there at the start
@@ -195,7 +195,7 @@ def price_moves(
     rows: Ints, at_start: Ints, size: Ints, cost: Floats, r_start: Ints, reads: Ints, w_start: Ints, writes: Ints,
     d_start: Ints, destroyed: Ints, read: Floats, write: Floats,
 ) -> float:  # fmt: skip
-    """Return what moves cost where operands may be anywhere; `at_start` are the levels of every value, as bits."""
+    """Return the cost of moves where operands may be anywhere; `at_start` are the levels of every value, as bits."""
     present, total = at_start.copy(), 0.0
     for i in range(len(rows)):
         kind, subject, at = rows[i, 0], rows[i, 1], rows[i, 2]

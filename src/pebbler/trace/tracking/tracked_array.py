@@ -217,8 +217,8 @@ class Tracked(View, NDArrayOperatorsMixin):
 def tracked(array: ArrayLike, name: str | None = None, *, recorder: Recorder | None = None) -> Tracked:
     """Return a copy of an array that records its own reads and writes.
 
-    They go to `recorder`, by default that of the `with record()` block around, or else a new one. What an array holds at
-    first was not written: the first read of an element is cold. `recorder.write(name, size)` says otherwise.
+    They go to `recorder`, by default that of the `with record()` block around, or else a new one. The initial
+    contents of an array were not written: the first read of an element is cold. `recorder.write(name, size)` says otherwise.
 
     >>> from pebbler.trace.recording import record
     >>> with record() as t:

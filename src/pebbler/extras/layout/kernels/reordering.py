@@ -36,7 +36,7 @@ class OrderArrays(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far changes go."""
+    """Limits on the reach of changes."""
 
     block: int  # ops that move together at most
     shift: int  # ops that they move past at most
@@ -45,7 +45,7 @@ class Reach(NamedTuple):
 
 
 class Cooling(NamedTuple):
-    """How many changes are tried, and at which heats: a worse layout is kept less often as it falls from `hot` to `cold`."""
+    """The number of changes tried, and the heats: a worse layout is kept less often as it falls from `hot` to `cold`."""
 
     rounds: int
     hot: float

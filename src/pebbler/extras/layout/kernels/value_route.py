@@ -100,7 +100,7 @@ class LayoutArrays(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Where every value is: per segment the cheaper level, and the other or -1. Value `v` begins at `parts use_start[v] + v`."""
+    """The places of values: per segment the cheaper level, and the other or -1. Value `v` begins at `parts use_start[v] + v`."""
 
     near: np.ndarray
     far: np.ndarray
@@ -302,7 +302,7 @@ def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: 
 
 @inner_kernel
 def cost_of(arrays, routes, value):  # type: ignore[no-untyped-def]
-    """Return what a value's route costs: its write, its reads and its copies."""
+    """Return the cost of a value's route: its write, its reads and its copies."""
     base, low = arrays.parts * arrays.use_start[value] + value, arrays.use_start[value]
     count = arrays.parts * (arrays.use_start[value + 1] - low) + 1
     total = arrays.write[routes.near[base]] if arrays.made[value] else 0.0

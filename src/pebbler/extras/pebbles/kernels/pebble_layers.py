@@ -45,7 +45,7 @@ class Layers(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What all positions with the same ops run have in common: room to write it down."""
+    """Arrays for the facts that all positions with the same ops run have in common."""
 
     ahead: Array  # int64, per op that has not run: the values that it, or ops before it, will read
     moment: Array  # float64, per number of values stored: first loads, and what the tightest moment still costs
@@ -62,7 +62,7 @@ def enter_newest(layers: Layers) -> None:
 
 @inner
 def _cost_of(layers: Layers, table: Array, mask: int, ran: int, fast: int, saved: int) -> float:
-    """What was paid for a position of a table, or infinity if it is not there."""
+    """Return the cost paid for a position of a table, or infinity if it is not there."""
     node = table[slot_of(table, mask, 0, layers.sets, (ran, fast, saved))]
     return float(layers.paid[node]) if node >= 0 else np.inf
 

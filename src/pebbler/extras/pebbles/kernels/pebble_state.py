@@ -144,7 +144,7 @@ def useful(game: PebbleGame, ran: int) -> int:
 
 @inner
 def out_price(game: PebbleGame, ran: int, slow: int, v: int) -> float:
-    """What it costs at most if a value does not stay in the fast memory: a copy out, and one back in if it may be read."""
+    """Return the largest cost of a value that does not stay in fast memory: a copy out, and one back in if it may be read."""
     price = 0.0 if slow >> v & 1 else game.store
     return float(price + game.load) if game.readers[v] & (~ran | game.repeat) else float(price)
 
@@ -176,7 +176,7 @@ def lift(game: PebbleGame, level: Array, count: Array) -> None:
 
 @inner
 def evictions(game: PebbleGame, level: Array, chosen: int, count: Array) -> int:
-    """How many of the chosen values cannot have stayed, at the least."""
+    """Return a lower bound on the number of chosen values that cannot have stayed."""
     for j in range(game.capacity + 1):
         count[j] = 0
     for v in range(len(level)):
@@ -191,7 +191,7 @@ def evictions(game: PebbleGame, level: Array, chosen: int, count: Array) -> int:
 
 @inner
 def _loads_by_stage(game: PebbleGame, ran: int, level: Array, missing: int, inside: int, count: Array) -> float:
-    """What brings values back: until some op first runs, and after it."""
+    """Return the loads that bring values back: until some op first runs, and after it."""
     cheapest, total = game.load, 0.0
     for v in range(len(level)):
         if missing >> v & 1:
@@ -217,7 +217,7 @@ def _loads_by_stage(game: PebbleGame, ran: int, level: Array, missing: int, insi
 
 @inner
 def stores_ahead(game: PebbleGame, ran: int, below: int) -> int:
-    """How many values must still be stored at the least, given those that the slow level has."""
+    """Return the least number of values still to be stored, given those that the slow level has."""
     most = max(0, bits(game.survive & ~below) - game.capacity)
     union, rooms = np.int64(0), 0
     for op in range(len(game.again)):
@@ -238,7 +238,7 @@ def place_of_set(game: PebbleGame, ran: int) -> int:
 
 @inner
 def first_loads(game: PebbleGame, ran: int) -> float:
-    """What it costs to load what no op has read yet."""
+    """Return the cost of loading values that no op has read yet."""
     loads = 0
     for v in range(len(game.readers)):
         if game.fetched >> v & 1 and game.readers[v] and not game.readers[v] & ran:

@@ -82,7 +82,7 @@ def _alive(game: PebbleGame, ran: int) -> tuple:
 
 @inner
 def _loads(alive: tuple, others: int, room: int, stores: int, columns: int) -> int:
-    """How many of some values that are alive come back if no more than so many are stored; NEVER if more have to be stored."""
+    """Return the number of some live values that come back if no more than so many are stored; NEVER if more have to be stored."""
     started, kept = bits(alive[0] & others), bits(alive[2] & others)
     unsaved = kept + bits(alive[1] & others)
     if stores == columns - 1:
@@ -94,7 +94,7 @@ def _loads(alive: tuple, others: int, room: int, stores: int, columns: int) -> i
 
 @inner
 def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
-    """How many reads of an op were out beside an op that left no room, and have not been used since, whatever the order."""
+    """Return the number of an op's reads that were out beside an op that left no room, and unused since, in any order."""
     found = 0
     if game.repeat:
         return found
@@ -120,7 +120,7 @@ def _sure_loads(game: PebbleGame, ran: int, op: int) -> int:
 
 @inner
 def _loads_after(game: PebbleGame, ran: int, place: int, op: int, stored: int, stores: int) -> int:
-    """How many values come back after an op that left no room for others, if `stored` values had to be stored for it."""
+    """Return the number of values that come back after an op that left no room, if `stored` values had to be stored for it."""
     for f in range(len(game.fillings)):
         if game.fillings[f] == op and game.least_after[place, f] > 0 and stores < game.tightest.shape[1] - 1:
             left = game.least_after[place, f] - first_loads(game, ran) - game.store * (stores - stored)

@@ -45,7 +45,7 @@ class RerunGame(NamedTuple):
 
 
 class FirstRuns(NamedTuple):
-    """What some first runs have left behind, and room for thinking."""
+    """The state that some first runs have left, and scratch arrays."""
 
     ran: Array  # per op
     accessed: Array  # per tensor: the step of its last access
@@ -286,7 +286,7 @@ def _share_costs(game, runs, tensor, i, places):  # type: ignore[no-untyped-def]
 
 @inner_kernel(forceinline=False)
 def _read_again(game, runs, op, k, last, first):  # type: ignore[no-untyped-def]
-    """Return what read number `k` costs at least when its op runs again.
+    """Return the least cost of read number `k` when its op runs again.
 
     With `first` it is the first run beyond the first ones that touches some tensor after `last`, which had touched it.
     """

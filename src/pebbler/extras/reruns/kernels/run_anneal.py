@@ -18,7 +18,7 @@ _FINE = 1 << 20  # steps of a random number between 0 and 1
 
 
 class RunRules(NamedTuple):
-    """When an op may run."""
+    """The positions at which an op may run."""
 
     before_start: Array  # per op: the ops that must have run before it
     before: Array

@@ -10,6 +10,9 @@ const logTicks = (domain) => (n) => {
   return lead === 1 || (domain[1] / domain[0] < 2000 && (lead === 2 || lead === 5)) ? brief(n) : "";
 };
 
+/** @param {number} width */
+const plotHeight = (width) => Math.max(230, Math.min(320, width * 0.5));
+
 /**
  * Common options of a chart: wide enough margins, labelled axes, a grid.
  * @param {number} width
@@ -18,7 +21,7 @@ const logTicks = (domain) => (n) => {
 function plotOf(width, options) {
   return Plot.plot({
     width,
-    height: options.height || Math.max(230, Math.min(320, width * 0.5)),
+    height: options.height || plotHeight(width),
     marginLeft: 58,
     marginBottom: 44,
     marginTop: 48, // the axis title, and two rows of labels of levels
@@ -261,28 +264,35 @@ function showReuse(root, data) {
 }
 
 /**
- * Numbered circles on the knees of a curve; one that would lie on another goes above it.
+ * Numbered circles on the knees of a curve; one that would lie on another goes beside it, where there is room within the frame.
  * @param {(Knee & {k: number, y: number})[]} knees
  * @param {[number, number]} domain
+ * @param {number} most The upper end of the vertical axis.
  * @param {number} width
  */
-function kneeMarks(knees, domain, width) {
-  const place = d3.scaleLog(domain, [58, width - 24]),
-    rows = new Map(); // of each knee
-  /** @type {number[]} */
-  const ends = [];
-  for (const knee of d3.sort(knees, (one) => one.size)) {
-    const free = ends.findIndex((end) => place(knee.size) - end >= 20),
-      row = free < 0 ? ends.length : free;
-    ends[row] = place(knee.size);
-    rows.set(knee, row);
-  }
-  return ends.flatMap((_, row) => {
-    const part = knees.filter((knee) => rows.get(knee) === row),
-      at = /** @type {const} */ ({ x: "size", y: "y", dy: -20 * row });
+function kneeMarks(knees, domain, most, width) {
+  const across = d3.scaleLog(domain, [58, width - 24]),
+    up = d3.scaleLinear([0, most], [plotHeight(width) - 44, 48]),
+    steps = [0, -20, 20, -40, 40, -60, 60],
+    /** @type {[number, number][]} */
+    places = steps.flatMap((a) => steps.map(/** @returns {[number, number]} */ (b) => [a, b])),
+    shifts = d3.sort(places, ([a, b]) => Math.hypot(a, b));
+  /** @type {[number, number][]} */
+  const taken = [];
+  return knees.flatMap((knee) => {
+    const x = across(knee.size),
+      y = up(knee.y);
+    const [dx, dy] =
+      shifts.find(
+        ([a, b]) =>
+          x + a < width - 12 && x + a > 68 && y + b > 58 && y + b < plotHeight(width) - 54 &&
+          taken.every(([c, d]) => Math.hypot(x + a - c, y + b - d) >= 20),
+      ) ?? [0, 0]; // prettier-ignore
+    taken.push([x + dx, y + dy]);
+    const at = /** @type {const} */ ({ x: "size", y: "y", dx, dy });
     return [
-      Plot.dot(part, { ...at, r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
-      Plot.text(part, { ...at, text: (d) => String(d.k), fill: "var(--ink)", fontWeight: 600, fontSize: 11 }),
+      Plot.dot([knee], { ...at, r: 9, fill: "var(--paper)", stroke: planColour(0), strokeWidth: 1.5 }),
+      Plot.text([knee], { ...at, text: (d) => String(d.k), fill: "var(--ink)", fontWeight: 600, fontSize: 11 }),
     ];
   });
 }
@@ -388,7 +398,7 @@ function showMisses(root, data, index) {
               ...lru.map(([x, y]) => ({ x, y, words: `LRU of ${grouped(Math.round(x))}\n${grouped(y)} pass` })),
               ...opt.map(([x, y]) => ({ x, y, words: `OPT of ${grouped(x)}\n${grouped(y)} pass` })),
             ]),
-            ...kneeMarks(knees, domain, width),
+            ...kneeMarks(knees, domain, d3.max(lru, ([, y]) => y) ?? 1, width),
           ],
         }),
       null,

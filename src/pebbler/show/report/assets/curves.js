@@ -245,10 +245,10 @@ function showFamily(root, name, rows, columns) {
         `${FIGURES[y]} of ${name} against ${words(x)}`,
         (width) => curveChart(lines, x, y, unit, width),
         (y.endsWith("energy") ? "Bands reach down to the proven bound; filled points are proven optimal. " : "") +
-          (y === "best_energy" ? "What fits into less memory counts for more, on machines without caches. " : "") +
+          (y === "best_energy" ? "Without caches, a plan that fits a smaller capacity also counts for the larger ones. " : "") +
           (all.length > lines.length ? `${all.length - lines.length} more lines are in the table. ` : ""),
       ),
-      lineLegend(lines),
+      ...(lines.length > 1 ? [lineLegend(lines)] : []),
     );
   };
   [across, up].forEach((select) => select.addEventListener("change", draw));

@@ -266,7 +266,7 @@ class GraphView {
   }
 
   /**
-   * Show all of it; with a scale that is the least, from its upper left corner on where it is larger than the frame.
+   * Show all of it; with a scale that is the least, where it is larger than the frame, from above with its first op in the middle.
    * @param {number} [least]
    */
   fit(least = 0) {
@@ -274,7 +274,11 @@ class GraphView {
       d = this.drawn && this.drawn.box;
     if (!d || box.width < 20) return;
     const scale = Math.max(least, Math.min(1.25, (box.width - 24) / d.width, (box.height - 16) / d.height));
-    const x = Math.max(12, (box.width - d.width * scale) / 2) - d.x * scale,
+    /** @type {GraphNode | undefined} */
+    const first = this.drawn?.nodes.data().find((node) => node.op === 0);
+    const room = box.width - d.width * scale, // less than 0 where it is larger
+      middle = first ? box.width / 2 - (first.x - d.x) * scale : 12,
+      x = (room > 24 ? room / 2 : Math.max(room - 12, Math.min(12, middle))) - d.x * scale,
       y = Math.max(8, (box.height - d.height * scale) / 2) - d.y * scale;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, y).scale(scale));
   }

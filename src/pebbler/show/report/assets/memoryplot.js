@@ -141,15 +141,19 @@ class MemoryPlot {
       { factor, name } = energy ? energyScale(this.x.domain()[1], unit) : { factor: 1, name: "" };
     const [low, high] = this.x.domain(),
       scale = d3.scaleLinear([low / factor, high / factor], this.x.range());
+    const title = energy ? `${costWord(unit)} (${name})` : "moves done",
+      end = this.width - 2 - pen.measureText(title).width; // numbers end before it begins
     pen.textAlign = "center";
     rule(pen, this.left, y, this.right, y);
     for (const n of scale.ticks(Math.max(2, this.width / 120))) {
       if (!energy && !Number.isInteger(n)) continue;
       rule(pen, scale(n), y, scale(n), y + 4);
-      pen.fillText(grouped(n), scale(n), y + 16);
+      const number = grouped(n);
+      if (scale(n) + pen.measureText(number).width / 2 < end - 4) pen.fillText(number, scale(n), y + 16);
     }
+    pen.textAlign = "right";
+    pen.fillText(title, this.width - 2, y + 16);
     pen.textAlign = "left";
-    pen.fillText(fitted(pen, energy ? `${costWord(unit)} (${name})` : "moves done", 78), this.right + 8, y + 16);
   }
 
   /**

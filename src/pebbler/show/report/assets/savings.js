@@ -10,15 +10,16 @@ function showEnergy(root, data, plan) {
     unit = graph.energy_unit,
     { judgement } = plan;
   root.replaceChildren();
-  const first = plan.savings.length > 1 ? plan.savings[0].energy : null;
+  const first = plan.savings.length > 1 ? plan.savings[0].energy : null,
+    told = plan.savings.some((step) => step.energy !== first); // where nothing changes, there is nothing to show
   section("energy").textContent =
     first !== null && judgement.energy < first
       ? "Why it is cheaper"
       : `Where the ${costWord(unit)} goes`;
-  if (plan.savings.length > 1) root.append(...waterfall(plan, unit));
+  if (told) root.append(...waterfall(plan, unit));
   if (judgement.legal || judgement.energy > 0) {
     const bars = energyBars(plan, graph, unit);
-    root.append(plan.savings.length > 1 ? el("details", {}, el("summary", {}, "By level, tensor and op"), bars) : bars);
+    root.append(told ? el("details", {}, el("summary", {}, "By level, tensor and op"), bars) : bars);
   } else root.append(el("p", {}, `An illegal order has no ${costWord(unit)} under this machine's rule.`));
   if (plan.bound !== null && plan.proof) root.append(...boundWords(plan.bound, plan.proof, unit));
   if (plan.source !== null && graph.name !== plan.source)
@@ -93,7 +94,7 @@ function waterfall(plan, unit) {
   const draw = (width) => {
     const narrow = width < 560,
       pitch = narrow ? 52 : 40,
-      left = narrow ? 8 : 190,
+      left = narrow ? 8 : Math.max(190, 24 + 7.2 * (d3.max(steps, (step) => Math.min(40, step.name.length)) ?? 0)),
       right = width - (narrow ? 8 : 150),
       height = steps.length * pitch + 52,
       x = d3.scaleLinear([0, most], [left, right]),

@@ -71,7 +71,8 @@ class Stage {
     for (const view of Object.values(this.views)) view.load();
     for (const { mode, button } of this.buttons) button.hidden = !offered[mode];
     this.state = null;
-    if (!this.chosen || !offered[this.chosen]) this.mode = tiled ? "tiles" : ops <= MOST_READABLE ? "graph" : "order";
+    const small = ops <= MOST_READABLE && graph.step === null; // the graph of a captured step is too wide to be read
+    if (!this.chosen || !offered[this.chosen]) this.mode = tiled ? "tiles" : small ? "graph" : "order";
     else this.mode = this.chosen;
     this.reveal();
   }

@@ -134,7 +134,7 @@ function stepTiles(graph, plan, budget, step, { cost, free, bound, gap, text }) 
       bytesText(stepPeak(plan)),
       `${budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}`}; ${bytesText(unlimitedPeak(plan))} without a limit`,
     ),
-    ...(budget.held ? [tile("Held", bytesText(budget.held), "measured, in the last step that was")] : []),
+    ...(budget.held ? [tile("Held", bytesText(budget.held), "measured, the optimizer's step included")] : []),
     tile("Computed again", again.length ? text(d3.sum(again, (o) => graph.op_cost[o])) : "nothing", again.length ? plural(again.length, "run") : null), // prettier-ignore
     ...(away ? [tile("To the host", bytesText(away), "and back, in every step")] : []),
   ];

@@ -76,7 +76,7 @@ function howSure(plan, unit) {
   if (gap !== null)
     sayings.bounded = `It is at most ${percent(gap)} above the proven lower bound.${
       gap > LARGE_GAP
-        ? " So large a gap is mostly what cannot be proven yet; it does not mean that a cheaper plan exists."
+        ? " So large a gap leaves open how good the plan is; more time may narrow it."
         : ""
     }`;
   const proven = sayings[plan.status ?? ""] || "No bound came with it.";
@@ -97,7 +97,7 @@ function allPlans(data) {
       ? el(
           "p",
           {},
-          `They are priced under different rules (${apart.join("; ")}), so that one is cheaper than another says nothing about the plans.`,
+          `They are priced under different rules (${apart.join("; ")}), so their energies cannot be compared.`,
         )
       : "",
     tableOf(

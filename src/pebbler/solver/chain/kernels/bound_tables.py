@@ -22,7 +22,7 @@ BLOCK, TOPS = 4, 8
 
 
 class BoundChain(NamedTuple):
-    """What the recurrence asks of a chain."""
+    """The figures of a chain that the recurrence uses."""
 
     size: Ints
     pair: Ints  # per node: the room in which it is computed, with the node below; none in the adjoint convention
@@ -36,7 +36,7 @@ class BoundChain(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Which nodes may wait for each node e: e itself first, then lower ones, each smaller than those before it."""
+    """The nodes that may wait for each node e: e itself first, then lower ones, each smaller than those before it."""
 
     begin: Ints  # per node: where its own begin; one entry more than nodes
     node: Ints
@@ -64,7 +64,7 @@ class SegmentBounds(NamedTuple):
 
 @kernel
 def table_rows(tops: int) -> int:
-    """Return how many rows the tables of a chain have per unit of memory."""
+    """Return the number of rows that the tables of a chain have per unit of memory."""
     rows = 0
     for high in range(TOPS - 1, tops + TOPS, TOPS):
         rows += min(high, tops) + 1

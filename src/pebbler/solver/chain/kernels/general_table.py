@@ -29,7 +29,7 @@ SPAN = 8
 
 
 class Leaves(NamedTuple):
-    """What lies between the nodes: the room of sweeps, and what short segments cost."""
+    """Figures of the stretches between nodes: the room of sweeps, and the cost of short segments."""
 
     first: Ints  # per node: the room of a sweep to the next one beside its base
     width: Ints  # per node: the room of that sweep otherwise
@@ -50,7 +50,7 @@ class SegmentTables(NamedTuple):
 
 @kernel
 def reach_table(size: Ints, first: Ints, width: Ints, memory: int, with_base: bool) -> Int32s:
-    """Return how far a sweep from each node gets in each amount of memory, the base kept (`with_base`) or given up."""
+    """Return the node that a sweep from each node reaches in each amount of memory, the base kept (`with_base`) or given up."""
     n = size.size - 1
     reach = np.zeros((n + 1, memory + 1), np.int32)
     for s in range(n + 1):
@@ -67,7 +67,7 @@ def reach_table(size: Ints, first: Ints, width: Ints, memory: int, with_base: bo
 
 @kernel
 def plain_leaves(size: Ints, prefix: Floats, memory: int, adjoint: bool) -> Leaves:
-    """Return what `general_levels` must know of a chain of which all nodes are there: only single steps are leaves."""
+    """Return the figures that `general_levels` needs of a chain of which all nodes are there: only single steps are leaves."""
     n = size.size - 1
     width = size[:-1] + size[1:]
     drop, keep = np.full((memory + 1, n), np.inf), np.full((memory + 1, n), np.inf)

@@ -248,7 +248,7 @@ def _fill_top(
 def _ways(
     chain: BoundChain, waiting: Waiting, bounds: SegmentBounds, low: int, high: int, first: bool
 ) -> npt.NDArray[Any]:
-    """Return what a run to N_0 costs from each row of paths: less than nothing from higher nodes."""
+    """Return the cost of a run to N_0 from each row of paths: negative from higher nodes."""
     offset, held = waiting.begin[low], waiting.begin[high + 1] - waiting.begin[low]
     ways = np.full(held + (high + 1 - low if bounds.loaded.size > 0 and not first else 0), np.inf, bounds.path.dtype)
     for w in range(held):

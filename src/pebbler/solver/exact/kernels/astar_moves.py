@@ -257,7 +257,7 @@ def make(game: ExactGame, row: Array, move: int, drops: int) -> float:
 
 @inner
 def room(game: ExactGame, row: Array, child: Array, move: int) -> tuple[int, int]:
-    """How many units must go from the target level for a move, and the values that may; `child` is scratch space."""
+    """Return the units that must leave the target level for a move, and the values that may; `child` is scratch space."""
     kind, what, target, op = move & 7, move >> 3 & 255, move >> 17 & 63, (move >> 23) - 1
     if kind == DROP:
         return 0, 0

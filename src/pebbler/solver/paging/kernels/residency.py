@@ -46,7 +46,7 @@ UNTIL_FIRST, AT_START = 0, 1  # columns of Residency.storage
 
 
 class PagingArrays(NamedTuple):
-    """What does not depend on the sequence: machine, states, and what every op does to every storage that it reads or writes."""
+    """Figures that do not depend on the sequence: machine, states, and the effect of every op on its storages."""
 
     fastest: bool  # operands must be in the fastest level
     capacity: Array  # per level
@@ -192,7 +192,7 @@ def add_occupancy(arrays, accesses, r, used, storage, sign, as_differences):  # 
 
 @INNER
 def storage_cost(arrays, accesses, r, storage):  # type: ignore[no-untyped-def]
-    """Return what the residency of one storage costs: copies, and under "any" reads and writes."""
+    """Return the cost of the residency of one storage: copies, and under "any" reads and writes."""
     first = arrays.storage[storage, FIRST]
     size = float(arrays.size[first]) if first >= 0 else 0.0
     state = r.storage[storage, UNTIL_FIRST]

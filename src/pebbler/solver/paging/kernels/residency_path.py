@@ -49,7 +49,7 @@ class Room(NamedTuple):
 
 
 class StayPrices(NamedTuple):
-    """What the stays of one storage cost, infinite where there is no room."""
+    """The costs of the stays of one storage, infinite where there is no room."""
 
     start: Array  # [state]: slot 0
     during: Array  # [access, state]: while the op computes

@@ -50,7 +50,7 @@ Array = npt.NDArray[Any]
 
 
 class SequenceWork(NamedTuple):
-    """How far to search: a sweep over some positions, then some rounds of annealing."""
+    """Limits of a search: a sweep over some positions, then some rounds of annealing."""
 
     high: int  # the sweep goes from position high - 1 down to low
     low: int

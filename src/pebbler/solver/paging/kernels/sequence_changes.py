@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class RerunRules(NamedTuple):
-    """Which ops may run again, and until when."""
+    """The ops that may run again, and the last position of each."""
 
     maker: Array  # per value
     rerun: Array  # per op: neither in place nor once

@@ -14,7 +14,7 @@ __all__ = ["anneal"]
 
 @kernel
 def _window(arrays: RecomputeArrays, sequence: npt.NDArray, length: int, at: int) -> tuple[int, int]:
-    """Return how far a run can move: after the last maker of its reads, before the first reader of its results."""
+    """Return the range within which a run can move: after the last maker of its reads, before the first reader of its results."""
     low, high = at, at
     while low > 0 and not _reads_from(arrays, sequence[at], sequence[low - 1]):
         low -= 1

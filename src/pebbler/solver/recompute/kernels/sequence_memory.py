@@ -117,7 +117,7 @@ def _last_seen(arrays: RecomputeArrays, sequence: npt.NDArray) -> npt.NDArray:
 
 @kernel(nogil=True)
 def trim_reruns(arrays: RecomputeArrays, sequence: npt.NDArray, memory: npt.NDArray, order: npt.NDArray) -> npt.NDArray:
-    """Return which runs of a sequence that fits to keep; `memory` is what it holds at every run, and is changed.
+    """Return the runs to keep of a sequence that fits; `memory` is what it holds at every run, and is changed.
 
     A run goes when all its results were there before and there is room to keep them since. Runs are looked at in `order`, of
     positions. What one removal counts on stays in the same pass.

@@ -17,7 +17,7 @@ _PASSES = 6
 
 
 class Cutting(NamedTuple):
-    """How stretches are cut."""
+    """Settings of the cuts of stretches."""
 
     least: float  # of the ops of a stretch, in its first part
     most: float
@@ -29,7 +29,7 @@ class Cutting(NamedTuple):
 
 @inner_kernel
 def _cost(first: int, second: int, size: float, anchor: int, how: Cutting) -> float:
-    """Return what a value costs that so many ops of each part touch; it is also touched before (0), after (1) or neither (-1)."""
+    """Return the cost of a value that so many ops of each part touch; it is also touched before (0), after (1) or neither (-1)."""
     cost = 0.0
     if first > 0 and second > 0:
         cost += how.share * size
@@ -62,7 +62,7 @@ def best_prefix(p: Stretch, order: Ints, how: Cutting) -> tuple[float, int]:
 
 
 class _Moving(NamedTuple):
-    """Where a pass of moves stands."""
+    """The state of a pass of moves."""
 
     parts: Ints  # per value: how many ops of each part touch it
     gain: Floats  # per op: how much cheaper the cut gets when it moves

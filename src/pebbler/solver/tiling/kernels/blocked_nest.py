@@ -18,7 +18,7 @@ __all__ = ["best_nest"]
 
 @inner_kernel
 def _held(stays: int, order: Array, blocks: Array, uses: Array, units: Array) -> float:
-    """Return what must be held at once: the block that stays, and of the others what is found again within one turn."""
+    """Return the units held at once: the block that stays, and the parts of the others that are found again within one turn."""
     total = 0.0
     for one in range(len(units)):
         part, again = units[one], one == stays
@@ -36,7 +36,7 @@ def _held(stays: int, order: Array, blocks: Array, uses: Array, units: Array) ->
 
 @inner_kernel
 def _moved(stays: int, blocks: Array, tiles: Array, uses: Array, whole: Array, price: Array) -> Any:
-    """Return what all passes of all operands cost."""
+    """Return the cost of all passes of all operands."""
     total = whole[stays] * price[stays]
     for one in range(len(whole)):
         if one == stays:

@@ -107,7 +107,7 @@ def _begin_loop(game, runs, edges, level, before, key):  # type: ignore[no-untyp
 
 @kernel
 def _recency_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
-    """Return what `order[:count]` costs by recency rank; mix the ranking that it leaves into `key`."""
+    """Return the cost of `order[:count]` by recency rank; mix the ranking that it leaves into `key`."""
     none = np.zeros(0)
     books = Books(none, none, none, none, none, np.zeros(0, np.int64))
     total, live, accessed = price_prefix(game, order, count, False, books)
@@ -123,7 +123,7 @@ def _recency_prefix(game, order, count, key):  # type: ignore[no-untyped-def]
 
 
 def prefix_price(game: Any, order: Array, count: int, key: Array) -> float:
-    """Return what `order[:count]` costs at least by the rule that `game` is for; mix the state that it leaves into `key`."""
+    """Return the least cost of `order[:count]` by the rule that `game` is for; mix the state that it leaves into `key`."""
     prefix = _recency_prefix if isinstance(game, RecencyGame) else _lru_prefix
     return float(prefix(game, order, count, key))
 
@@ -173,7 +173,7 @@ def all_orders(game, walk, best, best_energy, rounding, limit, met):  # type: ig
 
 
 class RunChoices(NamedTuple):
-    """Which op may run when, of a graph of at most 62 storages; sets of storages are bits. A *passing* storage has no home."""
+    """The conditions for ops to run, of at most 62 storages; sets of storages are bits. A *passing* storage has no home."""
 
     waits: Array  # per op: how many must run before it
     after_start: Array

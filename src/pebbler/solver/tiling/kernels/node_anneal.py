@@ -15,7 +15,7 @@ __all__ = ["Nodes", "anneal", "legal", "spread"]
 
 
 class Nodes(NamedTuple):
-    """What a search moves about: runs of ops that stay together, and which node must wait for which."""
+    """The nodes that a search moves: runs of ops that stay together, and the nodes that each must wait for."""
 
     start: Array  # per node: its first op
     ops: Array

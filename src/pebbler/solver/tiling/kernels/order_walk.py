@@ -13,7 +13,7 @@ __all__ = ["OrderWalk", "begin_walk", "go_on", "next_op"]
 
 
 class OrderWalk(NamedTuple):
-    """How far a walk has come."""
+    """The state of a walk."""
 
     after_start: Array
     after: Array  # per op: those that wait for it

@@ -66,7 +66,7 @@ _STATE = np.dtype(
 
 
 class _Schedule(NamedTuple):
-    """What is to be scheduled, and how far that has come, as arrays of records."""
+    """The copies to be scheduled and their progress, as arrays of records."""
 
     values: Array
     touches: Array
@@ -90,7 +90,7 @@ def schedule_copies(
     overlap: bool,
     lead: float,
 ) -> tuple[float, Array]:
-    """Return when a sequence ends with values away over the chosen spans, and its events.
+    """Return the time at which a sequence ends with values away over the chosen spans, and its events.
 
     A store begins as soon as its value is not needed for a while, its memory is given up only when something else needs it, and
     a load begins as soon as there is room from then to its use, but not when that is more than `lead` copies away. A unit takes
@@ -162,7 +162,7 @@ def _emit(s: _Schedule, kind: int, subject: int) -> None:
 
 @inner_kernel
 def _units_needed(s: _Schedule, p: int) -> int:
-    """Return how many units must be free for a run: before it for what it loads, after it for its results."""
+    """Return the units that must be free for a run: before it for what it loads, after it for its results."""
     need, loads = 0, 0
     run = s.runs[p]
     for i in range(run.first, run.results):

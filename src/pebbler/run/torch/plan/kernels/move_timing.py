@@ -28,7 +28,7 @@ class OpArrays(NamedTuple):
 def time_moves(
     kind: Array, subject: Array, level: Array, ops: OpArrays, out: float, into: float, overlap: bool
 ) -> float:
-    """Return when the last move of a plan on two levels has ended.
+    """Return the time at which the last move of a plan on two levels ends.
 
     Moves are encoded as in a plan; a unit that is copied takes `out` or `into`. Memory is free again only when what was copied
     out of it is out, and an op waits for what it reads to be in. Without overlap everything takes its turn.
