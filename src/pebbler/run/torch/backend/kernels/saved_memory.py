@@ -75,7 +75,7 @@ def _forward_order(step: StepArrays, saved: Bools, order: Ints) -> int:
 
 @kernel
 def _run(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bools, fusing: bool) -> SavedRun:
-    """Return what is held while nodes run in this order, and what that costs.
+    """Return the bytes held while nodes run in this order, and the cost of running them.
 
     `held` is there at the start; it and what is made goes after its last use, `results` apart. All are about storages; `donated`
     may be written over.
