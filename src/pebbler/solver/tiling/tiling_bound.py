@@ -23,7 +23,6 @@ from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.near_twice import paired
 from pebbler.referee.rows.table import Facts, facts_of
-from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
 from pebbler.referee.verify import LeafSetting, stated
 from pebbler.solver.bounds.row_program import RowProgram
@@ -94,8 +93,8 @@ class RangeSearch:
     """Splits the weakest node until the work is done, and goes on from there when it is asked again."""
 
     def __init__(self, problem: Problem, sizes: Mapping[str, int] | None = None) -> None:
-        graph, machine = problem.graph, problem.machine
-        self.task = Task(graph, machine, problem.steady, problem.start)
+        graph = problem.graph
+        self.task = problem.task
         self.impossible = bool(self.task.excluded) or not graph.ops
         self.tiles = TileRange.all_of(graph) if sizes is None else TileRange.of_sizes(graph, sizes)
         # Nobody asks for a proof about tiles of certain sizes.
