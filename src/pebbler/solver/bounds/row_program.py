@@ -25,7 +25,13 @@ _FINEST = 10**9  # what weights that make up for rounding are multiples of one o
 _SMALL = 1e-9
 _STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
 # Where numbers of elements are large the solver may give up; another way then often does not.
-_WAYS = ("", " use_preprocessing: false", " use_dual_simplex: true", " use_scaling: false")
+_WAYS = (
+    "",
+    " dual_feasibility_tolerance: 1e-11",
+    " use_preprocessing: false",
+    " use_dual_simplex: true",
+    " use_scaling: false",
+)
 _SMALL_EXCESS = 1e-6  # of the dearest counter's price, by which one is charged too much
 _SCALINGS, _FAR = 3, 1e6
 _CLOSE = 1e-9
@@ -83,7 +89,8 @@ class RowProgram:
             np.diff(ends, prepend=0), np.array(columns, np.int64), np.array(factors, np.float64), len(costs)
         )
         least, costs = least * matrix.by_row, costs * matrix.by_column
-        much, dear = (float(np.abs(one).max(initial=0.0)) or 1.0 for one in (least, costs))
+        much, dear = (float(np.abs(one).max(initial=0.0)) or 1.0 for one in (least, costs[1:]))
+        small = _SMALL_EXCESS * max((costs / matrix.by_column)[1:].max(initial=0.0), 1.0)
         helper = ModelBuilderHelper()
         helper.add_var_array([len(costs)], 0.0, math.inf, False, "")
         helper.set_var_upper_bound(0, float(finite) / float(matrix.by_column[0] * much))
@@ -103,12 +110,12 @@ class RowProgram:
                 continue
             duals = np.maximum(solver.dual_values(), 0.0)
             charged = np.bincount(columns, matrix.factors * duals[matrix.rows], len(costs)) if columns else 0.0
-            over = float((charged - costs / dear)[1:].max(initial=0.0))
+            over = float(((charged * dear - costs) / matrix.by_column)[1:].max(initial=0.0))
             if over < worst:  # after preprocessing some duals may be far too large
                 worst = over
                 self.bound = min(self.enough, max(0.0, float(duals @ least) * dear))
                 self.duals = (duals * matrix.by_row * dear).tolist()
-            if over < _SMALL_EXCESS:
+            if over < small:
                 break
 
     def used(self) -> list[tuple[Any, ...]]:
