@@ -29,6 +29,7 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.orders import iterate_orders
 from pebbler.game.plan import Plan
 from pebbler.referee.judgement import check
+from pebbler.referee.programs.order_floors import order_bound
 from pebbler.solver.bounds import bounds
 from pebbler.solver.case import Case
 from pebbler.solver.chain import Chain, solve_general
@@ -42,7 +43,6 @@ from pebbler.solver.recompute import solve_recompute
 from pebbler.solver.recompute.least_capacity import least_capacity
 from pebbler.solver.recompute.milestone_relaxation import Relaxation
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
-from pebbler.solver.tiling.cache_bounds import order_bound
 from strategies import random_cache_machine, random_graph
 
 CLOSE = 1e-9  # sums of prices in another order
@@ -262,7 +262,7 @@ def attack_cache_orders(seed: int) -> bool:
     machine = random_cache_machine(rng, rng.choice(["lru", "lru", "recency"]))
     steady = rng.random() < 0.5
     problem = Problem.of(graph, machine, steady=steady)
-    stated = [order_bound(problem), *(bound.value for bound in cache_bounds(problem, lambda: 1.0))]
+    stated = [order_bound(problem.task), *(bound.value for bound in cache_bounds(problem, lambda: 1.0))]
     if machine.management == "recency":
         stated.append(rerun_bound(problem, math.inf))
     if len(graph.ops) > 5:

@@ -20,7 +20,6 @@ from pebbler.game.plan import Covers, Plan, Status
 from pebbler.game.sums import Sums
 from pebbler.referee.certificates import other_version
 from pebbler.referee.judgement import Judgement, check
-from pebbler.referee.rows.task import Task
 from pebbler.referee.verify import NotProven, verify
 from pebbler.solver.case import Case, has_forms
 from pebbler.solver.methods import METHODS
@@ -30,7 +29,6 @@ from pebbler.solver.problem import Search
 __all__ = ["Assessment", "assess", "contradictions", "remember_proof", "with_meta"]
 
 SECONDS = 60.0  # that a certificate may take to be verified
-_MOST_OPS = 600  # for methods whose work grows with the square of the graph
 
 _proven: dict[int, weakref.ref[Plan]] = {}  # plans whose bound a search of this program has proven, by identity
 
@@ -172,21 +170,15 @@ def _verified(plan: Plan, covers: Covers) -> tuple[float, str]:
     source = source_problem(plan) if plan.certificate.get("covers") in ("forms", "sums") else None
     sums = source is not None and Sums.of(source.graph) is not None
     if source is not None and sums and plan.certificate.get("covers") == "sums":
-        task = Task(source.graph, source.machine, source.steady, source.start)
-        return verify(
-            task, plan.certificate, SECONDS
-        ), "verified from its certificate, for any order of the terms of sums"
+        words = "verified from its certificate, for any order of the terms of sums"
+        return verify(source.task, plan.certificate, SECONDS), words
     if formula is not None and covers == "forms":  # whatever the certificate says that it covers
         raise NotProven("a formula is for the graph as it is, and the claims are for every tiling and fusion")
     if formula == "chain":
         return _table_bound(plan), "verified by filling the chain's tables again"
-    if formula == "last touches":
-        return _orders_bound(plan), "verified by finding the cheapest last touch before each read again"
     if plan.source is not None and Sums.of(plan.source) is not None:
         raise NotProven("it knows nothing of sums whose terms come in another order")
-    problem = source or own_problem(plan)
-    task = Task(problem.graph, problem.machine, problem.steady, problem.start)
-    return verify(task, plan.certificate, SECONDS), "verified from its certificate"
+    return verify((source or own_problem(plan)).task, plan.certificate, SECONDS), "verified from its certificate"
 
 
 def _table_bound(plan: Plan) -> float:
@@ -198,16 +190,6 @@ def _table_bound(plan: Plan) -> float:
     if search.certificate is None:
         raise NotProven("its graph is no chain that tables are known for")
     return float(search.certificate["bound"])
-
-
-def _orders_bound(plan: Plan) -> float:
-    """Return a lower bound on every order and recomputation of the plan's graph."""
-    from pebbler.solver.tiling.cache_bounds import order_bound
-
-    problem = own_problem(plan)
-    if problem.machine.management == "explicit" or len(problem.graph.ops) > _MOST_OPS:
-        raise NotProven("no last touches are known of such plans")
-    return problem.scale.least(order_bound(problem))
 
 
 def contradictions(plan: Plan, judgement: Judgement) -> Iterator[str]:

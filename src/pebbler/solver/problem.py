@@ -22,6 +22,7 @@ from pebbler.game.plan import Plan
 from pebbler.game.starts import free_starts, looped_params, start_choices
 from pebbler.game.tile_meta import origin
 from pebbler.referee.judgement import check
+from pebbler.referee.rows.task import Task
 from pebbler.workloads import load
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class Problem:
     def looped_params(self) -> list[int]:
         """The params of a steady step, by tensor number: each must end exactly where it starts."""
         return looped_params(self)
+
+    @cached_property
+    def task(self) -> Task:
+        """The subject of its bounds, as the referee knows it."""
+        return Task(self.graph, self.machine, self.steady, self.start)
 
     @cached_property
     def scale(self) -> EnergyScale:

@@ -15,8 +15,8 @@ from pebbler.extras.reruns.rerun_search import rerun_bound, rerun_game
 from pebbler.referee.judgement import check
 from pebbler.referee.kernels.cache_price import price
 from pebbler.referee.pricing import cache_game
+from pebbler.referee.programs.order_floors import order_bound
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_bounds import order_bound
 
 FAR = 1e9
 
@@ -39,7 +39,7 @@ def attack(seeds: range, extra: int) -> tuple[int, int]:
         problem = naive.rerun_problem(seed)
         once, again = optimum(problem, extra)
         bound = rerun_bound(problem, FAR)
-        assert max(bound, order_bound(problem)) <= again + 1e-9, f"seed {seed}: {bound} is above {again}"
+        assert max(bound, order_bound(problem.task)) <= again + 1e-9, f"seed {seed}: {bound} is above {again}"
         tight += bool(bound >= again - 1e-9)
         pays += bool(again < once)
     return tight, pays
@@ -85,7 +85,7 @@ def test_a_wrong_bound_is_caught(wrong: Callable[[RerunGame], RerunGame], monkey
 
 def test_attention_is_bounded_with_recomputation() -> None:
     problem = Problem.of(pb.workloads.attention(), pb.machine("notes-recency"))
-    assert order_bound(problem) == 13_107_205  # 11,468,805 if only start values are known to stay in the ranking
+    assert order_bound(problem.task) == 13_107_205  # 11,468,805 if only start values are known to stay in the ranking
     assert rerun_bound(problem, 18_350_085) == 17_080_325
 
 

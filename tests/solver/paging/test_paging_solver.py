@@ -16,7 +16,6 @@ from pebbler.game.machine import Level, Machine
 from pebbler.game.moves import Compute, Copy
 from pebbler.referee.judgement import check
 from pebbler.referee.programs.pages import reruns_never_pay
-from pebbler.solver.bounds.bound import task_of
 from pebbler.solver.paging import program_order_plan, solve_paging
 from pebbler.solver.problem import Impossible, Problem, Search
 from tiled_mlp import tiled_mlp
@@ -129,9 +128,9 @@ def test_bound_is_claimed_only_where_the_order_is_forced_and_recomputing_never_p
     dear = Graph("dear chain", "pebble", graph.tensors, [])
     for op in graph.ops:
         dear.op(op.name, op.reads, op.writes, 1000)
-    assert not reruns_never_pay(task_of(Problem.of(graph, machine("red-blue"))))
+    assert not reruns_never_pay(Problem.of(graph, machine("red-blue")).task)
     problem = Problem.of(dear, machine("red-blue"))
-    assert reruns_never_pay(task_of(problem))
+    assert reruns_never_pay(problem.task)
     search = Search(problem, 30.0)
     solve_paging(search)
     assert search.bound == pytest.approx(search.energy)

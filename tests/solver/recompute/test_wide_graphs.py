@@ -6,7 +6,6 @@ from benchmarks.recompute_graphs import wide_layered
 
 from pebbler.game.machine import Level, Machine
 from pebbler.referee.verify import verify
-from pebbler.solver.bounds.bound import task_of
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem, program_order_peak
 from pebbler.solver.recompute.recompute_solver import _RecomputeSolver
@@ -23,7 +22,7 @@ def test_milestones_bound_wide_graphs_without_a_search() -> None:
     solver.bound_by_programs()
     assert search.bound > 1.005 * game.base_cost
     assert search.certificate is not None
-    assert verify(task_of(problem), search.certificate) == search.bound
+    assert verify(problem.task, search.certificate) == search.bound
     (spread,) = solver.hints
     measured = game.measure(spread)
     assert measured.legal

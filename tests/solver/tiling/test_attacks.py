@@ -25,10 +25,10 @@ from pebbler.game.machine import Level, Machine, machine
 from pebbler.game.plan import Plan
 from pebbler.game.transform import fuse, fuse_all, tile
 from pebbler.referee.judgement import check
+from pebbler.referee.programs.order_floors import order_bound
 from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.tiling_bound import tiled_bound
 from pebbler.solver.tiling.transform_space import form_of
 from pebbler.workloads import mlp
@@ -60,7 +60,7 @@ def attack_orders(seed: int, rng: random.Random, graph: Graph, levels: Machine, 
         assert energy >= EXACT * bound.energy, f"seed {seed}: {energy} is below {bound} in {len(form.ops)} ops"
         of_sizes = tiled_bound(Problem.of(graph, levels, steady=steady), sizes=sizes)
         assert energy >= EXACT * of_sizes.energy, f"seed {seed}: {energy} is below {of_sizes} of tiles {sizes}"
-        of_this_graph = order_bound(Problem.of(form, levels, steady=steady))
+        of_this_graph = order_bound(Problem.of(form, levels, steady=steady).task)
         assert energy >= EXACT * of_this_graph, f"seed {seed}: {energy} is below {of_this_graph} for its own graph"
 
 

@@ -11,12 +11,12 @@ from odd_graphs import odd_form, odd_graph, odd_machine, phased_graph, phased_ma
 from pebbler.extras.reruns.rerun_search import rerun_bound
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Machine
+from pebbler.referee.programs.order_floors import order_bound
 from pebbler.solver.bounds import bounds
 from pebbler.solver.bounds.many_moments import all_moments
 from pebbler.solver.bounds.sampled_moments import large_bounds
 from pebbler.solver.large_caches import cache_bounds
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.tiling_bound import tiled_bound
 from pebbler.solver.tiling.transform_space import TransformSpace
 from rerun_plans import Attacked, cheapest_found
@@ -51,7 +51,7 @@ def own_bounds(form: Graph, problem: Problem) -> Iterator[tuple[float, str]]:
     """Yield what is stated for one form."""
     own = Problem.of(form, problem.machine, steady=problem.steady)
     if problem.machine.management == "lru":
-        yield order_bound(own), "cheapest last touches"
+        yield order_bound(own.task), "cheapest last touches"
         found = cache_bounds(own, lambda: 1.0)
     else:
         found = [*bounds(own), *all_moments(own, 1.0), *large_bounds(own, lambda: 1.0)]
@@ -67,7 +67,7 @@ def attack_ranks(seed: int) -> None:
     problem = Problem.of(graph, machine, steady=False)
     energy = cheapest_found(rng, Attacked(graph, machine, False, None), 100)
     floors = [bound.value for bound in cache_bounds(problem, lambda: 1.0)]
-    for value in (rerun_bound(problem, 1e15, most=100_000), order_bound(problem), *floors):
+    for value in (rerun_bound(problem, 1e15, most=100_000), order_bound(problem.task), *floors):
         assert energy >= EXACT * value, f"seed {seed}: {energy} is below {value}"
 
 

@@ -18,9 +18,9 @@ from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.game.moves import Moves
 from pebbler.referee import pricing
 from pebbler.referee.kernels.cache_price import price
+from pebbler.referee.programs.order_floors import order_floors
 from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.tiling.cache_bounds import order_floors
 from pebbler.solver.tiling.kernels.order_walk import begin_walk
 from pebbler.solver.tiling.run_search import last_chances
 
@@ -122,7 +122,7 @@ def rerun_game(problem: Problem) -> RerunGame:
     readers = Rows.of([sorted(set(row)) for row in reads]).transposed(len(size))
     wanted = _wanted(flow, touched, readers)
     return RerunGame(
-        flow.op_cost.astype(np.float64), order_floors(problem), flow.op_can_rerun, size, flow.start_value != NONE,
+        flow.op_cost.astype(np.float64), order_floors(problem.task), flow.op_can_rerun, size, flow.start_value != NONE,
         np.diff(readers.start), size * store[fits], np.cumsum(capacity[:-1]), np.minimum.accumulate(read[::-1])[::-1].copy(),
         flow.op_reads.start, flow.value_tensor[flow.op_reads.items], flow.value_destroyer[flow.op_reads.items],
         flow.op_writes.start, flow.value_tensor[flow.op_writes.items], touched.start, touched.items, toucher.start,

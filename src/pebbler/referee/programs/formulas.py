@@ -13,6 +13,7 @@ from pebbler.referee.certificates import NotProven, short
 from pebbler.referee.programs.cuts import prove_cut
 from pebbler.referee.programs.milestone_program import prove_milestones
 from pebbler.referee.programs.moments import prove_moments
+from pebbler.referee.programs.order_floors import prove_last_touches
 from pebbler.referee.programs.pages import prove_pages
 from pebbler.referee.programs.passes import prove_passes
 from pebbler.referee.programs.product_reads import prove_products
@@ -23,6 +24,7 @@ __all__ = ["FORMULAS", "prove"]
 
 FORMULAS: Mapping[str, Callable[[Task, Mapping[str, Any], float], Fraction]] = {
     "cut": prove_cut,
+    "last touches": prove_last_touches,
     "milestones": prove_milestones,
     "moments": prove_moments,
     "pages": prove_pages,

@@ -299,6 +299,28 @@ class Leaf:
                 for level in wanted:
                     yield ("again", phase, made, made_part, value, part, level)
 
+    def far_reads(self, value: int, tier: int, operand: bool) -> list[Counter]:
+        """Return the reads and copies of a value from outside of a tier; of a sum that is no operand, reads by who adds it up."""
+        key = (value, tier, operand)
+        if key not in self._far_reads:
+            far, maker = self.outside(tier), int(self.family.flow.value_maker[value])
+            adding = self.family.elements.group[maker] if maker != NONE else NONE
+            self._far_reads[key] = [
+                counter
+                for part in range(len(self.parts[value]))
+                for counter in (
+                    *self.later(value, part, far),
+                    *self.adds(value, part, far),
+                    *self.entering(value, part, tier),
+                    *(one for one in self.reads(value, part, far) if operand or one[1] == adding),
+                )
+            ]
+        return self._far_reads[key]
+
+    @cached_property
+    def _far_reads(self) -> dict[tuple[int, int, bool], list[Counter]]:
+        return {}
+
     def adds(self, value: int, part: int, levels: Iterable[int]) -> Iterator[Counter]:
         """Yield the reads of a sum by pieces that go on with it."""
         if self.writes(value) > 1:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.leaf import Leaf
-from pebbler.referee.rows.row import Counter, Row, at_least
-from pebbler.referee.rows.tile_products import ProductFamily, largest_piece
+from pebbler.referee.rows.row import Row, at_least
+from pebbler.referee.rows.tile_products import largest_piece
 
 __all__ = ["product_reads"]
 
@@ -24,23 +23,9 @@ def product_reads(leaf: Leaf) -> Iterator[Row]:
         return
     for number, products in enumerate(family.products):
         piece = largest_piece(products, family.elements, leaf.tiles)
+        values = [value for value in sorted(products.values) if value in leaf.parts]
         for tier in range(len(leaf.tiers) - 1):
             least = products.outside_reads(leaf.tier_room(tier), piece)
             if least > 0:
-                terms = [(counter, 1) for counter in _outside(leaf, products, tier)]
-                yield at_least("products", (number, tier), terms, least)
-
-
-def _outside(leaf: Leaf, products: ProductFamily, tier: int) -> Iterator[Counter]:
-    family, far = leaf.family, leaf.outside(tier)
-    for value in sorted(products.values):
-        if value not in leaf.parts:
-            continue
-        maker = int(family.flow.value_maker[value])
-        for part in range(len(leaf.parts[value])):
-            yield from leaf.later(value, part, far)
-            yield from leaf.adds(value, part, far)
-            yield from leaf.entering(value, part, tier)
-            for counter in leaf.reads(value, part, far):
-                if value in products.operands or (maker != NONE and family.elements.group[maker] == counter[1]):
-                    yield counter
+                far = [leaf.far_reads(value, tier, value in products.operands) for value in values]
+                yield at_least("products", (number, tier), [(counter, 1) for one in far for counter in one], least)

@@ -2,19 +2,23 @@
 
 A form cuts an axis into t tiles, and an op into as many pieces as the product of the t of its axes. Rows that speak of pieces,
 and of reads by all pieces, have such products as counters (`tiles` of some axes), so that they hold for every tiling of a range
-at once. If each t is between `least` and `most`, then (t - least) (u - least') and the like are not negative for two axes: rows
-over products of both, of one of them, and of neither, whatever other axes they are multiplied with.
+at once. If each t is between `least` and `most`, then t - least and most - t are not negative, nor are products of such factors,
+one for each axis, nor these times the t of other axes. Multiplied out they are rows over products of all these axes, of some of
+them, and of none. With a factor for every axis nothing more can be said: only mixtures of the corners of the range are left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from functools import lru_cache
+from itertools import combinations, product
 
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.row import ONE, Counter, Row, at_least
 
 __all__ = ["tile_counts"]
+
+_MOST_FACTORS = 4  # axes that have one each; of more axes two at a time
 
 
 def tile_counts(leaf: Leaf) -> Iterator[Row]:
@@ -25,22 +29,25 @@ def tile_counts(leaf: Leaf) -> Iterator[Row]:
     products = {leaf.count(axes)[0][1:] for axes in used}
     every = {some for axes in products for size in range(1, len(axes) + 1) for some in combinations(axes, size)}
     for axes in sorted(every):
-        if len(axes) == 1:
-            least, most = leaf.tiles.tiles(axes), leaf.tiles.most_tiles(axes)
-            yield at_least("tiles", (*axes, "least"), [(_tiles(axes), 1)], least)
-            yield at_least("tiles", (*axes, "most"), [(_tiles(axes), -1)], -most)
-        for one, other in combinations(axes, 2):
-            first, second = (tuple(axis for axis in axes if axis != gone) for gone in (other, one))
-            neither = tuple(axis for axis in first if axis != one)
-            # (t - a) (u - b) >= 0, or <= 0 where one of them is at its least and the other at its most.
-            for name, a, b, sign in (
-                ("least", leaf.tiles.tiles((one,)), leaf.tiles.tiles((other,)), 1),
-                ("most", leaf.tiles.most_tiles((one,)), leaf.tiles.most_tiles((other,)), 1),
-                ("first least", leaf.tiles.tiles((one,)), leaf.tiles.most_tiles((other,)), -1),
-                ("second least", leaf.tiles.most_tiles((one,)), leaf.tiles.tiles((other,)), -1),
-            ):
-                terms = [(_tiles(axes), 1), (_tiles(first), -b), (_tiles(second), -a), (_tiles(neither), a * b)]
-                yield at_least("tiles", (*axes, one, other, name), [(tiles, sign * by) for tiles, by in terms], 0)
+        yield from _rows(axes, tuple((leaf.tiles.tiles((axis,)), leaf.tiles.most_tiles((axis,))) for axis in axes))
+
+
+@lru_cache(maxsize=1 << 14)
+def _rows(axes: tuple[str, ...], numbers: tuple[tuple[int, int], ...]) -> list[Row]:
+    """Return the rows over products of some axes, of which the least and the most number of tiles are given."""
+    factors = [(("least", 1, -least), ("most", -1, most)) for least, most in numbers]
+    size, found = len(axes) if len(axes) <= _MOST_FACTORS else 2, []
+    for chosen in combinations(range(len(axes)), size):
+        for ends in product(*(factors[at] for at in chosen)):
+            # Multiplied out: the axes of each product, by their places, and its factor.
+            terms = {tuple(at for at in range(len(axes)) if at not in chosen): 1}
+            for at, (_, sign, number) in zip(chosen, ends, strict=True):
+                longer = {tuple(sorted((*some, at))): sign * factor for some, factor in terms.items()}
+                terms = {some: number * factor for some, factor in terms.items()} | longer
+            of = (*axes, *(word for at, (end, *_) in zip(chosen, ends, strict=True) for word in (axes[at], end)))
+            listed = [(_tiles(tuple(axes[at] for at in some)), factor) for some, factor in terms.items()]
+            found.append(at_least("tiles", of, listed, 0))
+    return found
 
 
 def _tiles(axes: tuple[str, ...]) -> Counter:

@@ -12,10 +12,9 @@ from pebbler.arrays import Floats
 from pebbler.files import int_if_whole
 from pebbler.referee.certificates import VERSION
 from pebbler.referee.programs.formulas import prove
-from pebbler.referee.rows.task import Task
 from pebbler.solver.problem import Problem
 
-__all__ = ["Bound", "certified", "certified_moments", "product_bounds", "task_of", "written_price"]
+__all__ = ["Bound", "certified", "certified_moments", "product_bounds", "written_price"]
 
 _FINEST = 1 << 24  # what prices of room are multiples of one over, where they are no simple fractions
 
@@ -29,15 +28,10 @@ class Bound:
     certificate: Mapping[str, Any] | None = None
 
 
-def task_of(problem: Problem) -> Task:
-    """Return a problem as the referee sees it."""
-    return Task(problem.graph, problem.machine, problem.steady, problem.start)
-
-
 def certified(problem: Problem, proof: str, formula: str, ends: float = math.inf, **arguments: Any) -> Bound:
     """Return the bound that a formula proves for the graph as it is, with its certificate; raise if it takes longer than `ends`."""
     certificate = {"covers": "graph", "formula": formula, **arguments}
-    value = prove(task_of(problem), certificate, ends)
+    value = prove(problem.task, certificate, ends)
     return Bound(value, proof, {"bound": int_if_whole(value), "version": VERSION, **certificate})
 
 

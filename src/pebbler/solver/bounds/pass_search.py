@@ -19,7 +19,7 @@ from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow, Rows
 from pebbler.referee.certificates import NotProven
 from pebbler.referee.programs.passes import Moment, PassLedger, Span
-from pebbler.solver.bounds.bound import Bound, certified, task_of
+from pebbler.solver.bounds.bound import Bound, certified
 from pebbler.solver.problem import Problem
 
 __all__ = ["pass_bounds"]
@@ -50,7 +50,7 @@ def pass_bounds(problem: Problem, seconds_left: Callable[[], float]) -> list[Bou
     [150.0]
     """
     try:
-        ledger = PassLedger(task_of(problem))
+        ledger = PassLedger(problem.task)
     except NotProven:
         return []
     if not ledger.flow.ops:

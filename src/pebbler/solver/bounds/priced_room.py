@@ -10,7 +10,7 @@ import numpy as np
 from pebbler.arrays import Floats
 from pebbler.referee.programs import moments
 
-__all__ = ["RoomPrices", "cheapest_excess", "cheapest_places", "priced_room"]
+__all__ = ["RoomPrices", "cheapest_excess", "priced_room"]
 
 _TURNS = 4  # in which the prices of room are set
 _ROUNDING = 1e-13  # of sums that are subtracted from each other
@@ -35,20 +35,6 @@ def _price_of_room(size: Floats, cost: Floats, room: float) -> tuple[float, floa
     return float((out * rate).sum()), float(rate[out > 0][-1]) if (out > 0).any() else 0.0
 
 
-def cheapest_places(size: Floats, beyond: Floats, rooms: Sequence[float]) -> float:
-    """Return the least cost of values when `rooms[i]` units have room within the first i + 1 levels, for all i at once.
-
-    `beyond[i]` is what each value pays for being in none of these levels. A price per unit of room within each boundary lets every
-    value choose its place for itself; whatever the prices, no plan pays less. They are raised in turn to what suits best.
-
-    >>> cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])
-    1.0
-    >>> round(cheapest_places(np.array([2.0, 2.0]), np.array([[6.0, 2.0], [60.0, 60.0]]), [1, 3]), 9)  # 30, 1 and 1
-    32.0
-    """
-    return priced_room(size, beyond, rooms).gain
-
-
 @dataclass(frozen=True)
 class RoomPrices:
     """Prices of a unit of room within each boundary, what values pay at the least with them, and which share of each value's costs
@@ -63,9 +49,14 @@ class RoomPrices:
 def priced_room(size: Floats, beyond: Floats, rooms: Sequence[float]) -> RoomPrices:
     """Return the prices of room with which values pay the most that is found, one price after the other.
 
+    `rooms[i]` units have room within the first i + 1 levels, and `beyond[i]` is what each value pays for being in none of these.
+    A price per unit of room lets every value choose its place for itself; whatever the prices, no plan pays less.
+
     >>> found = priced_room(np.array([2.0, 2.0]), np.array([[6.0, 2.0]]), [3])  # a unit has to go, for 1
     >>> found.gain, found.prices.tolist(), found.shares.round(3).tolist()
     (1.0, [1.0], [0.333, 1.0])
+    >>> round(priced_room(np.array([2.0, 2.0]), np.array([[6.0, 2.0], [60.0, 60.0]]), [1, 3]).gain, 9)  # 30, 1 and 1
+    32.0
     """
     boundaries = len(rooms)
     # What a unit pays, by place.

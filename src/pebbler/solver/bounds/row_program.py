@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 
+from pebbler.arrays import Floats, Ints
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.row import Counter, Number, Row
 from pebbler.referee.rows.table import Facts, facts_of
@@ -23,7 +25,15 @@ _FINEST = 10**9  # what weights that make up for rounding are multiples of one o
 _SMALL = 1e-9
 _STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
 # Where numbers of elements are large the solver may give up; another way then often does not.
-_WAYS = ("", " use_preprocessing: false", " use_dual_simplex: true", " use_scaling: false")
+_WAYS = (
+    "",
+    " dual_feasibility_tolerance: 1e-11",
+    " use_preprocessing: false",
+    " use_dual_simplex: true",
+    " use_scaling: false",
+)
+_SMALL_EXCESS = 1e-6  # of the dearest counter's price, by which one is charged too much
+_SCALINGS, _FAR = 3, 1e6
 _CLOSE = 1e-9
 _REPAIRS = 6  # passes over counters that rounding has charged above their price
 
@@ -58,34 +68,54 @@ class RowProgram:
         }
 
     def _solve(self) -> None:
-        helper = ModelBuilderHelper()
-        numbers = {counter: 0 for row in self.rows for counter in row.terms}
-        # The first variable is no plan at all, for a price: where the rows contradict one another there is no other solution.
-        finite = math.isfinite(self.enough)
-        helper.add_var_array([len(numbers) + 1], 0.0, math.inf, False, "")
-        helper.set_var_upper_bound(0, 1.0 if finite else 0.0)
-        helper.set_var_objective_coefficient(0, self.enough if finite else 0.0)
-        for number, counter in enumerate(numbers, 1):
-            numbers[counter] = number
-            helper.set_var_objective_coefficient(number, self.leaf.price(counter))
-        add_term = helper.add_term_to_constraint
+        """Solve the program, in units in which no factor is far from 1: GLOP gives up where they differ too much."""
+        finite, numbers = math.isfinite(self.enough), dict[Counter, int]()
+        columns: list[int] = []
+        factors: list[Number] = []
+        ends: list[int] = []
         for row in self.rows:
-            constraint, least = helper.add_linear_constraint(), float(row.least)
-            helper.set_constraint_lower_bound(constraint, least)
+            if finite and row.least:
+                columns.append(0)
+                factors.append(row.least)
             for counter, factor in row.terms.items():
                 if factor:
-                    add_term(constraint, numbers[counter], float(factor))
-            if finite and least > 0:
-                add_term(constraint, 0, least)
+                    columns.append(numbers.setdefault(counter, len(numbers) + 1))
+                    factors.append(factor)
+            ends.append(len(columns))
+        # The first variable is no plan at all, for a price: where the rows contradict one another there is no other solution.
+        costs = np.array([self.enough if finite else 0.0, *map(self.leaf.price, numbers)])
+        least = np.array([float(row.least) for row in self.rows])
+        matrix = _Scaled.of(
+            np.diff(ends, prepend=0), np.array(columns, np.int64), np.array(factors, np.float64), len(costs)
+        )
+        least, costs = least * matrix.by_row, costs * matrix.by_column
+        much, dear = (float(np.abs(one).max(initial=0.0)) or 1.0 for one in (least, costs[1:]))
+        small = _SMALL_EXCESS * max((costs / matrix.by_column)[1:].max(initial=0.0), 1.0)
+        helper = ModelBuilderHelper()
+        helper.add_var_array([len(costs)], 0.0, math.inf, False, "")
+        helper.set_var_upper_bound(0, float(finite) / float(matrix.by_column[0] * much))
+        helper.set_objective_coefficients(list(range(len(costs))), (costs / dear).tolist())
+        for number in (least / much).tolist():
+            helper.set_constraint_lower_bound(helper.add_linear_constraint(), number)
+        add_term = helper.add_term_to_constraint
+        for at, column, factor in zip(matrix.rows.tolist(), columns, matrix.factors.tolist(), strict=True):
+            add_term(at, column, factor)
+        worst = math.inf
         for parameters in _WAYS:
             solver = ModelSolverHelper("glop")
-            solver.set_solver_specific_parameters(
-                f"max_number_of_iterations: {_STEPS * (len(self.rows) + len(numbers))}{parameters}"
-            )
+            steps = _STEPS * (len(costs) + len(least))
+            solver.set_solver_specific_parameters(f"max_number_of_iterations: {steps}{parameters}")
             solver.solve(helper)
-            if solver.has_solution() and solver.status() == SolveStatus.OPTIMAL:
-                self.bound = max(0.0, float(solver.objective_value()))
-                self.duals = solver.dual_values().tolist()
+            if not solver.has_solution() or solver.status() != SolveStatus.OPTIMAL:
+                continue
+            duals = np.maximum(solver.dual_values(), 0.0)
+            charged = np.bincount(columns, matrix.factors * duals[matrix.rows], len(costs)) if columns else 0.0
+            over = float(((charged * dear - costs) / matrix.by_column)[1:].max(initial=0.0))
+            if over < worst:  # after preprocessing some duals may be far too large
+                worst = over
+                self.bound = min(self.enough, max(0.0, float(duals @ least) * dear))
+                self.duals = (duals * matrix.by_row * dear).tolist()
+            if over < small:
                 break
 
     def used(self) -> list[tuple[Any, ...]]:
@@ -150,6 +180,30 @@ class RowProgram:
             for counter in () if row.whole else row.terms:
                 found.setdefault(counter, []).append(row)
         return found
+
+
+class _Scaled(NamedTuple):
+    """A matrix times powers of two for each row and each column, so that its factors are near 1."""
+
+    rows: Ints  # of each factor
+    factors: Floats
+    by_row: Floats
+    by_column: Floats
+
+    @classmethod
+    def of(cls, lengths: Ints, columns: Ints, factors: Floats, width: int) -> _Scaled:
+        """Bring the least and the greatest factor of rows and of columns as far above 1 as below, in turn."""
+        rows, sizes = np.repeat(np.arange(len(lengths)), lengths), np.log2(np.abs(factors))
+        row, column = np.zeros(len(lengths)), np.zeros(width)
+        for _ in range(_SCALINGS):
+            for by, of in ((row, rows), (column, columns)):
+                scaled = sizes + row[rows] + column[columns]
+                most, least = np.full(len(by), -_FAR), np.full(len(by), _FAR)  # without any factor they cancel
+                np.maximum.at(most, of, scaled)
+                np.minimum.at(least, of, scaled)
+                by -= (most + least) / 2
+        by_row, by_column = np.exp2(np.round(row)), np.exp2(np.round(column))
+        return cls(rows, factors * by_row[rows] * by_column[columns], by_row, by_column)
 
 
 def _pay(counter: Counter, over: Fraction, rows: Sequence[Row], weights: Weights) -> None:

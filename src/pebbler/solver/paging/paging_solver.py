@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 
 from pebbler.game.plan import Plan
 from pebbler.referee.programs.pages import pages_excluded
-from pebbler.solver.bounds.bound import Bound, certified, task_of, written_price
+from pebbler.solver.bounds.bound import Bound, certified, written_price
 from pebbler.solver.capacity import require_capacity
 from pebbler.solver.cp_sat import SearchedBound, new_solver
 from pebbler.solver.paging.demand_paging import demand_plan, program_order_plan
@@ -150,7 +150,7 @@ class PagingSolver:
     def _order_is_everything(self, paged: PagedSequence) -> bool:
         """Whether a bound for this sequence holds for every plan."""
         return (
-            not pages_excluded(task_of(self.problem))
+            not pages_excluded(self.problem.task)
             and self.problem.plain
             and copies_are_direct(self.paging.arrays)
             and len(paged.sequence) == len(self.problem.graph.ops)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pebbler.files import int_if_whole
 from pebbler.game.moves import Moves
+from pebbler.solver.bounds.bound import certified
 from pebbler.solver.problem import Search
-from pebbler.solver.tiling.cache_bounds import order_bound
 from pebbler.solver.tiling.cache_order import BestOrder, best_order, op_floors
 from pebbler.solver.tiling.first_tiling import offer_fitting
 from pebbler.solver.tiling.run_search import best_runs, fits_runs
@@ -100,10 +99,11 @@ def solve_orders(search: Search) -> None:
     from pebbler.extras.reruns.rerun_search import solve_reruns
 
     problem, graph = search.problem, search.problem.graph
-    bound = order_bound(problem)
-    stated = int_if_whole(problem.scale.least(bound))
-    certificate = {"bound": stated, "covers": "graph", "formula": "last touches"} if search.as_it_is else None
-    search.raise_bound(bound, "every order and recomputation: the cheapest last touch before each read", certificate)
+    found = certified(
+        problem, "every order and recomputation: the cheapest last touch before each read", "last touches"
+    )
+    search.raise_bound(found.value, found.proof, found.certificate if search.as_it_is else None)
+    bound = found.value
     if len(graph.ops) > MOST_EXACT:
         return
     best = best_order(problem, enough=bound, seconds_left=lambda: 0.5 * search.remaining)

@@ -16,10 +16,10 @@ import numpy as np
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
 from pebbler.referee import pricing
+from pebbler.referee.programs.order_floors import order_floors
 from pebbler.referee.touches import touches_of_ops
 from pebbler.solver.kernels.state_table import StatesMet
 from pebbler.solver.problem import Problem
-from pebbler.solver.tiling.cache_bounds import order_floors
 from pebbler.solver.tiling.cache_order import BestOrder, op_floors
 from pebbler.solver.tiling.kernels.cache_exact import DONE, RunChoices, all_runs
 
@@ -111,5 +111,5 @@ def _choices(problem: Problem) -> RunChoices:
     runs = op_floors(graph, problem.machine)
     return RunChoices(
         np.diff(flow.before.start), flow.after.start, flow.after.items, gone.start, gone.items, flow.op_can_rerun,
-        reads, makes, np.maximum(order_floors(problem), runs), runs,
+        reads, makes, np.maximum(order_floors(problem.task), runs), runs,
     )  # fmt: skip

@@ -23,7 +23,6 @@ from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.near_twice import paired
 from pebbler.referee.rows.table import Facts, facts_of
-from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
 from pebbler.referee.verify import LeafSetting, stated
 from pebbler.solver.bounds.row_program import RowProgram
@@ -36,6 +35,7 @@ _SAMPLES, _LOOK_AGAIN = 2, 6  # splits by which an axis is judged, and after how
 _SILENT, _ALL_ROWS = 24, 6
 _TRIED = 2  # moments that assumptions are tried for
 _WORTH = 1e-6  # by which part an assumption must raise a bound
+_LITTLE = 1e-3  # what a part that a split did not raise counts as raised by
 _POWERS = (0.25, 0.5, 0.75)  # of the largest extent: sizes of tiles that are looked at
 _ROUNDING = Fraction(1, 10**6)
 _SECONDS_EACH = 0.02  # for the exact weights of a leaf, as long as none has been worked out
@@ -93,8 +93,8 @@ class RangeSearch:
     """Splits the weakest node until the work is done, and goes on from there when it is asked again."""
 
     def __init__(self, problem: Problem, sizes: Mapping[str, int] | None = None) -> None:
-        graph, machine = problem.graph, problem.machine
-        self.task = Task(graph, machine, problem.steady, problem.start)
+        graph = problem.graph
+        self.task = problem.task
         self.impossible = bool(self.task.excluded) or not graph.ops
         self.tiles = TileRange.all_of(graph) if sizes is None else TileRange.of_sizes(graph, sizes)
         # Nobody asks for a proof about tiles of certain sizes.
@@ -107,9 +107,7 @@ class RangeSearch:
         )  # for how many programs each has not helped
         self.used: dict[tuple[Any, ...], int] = {}  # per row: the last program that gave it a weight
         self.programs = 0
-        self.gains: dict[
-            str, list[tuple[float, float]]
-        ] = {}  # per axis: by how much splits have raised their two parts
+        self.gains: dict[str, list[float]] = {}  # per axis: what splits have gained, the product over both parts
         self.cuts = 0
         self.open: list[_Node] = []
         self.root: _Node | None = None
@@ -257,14 +255,14 @@ class RangeSearch:
 
     def _cut(self, node: _Node) -> bool:
         """Split the tile sizes of a node along the axis where that helps most; return whether they can be split."""
-        merit = (-1.0, -1.0)
+        merit = -1.0
         for axis, most in self._promising(node):
             parts = dict(zip(("low", "high"), node.setting.cut(axis, most), strict=True))
             found = {side: self._new(node, setting) for side, setting in parts.items()}
-            first, second = sorted(part.own for part in found.values())
-            self.gains.setdefault(axis, []).append((max(0.0, first - node.own), max(0.0, second - node.own)))
-            if (first, second) > merit:
-                merit, node.parts, node.split = (first, second), found, {"axis": axis, "most": most}
+            gain = math.prod(_gain(node.bound, part.own) for part in found.values())
+            self.gains.setdefault(axis, []).append(gain)
+            if gain > merit:
+                merit, node.parts, node.split = gain, found, {"axis": axis, "most": most}
         return bool(node.parts)
 
     def _promising(self, node: _Node) -> list[tuple[str, int]]:
@@ -273,8 +271,7 @@ class RangeSearch:
         self.cuts += 1
         if self.cuts % _LOOK_AGAIN == 0 or any(len(self.gains.get(axis, ())) < _SAMPLES for axis, _ in ways):
             return ways
-        recent = {axis: self.gains[axis][-_SAMPLES:] for axis, _ in ways}
-        return sorted(ways, key=lambda way: tuple(-sum(gains) for gains in zip(*recent[way[0]], strict=True)))[:1]
+        return sorted(ways, key=lambda way: -sum(self.gains[way[0]][-_SAMPLES:]))[:1]
 
     def _stated(self) -> TiledBound:
         """Return the exactly proven bound, with the certificate."""
@@ -298,6 +295,11 @@ class RangeSearch:
             room = f", and room when all of {elements.tensor(moment).name} has been made"
         between = ", and between steps" if self.task.steady else ""
         return f"every tiling: what pieces of each size read and write{room}{between}"
+
+
+def _gain(before: float, after: float) -> float:
+    """Return by how many powers of e a bound has grown, at most one: what is far above the weakest need not be farther."""
+    return min(1.0, math.log(max(after / before, 1.0))) + _LITTLE if before > 0 else 1.0
 
 
 def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:

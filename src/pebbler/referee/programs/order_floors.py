@@ -7,52 +7,76 @@ possible last touches gives a price that the read cannot fall below.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 
 from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee import pricing
-from pebbler.solver.problem import Problem
+from pebbler.referee.certificates import NotProven, in_time
+from pebbler.referee.rows.row import Number
+from pebbler.referee.rows.task import Task
 
-__all__ = ["order_bound", "order_floors"]
+__all__ = ["order_bound", "order_floors", "prove_last_touches"]
 
-Ints = npt.NDArray[np.int64]
 _MOST_OPS = 4_000  # which ops depend on which is kept as bits
 
 
-def order_bound(problem: Problem) -> float:
-    """Return an energy that no plan of this graph on this cache falls below; tilings of it may.
+def prove_last_touches(task: Task, certificate: Mapping[str, Any], ends: float) -> Fraction:
+    """Return the bound of the formula `last touches`, which has no arguments: each touch is found again."""
+    if not task.caches:
+        raise NotProven("last touches are known of caches alone")
+    return Fraction(sum(_floors(task, ends)))
+
+
+def order_bound(task: Task) -> float:
+    """Return an energy that no plan of a graph on a cache falls below; plans of its tilings may.
 
     >>> from pebbler import machine, workloads
-    >>> order_bound(Problem.of(workloads.note_mlp(), machine("notes-recency")))
+    >>> order_bound(Task(workloads.note_mlp(), machine("notes-recency"), steady=False))
     10764315.0
     """
-    return float(order_floors(problem).sum())
+    return float(sum(_floors(task)))
 
 
-def order_floors(problem: Problem) -> Floats:
+def order_floors(task: Task) -> Floats:
     """Return a lower bound on the first run of each op on this cache, whatever runs before it and however often.
 
     >>> from pebbler import machine, workloads
-    >>> order_floors(Problem.of(workloads.note_mlp(), machine("notes-recency")))[:2].tolist()
+    >>> order_floors(Task(workloads.note_mlp(), machine("notes-recency"), steady=False))[:2].tolist()
     [2122000.0, 120000.0]
     """
-    bound = _OrderBound(problem)
-    return np.array([bound.floor(op) for op in range(bound.flow.ops)])
+    return np.array([float(floor) for floor in _floors(task)])
+
+
+def _floors(task: Task, ends: float = math.inf) -> list[Number]:
+    bound, found = _OrderBound(task), []
+    for op in range(bound.flow.ops):
+        in_time(ends, op, "ops")
+        found.append(bound.floor(op))
+    return found
+
+
+def _exact(price: float) -> Number:
+    return int(price) if price.is_integer() else Fraction(price)
 
 
 class _OrderBound:
     """One graph on one cache."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.flow, self.machine = problem, problem.graph.dataflow, problem.machine
+    def __init__(self, task: Task) -> None:
+        self.task, self.flow, self.machine = task, task.graph.dataflow, task.machine
         self.ranked = self.machine.management == "recency"
-        self.read, self.store = pricing.prices(self.machine, "read"), pricing.prices(self.machine, "write")
+        self.read, self.store = [_exact(price) for price in task.read], [_exact(price) for price in task.write]
         self.capacity = pricing.capacities(self.machine)
         self.line = 1 if self.ranked else self.machine.line  # ranks are of whole tensors, in units
         self.reach = np.cumsum(self.capacity[:-1]) // self.line
-        self.cheapest = np.minimum.accumulate(self.read[::-1])[::-1]
+        self.cheapest = list(accumulate(self.read[::-1], min))[::-1]
         flow = self.flow
         self.sizes = flow.tensor_size
         self.starts = flow.start_value != NONE
@@ -89,32 +113,31 @@ class _OrderBound:
                     found[op] |= found[later]
         return found
 
-    def floor(self, op: int) -> float:
+    def floor(self, op: int) -> Number:
         """Return a lower bound on the cost of an op's first run."""
         values = self.flow.op_reads.row(op).tolist()
-        energy = float(self.flow.op_cost[op])
+        energy = _exact(float(self.flow.op_cost[op]))
         energy += sum(self._read_price(op, values[:position], value) for position, value in enumerate(values))
         return energy + sum(self._write_price(value) for value in self.flow.op_writes.row(op).tolist())
 
-    def _read_price(self, op: int, earlier: list[int], value: int) -> float:
+    def _read_price(self, op: int, earlier: list[int], value: int) -> Number:
         flow, tensor = self.flow, int(self.flow.value_tensor[value])
-        size = float(self.sizes[tensor])
+        size = int(self.sizes[tensor])
         if value in earlier:
-            level = self._level(int(self.least[self.place[tensor]])) if self.ranked else 0
-            return size * float(self.cheapest[level])
+            return size * self.cheapest[self._level(int(self.least[self.place[tensor]])) if self.ranked else 0]
         above = [int(self.place[flow.value_tensor[other]]) for other in earlier]
-        best = np.inf
+        found: list[Number] = []
         if flow.value_maker[value] == NONE:
-            if not self.ranked and not self.problem.steady:
-                best = float(self.read[-1])  # never touched
+            if not self.ranked and not self.task.steady:
+                found.append(self.read[-1])  # never touched
             else:
                 before = np.flatnonzero(self.starts[:tensor]).tolist() if self.ranked else []
-                best = self._price_at(tensor, above, before)
+                found.append(self._price_at(tensor, above, before))
         candidates = {int(flow.value_maker[value]), *flow.value_readers.row(value).tolist()} - {NONE, op}
         for other in sorted(candidates):
             if not (self.descendants and self.descendants[op] >> other & 1):
-                best = min(best, self._price_at(tensor, above, self._touched_after(other, value, op)))
-        return size * best
+                found.append(self._price_at(tensor, above, self._touched_after(other, value, op)))
+        return size * min(found)
 
     def _touched_after(self, op: int, value: int, reader: int) -> list[int]:
         """Return the places that are above a value once an op that touches it has run, until another's first run reads it."""
@@ -141,7 +164,7 @@ class _OrderBound:
             return bool(written.index(tensor) < written.index(other))
         return bool(self.descendants and self.descendants[makers[0]] >> makers[1] & 1)
 
-    def _price_at(self, tensor: int, above: list[int], before: list[int]) -> float:
+    def _price_at(self, tensor: int, above: list[int], before: list[int]) -> Number:
         """Return the price of reading a tensor with these places above it; temps of the two lists may share addresses."""
         own = int(self.place[tensor])
         first, second = set(above) - {own}, set(before) - {own}
@@ -151,21 +174,21 @@ class _OrderBound:
             always = {place for place in first | second if self.fixed[place]}
             depth = sum(int(self.least[place]) for place in always)
             depth += max(sum(int(self.least[place]) for place in places - always) for places in (first, second))
-        return float(self.cheapest[self._level(depth + int(self.least[own]))])
+        return self.cheapest[self._level(depth + int(self.least[own]))]
 
     def _level(self, depth: int) -> int:
         return int(np.searchsorted(self.reach, depth, "left"))
 
-    def _write_price(self, value: int) -> float:
+    def _write_price(self, value: int) -> Number:
         flow, tensor = self.flow, int(self.flow.value_tensor[value])
         size = int(self.sizes[tensor])
         if self.ranked:
             fits = [level for level, room in enumerate(self.capacity.tolist()) if size <= room]
-            return size * float(self.store[fits[0] if fits else -1])
-        energy = size * float(self.store[0])
-        stays = self.problem.steady and value == flow.final_value[tensor] and self.starts[flow.storage[tensor]]
+            return size * self.store[fits[0] if fits else -1]
+        energy = size * self.store[0]
+        stays = self.task.steady and value == flow.final_value[tensor] and self.starts[flow.storage[tensor]]
         if len(flow.value_readers.row(value)) or stays:
             # The next touch finds it under all of itself, so it has been written back that far.
             own = int(self.least[self.place[tensor]])
-            energy += own * self.line * float(self.store[1 : self._level(own) + 1].sum())
+            energy += own * self.line * sum(self.store[1 : self._level(own) + 1])
         return energy
