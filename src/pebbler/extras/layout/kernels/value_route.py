@@ -19,7 +19,6 @@ from pebbler.compiled import inner_kernel, separate_kernel
 __all__ = ["LayoutArrays", "RoomOverTime", "Routes", "Scratch", "empty_room", "scratch_for"]
 
 _ALL = np.uint64(2**64 - 1)
-_ONE = np.uint64(1)
 
 
 class RoomOverTime(NamedTuple):
@@ -64,15 +63,18 @@ def fits(room, level, first, end, size):  # type: ignore[no-untyped-def]
 @inner_kernel
 def occupy(room, level, first, end, units):  # type: ignore[no-untyped-def]
     """Take units in all slots from `first` to before `end`, or give them back if they are negative."""
-    limit = room.capacity[level]
-    for slot in range(first, end):
-        now = room.taken[level, slot] + units
-        room.taken[level, slot] = now
-        bit = _ONE << np.uint64(slot & 63)
-        if now >= limit:
-            room.full[level, slot >> 6] |= bit
-        else:
-            room.full[level, slot >> 6] &= ~bit
+    limit, taken, full = room.capacity[level], room.taken[level], room.full[level]
+    while first < end:  # 64 slots at a time, whose bits are one word
+        word = first >> 6
+        stop = min(end, (word + 1) << 6)
+        bits = np.uint64(0)
+        for slot in range(first, stop):
+            now = taken[slot] + units
+            taken[slot] = now
+            bits |= np.uint64(now >= limit) << np.uint64(slot & 63)
+        span = (_ALL << np.uint64(first & 63)) & (_ALL >> np.uint64(63 - ((stop - 1) & 63)))
+        full[word] = (full[word] & ~span) | bits
+        first = stop
 
 
 _NEVER = 1e18
