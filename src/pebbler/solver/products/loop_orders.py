@@ -38,7 +38,7 @@ Loops = tuple[Loop, ...]
 
 
 class Slice(NamedTuple):
-    """How the points with one value of an index are gone through: loops, and the indices that these run through backwards."""
+    """Loops through the points with one value of an index, and the indices that these run through backwards."""
 
     loops: Loops
     back: tuple[bool, bool, bool]
