@@ -224,7 +224,7 @@ def _steps(task: PlayedGraph) -> list[tuple[Fraction, _Inside]]:
 
 
 def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction, _Inside]]) -> Fraction:
-    """Return what all reads cost at least: the least over the numbers of copies of matrix elements that there may be.
+    """Return the least cost of all reads, over the numbers of copies of matrix elements that there may be.
 
     A copy is a read that no op makes. Without copies most operands of products are outside.
     """
