@@ -230,7 +230,7 @@ def _propose(arrays, order, reach, change, kind):  # type: ignore[no-untyped-def
 
 @inner_kernel
 def _operand(order, op):  # type: ignore[no-untyped-def]
-    """Return which operand of an addition is a term, and the addition that makes the other operand, -1 for a second term."""
+    """Return the operand of an addition that is a term, 0 or 1, and the addition that makes the other, -1 if none does."""
     for i in range(2):
         before = order.maker[order.reads[op, 1 - i]]
         if order.group[before] < 0:
