@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -109,6 +111,55 @@ def test_it_is_never_above_the_optimum() -> None:
 @pytest.mark.slow
 def test_it_is_never_above_the_optimum_of_many_games() -> None:
     assert sum(small_game(seed, 8, 100_000) is not None for seed in range(1_000, 4_000)) >= 1_000
+
+
+def copying_game(seed: int) -> float:
+    """Check the bound where every read costs something and few elements fit into the nearest levels, so that copies pay.
+
+    Elements start far away, or anywhere: then the optimum is the least over all starts. Returns how near the bound is.
+    """
+    rng = random.Random(seed)
+    box = rng.choice([(2, 2, 1), (2, 2, 1), (1, 3, 1), (1, 4, 1), (1, 2, 2), (2, 3, 1), (1, 1, 3)])
+    graph = multiplied(list(product(*map(range, box))), rng, fused=rng.random() < 0.3)
+    few = (
+        Level("few", rng.randint(1, 2), 0, capacity=1),
+        Level("some", rng.randint(2, 4), 0, capacity=rng.randint(1, 3)),
+    )
+    levels = (*few[: rng.randint(1, 2)], Level("far", rng.randint(3, 9), 0))
+    machine = Machine("m", "pebble", levels, "explicit", "any", results=rng.choice(["apart", "over"]))  # type: ignore[arg-type]
+    given = [tensor.name for tensor in graph.tensors if tensor.kind == "input"]
+    free = len(levels) ** len(given) < 100 and rng.random() < 0.7
+    best = math.inf
+    for where in product([level.name for level in levels], repeat=len(given)) if free else [("far",) * len(given)]:
+        if any(where.count(level.name) > (level.capacity or len(given)) for level in levels):
+            continue
+        search = Search(Problem.of(graph, machine, start=dict(zip(given, where, strict=True))))
+        solve_exact(search, max_states=20_000)
+        best = min(best, search.energy)
+    if free:
+        tensors = [msgspec.structs.replace(one, start="free") if one.name in given else one for one in graph.tensors]
+        graph = Graph(graph.name, graph.unit, tensors, graph.ops)
+    bound = product_bound(Problem.of(graph, machine))
+    assert bound <= best, f"seed {seed}: {bound} is above {best}"
+    return bound / best
+
+
+def test_copies_are_never_more_than_the_optimum_makes() -> None:
+    near = [copying_game(seed) for seed in range(40)]
+    assert sum(ratio > 0.85 for ratio in near) > 0.4 * len(near)
+
+
+@pytest.mark.slow
+def test_copies_are_never_more_than_the_optimum_of_many_games_makes() -> None:
+    for seed in range(1_000, 6_000):
+        copying_game(seed)
+
+
+def test_the_attack_on_copies_finds_a_planted_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = product_reads._at_start
+    monkeypatch.setattr(product_reads, "_at_start", lambda *given: max(0, right(*given) - 1))
+    with pytest.raises(AssertionError, match="is above"):
+        [copying_game(seed) for seed in range(40)]
 
 
 def test_the_smallest_product_shows_how_low_it_is() -> None:

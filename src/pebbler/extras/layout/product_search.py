@@ -21,7 +21,16 @@ from pebbler.extras.layout.product_orders import ProductOrders
 from pebbler.game.dataflow import NONE
 from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem, Search
-from pebbler.solver.products.loop_orders import Loops, changed_loops, first_loops, nested_order
+from pebbler.solver.products.loop_orders import (
+    Loops,
+    Slice,
+    Slices,
+    changed_loops,
+    changed_slices,
+    first_loops,
+    nested_order,
+    sliced_order,
+)
 
 __all__ = ["ProductAnnealing", "ProductSearch"]
 
@@ -160,11 +169,18 @@ _FEW = 1_000  # points up to which loops are compared by what becomes of them
 _FEW_LOOPS = 4  # loops that are compared in a quick search
 _PATIENCE = 60  # loops that are compared, changes of loops included, where time has no limit
 _LOOPS_SHARE = 0.3  # of the time, for comparing loops of larger products
-# Changes per point: of a first anneal, of the shortest and of the longest that follow.
-_FIRST, _SHORT, _LONG = 10, 500, 150_000
+_FIRST = 10  # changes per point of a first anneal
 _LEAST = 20_000  # changes of a first anneal of a small product
-_CYCLES = 12  # anneals of a search without a time limit
-_HOT, _WARM, _COLD = (0.6, 1.0), (0.25, 0.5), 0.12  # heats, in the price of a read from the cheapest level
+_SLICES_SHARE, _SLICES = (
+    0.25,
+    20,
+)  # of the time, for slices with loops of their own, and how many where time has no limit
+_KEPT = 8  # starts that slices are changed from
+_CYCLES = 12  # anneals, or groups of copies, of a search without a time limit
+_HOT, _COLD = 0.45, 0.15  # heats of a first anneal, in the price of a read from the cheapest level
+_HEATS = (0.18, 0.21, 0.25, 0.29, 0.34, 0.4)  # of copies that exchange heats
+_SWEEP = 150  # changes per point between two exchanges of heats
+_SHORTEST, _LONGEST = 16, 512  # such exchanges before a group of copies begins elsewhere
 _LARGE_HEAT = (0.12, 0.04)
 _REACH = Reach(block=8, shift=16, swap=32, window=8)
 
@@ -227,29 +243,68 @@ class ProductSearch:
     # Small products -------------------------------------------------------------------------------------------------
 
     def _by_anneals(self) -> None:
-        """Anneal what every loop begins with for a short time; then the best of these, and the best of all, longer and longer."""
-        search, points = self.search, len(self.orders.index)
+        """Anneal what loops begin with for a short time; then change the best at several heats at once, for longer and longer."""
+        search = self.search
         starts: list[tuple[float, int, Layout]] = []
-        for loops in first_loops(self.orders.sizes):
-            layout = self._layout(nested_order(self.orders.index, loops))
-            starts.append(
-                (self._anneal(layout, max(_LEAST, _FIRST * points), _HOT[0], _COLD).energy, len(starts), layout)
-            )
+        for order in self._orders(starts):
+            layout = self._layout(order)
+            rounds = max(_LEAST, _FIRST * len(order))
+            starts.append((self._anneal(layout, rounds, _HOT, _COLD).energy, len(starts), layout))
             if search.remaining <= 0 or search.done:
                 return
         starts.sort()
-        if search.quick:
-            return
-        rounds, cycle = _SHORT * points, 0
-        while search.remaining > 0 and not search.done and (search.time_limit is not None or cycle < _CYCLES):
-            if cycle % 3 < 2 or self.layout is None:
-                chosen = min(int(self.rng.exponential(1.5)), len(starts) - 1)
-                self._anneal(starts[chosen][2], rounds, float(self.rng.uniform(*_HOT)), _COLD)
-            else:
-                self._anneal(self.layout, rounds, float(self.rng.uniform(*_WARM)), _COLD)
+        sweeps, cycle = _SHORTEST, 0
+        while (
+            search.remaining > 0
+            and not search.done
+            and not search.quick
+            and (search.time_limit is not None or cycle < _CYCLES)
+        ):
+            chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1)][2]
+            if cycle % 3 == 2 and self.layout is not None:
+                chosen = self.layout
+            self._exchange_heats(chosen, sweeps)
             cycle += 1
-            if cycle % 6 == 0:
-                rounds = min(4 * rounds, _LONG * points)
+            if cycle % 3 == 0:
+                sweeps = min(2 * sweeps, _LONGEST)
+
+    def _orders(self, starts: list[tuple[float, int, Layout]]) -> Iterator[Ints]:
+        """Yield orders to begin with: loops, and then slices of the outermost index that have loops of their own.
+
+        `starts` has what became of the orders so far.
+        """
+        search, sizes = self.search, self.orders.sizes
+        slices: list[tuple[int, Slices]] = []
+        for loops in first_loops(sizes):
+            axis = loops[0].axis
+            slices.append((axis, tuple(Slice(loops, (bool(i % 2),) * 3) for i in range(sizes[axis]))))
+            yield nested_order(self.orders.index, loops)
+        began, span = search.elapsed, _SLICES_SHARE * search.remaining
+        while not search.quick and (
+            search.elapsed - began < span if search.time_limit is not None else len(starts) < len(slices) + _SLICES
+        ):
+            ranked = sorted(range(len(slices)), key=lambda i: starts[i][:2])[:_KEPT]
+            axis, base = slices[ranked[min(len(ranked) - 1, int(self.rng.exponential(1.5)))]]
+            slices.append((axis, changed_slices(self.rng, base)))
+            yield sliced_order(self.orders.index, *slices[-1])
+
+    def _exchange_heats(self, layout: Layout, sweeps: int) -> None:
+        """Change copies of a layout, each at a heat of its own; a hotter copy that is cheaper, or nearly so, goes on colder."""
+        unit, piece = float(layout.game.arrays.read.min()), _SWEEP * len(self.orders.index)
+        copies = [ProductAnnealing.of(self.orders, layout) for _ in _HEATS]
+        for _ in range(sweeps):
+            for heat, copy in zip(_HEATS, copies, strict=True):
+                copy.run(piece, unit * heat, unit * heat, int(self.rng.integers(2**20)), _REACH, self._left)
+                if self.layout is None or copy.best < self.layout.energy:
+                    found = copy.layout(self.search.problem)
+                    found.exchange(self._left)
+                    self._offer(found)
+                if self.search.remaining <= 0 or self.search.done:
+                    return
+            for i in range(len(copies) - 1):
+                gain = (copies[i].energy - copies[i + 1].energy) / unit * (1 / _HEATS[i] - 1 / _HEATS[i + 1])
+                if gain >= 0 or self.rng.random() < np.exp(gain):
+                    copies[i], copies[i + 1] = copies[i + 1], copies[i]
 
     # Large products -------------------------------------------------------------------------------------------------
 

@@ -77,9 +77,7 @@ def product_traffic(task: PlayedGraph) -> Fraction:
     elif len(machine.level) > 1:  # what is there at the end and does not fit has been copied out
         out = Fraction(float(pricing.prices(machine, "read")[0])) + Fraction(float(write[1:].min()))
         total += out * _copied_out(task, points)
-    for step, inside in _steps(task):
-        total += step * _outside(task, points, inside)
-    return total
+    return total + _reads(task, points, _steps(task))
 
 
 @dataclass(frozen=True)
@@ -225,6 +223,46 @@ def _steps(task: PlayedGraph) -> list[tuple[Fraction, _Inside]]:
     return [(step, inside) for step, inside in found if step > 0 and inside.room < pricing.UNBOUNDED]
 
 
+def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction, _Inside]]) -> Fraction:
+    """Return the least cost of all reads, over the numbers of copies of matrix elements that there may be.
+
+    A copy is a read that no op makes. Without copies most operands of products are outside.
+    """
+    flow, machine, unit = task.graph.dataflow, task.machine, points.unit
+    least = [_outside(task, points, inside) for _, inside in steps]
+    if machine.management != "explicit" or machine.operands == "fastest" or not steps or steps[0][1].room:
+        return sum((step * reads for (step, _), reads in zip(steps, least, strict=True)), Fraction())
+    op = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+    makes, element = (
+        np.isin(op, points.makers),
+        np.isin(flow.op_reads.items, np.concatenate([points.left, points.right])),
+    )
+    others = _units_read(flow, op[~makes], flow.op_reads.items[~makes])
+    uses = np.sort(np.unique(flow.op_reads.items[makes & element], return_counts=True)[1])[::-1]
+    served = np.concatenate(
+        [[0], np.cumsum(uses)]
+    )  # operands of products, by the number of elements that are ever inside
+    copies = np.arange(len(served))
+    scale = math.lcm(*(step.denominator for step, _ in steps))
+    by_ops = int(_units_read(flow, op, flow.op_reads.items).sum())
+    total = int(steps[0][0] * scale) * np.maximum(least[0], by_ops + unit * copies).astype(object)
+    for (step, inside), reads in zip(steps[1:], least[1:], strict=True):
+        room = inside.room // unit
+        elements = np.minimum(min(room, _at_start(task, points, inside)) + copies, len(uses))
+        outside = 2 * points.count - np.minimum(min(room, 2) * points.count, served[elements])
+        beside = int(np.maximum(0, others - inside.room).sum())
+        bound = np.maximum(reads, unit * np.minimum.accumulate(outside + copies) + beside)
+        total += int(step * scale) * bound.astype(object)
+    return Fraction(min(total), scale)
+
+
+def _at_start(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
+    """Return the number of matrix elements that may be in some levels of an explicit machine when it begins."""
+    start = {int(task.graph.dataflow.start_value[tensor]): where for tensor, where in start_choices(task).items()}
+    given = [start.get(value) for value in (*points.left.tolist(), *points.right.tolist())]
+    return sum(where is None or not inside.levels.isdisjoint(where) for where in given)
+
+
 def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
     """Return the number of units that are read from outside of some levels at least, by ops and copies together."""
     flow, machine = task.graph.dataflow, task.machine
@@ -232,11 +270,7 @@ def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
     # On a cache part of a value may be inside: there one unit of each stands for it.
     unit = points.unit if explicit else 1
     room = inside.room // unit
-    at_start = room if task.steady else 0
-    if explicit:
-        start = {int(flow.start_value[tensor]): where for tensor, where in start_choices(task).items()}
-        given = [start.get(value) for value in (*points.left.tolist(), *points.right.tolist())]
-        at_start = sum(where is None or not inside.levels.isdisjoint(where) for where in given)
+    at_start = _at_start(task, points, inside) if explicit else room if task.steady else 0
     by_copies = explicit and machine.operands == "fastest"
     sizes = len(points.left), len(points.right), len(points.sums)
     form = ProductForm(points.count, *sizes, spread=0 if by_copies else 2, apart=points.apart)

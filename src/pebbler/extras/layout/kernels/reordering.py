@@ -70,6 +70,12 @@ class _OrderChange(NamedTuple):
     after: Ints
     chosen: Ints
     marked: np.ndarray
+    chain: Ints  # the additions of one sum, their positions and the terms that they add
+    at: Ints
+    term: Ints
+    linked: Ints  # additions that read another term than before, the operand of each, and what it was
+    operand: Ints
+    was: Ints
 
 
 class _Lives(NamedTuple):
@@ -98,7 +104,8 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
     ops = len(order.op_at)
     change = _OrderChange(
         np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(_MOST + 3, np.int64),
-        np.zeros(len(arrays.size), np.bool_),
+        np.zeros(len(arrays.size), np.bool_), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64),
+        np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64),
     )  # fmt: skip
     lives = _Lives(arrays.first, arrays.end, arrays.use, order.use_op, routes.near, routes.far)
     old = _Lives(
@@ -108,16 +115,21 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
         heat = cooling.hot * (cooling.cold / cooling.hot) ** (number / cooling.rounds)
         kind = np.random.random()
         twins = kind < 0.1
-        moved = _exchange_terms(order, change) if twins else _propose(order, reach, change, kind)
+        links = 0
+        if twins:
+            moved = _exchange_terms(arrays, order, change, reach.shift)
+        else:
+            moved, links = _propose(arrays, order, reach, change, kind)
         if moved < 0:
             continue
         count = _touched(order, change, moved, twins, reach.window)
         if count > _MOST:
             _unmark(change, count)
             _put_ops(order, change, moved, False)
+            _unlink(arrays, order, change, links)
             continue
         if twins:
-            _swap_lives(arrays, order, routes, change)
+            _swap_lives(arrays, order, routes, change, moved)
         before = 0.0
         for i in range(count):
             value = change.chosen[i]
@@ -152,18 +164,22 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
             _copy_life(arrays, old, lives, value)
             routes.cost[value] = cost_of(arrays, routes, value)
             place(arrays, scratch, room, routes, value, 1)
+        _unlink(arrays, order, change, links)
         if twins:
-            _swap_lives(arrays, order, routes, change)
+            _swap_lives(arrays, order, routes, change, moved)
     return best, total
 
 
 @inner_kernel
-def _propose(order, reach, change, kind):  # type: ignore[no-untyped-def]
-    """Choose a change of the order and make it; return how many ops it moves, 0 for none, -1 where it cannot be made."""
+def _propose(arrays, order, reach, change, kind):  # type: ignore[no-untyped-def]
+    """Choose a change of the order and make it; return how many ops it moves and how many terms go to another addition.
+
+    No ops for a change of routes alone, -1 where the change cannot be made.
+    """
     last = len(order.op_at) - 1  # positions 1 to last - 1 may change
     if kind < 0.3 or last < 4:
         change.spot[0] = 1 + np.random.randint(last)
-        return 0
+        return 0, 0
     size = 1 + np.random.randint(reach.block)
     if np.random.random() < 0.5:
         size = 1 + np.random.randint(min(3, reach.block))
@@ -171,7 +187,7 @@ def _propose(order, reach, change, kind):  # type: ignore[no-untyped-def]
         past = 1 + np.random.randint(reach.shift if np.random.random() < 0.5 else min(4, reach.shift))
         low = 1 + np.random.randint(last - 1)
         if low + size + past > last:
-            return -1
+            return -1, 0
         if np.random.random() < 0.5:
             size, past = past, size
         count = size + past
@@ -182,7 +198,7 @@ def _propose(order, reach, change, kind):  # type: ignore[no-untyped-def]
         low = 1 + np.random.randint(last - 1)
         other = low + size + np.random.randint(reach.swap)
         if other + size > last:
-            return -1
+            return -1, 0
         count = 2 * size
         for i in range(size):
             change.spot[i], change.spot[size + i] = low + i, other + i
@@ -193,18 +209,89 @@ def _propose(order, reach, change, kind):  # type: ignore[no-untyped-def]
         count = piece * pieces
         low = 1 + np.random.randint(last - 1)
         if low + count > last:
-            return -1
+            return -1, 0
         for i in range(count):
             change.spot[i] = low + i
             change.after[i] = order.op_at[low + piece * (pieces - 1 - i // piece) + i % piece]
     for i in range(count):
         change.before[i] = order.op_at[change.spot[i]]
     _put_ops(order, change, count, True)
+    links = 0
+    for i in range(count):
+        if order.group[change.after[i]] < 0:
+            count, links = _relink(arrays, order, change, count, links, change.after[i])
     for i in range(count):
         if not _in_order(order, change.after[i]):
             _put_ops(order, change, count, False)
-            return -1
-    return count
+            _unlink(arrays, order, change, links)
+            return -1, 0
+    return count, links
+
+
+@inner_kernel
+def _operand(order, op):  # type: ignore[no-untyped-def]
+    """Return the operand of an addition that is a term, 0 or 1, and the addition that makes the other, -1 if none does."""
+    for i in range(2):
+        before = order.maker[order.reads[op, 1 - i]]
+        if order.group[before] < 0:
+            return i, before
+    return 1, -1
+
+
+@inner_kernel
+def _relink(arrays, order, change, count, links, op):  # type: ignore[no-untyped-def]
+    """Let the additions of a sum be in their order again where a change has mixed them; each position keeps its term.
+
+    Returns how many ops the change moves now, and how many terms went to another addition.
+    """
+    _, before = _operand(order, op)
+    after = order.reader[order.result[op]]
+    if (before < 0 or order.place[before] < order.place[op]) and order.place[op] < order.place[after]:
+        return count, links
+    while before >= 0:
+        op = before
+        _, before = _operand(order, op)
+    if np.random.random() < 0.5:  # of the two first terms, either may go elsewhere
+        order.reads[op, 0], order.reads[op, 1] = order.reads[op, 1], order.reads[op, 0]
+    size = 0
+    while op != order.op_at[-1]:
+        at, term, i = order.place[op], order.reads[op, _operand(order, op)[0]], size
+        while i > 0 and change.at[i - 1] > at:
+            change.at[i], change.term[i] = change.at[i - 1], change.term[i - 1]
+            i -= 1
+        change.chain[size], change.at[i], change.term[i] = op, at, term
+        op = order.reader[order.result[op]]
+        size += 1
+    for i in range(size):
+        op, at, term = change.chain[i], change.at[i], change.term[i]
+        if order.place[op] == at:
+            continue
+        spot = 0
+        while spot < count and change.spot[spot] != at:
+            spot += 1
+        if spot == count:
+            change.spot[spot], change.before[spot] = at, order.op_at[at]
+            count += 1
+        change.after[spot] = op
+        order.op_at[at], order.place[op] = op, at
+        operand, _ = _operand(order, op)
+        change.linked[links], change.operand[links], change.was[links] = op, operand, order.reads[op, operand]
+        _link(arrays, order, op, operand, term)
+        links += 1
+    return count, links
+
+
+@inner_kernel
+def _link(arrays, order, op, operand, term):  # type: ignore[no-untyped-def]
+    order.reads[op, operand] = term
+    order.reader[term] = op
+    order.use_op[arrays.use_start[term]] = op
+
+
+@inner_kernel
+def _unlink(arrays, order, change, links):  # type: ignore[no-untyped-def]
+    for i in range(links):
+        _link(arrays, order, change.linked[i], change.operand[i], change.was[i])
 
 
 @inner_kernel
@@ -227,8 +314,11 @@ def _in_order(order, op):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _exchange_terms(order, change):  # type: ignore[no-untyped-def]
-    """Let two ops that make terms of the same sum change places; return 2, or -1 where there are none."""
+def _exchange_terms(arrays, order, change, reach):  # type: ignore[no-untyped-def]
+    """Let two ops that make terms of the same sum change places; return how many ops move, -1 where there are none.
+
+    Often the same happens to other sums that read the same two operands: to all of them, or to those nearby.
+    """
     if len(order.term) < 2:
         return -1
     one = order.term[np.random.randint(len(order.term))]
@@ -237,35 +327,50 @@ def _exchange_terms(order, change):  # type: ignore[no-untyped-def]
     if one == other:
         return -1
     change.before[0], change.before[1] = one, other
-    change.after[0], change.after[1] = other, one
-    change.spot[0], change.spot[1] = order.place[one], order.place[other]
-    _put_ops(order, change, 2, True)
-    return 2
+    count, side, kind = 2, np.random.randint(2), np.random.random()
+    mine, yours = order.reads[one, side], order.reads[other, side]
+    if kind < 0.6 and mine != yours and mine >= 0 and yours >= 0:
+        for i in range(arrays.use_start[mine], arrays.use_start[mine + 1]):
+            op = order.use_op[i]
+            if op == one or order.group[op] < 0 or (kind < 0.3 and abs(order.place[op] - order.place[one]) > reach):
+                continue
+            for k in range(order.term_start[order.group[op]], order.term_start[order.group[op] + 1]):
+                twin = order.term[k]
+                if order.reads[twin, 0] == yours or order.reads[twin, 1] == yours:
+                    change.before[count], change.before[count + 1] = op, twin
+                    count += 2
+                    break
+    for i in range(count):
+        change.after[i] = change.before[i ^ 1]
+        change.spot[i] = order.place[change.before[i]]
+    _put_ops(order, change, count, True)
+    return count
 
 
 @inner_kernel
-def _swap_lives(arrays, order, routes, change):  # type: ignore[no-untyped-def]
-    """Let the terms that two ops make change places, too: each is read where the other one was, and is where it was."""
-    one, other = order.result[change.before[0]], order.result[change.before[1]]
-    a, b = arrays.use_start[one], arrays.use_start[other]
-    readers = order.use_op[a], order.use_op[b]
-    for reader, old, new in ((readers[0], one, other), (readers[1], other, one)):
-        if readers[0] == readers[1]:
-            break
-        for i in range(2):
-            if order.reads[reader, i] == old:
-                order.reads[reader, i] = new
+def _swap_lives(arrays, order, routes, change, count):  # type: ignore[no-untyped-def]
+    """Let the terms that pairs of ops make change places, too: each is read where the other one was, and is where it was."""
+    for pair in range(0, count, 2):
+        one, other = order.result[change.before[pair]], order.result[change.before[pair + 1]]
+        a, b = arrays.use_start[one], arrays.use_start[other]
+        readers = order.use_op[a], order.use_op[b]
+        for reader, old, new in ((readers[0], one, other), (readers[1], other, one)):
+            if readers[0] == readers[1]:
                 break
-    order.use_op[a], order.use_op[b] = readers[1], readers[0]
-    order.reader[one], order.reader[other] = readers[1], readers[0]
-    arrays.use[a], arrays.use[b] = arrays.use[b], arrays.use[a]
-    arrays.first[one], arrays.first[other] = arrays.first[other], arrays.first[one]
-    arrays.end[one], arrays.end[other] = arrays.end[other], arrays.end[one]
-    routes.cost[one], routes.cost[other] = routes.cost[other], routes.cost[one]
-    x, y = arrays.parts * a + one, arrays.parts * b + other
-    for k in range(arrays.parts + 1):
-        routes.near[x + k], routes.near[y + k] = routes.near[y + k], routes.near[x + k]
-        routes.far[x + k], routes.far[y + k] = routes.far[y + k], routes.far[x + k]
+            for i in range(2):
+                if order.reads[reader, i] == old:
+                    order.reads[reader, i] = new
+                    break
+        order.use_op[a], order.use_op[b] = readers[1], readers[0]
+        order.reader[one], order.reader[other] = readers[1], readers[0]
+        arrays.use[a], arrays.use[b] = arrays.use[b], arrays.use[a]
+        arrays.first[one], arrays.first[other] = arrays.first[other], arrays.first[one]
+        arrays.end[one], arrays.end[other] = arrays.end[other], arrays.end[one]
+        routes.cost[one], routes.cost[other] = routes.cost[other], routes.cost[one]
+        x, y = arrays.parts * a + one, arrays.parts * b + other
+        for k in range(arrays.parts + 1):
+            routes.near[x + k], routes.near[y + k] = routes.near[y + k], routes.near[x + k]
+            routes.far[x + k], routes.far[y + k] = routes.far[y + k], routes.far[x + k]
 
 
 @inner_kernel

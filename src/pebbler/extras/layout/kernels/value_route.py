@@ -19,7 +19,6 @@ from pebbler.compiled import inner_kernel, separate_kernel
 __all__ = ["LayoutArrays", "RoomOverTime", "Routes", "Scratch", "empty_room", "scratch_for"]
 
 _ALL = np.uint64(2**64 - 1)
-_ONE = np.uint64(1)
 
 
 class RoomOverTime(NamedTuple):
@@ -64,15 +63,18 @@ def fits(room, level, first, end, size):  # type: ignore[no-untyped-def]
 @inner_kernel
 def occupy(room, level, first, end, units):  # type: ignore[no-untyped-def]
     """Take units in all slots from `first` to before `end`, or give them back if they are negative."""
-    limit = room.capacity[level]
-    for slot in range(first, end):
-        now = room.taken[level, slot] + units
-        room.taken[level, slot] = now
-        bit = _ONE << np.uint64(slot & 63)
-        if now >= limit:
-            room.full[level, slot >> 6] |= bit
-        else:
-            room.full[level, slot >> 6] &= ~bit
+    limit, taken, full = room.capacity[level], room.taken[level], room.full[level]
+    while first < end:  # 64 slots at a time, whose bits are one word
+        word = first >> 6
+        stop = min(end, (word + 1) << 6)
+        bits = np.uint64(0)
+        for slot in range(first, stop):
+            now = taken[slot] + units
+            taken[slot] = now
+            bits |= np.uint64(now >= limit) << np.uint64(slot & 63)
+        span = (_ALL << np.uint64(first & 63)) & (_ALL >> np.uint64(63 - ((stop - 1) & 63)))
+        full[word] = (full[word] & ~span) | bits
+        first = stop
 
 
 _NEVER = 1e18
@@ -113,6 +115,9 @@ class Scratch(NamedTuple):
     one: np.ndarray  # by segment and level
     two: np.ndarray  # by segment and pair of levels
     best: Floats
+    held: Floats
+    open: Ints  # by segment: the levels with room for it, and how many there are
+    opens: Ints
     first: Ints
     end: Ints
 
@@ -122,8 +127,9 @@ def scratch_for(arrays: LayoutArrays) -> Scratch:
     segments = arrays.parts * int(np.diff(arrays.use_start).max(initial=0)) + 1
     levels = len(arrays.read)
     return Scratch(
-        np.zeros((segments, levels)), np.zeros((segments, levels, levels)), np.zeros(levels),
-        np.zeros(segments, np.int64), np.zeros(segments, np.int64),
+        np.zeros((segments, levels)), np.zeros((segments, levels, levels)), np.zeros(levels), np.zeros(levels),
+        np.zeros((segments, levels), np.int64), np.zeros(segments, np.int64), np.zeros(segments, np.int64),
+        np.zeros(segments, np.int64),
     )  # fmt: skip
 
 
@@ -167,13 +173,15 @@ def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-
         return _stay_once(arrays, room, toll, rate, routes, value)
     count = segments(arrays, scratch, value)
     for k in range(count):
+        _open(arrays, scratch, room, value, k)
         if k == 0:
             _begin(arrays, scratch, value)
         else:
             _change(arrays, scratch, k, arrays.parts == 3 and k % 3 == 2)
-        _stay(arrays, scratch, room, toll, rate, value, k)
+        _stay(arrays, scratch, toll, rate, value, k)
     near, best = -1, _NEVER
-    for x in range(len(arrays.read)):
+    for i in range(scratch.opens[count - 1]):
+        x = scratch.open[count - 1, i]
         if scratch.one[count - 1, x] < best:
             near, best = x, scratch.one[count - 1, x]
     if near < 0:
@@ -208,67 +216,86 @@ def _stay_once(arrays, room, toll, rate, routes, value):  # type: ignore[no-unty
 
 
 @inner_kernel
+def _open(arrays, scratch, room, value, k):  # type: ignore[no-untyped-def]
+    """Note the levels that have room for a value in a segment; in one without slots it stays where it was."""
+    first, end, count = scratch.first[k], scratch.end[k], 0
+    if k > 0 and first >= end:
+        count = scratch.opens[k - 1]
+        for i in range(count):
+            scratch.open[k, i] = scratch.open[k - 1, i]
+    else:
+        for x in range(len(arrays.read)):
+            if fits(room, x, first, end, arrays.size[value]):
+                scratch.open[k, count] = x
+                count += 1
+    scratch.one[k] = _NEVER
+    scratch.opens[k] = count
+
+
+@inner_kernel
 def _begin(arrays, scratch, value):  # type: ignore[no-untyped-def]
-    for x in range(len(arrays.read)):
+    for i in range(scratch.opens[0]):
+        x = scratch.open[0, i]
         allowed = arrays.begin[value] == ANYWHERE or arrays.begin[value] == x
         scratch.one[0, x] = (arrays.write[x] if arrays.made[value] else 0.0) if allowed else _NEVER
-        for y in range(x + 1, len(arrays.read)):
-            scratch.two[0, x, y] = _NEVER
+        for j in range(i + 1, scratch.opens[0]):
+            scratch.two[0, x, scratch.open[0, j]] = _NEVER
 
 
 @inner_kernel
 def _change(arrays, scratch, k, drops):  # type: ignore[no-untyped-def]
     """Drop and, unless only drops are allowed, copy between two segments: new copies are read where the old ones are cheapest."""
-    levels = len(arrays.read)
     before, pairs, one, two = scratch.one[k - 1], scratch.two[k - 1], scratch.one[k], scratch.two[k]
-    best = scratch.best  # per level: the cheapest state that has it, and one read from that state
-    for x in range(levels):
-        one[x] = before[x]
-        best[x] = before[x] + arrays.read[x]
-    for x in range(levels):
-        for y in range(x + 1, levels):
+    held, best = scratch.held, scratch.best  # per level: the cheapest state that has it, and one read from that state
+    held[:] = _NEVER
+    best[:] = _NEVER
+    least, count = _NEVER, scratch.opens[k - 1]
+    for i in range(count):
+        x = scratch.open[k - 1, i]
+        held[x] = min(held[x], before[x])
+        best[x] = min(best[x], before[x] + arrays.read[x])
+        for j in range(i + 1, count):
+            y = scratch.open[k - 1, j]
             cost = pairs[x, y]
-            two[x, y] = cost
             if cost < _NEVER:
-                one[x], one[y] = min(one[x], cost), min(one[y], cost)
+                held[x], held[y] = min(held[x], cost), min(held[y], cost)
                 cost += arrays.read[x]
                 best[x], best[y] = min(best[x], cost), min(best[y], cost)
-    if drops:
-        return
-    least = _NEVER
-    for x in range(levels):
-        least = min(least, best[x])
-    for x in range(levels):
-        one[x] = min(one[x], least + arrays.write[x])
-        for y in range(x + 1, levels):
-            two[x, y] = min(two[x, y], min(best[x] + arrays.write[y], best[y] + arrays.write[x]))
+    if not drops:
+        for x in range(len(best)):
+            least = min(least, best[x])
+    for i in range(scratch.opens[k]):
+        x = scratch.open[k, i]
+        one[x] = min(held[x], least + arrays.write[x])
+        for j in range(i + 1, scratch.opens[k]):
+            y = scratch.open[k, j]
+            cost = pairs[x, y] if held[x] < _NEVER and held[y] < _NEVER else _NEVER
+            if not drops:
+                cost = min(cost, min(best[x] + arrays.write[y], best[y] + arrays.write[x]))
+            two[x, y] = cost
 
 
 @inner_kernel
-def _stay(arrays, scratch, room, toll, rate, value, k):  # type: ignore[no-untyped-def]
+def _stay(arrays, scratch, toll, rate, value, k):  # type: ignore[no-untyped-def]
     """Pay for a segment: room in it, and the reads if it is a use."""
-    levels, size = len(arrays.read), arrays.size[value]
-    first, end = scratch.first[k], scratch.end[k]
+    first, end, count = scratch.first[k], scratch.end[k], scratch.opens[k]
     reads = arrays.times[arrays.use_start[value] + k // arrays.parts] if k % arrays.parts == 1 else 0
     one, two = scratch.one[k], scratch.two[k]
-    for x in range(levels):
-        cost = 0.0
-        if not fits(room, x, first, end, size):
-            cost = _NEVER
-        elif rate > 0:
-            cost = rate * (toll[x, end] - toll[x, first])
+    for i in range(count):
+        x = scratch.open[k, i]
+        cost = rate * (toll[x, end] - toll[x, first]) if rate > 0 else 0.0
         here = cost + reads * arrays.read[x]
         one[x] += here
-        for y in range(x + 1, levels):
-            two[x, y] += here
-        for y in range(x):
-            two[y, x] += cost
+        for j in range(i + 1, count):
+            two[x, scratch.open[k, j]] += here
+        for j in range(i):
+            two[scratch.open[k, j], x] += cost
 
 
 @inner_kernel
 def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: ignore[no-untyped-def]
     """Walk back from the cheapest last state and keep the levels of every segment."""
-    base, levels, far = arrays.parts * arrays.use_start[value] + value, len(arrays.read), -1
+    base, far = arrays.parts * arrays.use_start[value] + value, -1
     for k in range(count - 1, -1, -1):
         routes.near[base + k], routes.far[base + k] = near, far
         if k == 0:
@@ -281,13 +308,17 @@ def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: 
                 cost -= rate * (toll[far, end] - toll[far, first])
         if k % arrays.parts == 1:
             cost -= arrays.times[arrays.use_start[value] + k // arrays.parts] * arrays.read[near]
-        same = scratch.one[k - 1, near] if far < 0 else scratch.two[k - 1, near, far]
+        same = scratch.one[k - 1, near]
+        if far >= 0:  # pairs are noted for levels with room alone
+            same = scratch.two[k - 1, near, far] if max(same, scratch.one[k - 1, far]) < _NEVER else _NEVER
         if abs(same - cost) < _CLOSE:
             continue  # nothing has changed, as most often
         drops = arrays.parts == 3 and k % 3 == 2
         old_near, old_far, nearest = near, far, _NEVER
-        for x in range(levels):  # of the states before, the one whose cost and copies add up to this
-            for y in range(x, levels):
+        for i in range(scratch.opens[k - 1]):  # of the states before, the one whose cost and copies add up to this
+            x = scratch.open[k - 1, i]
+            for j in range(i, scratch.opens[k - 1]):
+                y = scratch.open[k - 1, j]
                 paid = scratch.one[k - 1, x] if y == x else scratch.two[k - 1, x, y]
                 if paid > cost + _CLOSE:
                     continue
