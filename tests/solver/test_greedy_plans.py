@@ -12,7 +12,7 @@ from naive_game import NaiveGame, random_game
 from naive_large import kept_units_of
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.game.moves import COMPUTE
+from pebbler.game.moves import COMPUTE, COPY
 from pebbler.referee.judgement import check
 from pebbler.solver.capacity import _kept_units, require_capacity
 from pebbler.solver.greedy_plans import GreedyPlanner
@@ -81,3 +81,21 @@ def test_a_middle_level_is_used_where_it_is_cheaper() -> None:
     judged = check(plan)
     assert judged.legal
     assert judged.energy < 4004 + 100 + 100  # x once, and nothing else from or to the slow level
+
+
+@given(seeds)
+def test_a_bound_on_copies_ends_runs_that_pass_it_and_changes_no_other(seed: int) -> None:
+    rng = random.Random(seed)
+    game = random_game(rng, 9, operands="fastest")
+    planner = GreedyPlanner.of(Problem.of(game.graph, game.machine, steady=game.steady, start=game.start))
+    order, remake = np.arange(len(game.graph.ops)), rng.random() < 0.5
+    rows = planner.run(order, keen=0.5, remake=remake, seed=seed)
+    if rows is None:
+        return
+    copies = float(planner.price(rows) - planner.game.cost[rows[rows[:, 0] == COMPUTE, 1]].sum())
+    for bound in (copies * (1 + 1e-9), rng.uniform(0, copies)):
+        bounded = planner.run(order, keen=0.5, remake=remake, seed=seed, bound=bound)
+        assert bounded is not None or bound <= copies
+        assert bounded is None or bounded.tolist() == rows.tolist()
+    loads = np.any((rows[:, 0] == COPY) & (rows[:, 3] == 0))
+    assert (planner.run(order, keen=0.5, remake=remake, seed=seed, bound=-1.0) is None) == loads

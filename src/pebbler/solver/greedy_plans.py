@@ -73,15 +73,22 @@ class GreedyPlanner:
         return cls(problem, game, chosen)
 
     def run(
-        self, order: Ints, *, keen: float, remake: bool, seed: int, costs: npt.NDArray[np.float64] | None = None
+        self,
+        order: Ints,
+        *,
+        keen: float,
+        remake: bool,
+        seed: int,
+        costs: npt.NDArray[np.float64] | None = None,
+        bound: float = np.inf,
     ) -> Ints | None:
         """Return the moves of an order as rows of numbers: kind, op or value, level, to; None where it gets stuck.
 
-        `costs` are what ops seem to cost when there is a choice.
+        `costs` are what ops seem to cost when there is a choice. None also where copies alone cost more than `bound`.
         """
         game = self.game if costs is None else self.game._replace(cost=costs)
         most = _MOST_MOVES * len(self.game.cost) + len(self.game.size) + 100
-        moves, fits = run_greedily(game, np.ascontiguousarray(order, np.int64), most, keen, remake, seed)
+        moves, fits = run_greedily(game, np.ascontiguousarray(order, np.int64), most, keen, remake, seed, float(bound))
         return moves if fits else None
 
     def belady(self, order: Ints) -> Ints | None:

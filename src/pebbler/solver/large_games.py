@@ -71,9 +71,11 @@ class PlacedPlanner:
         """The game with all operands in one level."""
         return self.greedy.game
 
-    def run(self, order: Ints, *, keen: float, remake: bool, seed: int, costs: Floats | None = None) -> Ints | None:
-        """Return the moves of an order as `GreedyPlanner.run` does."""
-        rows = self.greedy.run(order, keen=keen, remake=remake, seed=seed, costs=costs)
+    def run(
+        self, order: Ints, *, keen: float, remake: bool, seed: int, costs: Floats | None = None, bound: float = np.inf
+    ) -> Ints | None:
+        """Return the moves of an order as `GreedyPlanner.run` does; `bound` is of the copies before values are lifted."""
+        rows = self.greedy.run(order, keen=keen, remake=remake, seed=seed, costs=costs, bound=bound)
         return None if rows is None else self._lifted(rows)
 
     def belady(self, order: Ints) -> Ints | None:
@@ -136,7 +138,7 @@ class _Setting:
     remake: bool
     factor: float | Floats
     seed: int = 0
-    belady: bool = False  # by Belady's rule instead, which takes a tenth of the time
+    belady: bool = False  # by Belady's rule instead
 
 
 Planner = GreedyPlanner | PlacedPlanner
@@ -157,6 +159,7 @@ _TRIES = 12  # orders and weights before a search that has other things to do gi
 _SHARE = 0.3  # of the time, for orders from the start
 _IDLE = 6  # turns that bring nothing before a search that has other things to do ends
 _SHORTEST_TURN = 0.1
+_QUICKER = 10  # times as many orders by Belady's rule as greedy runs take the same time
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 _ALL, _FAR = 0.2, 0.7  # how often, and how far, all costs look different together
 
@@ -329,7 +332,7 @@ class _GreedySolver:
         def price(order: Ints, bound: float) -> float:
             if setting.belady and isinstance(planner, GreedyPlanner):
                 return float(run_belady(planner.game, order, 0, bound)[1])
-            rows = self._run(planner, order, setting, costs)
+            rows = self._run(planner, order, setting, costs, bound)
             return float("inf") if rows is None else planner.price(rows)
 
         orders = self.orders
@@ -359,7 +362,7 @@ class _GreedySolver:
             tries = math.ceil(weight[turn] * turn_length(self.problem.graph.dataflow.ops))
             before = self.price
             if turn == 0:
-                self.reorder(tries)
+                self.reorder(tries * _QUICKER if self.patient and self.best[2].belady else tries)
             else:
                 self.vary(tries)
             better = self.price < before
@@ -378,14 +381,16 @@ class _GreedySolver:
             best = _Setting(keen, True, 1.0) if self.best is None else self.best[2]
             yield order, replace(best, keen=keen, seed=self.problem.seed + seed, belady=False)
 
-    def _run(self, planner: Planner, order: Ints, setting: _Setting, costs: Floats) -> Ints | None:
+    def _run(self, planner: Planner, order: Ints, setting: _Setting, costs: Floats, bound: float) -> Ints | None:
         if setting.belady:
             return planner.belady(order)
-        return planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs)
+        # What values lifted afterwards will cost is not known yet.
+        bound = bound if isinstance(planner, GreedyPlanner) else np.inf
+        return planner.run(order, keen=setting.keen, remake=setting.remake, seed=setting.seed, costs=costs, bound=bound)
 
     def attempt(self, planner: Planner, order: Ints, setting: _Setting) -> bool:
         """Run an order greedily, and offer its plan if it is the best; return whether it is."""
-        rows = self._run(planner, order, setting, planner.game.cost * setting.factor)
+        rows = self._run(planner, order, setting, planner.game.cost * setting.factor, self.price)
         price = float("inf") if rows is None else planner.price(rows)
         if rows is None or price >= self.price * (1 - 1e-12):
             return False

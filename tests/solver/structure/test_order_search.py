@@ -112,7 +112,7 @@ def searched(name: str, ops: int, tries: int) -> tuple[float, float]:
     return search.price, min(price(np.array(order), np.inf) for order in shape.orders().values())
 
 
-@pytest.mark.parametrize("name", ["tree", "fft", "stencil", "experts", "scan"])
+@pytest.mark.parametrize("name", ["tree", "fft", "stencil", "experts", "scan", "three-words", "sweeps"])
 def test_orders_are_as_good_as_a_textbook_s(name: str) -> None:
     ours, textbook = searched(name, 900, 100)
     assert ours <= 1.05 * textbook

@@ -92,6 +92,7 @@ def _drop_for_now(g: GreedyGame, s: GreedyState, v: int, way: int, stack: Ints) 
     """Evict a value in one of the ways."""
     if way > 0:
         emit(s, _COPY, v, 0, way)
+        s.spent[0] += (g.read[0] + g.write[way]) * g.size[v]
         s.below[v] |= 1 << way
         s.used[way] += g.size[v]
     if way == _REMAKE:
@@ -201,13 +202,14 @@ def _load(g: GreedyGame, s: GreedyState, v: int, keen: float, remake: bool, stac
     s.locks[v] += 1
     room = make_room(g, s, g.size[v], keen, remake, stack)
     s.locks[v] -= 1
-    if not room:
+    if not room or s.spent[0] > s.spent[1]:
         return False
     source = 0
     for at in range(1, len(g.capacity)):
         if s.below[v] >> at & 1 and (source == 0 or g.read[at] < g.read[source]):
             source = at
     emit(s, _COPY, v, source, 0)
+    s.spent[0] += (g.read[source] + g.write[0]) * g.size[v]
     enter(g, s, v)
     if s.promised[v]:
         release(g, s, v, stack)
@@ -301,7 +303,7 @@ def _end(g: GreedyGame, s: GreedyState, keen: float, remake: bool, pending: Ints
 
 
 @kernel
-def _begin(g: GreedyGame, order: Ints, most: int, seed: int) -> GreedyState:
+def _begin(g: GreedyGame, order: Ints, most: int, seed: int, bound: float) -> GreedyState:
     values, levels = len(g.size), len(g.capacity)
     use_start = g.reader_start.copy()
     fill, use_items = use_start[:-1].copy(), np.empty(use_start[values], np.int64)
@@ -314,7 +316,7 @@ def _begin(g: GreedyGame, order: Ints, most: int, seed: int) -> GreedyState:
         np.zeros(values, np.int64), np.zeros(values, np.int64), np.zeros(values),
         use_start, use_items, use_start[:-1].copy(), np.full(values, -1, np.int64), np.empty(values, np.int64),
         np.zeros(len(g.cost), np.bool_), np.zeros(levels, np.int64), np.empty((most, 4), np.int64),
-        np.array([0, 0, 0, seed % 2147483648, -1], np.int64),
+        np.array([0, 0, 0, seed % 2147483648, -1], np.int64), np.array([0.0, bound]),
     )  # fmt: skip
     for v in range(values):
         if g.start[v] & 1:
@@ -327,13 +329,15 @@ def _begin(g: GreedyGame, order: Ints, most: int, seed: int) -> GreedyState:
 
 
 @kernel(nogil=True)
-def run_greedily(g: GreedyGame, order: Ints, most: int, keen: float, remake: bool, seed: int) -> tuple[Ints, bool]:
+def run_greedily(
+    g: GreedyGame, order: Ints, most: int, keen: float, remake: bool, seed: int, bound: float
+) -> tuple[Ints, bool]:
     """Return the moves (kind, op or value, level, to) that run an order, and whether that worked all the way.
 
-    At most `most` moves. The farther off a value's next use is, the sooner it goes: `keen` says how much that counts. Without
-    `remake` no op runs twice.
+    At most `most` moves, and it ends once copies cost more than `bound`. The farther off a value's next use is, the sooner it goes:
+    `keen` says how much that counts. Without `remake` no op runs twice.
     """
-    s = _begin(g, order, most, seed)
+    s = _begin(g, order, most, seed, bound)
     pending, stack = np.empty((len(g.cost) + 1, 2), np.int64), np.empty(len(g.size) + 1, np.int64)
     kept = np.empty(len(g.size), np.int64)
     fits = True

@@ -1,7 +1,8 @@
 """The search for an order of the ops: orders from the structure of the graph, then stretches of the best one ordered anew.
 
 What is best is up to a price that the caller gives. Nothing here knows of FFTs or stencils: walks follow what ops read, a strip is
-a piece of one order that runs in another, and bisection cuts where few values are on both sides. `docs/paging.md` says more.
+a piece of one order that runs in another, bisection cuts where few values are on both sides, and blocks of coordinates are varied
+until that brings nothing. `docs/paging.md` says more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.game.dataflow import NONE, Dataflow, Rows
+from pebbler.solver.structure.coordinates import Coordinates, Key
 from pebbler.solver.structure.kernels.bisection import bisect, simple_orders, strips
 from pebbler.solver.structure.kernels.cut_moves import Cutting
 from pebbler.solver.structure.kernels.stretch import Net
@@ -33,6 +35,11 @@ _CUTS = (
 _WALKS = 5  # of `simple_orders`
 _SHORTEST = 32  # stretches that are ordered anew
 _STRIPS = 0.3  # how often a stretch is cut into strips instead of in two
+_BLOCKS = 2  # stretches that run in blocks of coordinates, which is quicker, for each one that is cut
+_WHOLE = 0.1  # how often all ops do
+_KEYS = 8  # the best blocks so far, which are varied
+_NEW = 0.3  # how often blocks are drawn instead
+_IDLE_KEYS = 150  # orders by blocks that bring nothing before the first search for them ends
 _RATE = 2e7  # touches a second, until it is known
 
 
@@ -89,6 +96,9 @@ class OrderSearch:
         self.best: Ints = np.arange(flow.ops)
         self.price = float("inf")
         self.rate, self.longest = _RATE, 0.0
+        self.coordinates: Coordinates | None = None
+        self.keys: list[tuple[float, Key]] = []  # the cheapest first
+        self.useful: list[Key] = []  # what made stretches cheaper last
 
     def offer(self, order: Ints) -> bool:
         """Take an order if it is the cheapest so far; return whether it is."""
@@ -104,6 +114,32 @@ class OrderSearch:
             self.offer(order)
             if self.seconds_left() <= 0:
                 return
+        self.try_blocks()
+
+    def try_blocks(self) -> None:
+        """Vary blocks of coordinates as long as there is time, and until many in a row bring nothing."""
+        idle = 0
+        while self.flow.ops > 1 and idle < _IDLE_KEYS and self.seconds_left() > 0 and self.price > 0:
+            idle = 0 if self.try_block() else idle + 1
+
+    def try_block(self) -> bool:
+        """Try another order by blocks of coordinates; return whether it is one of the best of these."""
+        if self.coordinates is None:
+            self.coordinates = Coordinates(self.flow, simple_orders(self.net), self.rng)
+        full = len(self.keys) == _KEYS
+        if not full or self.rng.random() < _NEW:
+            key = self.coordinates.key()
+        else:
+            key = self.coordinates.changed(self.keys[int(self.rng.integers(_KEYS))][1])
+        order = Coordinates.order(key, np.arange(self.flow.ops))
+        most = self.keys[-1][0] if full else float("inf")
+        price = self.pricing(order, most)
+        if price >= most or any(price == other for other, _ in self.keys):
+            return False
+        self.keys = sorted([*self.keys, (price, key)], key=lambda pair: pair[0])[:_KEYS]
+        if price < self.price:
+            self.best, self.price = order, price
+        return True
 
     def _first(self) -> Iterator[Ints]:
         program = np.arange(self.flow.ops)
@@ -120,20 +156,25 @@ class OrderSearch:
             for room, order in product(self.rooms if cutting.room else [0.0], (program, walks[1])):
                 yield self._bisect(order, 0, self.flow.ops, cutting._replace(room=cutting.room * room))
 
-    def changed(self) -> Ints:
-        """Return the best order with a stretch of it ordered anew."""
+    def _stretch(self) -> tuple[int, int]:
+        """Return the ends of a stretch that is to be ordered anew: short ones as often as long ones."""
         rng, ops = self.rng, self.flow.ops
         longest = ops if rng.random() < 0.1 else ops / 2
         span = min(ops, int(np.exp(rng.uniform(np.log(_SHORTEST), np.log(max(longest, _SHORTEST + 1))))))
         low = int(rng.integers(0, ops - span + 1))
+        return low, low + span
+
+    def changed(self) -> Ints:
+        """Return the best order with a stretch of it cut anew."""
+        rng, (low, high) = self.rng, self._stretch()
         room = float(rng.choice(self.rooms)) if self.rooms else 0.0
         if room and rng.random() < _STRIPS:
-            return self._strips(self.best, low, low + span, int(rng.integers(_WALKS)), room * rng.uniform(0.3, 1.5))
+            return self._strips(self.best, low, high, int(rng.integers(_WALKS)), room * rng.uniform(0.3, 1.5))
         room *= float(rng.choice([0.0, rng.uniform(0.3, 1.5)]))
         wide = float(rng.choice([0.0, 1.0, 4.0])) if room else 0.0
         blend = float(rng.choice([0.0, 0.1, 0.3, 1.0]))
         cutting = Cutting(rng.uniform(0.1, 0.45), rng.uniform(0.5, 0.9), 1.0, blend, room, wide)
-        return self._bisect(self.best, low, low + span, cutting)
+        return self._bisect(self.best, low, high, cutting)
 
     def improve(self, tries: int) -> bool:
         """Order so many stretches of the best order anew, as long as there is time; return whether it has become cheaper."""
@@ -142,12 +183,31 @@ class OrderSearch:
             if self.price <= 0 or self.seconds_left() <= 1.5 * self.longest:
                 break
             began = time.monotonic()
-            order = self.changed()
-            price = self.pricing(order, np.nextafter(self.price, np.inf))
-            if price <= self.price:
-                self.best, self.price = order, price
+            self._take(self.changed())
+            for _ in range(_BLOCKS if self.coordinates is not None and self.keys else 0):
+                self._run_in_blocks()
             self.longest = max(0.9 * self.longest, time.monotonic() - began)
         return self.price < before
+
+    def _take(self, order: Ints) -> bool:
+        """Take an order if it costs no more than the best; return whether it costs less."""
+        before, price = self.price, self.pricing(order, np.nextafter(self.price, np.inf))
+        if price <= self.price:
+            self.best, self.price = order, price
+        return price < before
+
+    def _run_in_blocks(self) -> None:
+        """Try blocks like those that were good, of all ops or of a stretch of the best order."""
+        assert self.coordinates is not None
+        if self.rng.random() < _WHOLE:
+            self.try_block()
+            return
+        low, high = self._stretch()
+        keys = self.useful if self.useful and self.rng.random() < 0.5 else [key for _, key in self.keys]
+        order, key = self.best.copy(), self.coordinates.changed(keys[int(self.rng.integers(len(keys)))])
+        order[low:high] = Coordinates.order(key, order[low:high])
+        if self._take(order):
+            self.useful = [*self.useful[1 - _KEYS :], key]
 
     def _work(self) -> int:
         return int(min(1e15, max(1e5, 0.7 * self.rate * self.seconds_left())))
