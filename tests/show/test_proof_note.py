@@ -53,7 +53,7 @@ def test_a_page_that_a_proof_names_itself_is_the_one_that_is_shown() -> None:
     ("graph", "levels", "page"),
     [
         ("mlp:n=4,hidden=16", "notes", "bounds.md"),
-        ("note-mlp", "notes-recency", "tiling.md"),
+        ("note-mlp", "notes-recency", "bounds.md"),
         ("chain:length=4", "red-blue", "chains.md"),
     ],
 )
