@@ -181,7 +181,8 @@ _HOT, _COLD = 0.45, 0.15  # heats of a first anneal, in the price of a read from
 _HEATS = (0.18, 0.21, 0.25, 0.29, 0.34, 0.4)  # of copies that exchange heats
 _SWEEP = 150  # changes per point between two exchanges of heats
 _SHORTEST, _LONGEST = 16, 512  # such exchanges before a group of copies begins elsewhere
-_LARGE_HEAT = (0.12, 0.04)
+_LARGE_HEATS = (0.12, 0.04), (0.2, 0.03)  # of short and of long anneals of a large product
+_LONG, _MOST = 80, 120  # changes per point of an anneal that is long, and at the most
 _REACH = Reach(block=8, shift=16, swap=32, window=8)
 
 
@@ -314,15 +315,17 @@ class ProductSearch:
             layout = self._layout(nested_order(self.orders.index, self._best_loops()))
             layout.exchange(self._left)
             self._offer(layout)
-        cycle = 0
+        cycle, changes = 0, _FIRST  # per point; short anneals come to an end where longer and hotter ones still gain
         while (
             search.remaining > 0
             and not search.done
             and cycle < (1 if search.quick else _CYCLES if search.time_limit is None else 10**9)
         ):
             assert self.layout is not None
-            self._anneal(self.layout, _FIRST * len(self.orders.index), *_LARGE_HEAT)
+            self._anneal(self.layout, changes * len(self.orders.index), *_LARGE_HEATS[changes >= _LONG])
             cycle += 1
+            if cycle % 3 == 0 and search.time_limit is not None:
+                changes = min(2 * changes, _MOST)
 
     def _best_loops(self) -> Loops:
         search = self.search
