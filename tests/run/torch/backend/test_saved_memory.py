@@ -111,13 +111,13 @@ class RandomMemory(StepMemory):
         self.arrays, self.resident, self._known = arrays, 1000, {}
 
 
-def waiting_at_least(orders, sent, memory, room):
-    """Return the time spent waiting for copies out that begin as soon as values are made, and for those back."""
+def waiting_at_least(orders, sent, memory, room, until):
+    """Return the time spent waiting for copies out that begin after the last use in forward, in that order, and for those back."""
     size, link, away = memory.step.size, room.link, {value.node: value for value in sent}
     now = out_free = in_free = 0.0
     saved, loaded = {}, {}
     for order, forward in zip(orders, (True, False), strict=True):
-        for node in order:
+        for place, node in enumerate(order):
             for i, value in away.items():
                 if forward and value.left == node:
                     now = max(now, saved[i])
@@ -126,9 +126,10 @@ def waiting_at_least(orders, sent, memory, room):
                     now = now if link.overlap else in_free
             now = max([now, *(loaded.get(i, 0.0) for i in memory.step.inputs[node] if not forward and i in away)])
             now += room.seconds[node]
-            if forward and node in away:
-                out_free = saved[node] = max(now, out_free) + size[node] * link.out
-                now = now if link.overlap else out_free
+            for i in away:
+                if forward and until[i] == place:
+                    out_free = saved[i] = max(now, out_free) + size[i] * link.out
+                    now = now if link.overlap else out_free
         now = max([now, *(saved[i] for i in away)])  # what has not left when forward ends leaves then
     return now - sum(room.seconds[node] for order in orders for node in order)
 
@@ -144,13 +145,14 @@ def check_sent(seed, depth):
     link = Link(draw.choice([0.0, 0.25, 1.0]), draw.choice([0.0, 0.5, 1.0]), draw.random() < 0.8)
     room = HostRoom(draw.choice([None, None, 120]), False, link, tuple(float(draw.randint(0, 9)) for _ in arrays.kind))
     found = sent_choices(memory, base, alone, room)
-    orders = [run.order.tolist() for run in memory.runs(base)]
+    runs = memory.runs(base)
+    orders = [run.order.tolist() for run in runs]
     for choice in found:
         _, held, _, _ = naive.simulate(set(base.saved), True, [(v.node, v.left, v.fetched) for v in choice.sent])
         assert choice.peak == 1000 + max(map(max, held))
         assert choice.host == sum(naive.size[value.node] for value in choice.sent)
         assert room.limit is None or choice.host <= room.limit
-        least = waiting_at_least(orders, choice.sent, memory, room)
+        least = waiting_at_least(orders, choice.sent, memory, room, runs[0].until)
         assert -1e-9 <= least <= choice.copying + 1e-9 <= choice.host * (link.out + link.into) + 2e-9
         assert (choice.saved, choice.cost) == (base.saved, pytest.approx(base.cost + choice.copying))
     return len(found)
