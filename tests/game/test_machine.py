@@ -65,7 +65,7 @@ def test_a_machine_file(tmp_path):
         ("capacity = 3", 'capacity = "3"', "3 is in bytes; a machine in pebble counts those"),
         ("capacity = 3", f"capacity = {2**60}", "capacity must be a whole number from 1 to"),
         ("capacity = 3", "", "only the last level may be unbounded"),
-        ("read = 100", "read = nan", "read"),
+        ("read = 100", "read = nan", "read: expected a number >= 0"),
         ("read = 100", "read = inf", "read must be a finite price"),
         ("read = 100", "read = -1", "read: expected a number >= 0"),
         ("read = 100", "read = 1e300", "read must be a finite price"),

@@ -315,7 +315,7 @@ class ProductSearch:
             layout = self._layout(nested_order(self.orders.index, self._best_loops()))
             layout.exchange(self._left)
             self._offer(layout)
-        cycle, changes = 0, _FIRST  # per point; short anneals come to an end where longer and hotter ones still gain
+        cycle, changes = 0, _FIRST  # per point; short anneals slow down where longer and hotter ones still gain
         while (
             search.remaining > 0
             and not search.done
