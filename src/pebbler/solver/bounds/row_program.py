@@ -86,7 +86,10 @@ class RowProgram:
         costs = np.array([self.enough if finite else 0.0, *map(self.leaf.price, numbers)])
         least = np.array([float(row.least) for row in self.rows])
         matrix = _Scaled.of(
-            np.diff(ends, prepend=0), np.array(columns, np.int64), np.array(factors, np.float64), len(costs)
+            np.diff(np.array(ends, np.int64), prepend=0),
+            np.array(columns, np.int64),
+            np.array(factors, np.float64),
+            len(costs),
         )
         least, costs = least * matrix.by_row, costs * matrix.by_column
         much, dear = (float(np.abs(one).max(initial=0.0)) or 1.0 for one in (least, costs[1:]))
