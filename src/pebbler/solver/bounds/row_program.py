@@ -72,8 +72,9 @@ class RowProgram:
         finite, numbers = math.isfinite(self.enough), dict[Counter, int]()
         columns: list[int] = []
         factors: list[Number] = []
-        ends: list[int] = []
+        lengths: list[int] = []
         for row in self.rows:
+            before = len(columns)
             if finite and row.least:
                 columns.append(0)
                 factors.append(row.least)
@@ -81,12 +82,12 @@ class RowProgram:
                 if factor:
                     columns.append(numbers.setdefault(counter, len(numbers) + 1))
                     factors.append(factor)
-            ends.append(len(columns))
+            lengths.append(len(columns) - before)
         # The first variable is no plan at all, for a price: where the rows contradict one another there is no other solution.
         costs = np.array([self.enough if finite else 0.0, *map(self.leaf.price, numbers)])
         least = np.array([float(row.least) for row in self.rows])
         matrix = _Scaled.of(
-            np.diff(np.array(ends, np.int64), prepend=0),
+            np.array(lengths, np.int64),
             np.array(columns, np.int64),
             np.array(factors, np.float64),
             len(costs),
