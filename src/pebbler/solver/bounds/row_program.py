@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,9 @@ _FINEST = 10**9  # what weights that make up for rounding are multiples of one o
 _SMALL = 1e-9
 _STEPS = 50  # per row and counter; the simplex method may go round in circles after preprocessing, and needs a few steps each
 # Where numbers of elements are large the solver may give up; another way then often does not.
+# Prices are not negative, so weights of nothing are a start for the dual simplex method: it takes half as long as the primal one.
 _WAYS = (
+    " use_dual_simplex: true use_preprocessing: false",
     "",
     " dual_feasibility_tolerance: 1e-11",
     " use_preprocessing: false",
@@ -69,28 +73,21 @@ class RowProgram:
 
     def _solve(self) -> None:
         """Solve the program, in units in which no factor is far from 1: GLOP gives up where they differ too much."""
-        finite, numbers = math.isfinite(self.enough), dict[Counter, int]()
-        columns: list[int] = []
-        factors: list[Number] = []
-        lengths: list[int] = []
-        for row in self.rows:
-            before = len(columns)
-            if finite and row.least:
-                columns.append(0)
-                factors.append(row.least)
-            for counter, factor in row.terms.items():
-                if factor:
-                    columns.append(numbers.setdefault(counter, len(numbers) + 1))
-                    factors.append(factor)
-            lengths.append(len(columns) - before)
+        finite = math.isfinite(self.enough)
+        numbers: defaultdict[Counter, int] = defaultdict(count(1).__next__)
+        terms = [row.terms for row in self.rows]
+        columns = np.fromiter(map(numbers.__getitem__, chain.from_iterable(terms)), np.int64)
+        factors = np.array([factor for one in terms for factor in one.values()], np.float64)
+        rows = np.repeat(np.arange(len(terms)), [len(one) for one in terms])
+        least = np.array([row.least for row in self.rows], np.float64)
         # The first variable is no plan at all, for a price: where the rows contradict one another there is no other solution.
         costs = np.array([self.enough if finite else 0.0, *map(self.leaf.price, numbers)])
-        least = np.array([float(row.least) for row in self.rows])
+        nothing = np.flatnonzero(least) if finite else np.empty(0, np.int64)
         matrix = _Scaled.of(
-            np.array(lengths, np.int64),
-            np.array(columns, np.int64),
-            np.array(factors, np.float64),
-            len(costs),
+            np.concatenate((rows[factors != 0], nothing)),
+            np.concatenate((columns[factors != 0], np.zeros_like(nothing))),
+            np.concatenate((factors[factors != 0], least[nothing])),
+            (len(least), len(costs)),
         )
         least, costs = least * matrix.by_row, costs * matrix.by_column
         much, dear = (float(np.abs(one).max(initial=0.0)) or 1.0 for one in (least, costs[1:]))
@@ -101,9 +98,8 @@ class RowProgram:
         helper.set_objective_coefficients(list(range(len(costs))), (costs / dear).tolist())
         for number in (least / much).tolist():
             helper.set_constraint_lower_bound(helper.add_linear_constraint(), number)
-        add_term = helper.add_term_to_constraint
-        for at, column, factor in zip(matrix.rows.tolist(), columns, matrix.factors.tolist(), strict=True):
-            add_term(at, column, factor)
+        listed = (one.tolist() for one in (matrix.rows, matrix.columns, matrix.factors))
+        deque(map(helper.add_term_to_constraint, *listed), maxlen=0)
         worst = math.inf
         for parameters in _WAYS:
             solver = ModelSolverHelper("glop")
@@ -113,7 +109,7 @@ class RowProgram:
             if not solver.has_solution() or solver.status() != SolveStatus.OPTIMAL:
                 continue
             duals = np.maximum(solver.dual_values(), 0.0)
-            charged = np.bincount(columns, matrix.factors * duals[matrix.rows], len(costs)) if columns else 0.0
+            charged = np.bincount(matrix.columns, matrix.factors * duals[matrix.rows], len(costs))
             over = float(((charged * dear - costs) / matrix.by_column)[1:].max(initial=0.0))
             if over < worst:  # after preprocessing some duals may be far too large
                 worst = over
@@ -135,12 +131,11 @@ class RowProgram:
     def weights(self) -> tuple[Fraction, Weights]:
         """Weights as fractions, and the bound that they prove exactly."""
         best: tuple[Fraction, Weights] = Fraction(), {}
-        for denominator in _DENOMINATORS:
-            found = {
-                row.key: Fraction(dual).limit_denominator(denominator)
-                for row, dual in zip(self.rows, self.duals, strict=True)
-                if dual > _SMALL and not row.whole
-            }
+        duals = {
+            row.key: dual for row, dual in zip(self.rows, self.duals, strict=True) if dual > _SMALL and not row.whole
+        }
+        for denominator in (None, *_DENOMINATORS):
+            found = {key: _as_fraction(dual, denominator) for key, dual in duals.items()}
             found = {key: weight for key, weight in found.items() if weight}
             proven = self._proven(found, last=denominator == _DENOMINATORS[-1])
             if proven[0] > best[0]:
@@ -190,15 +185,16 @@ class _Scaled(NamedTuple):
     """A matrix times powers of two for each row and each column, so that its factors are near 1."""
 
     rows: Ints  # of each factor
+    columns: Ints
     factors: Floats
     by_row: Floats
     by_column: Floats
 
     @classmethod
-    def of(cls, lengths: Ints, columns: Ints, factors: Floats, width: int) -> _Scaled:
+    def of(cls, rows: Ints, columns: Ints, factors: Floats, shape: tuple[int, int]) -> _Scaled:
         """Bring the least and the greatest factor of rows and of columns as far above 1 as below, in turn."""
-        rows, sizes = np.repeat(np.arange(len(lengths)), lengths), np.log2(np.abs(factors))
-        row, column = np.zeros(len(lengths)), np.zeros(width)
+        sizes = np.log2(np.abs(factors))
+        row, column = (np.zeros(length) for length in shape)
         for _ in range(_SCALINGS):
             for by, of in ((row, rows), (column, columns)):
                 scaled = sizes + row[rows] + column[columns]
@@ -207,7 +203,7 @@ class _Scaled(NamedTuple):
                 np.minimum.at(least, of, scaled)
                 by -= (most + least) / 2
         by_row, by_column = np.exp2(np.round(row)), np.exp2(np.round(column))
-        return cls(rows, factors * by_row[rows] * by_column[columns], by_row, by_column)
+        return cls(rows, columns, factors * by_row[rows] * by_column[columns], by_row, by_column)
 
 
 def _pay(counter: Counter, over: Fraction, rows: Sequence[Row], weights: Weights) -> None:
@@ -229,6 +225,14 @@ def _pay(counter: Counter, over: Fraction, rows: Sequence[Row], weights: Weights
 def pays(row: Row) -> bool:
     """Whether a larger weight of a row charges no counter more: those that say how much there is at most."""
     return not row.whole and all(factor < 0 for factor in row.terms.values())
+
+
+def _as_fraction(dual: float, denominator: int | None) -> Fraction:
+    """Return a dual as a fraction of at most a denominator; by default a simple one that is as good as equal, or a decimal."""
+    simple = Fraction(dual).limit_denominator(denominator or _DENOMINATORS[0])
+    if denominator is not None or abs(float(simple) - dual) < _SMALL * max(1.0, dual):
+        return simple
+    return Fraction(round(dual * _FINEST), _FINEST)
 
 
 def _rounded_up(weight: Fraction) -> Fraction:
