@@ -5,7 +5,8 @@ priced. A *unit* of a storage is touched when its line is.
 
 - ("written", value): elements written by first runs.
 - ("sunk", value, part, level): elements of the complete value written back from a level to the one below, whoever touches their
-  place next, or at the end; those of a sum that is not complete are paid for with the "add" that finds them there.
+  place next, or at the end; those of a sum that is not complete are paid for with the "add" that finds them there. (What the
+  piece that adds pushes out between its read of a sum and its write is in no counter, so there a plan costs more than they do.)
 - ("found", tensor, part, i, j): elements of a start value; the first touch of the step finds them in level i, and the first after
   the moment in level j, which may be the first of the next step. In a plan that is not steady i is the last level, and what is
   not touched again is found where it lies at the end. Where it is not told apart (`alive`), j is 0.

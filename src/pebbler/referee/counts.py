@@ -1,6 +1,6 @@
 """The counters of a plan: what a legal plan of a form does, as the numbers that rows speak of.
 
-The price of a plan is a sum over its counters, each times its price (`Leaf.price`): no read, write, copy or write-back is in two
+A plan costs at least the sum of its counters, each times its price (`Leaf.price`): no read, write, copy or write-back is in two
 of them. An *element* is one unit of a value of the source graph, wherever the tile is that has it. A run of a piece is *first* if
 the piece has not run before, else *later*. The *moment* of a leaf is right after the move by which all pieces that make its
 values have run. Elements of a value are told apart by parts (`Leaf.parts`): which of them are in which part makes no difference
