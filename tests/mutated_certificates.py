@@ -103,14 +103,16 @@ def cheapest(rng: random.Random, task: Task, plans: int, *, forms: bool = True) 
     return least
 
 
-def provable(task: Task, certificate: dict[str, Json]) -> float:
-    """Return the most that any weights prove with the splits of a certificate: the least of its leaves' linear programs."""
+def provable(task: Task, certificate: dict[str, Json], enough: float) -> float:
+    """Return the most that any weights prove with the splits of a certificate, up to so much: the least of its leaves' programs.
+
+    Rows may contradict one another; then a leaf proves anything.
+    """
     tiles = TileRange.all_of(task.graph) if certificate["covers"] == "forms" else TileRange.of_sizes(task.graph, {})
     least = float("inf")
     for node, setting in leaves(certificate["tree"], LeafSetting(tiles)):
         family = Family(task, setting.tiles.open, setting.tiles.cut)
-        program = RowProgram(setting.leaf(family, node.get("moment")))
-        least = min(least, program.bound if program.duals else float("inf"))  # rows may contradict one another
+        least = min(least, RowProgram(setting.leaf(family, node.get("moment")), enough).bound)
     return least
 
 

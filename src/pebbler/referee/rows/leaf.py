@@ -227,6 +227,11 @@ class Leaf:
             return [tuple(task.levels[: level + 1]) for level in task.levels]
         return [tuple(at for at in task.levels if task.read[at] <= price) for price in sorted(set(task.read))]
 
+    @cached_property
+    def tight_tiers(self) -> list[int]:
+        """The tiers that have an end; the last level, which has none, may be cheaper to read than others."""
+        return [tier for tier, near in enumerate(self.tiers) if self.family.task.levels[-1] not in near]
+
     def by_price(self, level: int) -> tuple[float, int]:
         """Return the key that sorts levels by the price of a read."""
         return self.family.task.read[level], level

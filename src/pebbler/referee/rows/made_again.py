@@ -86,7 +86,7 @@ def _rows(leaf: Leaf, value: int, part: int, phase: str, operands: Operands) -> 
     if operands and not (not task.caches and task.machine.operands == "fastest"):
         sharing = min(elements.sharing(maker, read) for read, _, _ in operands)
         results = leaf.tiles.smallest(elements.tensor(value), full) * sharing
-        for tier in range(len(leaf.tiers) - 1):
+        for tier in leaf.tight_tiers:
             terms = [(one, 1) for one in every if one[-1] in leaf.tiers[tier]]
             terms.append((remade, -Fraction(leaf.tier_room(tier), results)))
             yield at_most("room made again", (phase, value, part, tier), terms, 0)

@@ -53,7 +53,7 @@ def piece_room(leaf: Leaf) -> Iterator[Row]:
             if group not in touching
             for part in range(len(leaf.parts[int(family.flow.start_value[tensor])]))
         ]
-        for tier in range(len(leaf.tiers) - 1):
+        for tier in leaf.tight_tiers:
             room, near = leaf.tier_room(tier), leaf.tiers[tier]
             every: list[tuple[Counter, Number]] = [(one, 1) for one, _ in counters if one[-1] in near]
             beside: list[tuple[Counter, Number]]
