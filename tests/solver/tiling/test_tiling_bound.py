@@ -59,6 +59,14 @@ def test_no_order_of_any_tiling_on_caches_is_below_the_bound(seed: int) -> None:
     assert search.energy >= bound > 0
 
 
+def test_moments_that_raise_no_bound_end_with_the_time():
+    graph = pb.workloads.chain(9)
+    roomy = pb.Machine("roomy", graph.unit, (pb.Level("near", 1, 1, capacity=10**6), pb.Level("far", 9, 9)), "lru")
+    ranges = RangeSearch(Problem.of(graph, roomy, steady=False))
+    ranges.run(0, lambda: float(ranges.programs < 2))
+    assert ranges.programs == 2, "one without a moment, and one with the first"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_placement_of_any_tiling_is_below_the_bound(seed: int) -> None:
     rng = random.Random(seed)

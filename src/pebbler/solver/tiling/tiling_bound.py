@@ -194,10 +194,10 @@ class RangeSearch:
         return sum(node.program is not None and not node.program.stated for node in self.open)
 
     def _try_moments(self, node: _Node) -> None:
-        """Bound a node by the rows of every moment, as long as there is time."""
+        """Bound a node by the rows of every moment, as long as there is time: of one in any case."""
         self._try(node, None)
-        for moment in self._family(node.setting.tiles).moments():
-            if self.seconds_left() <= 0 and self._moment(node) is not None:
+        for number, moment in enumerate(self._family(node.setting.tiles).moments()):
+            if number and self.seconds_left() <= 0:
                 break
             bound = self._try(node, moment.value)
             self.useful[moment.value] = max(bound, self.useful.get(moment.value, 0.0))
