@@ -18,14 +18,20 @@ from pebbler.errors import InputError, PebblerError  # noqa: E402
 from quick_cases import quick_only  # noqa: E402
 from torch_loops import BRANCHING, PARTS, REFUSED, RIGHT, Loop, put_together  # noqa: E402
 
-# Iterators cannot be wound back, and numbers from the operating system never come again.
-NOT_RESTORED = ("a counter in a module, iterator", "a_counter_in_a_generator", "a_numpy_generator_made_inside")
+# Iterators cannot be wound back, a cache cannot forget one entry, and numbers from the operating system never come again.
+NOT_RESTORED = (
+    "a counter in a module, iterator",
+    "a_counter_in_a_generator",
+    "a_counter_in_a_cache",
+    "a_numpy_generator_made_inside",
+)
 
 
 TIGHT = (
     "checkpointed_layers_with_dropout",
     "random_state_saved_and_set_inside",
     "batch_norm_and_dropout",
+    "a mean over all batches",
     "gradient scaler",
     "complex weights, adam",
     "a_spectral_layer",
