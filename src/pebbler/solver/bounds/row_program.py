@@ -29,7 +29,7 @@ _STEPS = 50  # per row and counter; the simplex method may go round in circles a
 # Where numbers of elements are large the solver may give up; another way then often does not.
 # Prices are not negative, so weights of nothing are a start for the dual simplex method: it takes half as long as the primal one.
 _WAYS = (
-    " use_dual_simplex: true use_preprocessing: false",
+    " use_dual_simplex: true use_preprocessing: false dual_feasibility_tolerance: 1e-11",
     "",
     " dual_feasibility_tolerance: 1e-11",
     " use_preprocessing: false",
