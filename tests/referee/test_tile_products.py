@@ -129,7 +129,7 @@ def test_products_are_found_by_their_axes():
     first, *_ = product_families(elements)
     assert [step.ops[one.op].name for one in first.products] == ["fwd_linear1"]
     assert first.points == 20 * 1000 * 32
-    assert largest_piece(first, elements, case) == 28 + 28 + 16
+    assert largest_piece(first.touched_together(elements), elements, case) == 28 + 28 + 16
     names = [attention().ops[one.op].name for one in tile_products(Elements(attention()))]
     assert names[:5] == ["fwd_q", "fwd_k", "fwd_v", "fwd_scores", "fwd_mix"]
 

@@ -69,6 +69,11 @@ class Family:
         return product_families(self.elements)
 
     @cached_property
+    def touched_together(self) -> list[list[list[tuple[int, int]]]]:
+        """Per family of products: the values that one piece may touch together."""
+        return [products.touched_together(self.elements) for products in self.products]
+
+    @cached_property
     def touching(self) -> list[set[int]]:
         """Per tensor: the groups of ops that touch its storage."""
         found: dict[int, set[int]] = {}

@@ -21,8 +21,8 @@ def product_reads(leaf: Leaf) -> Iterator[Row]:
     family = leaf.family
     if not family.task.caches and family.task.machine.operands == "fastest":
         return
-    for number, products in enumerate(family.products):
-        piece = largest_piece(products, family.elements, leaf.tiles)
+    for number, (products, touched) in enumerate(zip(family.products, family.touched_together, strict=True)):
+        piece = largest_piece(touched, family.elements, leaf.tiles)
         values = [value for value in sorted(products.values) if value in leaf.parts]
         for tier in range(len(leaf.tiers) - 1):
             least = products.outside_reads(leaf.tier_room(tier), piece)

@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
-import numpy as np
-
-from pebbler.arrays import Floats
 from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.elements import Elements
 from pebbler.referee.rows.tile_range import TileRange
@@ -83,24 +80,19 @@ class ProductFamily:
         >>> ProductFamily((product,), 32 * 1000).outside_reads(64, 72) > 100_000
         True
         """
-        return int(self.outside_reads_of(room, np.array([float(largest_piece)]))[0])
-
-    def outside_reads_of(self, room: int, largest_piece: Floats) -> Floats:
-        """Return the same for many sizes of the largest piece."""
-        best = np.zeros(len(largest_piece))
+        best = 0.0
         for share in _LENGTHS:
             length = max(1, int(share * room))
-            longest = length + np.maximum(0.0, largest_piece - 1)
+            longest = length + max(0, largest_piece - 1)
             # Entries per point rise with the length of a segment up to 2 * room, then fall: they are fewest at one end.
-            shortest_rate = length / self._most_points(np.array([float(room + length)]))
-            rate = np.minimum(shortest_rate, longest / self._most_points(room + longest))
-            left = self.worth - self._most_points(np.array([float(room + length)]))
-            best = np.maximum(best, rate * left)
-        return np.asarray(np.maximum(0.0, np.floor(best * (1 - 1e-9)) - self.made))
+            fewest = self._most_points(room + length)
+            rate = min(length / fewest, longest / self._most_points(room + longest))
+            best = max(best, rate * (self.worth - fewest))
+        return max(0, math.floor(best * (1 - 1e-9)) - self.made)
 
-    def _most_points(self, elements: Floats) -> Floats:
+    def _most_points(self, elements: int) -> float:
         """Return the greatest total weight of the points that can be made of a number of elements, as a real number."""
-        return np.asarray((elements / 3) ** 1.5 * (1 + 1e-12))
+        return float((elements / 3) ** 1.5) * (1 + 1e-12)
 
     def touched_together(self, elements: Elements) -> list[list[tuple[int, int]]]:
         """Return, for each group of ops that makes points or adds up or recomputes a value of the family, the values it touches.
@@ -177,11 +169,11 @@ def product_families(elements: Elements) -> list[ProductFamily]:
     ]
 
 
-def largest_piece(family: ProductFamily, elements: Elements, tiles: TileRange) -> int:
-    """Return the most elements of a family's values that one piece touches, of a product or of an op that adds up a value."""
+def largest_piece(touched: Iterable[Sequence[tuple[int, int]]], elements: Elements, tiles: TileRange) -> int:
+    """Return the most elements that one piece touches, of a product or of an op that adds up a value (`touched_together`)."""
     return max(
-        sum(tiles.largest(elements.tensor(value), elements.kept_whole[op]) for op, value in touched)
-        for touched in family.touched_together(elements)
+        sum(tiles.largest(elements.tensor(value), elements.kept_whole[op]) for op, value in together)
+        for together in touched
     )
 
 
