@@ -30,7 +30,7 @@ def two(capacity: int) -> Machine:
     return Machine("two", "pebble", (Level("fast", 0, 0, capacity=capacity), Level("slow", 100, 100)))
 
 
-@pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize("steady", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_large_two_level_games_are_better_than_belady_and_bounded(steady: bool) -> None:
     graph = training(60)
     problem = Problem.of(graph, two(500), steady=steady)

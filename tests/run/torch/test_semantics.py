@@ -45,7 +45,7 @@ QUICK = {
     "a_generator_of_its_own", "one_cycle_of_rate_and_betas", "a_dataclass_batch", "the_same_tensor_twice",
     "a_setting_found_out_once", "a_moving_average_by_data", "a_numpy_mask", "an_optimizer_that_runs_every_other_step",
     "a counter in a module, self", "a_scheduler_inside", "a loss that is no number", "evaluation_mode", "a_parameter_replaced",
-    "a_number_in_a_closure_changed", "lbfgs", "layers left out, rand", "a_branch_on_an_argument", "a_subclass_of_tensors",
+    "a_number_in_a_closure_changed", "layers left out, rand", "a_branch_on_an_argument", "a_subclass_of_tensors",
     "an_argument_that_is_a_parameter_s_memory", "a_first_step_that_does_more",
 }  # fmt: skip
 
@@ -196,6 +196,7 @@ def test_generated_loops_train_alike_or_are_refused():
     assert outcomes["pt.plan", "ran"] > 0
 
 
+@pytest.mark.slow  # it loads all of PyTorch that shards models
 @pytest.mark.filterwarnings("ignore")
 def test_training_over_several_processes_is_refused_by_name():
     import torch.distributed as dist

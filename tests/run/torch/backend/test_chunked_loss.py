@@ -197,7 +197,8 @@ def test_the_number_of_chunks_follows_the_room():
     assert ChunkedLoss(None, (), None, 200, 10**6, 10**9, 0).chunks_within(0) == 1
 
 
-@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bias", [False, True])
 def test_a_budget_that_the_logits_do_not_fit_into_is_kept_by_chunks(bias, monkeypatch):
     """With Inductor's kernels: what the logits and their gradients take is 16.8 MB, and nothing is computed twice."""
     torch._dynamo.reset()

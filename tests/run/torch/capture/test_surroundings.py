@@ -25,11 +25,10 @@ STEPS = 4
 EARLIER: list[torch.Tensor] = []
 # One of every kind; all of them are run with -m slow.
 QUICK = {
-    "sharpness_aware", "averaged_weights_swapped_in", "memory_filled", "a_parametrization_put_on_inside", "a_cached_function",
-    "a_hook_left_on", "an_error_in_the_middle", "a_queue", "print", "a_thread",
+    "sharpness_aware", "averaged_weights_swapped_in", "a_cached_function", "an_error_in_the_middle", "print", "a_thread",
 }  # fmt: skip
 # Of these training is compared as well: something is damaged, spoken or kept in each other way.
-TRAINED = {"sharpness_aware", "a_cached_function", "an_error_in_the_middle", "print"}
+TRAINED = {"sharpness_aware", "print"}
 
 
 def made(name):
