@@ -23,7 +23,7 @@ def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def conditions_table(rows: Sequence[Row]) -> str:
-    """Return what the ops of a step took apart, in a mixture and in the step itself, with clocks and temperatures.
+    """Return the joules and times of a step's ops: measured singly, in a mixture and in the step, with clocks and temperatures.
 
     One line for each model and kind of kernels: the first of its schedules that runs every op once.
     """
@@ -45,7 +45,7 @@ def conditions_table(rows: Sequence[Row]) -> str:
                 _state(row, "clock_mhz"), _state(row, "celsius"),
             ]
         )  # fmt: skip
-    columns = ["model", "kernels", "apart: J, ms", "in a mixture", "the step", "apart, error", "mixture, error"]
+    columns = ["model", "kernels", "single ops: J, ms", "mixture", "step", "single ops, error", "mixture, error"]
     return table([*columns, "MHz, ops and step", "°C, ops and step"], lines)
 
 
@@ -77,11 +77,11 @@ def op_table(known: Mapping[str, Sequence[Row]]) -> str:
         low, high = (f"{power:.0f} W ({_short(op)})" for power, op in (watts[0], watts[-1]))
         mean = spent / sum(op["seconds"] for op in ops)
         lines.append([model, kernels, f"{mean:.0f} W", low, high, f"{misplaced(ops):.1%}"])
-    return table(["model", "kernels", "all ops", "lowest", "highest", "joules not where the time is"], lines)
+    return table(["model", "kernels", "all ops", "lowest", "highest", "joules in other ops than the time"], lines)
 
 
 def trade_table(device: MeasuredDevice) -> str:
-    """Return what it takes to have a byte again that was given up: in time and in joules, by what gives it back.
+    """Return the cost of restoring a byte that was given up, in time and in joules, by the way of restoring it.
 
     A copy goes to the host and comes back. An elementwise op reads two bytes for every one that it makes. A product of bfloat16
     makes two bytes with 2 K flops. Joules count static power for as long as the step is longer.
@@ -93,10 +93,10 @@ def trade_table(device: MeasuredDevice) -> str:
     assert out is not None
     rate = device.rates["bfloat16"]
     assert rate.joules_per_flop is not None
-    ways = [("a copy, hidden behind ops", 0.0, 2 * out), ("an elementwise op again", 3 / device.bandwidth, 3 * byte)]
+    ways = [("a copy that ops hide", 0.0, 2 * out), ("a recomputed elementwise op", 3 / device.bandwidth, 3 * byte)]
     for depth in (1024, 4096):
         taken = max(depth / rate.flops, 1 / device.bandwidth)
-        ways.append((f"a product again, K = {depth:,}", taken, depth * rate.joules_per_flop + byte))
+        ways.append((f"a recomputed product, K = {depth:,}", taken, depth * rate.joules_per_flop + byte))
     ways.append(("a copy that the step waits for", 2 / link, 2 * out))
     lines = []
     for name, seconds, beyond in ways:
@@ -107,8 +107,11 @@ def trade_table(device: MeasuredDevice) -> str:
     waited = 2 * out + 2 * watts / link
     joules_even = (waited - byte) / (rate.joules_per_flop + watts / rate.flops)
     time_even = 2 * rate.flops / link
-    told = f"A product costs what a copy that is waited for costs at K = {joules_even:,.0f} in joules, {time_even:,.0f} in time."
-    return "\n\n".join([table(["a byte again by", "ps", "nJ", "W"], lines), told])
+    told = (
+        "A recomputed product costs as much as a copy that the step waits for "
+        f"at K = {joules_even:,.0f} in joules, at K = {time_even:,.0f} in time."
+    )
+    return "\n\n".join([table(["a byte restored by", "ps", "nJ", "W"], lines), told])
 
 
 def _short(name: str, most: int = 28) -> str:
@@ -138,7 +141,7 @@ def objective_table(rows: Sequence[Row]) -> str:
         "difference",
         "for time, measured: J, ms",
     ]
-    columns += ["for energy", "difference", "for time: ops run again, GB to the host", "for energy"]
+    columns += ["for energy", "difference", "for time: ops recomputed, GB to the host", "for energy"]
     return table(columns, lines)
 
 

@@ -42,9 +42,8 @@ def summarize(rows: Sequence[Row]) -> str:
         return "Nothing was both predicted and measured."
     told = f"{len(steps)} rows: joules off by {statistics.mean(steps):.1%} on average, {max(steps):.1%} at worst."
     if ratios:
-        told += (
-            f" {len(ratios)} pairs: ratio off by {statistics.mean(ratios):.1%} on average, {max(ratios):.1%} at worst."
-        )
+        count = f"{len(ratios)} pair{'s' * (len(ratios) != 1)}"
+        told += f" {count}: ratio off by {statistics.mean(ratios):.1%} on average, {max(ratios):.1%} at worst."
     return told
 
 
@@ -83,10 +82,10 @@ def page_text(known: Sequence[dict[str, Any]]) -> str:
     first = known[0]["rows"]
     parts = [f"{known[0].get('about') or _about(known[0])}.", summarize(first)]
     parts += [row_table(first), missing(first), "### By model", model_table(first)]
-    parts += ["### Apart, in a mixture, and in the step", conditions_table(first)]
+    parts += ["### Single ops, mixture and step", conditions_table(first)]
     parts += ["### Plans for energy", objective_table(first)]
-    parts += ["### Joules of an op against its time", op_table(known[0].get("ops", {}))]
-    parts += ["### A byte again, on `h200-measured`", trade_table(measured_device("h200-measured"))]
+    parts += ["### Power of ops", op_table(known[0].get("ops", {}))]
+    parts += ["### Cost of restoring a byte, on `h200-measured`", trade_table(measured_device("h200-measured"))]
     for one in known[1:]:
         parts += [
             "### Other settings" if one is known[1] else "",
@@ -100,7 +99,7 @@ def _about(known: dict[str, Any]) -> str:
     """Return how it was measured."""
     return (
         f"{known['device']}, torch {known['torch']}: {known['op_seconds']:g} s of measuring single ops per model and kind of "
-        f"kernels, the others together, then all in a mixture; {known['time_limit']:g} s of planning; steps for at least "
+        f"kernels, the others together, then all ops in a mixture; {known['time_limit']:g} s of planning; steps for at least "
         f"{known['seconds']:g} s"
     )
 

@@ -138,10 +138,10 @@ def with_missing(model: str, schedules: Iterable[str], rows: list[Row]) -> list[
     """Return a row for every schedule of a model: its own, or one that says that it is missing.
 
     >>> with_missing("gpt", ["eager", "compiled:0.5"], [{"model": "gpt", "schedule": "eager", "joules": 4.0}])[1]["error"]
-    'not measured: the time was over, or its process ended'
+    'not measured (time limit reached, or the process ended)'
     """
     by_name = {row["schedule"]: row for row in rows}
-    none = {"model": model, "error": "not measured: the time was over, or its process ended"}
+    none = {"model": model, "error": "not measured (time limit reached, or the process ended)"}
     return [by_name.get(schedule, none | {"schedule": schedule}) for schedule in schedules]
 
 

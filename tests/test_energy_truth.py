@@ -86,13 +86,13 @@ def test_a_byte_costs_what_gives_it_back():
         "x", "cuda", 1e12, rates, link=1e9, static_watts=100.0, joules_per_byte=1e-10, joules_per_link_byte=2e-10
     )
     assert causes.trade_table(device).splitlines()[2:] == [
-        "| a copy, hidden behind ops | 0.00 | 0.40 |  |",
-        "| an elementwise op again | 3.00 | 0.60 | 200 |",
-        "| a product again, K = 1,024 | 1024.00 | 103.52 | 101 |",
-        "| a product again, K = 4,096 | 4096.00 | 413.80 | 101 |",
+        "| a copy that ops hide | 0.00 | 0.40 |  |",
+        "| a recomputed elementwise op | 3.00 | 0.60 | 200 |",
+        "| a recomputed product, K = 1,024 | 1024.00 | 103.52 | 101 |",
+        "| a recomputed product, K = 4,096 | 4096.00 | 413.80 | 101 |",
         "| a copy that the step waits for | 2000.00 | 200.40 | 100 |",
         "",
-        "A product costs what a copy that is waited for costs at K = 1,983 in joules, 2,000 in time.",
+        "A recomputed product costs as much as a copy that the step waits for at K = 1,983 in joules, at K = 2,000 in time.",
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_process_measures_round_by_round_and_says_what_failed_and_what_is_miss
     assert known == json.loads((tmp_path / "all.json").read_text())
     assert known["ops"] == {"a exact": [{"op": "mm", "compiled": False}]}
     found = [(row["model"], row["schedule"], row.get("error", row.get("joules"))) for row in known["rows"]]
-    none = "not measured: the time was over, or its process ended"
+    none = "not measured (time limit reached, or the process ended)"
     assert found == [
         ("a", "eager", 2.0), ("a", "exact:0.1", "ValueError: too small"), ("a", "compiled:0.5", none), ("a", "torch.compile", none),
         ("b", "eager", none), ("b", "exact:0.1", none), ("b", "compiled:0.5", none), ("b", "torch.compile", none),
