@@ -34,13 +34,13 @@ _FEWER_WRITES = 16  # note 004: "16x fewer parameter writes ... a proportional e
 _NOTE_BATCH, _NOTE_HIDDEN = 32, 1000
 _CONVENTIONS = (
     "Network, hinge loss, data, initial parameters and weight decay (0.01, biases too) are the notes': 20 bits, 3 of them secret, "
-    "500 training and 200 test samples per seed, float64. A step takes the next samples in the order of the data, over and over, "
-    "averages their gradients over the batch and updates every parameter, whether or not a sample made a gradient: note 000's "
-    "trainer, and the graph that is planned. The learning rate is chosen per cell and accuracy from one grid for all: the one at "
-    f"which the median seed is there first. Test accuracy is looked at every {LOOK} samples, and the first time that it is reached "
+    "500 training and 200 test samples per seed, float64. Steps pass through the data in its order, again and again. A step "
+    "averages the gradients over the batch and updates every parameter, whether or not a sample made a gradient, like note 000's "
+    "trainer and the planned graph. All cells share one grid of learning rates; the rate of a cell and accuracy is the one at "
+    f"which the median seed succeeds first. Test accuracy is evaluated every {LOOK} samples, and the first success "
     "counts. Energy is that of moving floats, as the machine prices it, for one step of an endless loop with the parameters where "
-    "the plan keeps them. A machine with caches finds a step's inputs where the step before left its own; where memory is explicit "
-    "they arrive in the slowest level, as new samples do. Looking at the test samples costs nothing."
+    "the plan keeps them. On a machine with caches, a step finds its inputs where the previous step left its own; in explicit "
+    "memory they arrive in the slowest level, like new samples. Evaluation on the test samples costs nothing."
 )
 Maps = dict[tuple[float, str, str], EnergyMap]  # by accuracy, machine and schedule
 
@@ -69,8 +69,8 @@ def experiment(found: Measurements) -> Experiment:
         name="accuracy",
         note="003 and 004",
         question=(
-            "How much energy does it take to train to 90 % and to 100 % test accuracy, and what do the sizes of the batch and of "
-            "the hidden layer do to it?"
+            "How much energy does it take to train to 90 % and to 100 % test accuracy, and how does it depend on the sizes "
+            "of the batch and of the hidden layer?"
         ),
         config=msgspec.to_builtins(found.grid) | {"goals": found.goals, "training": _convention_config()},
         seeds=found.grid.seeds,
@@ -128,7 +128,7 @@ def _rows(found: Measurements, maps: Maps) -> tuple[NoteFigure, ...]:
                     corrected=None if fits else batch,
                     why=""
                     if fits
-                    else "Floats per sample do not tell it: samples to accuracy and where floats lie decide.",
+                    else "Floats per sample do not decide: samples to accuracy and the levels of the floats do.",
                 )
             )
     for machine in found.grid.machines:
@@ -213,7 +213,7 @@ def _listed(values: Sequence[int | str]) -> str:
 
 
 def _micro(energy: float) -> str:
-    return f"{show(energy, 0 if energy >= 1000 else 1)} µJ" if math.isfinite(energy) else "never gets there"
+    return f"{show(energy, 0 if energy >= 1000 else 1)} µJ" if math.isfinite(energy) else "never reaches it"
 
 
 def _best_question(found: Measurements, maps: Maps) -> Question:
@@ -275,7 +275,7 @@ def _schedule_question(found: Measurements, maps: Maps) -> Question:
     unsettled = [one.cell.batch for one in line if one is not ours and one.bound < ours.energy]
     by_bounds = f"; by their bounds batches of {_listed(unsettled)} may be cheaper" if unsettled else ""
     return Question(
-        question="What does the schedule change about the best batch size?",
+        question="Does the best batch size depend on the schedule?",
         answer=(
             f"On {machine} to 90 %, program order is cheapest at batch {plain.cell.batch} ({plain.cell.hidden} hidden, "
             f"{_micro(plain.energy)}), the best plan at batch {best.cell.batch} ({best.cell.hidden} hidden, "
@@ -286,7 +286,7 @@ def _schedule_question(found: Measurements, maps: Maps) -> Question:
         ),
         tables=(
             table(
-                "The best cell by what a plan may do",
+                "The best cell by schedule",
                 ["accuracy", "machine", "schedule", "batch", "hidden", "µJ", "bound µJ", "best in"],
                 rows,
             ),
@@ -319,7 +319,7 @@ def _batch_question(found: Measurements, maps: Maps, machine: str) -> Question:
         question="How does the energy per sample depend on the batch size?",
         answer=(
             f"With {show(best)} hidden units on {machine} it falls from {show(line[0].per_sample, 4)} µJ at batch "
-            f"{line[0].cell.batch} to {show(least.per_sample, 4)} µJ at batch {least.cell.batch}, where it is least; but "
+            f"{line[0].cell.batch} to {show(least.per_sample, 4)} µJ at batch {least.cell.batch}, its minimum; but "
             f"{_samples(line[0].cell)} become {_samples(least.cell)}."
         ),
         tables=tuple(tables),
@@ -327,7 +327,7 @@ def _batch_question(found: Measurements, maps: Maps, machine: str) -> Question:
 
 
 def _samples(cell: TrainedCell) -> str:
-    return f"{show(cell.samples, 0)} samples" if math.isfinite(cell.samples) else "samples without end"
+    return f"{show(cell.samples, 0)} samples" if math.isfinite(cell.samples) else "endlessly many samples"
 
 
 def _hidden_question(found: Measurements, maps: Maps, machine: str) -> Question:
@@ -344,12 +344,12 @@ def _hidden_question(found: Measurements, maps: Maps, machine: str) -> Question:
     column = [maps[0.9, machine, BEST].cells[best.cell.batch, hidden] for hidden in found.grid.hidden]
     small, large = column[0], column[-1]
     return Question(
-        question="Do smaller hidden layers save energy, or do they not learn?",
+        question="Do smaller hidden layers save energy, or do they fail to learn?",
         answer=(
             f"At batch {best.cell.batch} the median seed needs {show(small.cell.samples, 0)} samples with {small.cell.hidden} "
             f"hidden units, at {show(small.per_sample, 3)} µJ each, and {show(large.cell.samples, 0)} with "
             f"{show(large.cell.hidden)}, at {show(large.per_sample, 3)} µJ (at least "
-            f"{show(large.per_sample_bound, 3)})."
+            f"{show(large.per_sample_bound, 3)} µJ)."
         ),
         tables=tuple(tables),
     )
@@ -375,13 +375,13 @@ def _sure_question(found: Measurements, maps: Maps) -> Question:
     return Question(
         question="How sure is the best cell?",
         answer=(
-            f"Chance: seeds are resampled {show(RESAMPLES)} times, and rates and cells chosen anew each time. Plans: in "
+            f"Chance: seeds are resampled {show(RESAMPLES)} times, and rates and cells chosen again each time. Plans: in "
             f"{open_cells} of {len(rows)} rows another cell would win if its plan came down to its bound while the best cell's "
             "stayed. Choosing the best of several rates on the same seeds favours every cell a little."
         ),
         tables=(
             table(
-                "Batch x hidden: how often each cell is the best, and which a better plan might make the best",
+                "Batch x hidden: how often each cell is the best, and the cells that a better plan might make the best",
                 ["accuracy", "machine", "best in", "open by bounds"],
                 rows,
             ),
@@ -405,12 +405,12 @@ def _training_question(found: Measurements, *maps: EnergyMap) -> Question:
             )
             for hidden in found.grid.hidden
         ]
-        title = f"Samples of the median seed to {_percent(goal)} at the best rate (seeds of {len(found.grid.seeds)} that get there)"
+        title = f"Samples of the median seed to {_percent(goal)} at the best rate (seeds of {len(found.grid.seeds)} that succeed)"
         tables.append(table(title, ["hidden", *(f"batch {batch}" for batch in found.grid.batches)], rows))
     rates = f"{found.grid.rates[0]:g} to {found.grid.rates[-1]:g}, {len(found.grid.rates)} of them"
     return Question(
-        question="What exactly is trained, and how long does it take?",
-        answer=f"{_CONVENTIONS} Learning rates: {rates}. A run that is not there after {show(limit)} samples counts as never.",
+        question="Which network is trained, and for how many samples?",
+        answer=f"{_CONVENTIONS} Learning rates: {rates}. A run without success after {show(limit)} samples counts as never.",
         tables=tuple(tables),
     )
 
