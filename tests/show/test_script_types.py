@@ -22,8 +22,8 @@ DATA = (
     page_data.RowsData, page_data.GraphData, page_data.JudgementData, page_data.ClaimData, page_data.PlanData,
     page_data.ReportData, landscape.Landscape, landscape.Mark, capacity_sweep.CapacityCurve, saving_steps.SavingStep,
     proof_note.ProofNote, step_reuse.StepReuse, step_reuse.Knee, step_names.StepNames,
-    step_names.BudgetData, step_names.BudgetPoint, step_names.UnlimitedStep, page_data.BudgetCurve, hand_levels.HandLevel,
-    hand_levels.PlayData, SweepRow,
+    step_names.BudgetData, step_names.BudgetPoint, step_names.UnlimitedStep, page_data.BudgetCurve,
+    page_data.EarlierPhases, hand_levels.HandLevel, hand_levels.PlayData, SweepRow,
 )  # fmt: skip
 # Columns that the page of a sweep adds to its rows: the best known plan of each, and links.
 MADE_FOR_THE_PAGE = {SweepRow: {"best_energy", "best_bound", "best_key", "plan", "report"}}

@@ -300,6 +300,16 @@ def test_the_headline_is_the_planners(opened: Opened, plans: list[TorchPlan]) ->
     assert " -> " not in plans[1].headline  # without a limit
 
 
+def test_the_first_step_counts_where_it_holds_more_than_the_others(show: Show, plans: list[TorchPlan]) -> None:
+    """An optimizer's first step, which makes its state, may set the peak: the page says what the command says."""
+    both = replace(plans[0], phases=[plans[1].plan, plans[0].plan])
+    assert both.peak > replace(both, phases=both.phases[-1:]).peak
+    page = show(both).page
+    assert page.locator("[data-test=headline]").inner_text().replace("→", "->").replace("−", "-") == both.headline
+    assert " in the step that repeats) instead of " in page.locator("#summary-view .sentence").inner_text()
+    assert page.locator("[data-peak]").first.get_attribute("data-peak") == str(both.peak)
+
+
 def test_the_step_without_a_limit_is_drawn_behind(opened: Opened, plans: list[TorchPlan]) -> None:
     free = plans[1]
     held = opened.page.evaluate("pebbler.step().times.plan.unlimited.held")

@@ -11,7 +11,8 @@ from pebbler.errors import InputError
 from pebbler.game.dataflow import Rows
 from pebbler.game.graph import Graph
 from pebbler.game.machine import Level, Machine
-from pebbler.game.plan import SCOPES, Plan
+from pebbler.game.moves import Moves
+from pebbler.game.plan import SCOPES, Plan, PlanFile
 from pebbler.game.rich_repr import RichRepr
 from pebbler.game.tile_meta import origin, tile_numbers
 from pebbler.referee import pricing
@@ -24,7 +25,7 @@ from pebbler.show.report.step_reuse import StepReuse, measure_reuse
 from pebbler.solver.assessment import assess
 from pebbler.solver.paging.demand_paging import program_order_plan
 from pebbler.solver.problem import Problem
-from pebbler.solver.recompute.recompute_problem import RecomputeProblem
+from pebbler.solver.recompute.recompute_problem import RecomputeProblem, program_order_peak
 
 __all__ = ["GraphData", "PlanData", "ReportData", "gather", "program_order"]
 
@@ -142,6 +143,14 @@ class ClaimData:
 
 
 @dataclass(frozen=True)
+class EarlierPhases:
+    """The most bytes held in the phases of a PyTorch step before the repeating one, headroom aside: planned, and without a limit."""
+
+    peak: int
+    unlimited: int
+
+
+@dataclass(frozen=True)
 class PlanData:
     """One plan: its moves as flat lists, the referee's judgement, and how its memory behaves."""
 
@@ -161,6 +170,7 @@ class PlanData:
     program_order: float | None
     budget: BudgetData | None  # of a PyTorch plan
     unlimited: UnlimitedStep | None  # of a PyTorch plan
+    earlier: EarlierPhases | None  # of a PyTorch plan that has such phases
     savings: list[SavingStep]  # schedules between program order and the plan
     kind: list[int]
     subject: list[int]
@@ -201,6 +211,7 @@ class PlanData:
             program_order=None if base is None else check(base).energy,
             budget=budget,
             unlimited=None if budget is None else budget.unlimited or unlimited_step(plan.graph),
+            earlier=None if budget is None else earlier_phases(plan),
             savings=saving_steps(plan, base, judgement),
             kind=moves.kind.tolist(),
             subject=moves.subject.tolist(),
@@ -363,6 +374,26 @@ def unlimited_step(graph: Graph) -> UnlimitedStep:
     """
     game = RecomputeProblem.of(Problem.of(graph, Machine("memory", graph.unit, (Level("memory", 0, 0),))))
     return UnlimitedStep(game.measure(game.program).memory.tolist(), [op.cost for op in graph.ops])
+
+
+def earlier_phases(plan: Plan) -> EarlierPhases | None:
+    """Return the memory of the phases that a PyTorch plan's file has beside the repeating one; None without any that are legal."""
+    about = plan.meta.get("torch")
+    try:
+        files = msgspec.convert(about.get("first", []) if isinstance(about, Mapping) else [], list[PlanFile])
+        graphs = [Graph.from_file(file.graph) for file in files]
+        moves = [Moves.of(graph, file.machine, file.moves) for graph, file in zip(graphs, files, strict=True)]
+    except (msgspec.ValidationError, InputError):
+        return None
+    phases = [
+        Plan(graph, file.machine, made, file.start, file.steady)
+        for graph, file, made in zip(graphs, files, moves, strict=True)
+    ]
+    judged = [check(phase) for phase in phases]
+    if not judged or not all(one.legal for one in judged):
+        return None
+    held = max(next(iter(one.peak.values())) for one in judged)
+    return EarlierPhases(held, max(program_order_peak(graph) for graph in graphs))
 
 
 def budget_curve(plan: Plan, budget: BudgetData, graph: int) -> BudgetCurve | None:

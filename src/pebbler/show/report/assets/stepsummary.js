@@ -38,6 +38,16 @@ function showGlance(root, data, plan) {
 }
 
 /**
+ * The most bytes that any phase of a step holds, headroom included: with the plan, and without a limit.
+ * @param {PlanData} plan
+ */
+function phasePeaks(plan) {
+  const headroom = plan.budget ? plan.budget.headroom : 0,
+    { peak, unlimited } = plan.earlier || { peak: 0, unlimited: 0 };
+  return { planned: Math.max(stepPeak(plan), peak + headroom), free: Math.max(unlimitedPeak(plan), unlimited + headroom) };
+}
+
+/**
  * @param {HTMLElement} root
  * @param {ReportData} data
  * @param {PlanData} plan
@@ -57,6 +67,7 @@ function showStepSummary(root, data, plan, budget, step) {
     whose = proved ? "" : ", by the search that made it";
   const proven = gap === null ? "" : gap < 1e-9 ? ` It is proven optimal${whose}.` : ` It is at most ${percent(gap)} above the lower bound${whose}.`; // prettier-ignore
   const verb = unit === "ns" ? "takes" : "costs",
+    peaks = phasePeaks(plan),
     within = budget.budget === null ? "without a budget" : `within ${bytesText(budget.budget)}`;
   root.replaceChildren(
     el("p", { class: "headline", "data-test": "headline" }, headlineOf(data, plan, cost, free)),
@@ -65,8 +76,8 @@ function showStepSummary(root, data, plan, budget, step) {
       { class: "sentence" },
       el("b", {}, shown(plan.name, 60)),
       ` runs a training step (${plural(graph.op_name.length, "op")}) ${within} on ${shown(budget.device, 30)}, with ${budget.kernels === "compiled" ? "fused kernels" : "its own kernels and the same bits"}. It holds at most `,
-      el("b", {}, bytesText(stepPeak(plan))),
-      ` instead of ${bytesText(unlimitedPeak(plan))}, and ${verb} `,
+      el("b", {}, bytesText(peaks.planned)),
+      `${peaks.planned > stepPeak(plan) ? ` (${bytesText(stepPeak(plan))} in the step that repeats)` : ""} instead of ${bytesText(peaks.free)}, and ${verb} `,
       el("b", {}, text(cost)),
       free > 0 ? `, ${comparedTo(cost, free)} without a limit (${text(free)}).` : ".",
       proven,
@@ -74,7 +85,7 @@ function showStepSummary(root, data, plan, budget, step) {
     el("dl", { class: "tiles" }, ...stepTiles(graph, plan, budget, step, { cost, free, bound, gap, text })),
   );
   root.dataset.cost = String(cost);
-  root.dataset.peak = String(stepPeak(plan));
+  root.dataset.peak = String(peaks.planned);
 }
 
 /**
@@ -91,8 +102,7 @@ const unlimitedPeak = (plan) => ((plan.unlimited && d3.max(plan.unlimited.held))
  * @param {number} free
  */
 function headlineOf(data, plan, cost, free) {
-  const before = unlimitedPeak(plan),
-    after = stepPeak(plan),
+  const { free: before, planned: after } = phasePeaks(plan),
     [factor, name] = byteScale(before),
     size = (/** @type {number} */ bytes) => (factor === 1 ? grouped(bytes) : (bytes / factor).toFixed(1));
   const more = free > 0 ? cost / free - 1 : 0,
@@ -131,8 +141,8 @@ function stepTiles(graph, plan, budget, step, { cost, free, bound, gap, text }) 
     ...(gap === null ? [] : [tile("Lower bound", text(bound), gap < 1e-9 ? "reached" : `gap at most ${percent(gap)}`)]),
     tile(
       "Peak memory",
-      bytesText(stepPeak(plan)),
-      `${budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}`}; ${bytesText(unlimitedPeak(plan))} without a limit`,
+      bytesText(phasePeaks(plan).planned),
+      `${budget.budget === null ? "no budget was given" : `of ${bytesText(budget.budget)}`}; ${bytesText(phasePeaks(plan).free)} without a limit`,
     ),
     ...(budget.held ? [tile("Held", bytesText(budget.held), "measured, the optimizer's step included")] : []),
     tile("Computed again", again.length ? text(d3.sum(again, (o) => graph.op_cost[o])) : "nothing", again.length ? plural(again.length, "run") : null), // prettier-ignore

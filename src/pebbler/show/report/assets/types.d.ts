@@ -67,6 +67,11 @@ interface UnlimitedStep {
   cost: number[];
 }
 
+interface EarlierPhases {
+  peak: number;
+  unlimited: number;
+}
+
 interface BudgetPoint {
   peak: number;
   cost: number;
@@ -232,6 +237,7 @@ interface PlanData extends Moves {
   program_order: number | null;
   budget: BudgetData | null;
   unlimited: UnlimitedStep | null;
+  earlier: EarlierPhases | null;
   savings: SavingStep[];
   start: number[];
   judgement: JudgementData;
