@@ -144,7 +144,7 @@ class ClaimData:
 
 @dataclass(frozen=True)
 class EarlierPhases:
-    """The most bytes held in the phases of a PyTorch step before the repeating one, headroom aside: planned, and without a limit."""
+    """The most bytes held in the phases of a step before the repeating one, headroom aside: planned, and without a limit."""
 
     peak: int
     unlimited: int
