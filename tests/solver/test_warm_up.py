@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -76,6 +77,24 @@ def test_it_is_said_and_done_once(cold, capsys):
     assert capsys.readouterr().err == ""
     assert warm_up.warm_up(["exact", "play"])
     assert cold == ["lru", "play", "exact"]
+
+
+def test_a_long_wait_says_how_long_it_has_taken():
+    told: list[str] = []
+    running = [
+        subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        for _ in range(2)
+    ]
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if len(told) == 2:
+            for process in running:
+                process.stdin.close()
+
+    warm_up._wait(running, time.monotonic() - 60, tell, every=0.05)
+    assert told[:2] == ["compiling kernels: 60 s so far"] * 2
+    assert [process.returncode for process in running] == [0, 0]
 
 
 def test_the_clock_starts_when_the_kernels_are_ready(cold, monkeypatch):

@@ -77,8 +77,7 @@ def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> Non
         for share in _shares(missing, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
     ]
     try:
-        for process in running:
-            process.wait()
+        _wait(running, began, tell)
     except BaseException:
         for process in running:
             process.kill()
@@ -89,6 +88,22 @@ def _compile_missing(missing: Sequence[str], tell: Callable[[str], None]) -> Non
             process.stdin.close()
     _compile(part for part in missing if not _is_ready(part))  # here, where no process can be started
     tell(f"compiled in {time.monotonic() - began:.0f} s")
+
+
+def _wait(
+    running: Sequence[subprocess.Popen[bytes]], began: float, tell: Callable[[str], None], every: float = 10.0
+) -> None:
+    """Wait for processes, and tell every few seconds how long it has taken so far."""
+    said = time.monotonic()
+    for process in running:
+        while True:
+            try:
+                process.wait(max(0.0, said + every - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                said = time.monotonic()
+                tell(f"compiling kernels: {said - began:.0f} s so far")
+            else:
+                break
 
 
 def _shares(parts: Sequence[str], cores: int) -> list[list[str]]:
