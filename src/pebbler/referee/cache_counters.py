@@ -97,7 +97,7 @@ class CachePlay:
 
     @cached_property
     def end(self) -> Ints:
-        """The level that each unit lies in at the end; the last for those that nobody has touched."""
+        """The level of each unit at the end; the last level for untouched units."""
         last = np.full(self.room // self.line, -1)
         for number, one in enumerate(self.touches):
             last[self._lines(one)] = number

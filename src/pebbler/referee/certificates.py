@@ -29,7 +29,7 @@ _FRACTION = re.compile(r"\d{1,60}(/\d{1,60})?", re.ASCII)
 
 
 class NotProven(PebblerError):
-    """A certificate does not prove what it says; the message names the place."""
+    """A certificate does not prove its claim; the message names the place."""
 
 
 def other_version(certificate: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The counters of a plan: what a legal plan of a form does, as the numbers that rows speak of.
+"""The counters of a legal plan of a form: the numbers that rows refer to.
 
 A plan costs at least the sum of its counters, each times its price (`Leaf.price`): no read, write, copy or write-back is in two
 of them. An *element* is one unit of a value of the source graph, wherever the tile is that has it. A run of a piece is *first* if
@@ -85,7 +85,7 @@ class Counts:
         return "after" if move > self.moment else "before"
 
     def _count_tiles(self) -> None:
-        """Count the pieces that axes cut something into, for all sets of axes that rows may speak of."""
+        """Count the pieces into which axes cut a value or op, for all sets of axes that rows may refer to."""
         ranges = self.leaf.tiles.ranges
         tiles = {axis: -(-one.extent // self.pieces.sizes.get(axis, one.extent)) for axis, one in ranges.items()}
         used = {row for _, row in self.leaf.family.cutting.values()}
@@ -95,7 +95,7 @@ class Counts:
                 self.found["tiles", *axes] = math.prod(tiles[axis] for axis in axes)
 
     def when_told(self, move: int, value: int) -> Phase:
-        """Return whether a move comes before the moment or after it, where that is told apart for a value of the source."""
+        """Return whether a move comes before or after the moment, for source values whose rows distinguish the two."""
         return self.when(move) if len(self.leaf.told_apart(value)) > 1 else "any"
 
     def tile(self, value: int) -> Ints:

@@ -181,7 +181,7 @@ def _explicit_game(
 
 
 def _place_start(plan: Plan) -> tuple[npt.NDArray[np.int64], str | None]:
-    """Return the levels of every value at the start, as bits, and what is wrong with them."""
+    """Return the levels of every value at the start, as bits, and the error in them, if any."""
     flow = plan.graph.dataflow
     slowest = len(plan.machine.level) - 1
     mask = np.zeros(flow.values, np.int64)

@@ -147,7 +147,7 @@ class _OtherTypes(Exception):
 
 
 def _require(name: str, ask: Callable[[Callable[..., Any]], Any], right: Any, result: Any) -> None:
-    """Refuse a compiled result that does not give what is right."""
+    """Refuse compiled code whose result is wrong."""
 
     def run(*arguments: Any) -> Any:
         if tuple(map(typeof, arguments)) != result.signature.args:

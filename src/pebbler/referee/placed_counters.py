@@ -78,7 +78,7 @@ class PlacedPlay:
         self._count_stays(counts)
 
     def _fitting(self, moment: int) -> int:
-        """Return the first moment from one on at which every level holds what is in it.
+        """Return the first moment, from a given one, at which the contents of every level fit.
 
         Where results take the room of operands, that is after the drops that follow the move.
         """

@@ -35,7 +35,7 @@ MOST_KEPT = 64  # families of ranges that are kept; trees go through ranges of o
 
 
 def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
-    """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than so many seconds.
+    """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than `seconds`.
 
     >>> from pebbler.game.machine import machine
     >>> from pebbler.workloads import mlp
@@ -47,7 +47,7 @@ def verify(task: Task, certificate: object, seconds: float = math.inf) -> float:
 
 
 class TaskVerifier:
-    """Proves bounds of one task; the rows of so many leaves are kept for its other certificates, by default of none."""
+    """A verifier of certificates of one task; it keeps the rows of a number of leaves for further certificates, by default none."""
 
     def __init__(self, task: Task, kept: int = 0) -> None:
         self.task, self.kept = task, kept
@@ -55,7 +55,7 @@ class TaskVerifier:
         self._rows: dict[object, LeafRows] = {}
 
     def verify(self, certificate: object, seconds: float = math.inf) -> float:
-        """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than so many seconds."""
+        """Return the bound that a certificate proves; raise if it proves nothing, or takes longer than `seconds`."""
         task = self.task
         if not isinstance(certificate, Mapping):
             raise NotProven(f"expected a certificate, got {short(certificate)}")
@@ -100,7 +100,7 @@ class TaskVerifier:
 
 
 def _make_room(known: dict[object, Any], most: int) -> None:
-    """Forget the oldest of what is known where there is too much of it."""
+    """Drop the oldest kept rows beyond the limit."""
     if len(known) >= most:
         del known[next(iter(known))]
 
@@ -189,7 +189,7 @@ class LeafRows:
         self._prices: dict[Counter, Number] = {}
 
     def price(self, counter: Counter) -> Number:
-        """Return exactly what the referee charges for one of what a counter counts, at the least."""
+        """Return the least exact price that the referee charges for one unit of a counter."""
         if counter not in self._prices:
             price = self.leaf.price(counter)
             self._prices[counter] = int(price) if price.is_integer() else Fraction(price)

@@ -120,7 +120,7 @@ def new_search(
 
 
 def _resumed(problem: Problem, resume: Plan | str | Path) -> Plan:
-    """Return a plan to go on from, if it is a legal one of this very problem."""
+    """Return the plan to resume from, if it is a legal plan of this problem."""
     from pebbler.game.plan import Plan
     from pebbler.referee.judgement import check
     from pebbler.solver.plan_forms import form_in, starts_as_asked

@@ -84,7 +84,7 @@ def compare(
 
 
 def _part(search: Search, seconds: float) -> Search:
-    """Return a search of its own whose plans are offered to this one as well, within the time that this one has."""
+    """Return a separate search that offers its plans to this search too, within the remaining time."""
 
     def pass_on(inner: Search) -> None:
         search.offer_plan(inner.best)

@@ -34,7 +34,7 @@ _proven: dict[int, weakref.ref[Plan]] = {}  # plans whose bound a search of this
 
 
 def remember_proof(plan: Plan) -> None:
-    """Remember that the bound of this very plan was proven here, so that a page about it need not prove it again."""
+    """Remember that the bound of this plan object was proven in this process, so that a page need not prove it again."""
     key = id(plan)
     _proven[key] = weakref.ref(plan, lambda _: _proven.pop(key, None))
 
@@ -54,7 +54,7 @@ def with_meta(plan: Plan, more: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True)
 class Assessment:
-    """A plan as the referee and the bounds see it, beside what it says of itself.
+    """The verified figures of a plan beside its own claims.
 
     `bound`, `proof` and `status` are proven here and now; of an illegal plan there are none. `verified` says that the certificate
     proves this bound. They are for what the plan's claims `covers`: every form of its source, or of its graph where it says so;
@@ -211,7 +211,7 @@ def contradictions(plan: Plan, judgement: Judgement) -> Iterator[str]:
 
 
 def _told_apart(energy: float, other: float, unit: str) -> str:
-    """Return an energy in words that tell it from another one.
+    """Return an energy as text with enough digits to differ from another energy.
 
     >>> _told_apart(12_800_000_020, 12_800_000_025, "pJ"), _told_apart(5, 12_800_000_025, "pJ")
     ('12,800,000,020 pJ', '5 pJ')

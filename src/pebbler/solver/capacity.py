@@ -191,7 +191,7 @@ def _units_per_op(flow: Dataflow, pairs: Ints) -> Ints:
 
 
 def _kept_units(flow: Dataflow) -> Ints:
-    """Return, per op, the units of values beside its own that are there at its first run in every legal plan of one level.
+    """Return, per op, the units of other values that every legal plan of one level holds at the op's first run.
 
     Such a value can never be made again, was made before the op and is needed after it, whatever the order.
     """

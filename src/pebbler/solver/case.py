@@ -21,7 +21,7 @@ class Case:
 
     @cached_property
     def explicit(self) -> bool:
-        """Whether moves decide what is where; caches decide it themselves."""
+        """Whether the plan's moves place the data; otherwise caches do."""
         return self.problem.machine.management == "explicit"
 
     @cached_property
@@ -42,7 +42,7 @@ class Case:
 
     @cached_property
     def tiled(self) -> bool:
-        """Whether other forms of the graph are looked for: large graphs, and those with freer rules, are taken as they are.
+        """Whether other forms of the graph are searched; large graphs and graphs with freer rules are solved as they are.
 
         >>> from pebbler import workloads
         >>> Case(Problem.of(workloads.mlp(), "notes")).tiled
@@ -94,7 +94,7 @@ class Case:
 
     @cached_property
     def greedy(self) -> bool:
-        """Whether greedy runs are worth a look before other methods."""
+        """Whether greedy runs are tried before other methods."""
         from pebbler.solver.greedy_plans import greedy_pays
 
         return greedy_pays(self.problem)

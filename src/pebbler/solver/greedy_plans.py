@@ -1,4 +1,4 @@
-"""Plans of any order in near-linear time: what a careful runtime would do that knows the order, for graphs of any size."""
+"""Plans of a given order in near-linear time, as made by a careful runtime that knows the order; for graphs of any size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FEW = 60  # ops up to which other methods do without greedy runs
 
 
 def greedy_pays(problem: Problem) -> bool:
-    """Return whether greedy runs are worth a look before other methods of explicit machines."""
+    """Return whether greedy runs are tried before the other methods for explicit machines."""
     return problem.machine.management == "explicit" and len(problem.graph.ops) > _FEW
 
 

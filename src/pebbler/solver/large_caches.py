@@ -37,7 +37,7 @@ _KEEN = (0.5, 1.0, 0.0)
 _CARE = (0.0, 1.0)
 _STARTS = 0.3  # of the time, for orders from the start
 _ORDERS = 0.5  # of the time, until orders from structure have been looked at
-_IDLE = 3  # turns that bring nothing before a search that has other things to do ends
+_IDLE = 3  # rounds without a gain after which a search that has other things to do ends
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 
 
@@ -47,7 +47,7 @@ def is_large_cache(problem: Problem) -> bool:
 
 
 def reruns_pay(problem: Problem, *, as_it_is: bool) -> bool:
-    """Return whether orders with reruns are worth a look: the graph is not cut, and too large for all its orders to be tried."""
+    """Return whether orders with reruns are tried: for graphs that are not cut and have too many orders to try all."""
     return as_it_is and problem.machine.management != "explicit" and len(problem.graph.ops) > _FEW
 
 
@@ -110,7 +110,7 @@ class _RerunSearch:
             if self._over():
                 break
         self.offer()
-        self.take_turns()
+        self.alternate()
         self.offer()
 
     def order(self, end: float) -> None:
@@ -138,8 +138,8 @@ class _RerunSearch:
             if not self._over():
                 self.attempt(planner, self.orders.best, plain if self.best is None else self.best[2])
 
-    def take_turns(self) -> None:
-        """Vary orders and the assumed costs of reruns in turns until time is up or nothing improves."""
+    def alternate(self) -> None:
+        """Alternate between changes of the order and of the assumed costs of reruns until time is up or nothing improves."""
         idle, offered = 0, self.search.elapsed
         while not self.search.done:
             if self._over():
@@ -178,7 +178,7 @@ class _RerunSearch:
         return True
 
     def vary(self, tries: int) -> None:
-        """Vary the assumed costs of some ops and the room so many times, and keep changes that make the order cheaper."""
+        """Vary the assumed costs of some ops and the room `tries` times, and keep changes that make the order cheaper."""
         rng, longest = self.rng, 0.0
         for _ in range(tries):
             if self.best is None or self.search.done:
@@ -365,7 +365,7 @@ class _Floor:
         return np.asarray(cost)
 
     def moments(self, extra: Floats) -> list[int]:
-        """Return ops to look at: spread over program order, and those with most at stake there."""
+        """Return ops as moments for bounds: spread over program order, and those with the largest possible gain."""
         flow, rows = self.flow, self.flow.value_readers
         alive = extra > 0
         if not alive.any():

@@ -157,7 +157,7 @@ _ORDERED = (
 )
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
-_IDLE = 6  # turns that bring nothing before a search that has other things to do ends
+_IDLE = 6  # rounds without a gain after which a search that has other things to do ends
 _SHORTEST_TURN = 0.1
 _QUICKER = 10  # times as many orders by Belady's rule as greedy runs take the same time
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
@@ -187,7 +187,7 @@ def offer_greedy(search: Search, seconds_left: Callable[[], float]) -> None:
     """Offer greedy runs, and variations of the best until some have brought nothing."""
     solver = _GreedySolver(search, seconds_left, patient=False)
     solver.explore()
-    solver.take_turns()
+    solver.alternate()
 
 
 def _planners(problem: Problem) -> Iterator[Planner]:
@@ -323,7 +323,7 @@ class _GreedySolver:
             tries += 1
 
     def reorder(self, tries: int) -> bool:
-        """Order stretches of the best order anew, priced the way that its plan was made; return whether that helped."""
+        """Reorder stretches of the best order, priced by the same rule as its plan; return whether that helped."""
         if self.orders is None or self.best is None:
             return False
         planner, order, setting = self.best
@@ -347,10 +347,10 @@ class _GreedySolver:
             sequence = trim(game, self.rows[self.rows[:, 0] == COMPUTE, 1])
             if game.arrays.cost[sequence].sum() < self.search.energy:
                 self.search.offer(game.moves(sequence))
-        self.take_turns()
+        self.alternate()
 
-    def take_turns(self) -> None:
-        """Vary orders and costs in turns until time is up; turns without a gain get shorter and shorter."""
+    def alternate(self) -> None:
+        """Alternate between changes of orders and of assumed costs until time is up; rounds without a gain become shorter."""
         search, weight = self.search, [1.0, 1.0]
         turn, idle = 0, 0
         while self.best is not None and not search.done:
@@ -400,7 +400,7 @@ class _GreedySolver:
         return True
 
     def vary(self, tries: int) -> None:
-        """Vary the assumed costs of some ops, or of all, so many times, and keep changes that make the plan cheaper."""
+        """Vary the assumed costs of some ops, or of all, `tries` times, and keep changes that make the plan cheaper."""
         search, rng, longest = self.search, self.rng, 0.0
         for _ in range(tries):
             if self.best is None or search.done:

@@ -114,7 +114,7 @@ def require_tiles_that_fit(problem: Problem) -> None:
 
 
 def _finest_need(graph: Graph, axes: Collection[str], gone: Collection[str]) -> Requirement:
-    """Return the room of the neediest op with these axes in tiles of 1, without values that may be `gone`."""
+    """Return the largest need of any op with these axes in tiles of 1, not counting the values in `gone`."""
     flow = graph.dataflow
     most = Requirement(0, "no op")
     for number, op in enumerate(graph.ops):
@@ -149,7 +149,7 @@ def _cuttable(space: TransformSpace) -> list[str]:
 
 
 def _untiled_plan(problem: Problem, units: int) -> Plan:
-    """Return a plan of the graph as it is with so much room, which is enough."""
+    """Return a plan of the graph as it is in a room that is known to suffice."""
     plan = program_order_plan(_resized(problem, units))
     if plan is None:
         raise Impossible(f"no plan was found with {units:,} units")

@@ -1,4 +1,4 @@
-"""The methods as one table: which problems each is for, its share of the time, its kernels, and what it proves again.
+"""The table of methods: for each, its problems, its share of the time, its kernels, and the bounds it can prove again.
 
 `run` goes through the table from top to bottom; `warm_up.needed` reads the kernels, `assessment` what proves a bound again, and
 `ablation` which kind of problem it has. A new method is a file that offers plans or bounds to a `Search`, and one row here.
@@ -102,7 +102,7 @@ def chosen(case: Case) -> Iterator[tuple[Method, Case]]:
 
 @contextmanager
 def _interruptible(search: Search) -> Iterator[None]:
-    """Let Ctrl-C end the search with what it has; if it has nothing, `KeyboardInterrupt` is raised once it has ended.
+    """Let Ctrl-C end the search with its best plan; without a plan, `KeyboardInterrupt` is raised at the end.
 
     An exception must never be thrown into compiled code, so the signal only stops the search's clock, however often it comes.
     """
@@ -127,7 +127,7 @@ def _interruptible(search: Search) -> Iterator[None]:
 
 
 def _bound_forms(search: Search, case: Case, left: Left) -> None:
-    """Bound every form of a graph whose forms are not looked for."""
+    """Bound every form of a graph whose forms are not searched."""
     problem = search.problem
     runs = problem.scale.lowered(float(problem.graph.dataflow.op_cost.sum()))
     search.raise_bound(runs, "every tiling: all ops run at least once")
@@ -431,7 +431,7 @@ def _free_game(case: Case) -> bool:
 
 
 def _cache(case: Case) -> bool:
-    """Caches, of which other forms are looked for or do not count."""
+    """Caches, with forms of the graph that are searched or not asked for."""
     return not case.explicit and (case.as_it_is or case.tiled)
 
 

@@ -181,7 +181,7 @@ class Search:
         report: Callable[[Search], None] | None = None,
         problem: Problem | None = None,
     ) -> Search:
-        """Return a search with books of its own that ends when this one is interrupted."""
+        """Return a separate search that ends when this search is interrupted."""
         inner = Search(problem or self.problem, time_limit, report)
         inner._outer = self
         return inner

@@ -12,7 +12,7 @@ __all__ = ["offer_program_order", "program_order", "program_order_energy", "prog
 
 
 def program_order(problem: Problem) -> Plan | None:
-    """Return the plan, or None where it does not fit; `program_order_words` says what it does on an explicit machine."""
+    """Return the plan in program order, None if it does not fit; `program_order_words` describes its memory management."""
     if problem.machine.management == "explicit":
         return program_order_plan(problem)
     return Plan.in_order(problem.graph, problem.machine, steady=problem.steady)

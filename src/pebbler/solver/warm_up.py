@@ -364,7 +364,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, however it went."""
+    """End this process when its parent has ended, for whatever reason."""
     os.read(0, 1)  # not through `sys.stdin`, whose lock would be held when the interpreter ends
     os._exit(1)
 

@@ -35,7 +35,7 @@ MOST_CUTS = 20_000
 
 @dataclass(frozen=True)
 class FactRow:
-    """The sum of factors times variables, by their numbers, is at least so much."""
+    """A constraint: the sum of factors times variables, given by number, is at least a constant."""
 
     terms: tuple[tuple[int, int], ...]
     least: int

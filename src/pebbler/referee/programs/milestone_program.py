@@ -97,17 +97,17 @@ class MilestoneProgram:
 
     @staticmethod
     def known_of(task: PlayedGraph) -> bool:
-        """Return whether the formula says something: one level that has an end, and results apart from operands."""
+        """Return whether the formula applies: one bounded level, and results that do not overwrite operands."""
         machine, level = task.machine, task.machine.level[0]
         explicit = machine.management == "explicit" and machine.results == "apart"
         return explicit and len(machine.level) == 1 and level.capacity is not None and len(task.graph.ops) <= _MOST_OPS
 
     def held(self, op: int) -> set[int]:
-        """Return the values that are there right after an op has run: its reads and results, less what it overwrites."""
+        """Return the values in memory right after an op has run: its reads and results, less the values that it overwrites."""
         return {*self.reads[op], *self.flow.op_writes.row(op).tolist()} - {*self.flow.op_destroys.row(op).tolist()}
 
     def _row(self, name: Key, terms: Iterable[tuple[Term, int]], least: int) -> None:
-        """Add a row, unless it says nothing."""
+        """Add a row, unless it holds trivially."""
         found = []
         for term, factor in terms:
             if term.variable is None:

@@ -176,7 +176,7 @@ def by_place(beyond: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _shares(needed: npt.NDArray[Any], paid: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the share of what each value pays that is enough for so much at every place."""
+    """Return the share of each value's cost that suffices for a given sum at every place."""
     some = needed > 0
     share = np.zeros_like(paid)
     share[some] = -(-needed[some] * _WHOLE // paid[some])

@@ -94,7 +94,7 @@ class _OrderBound:
             self.read_from = self._tensors_read_from()
 
     def _first_makers(self) -> list[int]:
-        """Return, per tensor, the op that writes it before all others; NONE where nobody does."""
+        """Return, per tensor, the op that writes it first; NONE if no op writes it."""
         found = [NONE] * len(self.sizes)
         for op in range(self.flow.ops - 1, -1, -1):
             for tensor in self.flow.value_tensor[self.flow.op_writes.row(op)].tolist():

@@ -150,7 +150,7 @@ class PassLedger:
         return ran, read
 
     def charge_chain(self, spans: Sequence[Span]) -> None:
-        """Charge spans that are apart in time: each load and each run is in one of them at most. Stores are charged before."""
+        """Charge spans that do not overlap in time: each load and each run is in at most one of them. Stores are charged before."""
         if spans:
             self.load_left -= np.max([span.loads for span in spans], axis=0)
             self.rerun_left -= np.max([span.reruns for span in spans], axis=0)

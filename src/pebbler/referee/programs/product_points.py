@@ -1,4 +1,4 @@
-"""Matrix products in a graph of single elements: which ops multiply, and what they are added up to.
+"""Matrix products in a graph of single elements: the ops that multiply, and the sums that they contribute to.
 
 A *product op* reads two values that nobody makes, `a` and `b`, and makes one; what it makes is added up, by ops that read nothing
 else, to one last value, the *sum*. With `a = A[i, k]`, `b = B[k, j]` and the sum `C[i, j]` every product op is a point `(i, j, k)`.

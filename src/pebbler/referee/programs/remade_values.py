@@ -139,7 +139,7 @@ def _updates(flow: Dataflow, found: list[WantedValue]) -> Iterator[ParamUpdate]:
 def _lineages(
     flow: Dataflow, changed: dict[int, list[ParamUpdate]], second: ParamUpdate
 ) -> Iterator[tuple[dict[int, set[int]], ParamUpdate]]:
-    """Yield what a change is made of, back to each op that reads another param: values by the first of their part."""
+    """Yield the values that a change is made from, back to each op that reads another param, grouped by part."""
     for start in flow.op_reads.row(second.maker).tolist():
         value, part, path = start, set[int](), dict[int, set[int]]()
         while flow.value_maker[value] != NONE and len(path) < _DEEPEST:

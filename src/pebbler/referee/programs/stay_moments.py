@@ -1,4 +1,4 @@
-"""Moments at which not everything that is wanted later has room in the fastest level, by name.
+"""Moments, by name, at which not all values that are wanted later fit into the fastest level.
 
 A moment is the end of the plan, `("end",)`; right after the first run of an op, `("op", op)`; the same with values that are made
 again, `("remade", op)`; or when a param and its change are both there, `("pair", number of the update)`. `docs/exact.md` says what

@@ -106,7 +106,7 @@ class StayProgram:
         self.program.row(("room", *name), terms, everything - moment.room)
 
     def _say(self, name: Key, number: int, away: dict[int, int], kept: dict[int, int]) -> None:
-        """Demand that a lineage is there, or is copied in later, or that one of two params comes in once more."""
+        """Require that a lineage is in fast memory, or copied in later, or that one of two params is loaded once more."""
         remaking = self.remade.remakings[number]
         terms: Terms = [(kept[part], 1) for part in remaking.parts]
         copied = {value for part in remaking.parts for value in self.remade.parts[part].values} | remaking.changes

@@ -1,4 +1,4 @@
-"""The answer for a chain: what it costs, what is proven about it, and its moves."""
+"""The solution of a chain: its energy, bound and proof, and its moves."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def red_curve(length: int, reds: Iterable[int], compute: float = 1.0, io: float 
 
 
 def point_task(payload: bytes) -> bytes:
-    """Return one point of the curve over red pebbles, as a process of its own is asked for it."""
+    """Return one point of the curve over red pebbles; called in a separate process."""
     length, red, compute, io = msgspec.msgpack.decode(payload)
     solved = solve_uniform(length, red, compute, io)
     point = CurvePoint(
@@ -70,7 +70,7 @@ def point_task(payload: bytes) -> bytes:
 
 
 def default_reds(length: int, red: int) -> list[int]:
-    """Return the numbers of red pebbles worth a look: 3 to 16 (2 if asked for), powers of two, `red`, its neighbours, all of use.
+    """Return the numbers of red pebbles to plot: 3 to 16 (2 if asked for), powers of two, `red`, its neighbours, the most of use.
 
     >>> default_reds(30, 11)
     [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 31]

@@ -1,4 +1,4 @@
-"""Plans in a given order by simple rules: what a straightforward runtime would do, and the classic farthest-next-use.
+"""Plans in a given order by simple rules: demand loading with LRU eviction, and Belady's farthest next use.
 
 Under operands "fastest" the runtime loads on demand, evicts the least recently used (or the value whose next use is farthest)
 and writes back what has no other copy. In a loop, the params that one step leaves in the fastest level are there when the next

@@ -106,7 +106,7 @@ class PagingSolver:
             self.search.offer_plan(self.paging.plan(paged))
 
     def page_start_orders(self, only_program_order: bool = False) -> None:
-        """Page every order that there is to start from, the plan at hand first."""
+        """Page every start order, that of the best known plan first."""
         starts = start_orders(self.problem.graph)[: 1 if only_program_order else None]
         if self.search.best is not None and not only_program_order:
             starts.insert(0, self.search.best.moves.order)

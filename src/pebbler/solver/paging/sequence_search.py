@@ -268,7 +268,7 @@ class _MoveWriter:
         return min(self._levels(self.held[storage]), key=lambda at: (self.read[at], at))
 
     def _drop_unwanted(self, storage: int, mask: int) -> bool:
-        """Drop what is not wanted, except the copy that missing ones are made from."""
+        """Drop copies in unwanted levels, except the source of copies still to be made."""
         keep = mask
         if mask & ~self.held[storage]:
             keep |= 1 << self._best_source(storage)

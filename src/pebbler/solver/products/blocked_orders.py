@@ -97,5 +97,5 @@ def op_order(flow: Dataflow, products: Ints) -> list[int]:
 
 
 def _blocks(size: int) -> list[int]:
-    """Return the sizes of blocks that cut so many into parts that are as equal as can be."""
+    """Return the block sizes that cut a length into parts as equal as possible."""
     return sorted({-(-size // parts) for parts in range(1, size + 1)})

@@ -121,7 +121,7 @@ def changed_loops(rng: np.random.Generator, loops: Loops) -> Loops:
 
 
 def sliced_order(index: Ints, axis: int, slices: Sequence[Slice]) -> Ints:
-    """Return the points in an order that takes one value of an index after the other, each with loops of its own.
+    """Return the points sorted by one index, with separate loops for each of its values.
 
     >>> cube = np.array([[i, j, k] for i in range(2) for j in range(2) for k in range(2)])
     >>> sliced_order(cube, 0, [Slice(loops_of("ijk_"), (False,) * 3), Slice(loops_of("ikj_"), (False, True, False))]).tolist()
@@ -135,7 +135,7 @@ def sliced_order(index: Ints, axis: int, slices: Sequence[Slice]) -> Ints:
 
 
 def changed_slices(rng: np.random.Generator, slices: Slices) -> Slices:
-    """Return slices of which one or two have other loops, or run through some index the other way."""
+    """Return slices with other loops in one or two of them, or with the direction of an index reversed."""
     found = list(slices)
     for at in rng.choice(len(found), min(len(found), 1 if rng.random() < 0.7 else 2), replace=False).tolist():
         loops, back = found[at]

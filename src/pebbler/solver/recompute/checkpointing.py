@@ -29,7 +29,7 @@ def checkpointings(problem: RecomputeProblem, order: Ints) -> Iterator[Ints]:
 
 
 def checkpointed(problem: RecomputeProblem, order: Ints, segments: int) -> Ints:
-    """Return an order of all ops in which values at its peak are recomputed, the ops before the peak cut into so many segments.
+    """Return an order of all ops with recomputed values at its peak; the ops before the peak are cut into `segments` segments.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem
@@ -70,7 +70,7 @@ def _peak(problem: RecomputeProblem, order: Ints) -> int:
 
 
 def _lying(problem: RecomputeProblem, order: Ints, peak: int) -> npt.NDArray[np.bool_]:
-    """Return per value whether it lies at a run, made before it and needed only after it, and can be made again."""
+    """Return per value whether it is held at a run, made before and needed only after it, and can be recomputed."""
     arrays = problem.arrays
     lying = problem.measure_rest(order, peak + 1).needed & (arrays.maker != NONE) & (arrays.size > 0)
     lying &= np.isin(arrays.maker, order[:peak])

@@ -68,7 +68,7 @@ class Relaxation:
         self.cost, self.scale, self.exact = _integer_costs(problem.arrays.cost)
 
     def held(self, op: int) -> list[int]:
-        """Return the values that are there when an op runs: its reads and results, less what it overwrites."""
+        """Return the values in memory while an op runs: its reads and results, less the values that it overwrites."""
         flow = self.problem.flow
         gone = set(flow.op_destroys.row(op).tolist())
         return sorted(({*self.problem.reads.row(op).tolist()} | {*flow.op_writes.row(op).tolist()}) - gone)

@@ -1,4 +1,4 @@
-"""The recompute solver: annealing and relaxations take turns until the best plan is proven or time is up.
+"""The recompute solver: it alternates between annealing and relaxations until the best plan is proven or time is up.
 
 They do so in rounds of fixed work, so the answer depends on the seed alone, not on the number of threads, unless time cuts it
 off.
@@ -108,7 +108,7 @@ class _RecomputeSolver:
         return self.search.remaining <= 0
 
     def orders(self) -> Iterator[Ints]:
-        """Yield orders without recomputation, from which some annealings keep starting anew."""
+        """Yield orders without recomputation, from which some rounds of annealing start."""
         self.branches = [self.problem.program]
         yield self.branches[0]
         self.branches.append(low_memory_order(self.problem))
@@ -130,7 +130,7 @@ class _RecomputeSolver:
         return True
 
     def run(self, pool: ThreadPoolExecutor) -> None:
-        """Anneal and bound in turns until the proof is done, time is up, or nothing gets better any more."""
+        """Alternate between annealing and bounding until the plan is proven, time is up, or nothing improves."""
         search, milestones, idle = self.search, self.milestones, 0
         hints = self.hints
         endless = search.time_limit is None
@@ -157,7 +157,7 @@ class _RecomputeSolver:
             idle = idle + 1 if (self.merit, search.bound) == before and job is None else 0
 
     def _promising(self, branch: Ints) -> bool:
-        """Whether a branch is still worth going on with: it does not fit yet, but costs less than the best."""
+        """Whether to continue a branch: its sequence does not fit yet, but costs less than the best."""
         measured = self.problem.measure(branch)
         return measured.over > 0 and measured.cost < self.merit[1]
 
@@ -222,7 +222,7 @@ class _RecomputeSolver:
         search.raise_bound(searched.value, searched.proof(words))
 
     def _take(self, milestones: MilestoneSearch, job: RelaxationJob, result: RelaxationResult) -> list[Ints]:
-        """Use what a relaxation says; return sequences worth annealing."""
+        """Take the bound and summary of a relaxation; return sequences for annealing."""
         names = [self.problem.flow.op_names[op] for op in job.milestones]
         where = "the first run of " + names[0] if len(names) == 1 else f"the first runs of {', '.join(names)}"
         if result.impossible:
@@ -255,7 +255,7 @@ _SINGLES_FIRST = 6
 
 @dataclass(frozen=True)
 class RelaxationJob:
-    """One relaxation to solve: its milestones, and how much work it is worth."""
+    """One relaxation to solve: its milestones and its limit of work."""
 
     milestones: tuple[int, ...]
     effort: float

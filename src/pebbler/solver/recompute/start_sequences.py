@@ -1,4 +1,4 @@
-"""Sequences to start from: an order that needs little memory, and fitting any order by making values again.
+"""Start sequences: an order that needs little memory, and any order made to fit by recomputation.
 
 The driver is plain Python around one kernel: what it does is a few measurements per peak, and compiling it would take longer
 than it saves on a graph of any size.
@@ -55,7 +55,7 @@ def fit(
 
 
 class _Fitting:
-    """A sequence on its way into memory."""
+    """A sequence while runs are added to make it fit."""
 
     def __init__(self, problem: RecomputeProblem, sequence: Ints) -> None:
         self.problem = problem
@@ -89,7 +89,7 @@ class _Fitting:
         return True
 
     def _lying(self, peak: int) -> list[int]:
-        """Return the values that lie at run `peak` untouched and can be made again, the largest for their cost first."""
+        """Return the values held but not used at run `peak` that can be recomputed, the most bytes per cost first."""
         problem, arrays = self.problem, self.problem.arrays
         alive = problem.measure_rest(self.sequence, peak + 1).needed
         op = self.sequence[peak]
@@ -107,7 +107,7 @@ class _Fitting:
         return peak + 1 + int(found[0]) if len(found) else len(self.sequence)
 
     def _again(self, value: int, peak: int) -> tuple[float, Ints | None]:
-        """Return the room freed per cost by making a value again before its next use, and the sequence that does."""
+        """Return the room freed per cost by recomputing a value before its next use, and the sequence with that rerun."""
         problem, arrays, sequence = self.problem, self.problem.arrays, self.sequence
         at = self._next_use(value, peak)
         rest = problem.measure_rest(sequence, at)
@@ -129,7 +129,7 @@ class _Fitting:
         return best
 
     def _makers(self, value: int, there: Bools, depth: int) -> list[int]:
-        """Return the runs that make a value from what is there, at most `depth` makers deep, in program order.
+        """Return the runs that recompute a value from the values in memory, at most `depth` makers deep, in program order.
 
         Deeper makers do not run again: what they made must then live on until here.
         """
@@ -225,7 +225,7 @@ def low_memory_order(problem: RecomputeProblem) -> Ints:
 
 
 def trim(problem: RecomputeProblem, sequence: Ints) -> Ints:
-    """Return a sequence that fits without the runs whose results there is room to keep, the dearest first.
+    """Return a fitting sequence without the reruns whose results can be kept, the most expensive reruns removed first.
 
     >>> from pebbler.game.machine import Level, Machine
     >>> from pebbler.solver.problem import Problem

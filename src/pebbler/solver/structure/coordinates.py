@@ -103,7 +103,7 @@ class Coordinates:
         return place[which]
 
     def _keep(self, numbers: Ints) -> Ints:
-        """Return the ranks of numbers, and keep them for later draws if they say something new."""
+        """Return the ranks of numbers, and keep them for later draws if they differ from all known ranks."""
         found = np.unique(numbers, return_inverse=True)[1].astype(np.int64)
         if found.max() == 0 or any(np.array_equal(found, other) for other in self.drawn):
             return found

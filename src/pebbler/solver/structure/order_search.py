@@ -1,4 +1,4 @@
-"""The search for an order of the ops: orders from the structure of the graph, then stretches of the best one ordered anew.
+"""The search for an order of the ops: first orders from the structure of the graph, then reordered stretches of the best.
 
 What is best is up to a price that the caller gives. Nothing here knows of FFTs or stencils: walks follow what ops read, a strip is
 a piece of one order that runs in another, bisection cuts where few values are on both sides, and blocks of coordinates are varied
@@ -157,7 +157,7 @@ class OrderSearch:
                 yield self._bisect(order, 0, self.flow.ops, cutting._replace(room=cutting.room * room))
 
     def _stretch(self) -> tuple[int, int]:
-        """Return the ends of a stretch that is to be ordered anew: short ones as often as long ones."""
+        """Return the ends of a stretch to reorder: short stretches are as frequent as long ones."""
         rng, ops = self.rng, self.flow.ops
         longest = ops if rng.random() < 0.1 else ops / 2
         span = min(ops, int(np.exp(rng.uniform(np.log(_SHORTEST), np.log(max(longest, _SHORTEST + 1))))))
@@ -165,7 +165,7 @@ class OrderSearch:
         return low, low + span
 
     def changed(self) -> Ints:
-        """Return the best order with a stretch of it cut anew."""
+        """Return the best order with one stretch bisected again."""
         rng, (low, high) = self.rng, self._stretch()
         room = float(rng.choice(self.rooms)) if self.rooms else 0.0
         if room and rng.random() < _STRIPS:
@@ -177,7 +177,7 @@ class OrderSearch:
         return self._bisect(self.best, low, high, cutting)
 
     def improve(self, tries: int) -> bool:
-        """Order so many stretches of the best order anew, as long as there is time; return whether it has become cheaper."""
+        """Reorder `tries` stretches of the best order, as time allows; return whether it has become cheaper."""
         before = self.price
         for _ in range(tries if self.flow.ops > _SHORTEST else 0):
             if self.price <= 0 or self.seconds_left() <= 1.5 * self.longest:
@@ -226,7 +226,7 @@ class OrderSearch:
         return np.asarray(found)
 
     def _clock(self, began: float, work: int) -> None:
-        """Learn how much work a second takes, from what took long enough to say."""
+        """Update the estimate of work per second from a run that took long enough to measure."""
         seconds = time.monotonic() - began
         if seconds > 0.05:
             self.rate = 0.5 * (self.rate + work / seconds)

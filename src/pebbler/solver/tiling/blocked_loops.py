@@ -36,7 +36,7 @@ def best_loops(
     summed: frozenset[str],
     room: float,
 ) -> BlockedLoops:
-    """Return the loops of an op that move least if a memory has so much room; if a piece does not fit, as if it just did.
+    """Return the loops of an op that move least data with a given room; if a piece does not fit, as if it just did.
 
     `tiles` are the axes and how many tiles each has, in the order in which they are cut. Per operand: which of the axes it `uses`,
     the `units` of a tile and of all of it, and the `price` of moving a unit once. The terms of axes that are `summed` are added in
@@ -64,7 +64,7 @@ def best_loops(
 
 
 def _blocks(tiles: int, most: int) -> list[int]:
-    """Return in blocks of how many tiles so many can be taken, in parts as equal as can be: at most `most` of them, 1 included.
+    """Return possible block sizes for a number of tiles, in parts as equal as possible: at most `most` sizes, 1 included.
 
     >>> _blocks(12, 10), _blocks(1000, 5)
     ([1, 2, 3, 4, 6, 12], [1, 6, 32, 167, 1000])

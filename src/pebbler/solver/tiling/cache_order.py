@@ -27,7 +27,7 @@ _FIRST_SHARE = 2_500  # prefixes of the first attempt; each further one gets fou
 
 @dataclass(frozen=True)
 class BestOrder:
-    """The cheapest order found, of single runs or of any, after so many prefixes; `proven` when none of its kind is cheaper."""
+    """The cheapest order found (of single runs, or of any), the prefixes visited, and whether it is proven to be the cheapest."""
 
     order: Ints
     energy: float

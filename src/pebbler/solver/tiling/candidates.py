@@ -91,7 +91,7 @@ class CacheCandidate:
         return self.nodes.graph
 
     def improve(self, seconds_left: SecondsLeft, effort: int) -> bool:
-        """Move nodes about: downhill first, then in turns of a little heat and downhill again from the best."""
+        """Move nodes: downhill first, then alternately annealing at low heat and downhill steps from the best."""
         game = cache_game(self.graph, self.problem.machine, steady=self.problem.steady)
         word = (self.problem.seed * 0x9E3779B97F4A7C15 + 0x2545F4914F6CDD1D) % 2**64
         random = np.array([word or 1], np.uint64)

@@ -112,7 +112,7 @@ class NestSearch:
         return min((self.improve(plan) for plan in begun), key=self.energy)
 
     def improve(self, plan: NestedPlan, tries: float = float("inf")) -> NestedPlan:
-        """Return the end of a descent from a plan, after so many tries."""
+        """Return the end of a descent from a plan, after a number of tries."""
         better, until = True, self.tried + tries
         while better:
             better = False
@@ -305,7 +305,7 @@ class NestSearch:
                 )
 
     def _moved(self, plan: NestedPlan) -> Iterator[NestedPlan]:
-        """One op elsewhere: into a group before or after, or to a place of its own there."""
+        """Neighbours with one op moved: into an earlier or later group, or into a new group there."""
         for at, group in enumerate(plan.groups):
             for i, op in enumerate(group.ops):
                 rest = replace(group, ops=group.ops[:i] + group.ops[i + 1 :])
@@ -324,7 +324,7 @@ class NestSearch:
         return not any(self.axes.shared[op][one] for one in others)
 
     def _again(self, plan: NestedPlan) -> Iterator[NestedPlan]:
-        """Values made again where a later group reads them, alone or with what they are made of; or not made again any more."""
+        """Neighbours with values recomputed for a later group, alone or with their operands; or no longer recomputed."""
         runs: set[int] = set()
         for at, group in enumerate(plan.groups):
             for i, op in enumerate(group.ops):
@@ -343,7 +343,7 @@ class NestSearch:
             runs |= set(group.ops)
 
     def _turned(self, plan: NestedPlan) -> Iterator[NestedPlan]:
-        """One loop of a group the other way round."""
+        """Neighbours with the direction of one loop of a group reversed."""
         for at, group in enumerate(plan.groups):
             for loop in group.loops:
                 yield plan.with_groups(at, at + 1, replace(group, back=group.back ^ {loop}))

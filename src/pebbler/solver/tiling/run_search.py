@@ -88,7 +88,7 @@ def best_runs(
 
 
 def last_chances(flow: Dataflow) -> Rows:
-    """Return, per op, the ops that overwrite what it reads or makes: after one of them it cannot run again.
+    """Return, per op, the ops that overwrite its operands or results: after one of them it cannot be rerun.
 
     >>> from pebbler.workloads import note_mlp
     >>> last_chances(note_mlp().dataflow).row(0).tolist()  # fwd_linear1 reads W1 and b1, which are updated

@@ -80,7 +80,7 @@ def solve_small_forms(search: Search, seconds: float) -> None:
 
 
 def _solve_form(search: Search, graph: Graph | None, ends: float) -> float:
-    """Offer the best plan of a form; return what no plan of it costs less than, infinite where it has none."""
+    """Offer the best plan of a form; return a lower bound on all its plans, infinite if it has none."""
     if graph is None:
         return 0.0
     problem = search.problem.transformed(graph)

@@ -115,7 +115,7 @@ class RangeSearch:
         self.seconds_each = _SECONDS_EACH
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: math.inf) -> TiledBound:
-        """Return the bound of the weakest node once so much work has been done, or no seconds are left."""
+        """Return the bound of the weakest node after a limit of work, or when no seconds are left."""
         self.seconds_left = seconds_left
         if self.impossible:
             return TiledBound(0.0, "no energy is negative")
@@ -298,12 +298,12 @@ class RangeSearch:
 
 
 def _gain(before: float, after: float) -> float:
-    """Return by how many powers of e a bound has grown, at most one: what is far above the weakest need not be farther."""
+    """Return the logarithm of a bound's growth, at most one: a bound far above the weakest need not grow further."""
     return min(1.0, math.log(max(after / before, 1.0))) + _LITTLE if before > 0 else 1.0
 
 
 def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:
-    """Return a node as a leaf of a tree, and what it proves."""
+    """Return a node as a leaf of a tree, and the bound that it proves."""
     assert node.program is not None
     bound, weights = node.program.weights
     moment = node.program.leaf.moment
@@ -312,7 +312,7 @@ def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:
 
 
 def _tree(node: _Node, target: float) -> tuple[dict[str, Any], Fraction]:
-    """Return the tree of a node, no deeper than it takes for a bound, and what it proves."""
+    """Return the tree of a node, no deeper than a bound needs, and the bound that it proves."""
     if not node.parts or node.own >= target:
         return _leaf(node)
     trees = {name: _tree(part, target) for name, part in node.parts.items()}

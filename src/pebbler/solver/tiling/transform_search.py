@@ -214,7 +214,7 @@ class TransformSearch:
             yield replace(base, recomputed=tuple(item for item in base.recomputed if item[0] != temp))
 
     def _directions(self) -> Iterator[Transform]:
-        """One sum the other way round."""
+        """Neighbours with the direction of one sum reversed."""
         cut, base = {axis for axis, _ in self.best.sizes}, self.best
         for op, axes in self.space.sums.items():
             if cut.intersection(axes):
@@ -228,5 +228,5 @@ class TransformSearch:
 
 
 def _toggled(names: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return the names with one more, or without it if it is there."""
+    """Return the names with one added, or removed if present."""
     return tuple(one for one in names if one != name) if name in names else (*names, name)

@@ -287,6 +287,6 @@ def transform_of(graph: Graph, source: Graph) -> Transform:
 
 
 def _rules(graph: Graph) -> list[Tensor | Op]:
-    """Return a graph's tensors and ops less `meta`, which neither prices nor rules look at."""
+    """Return a graph's tensors and ops without `meta`, which affects neither prices nor rules."""
     pieces: list[Tensor | Op] = [*graph.tensors, *graph.ops]
     return [msgspec.structs.replace(piece, meta={}) for piece in pieces]

@@ -126,7 +126,7 @@ def _elide_copies(record: Record, calls: list[Call], kept: set[int]) -> list[Cal
 
 
 def _drop_unused(record: Record, calls: list[Call], kept: set[int]) -> list[Call]:
-    """Leave out calls that only make what nobody reads; what draws random numbers stays, for the next draw depends on it."""
+    """Remove calls whose results are never read; calls that draw random numbers stay, since later draws depend on them."""
     wanted = {s for s, storage in enumerate(record.storages) if storage.place is not None} | set(kept)
     names = record.numbers
     needed = []
@@ -164,7 +164,7 @@ def _update_apart(record: Record, calls: list[Call], kept: set[int]) -> list[Cal
 
 
 def _find_pairs(record: Record, calls: list[Call], kept: set[int]) -> dict[int, tuple[int, Any]]:
-    """Return for the position of a copy that of the update which it is kept for, with the operator that updates apart."""
+    """Return, by position of a copy, the update that it is kept for, and the out-of-place form of the update's operator."""
     writers: dict[int, list[int]] = {}
     last_read: dict[int, int] = {}
     for i, call in enumerate(calls):
@@ -252,7 +252,7 @@ class _Renaming:
         self._numbers: dict[tuple[int, int], int] = {}
 
     def take_for(self, copy: int, source: int) -> None:
-        """Let what is its source now stand for a copy."""
+        """Replace a copy by its source."""
         self._now[copy] = self._now.get(source, source)
 
     def updated(self, call: Call, functional: Any) -> Call:

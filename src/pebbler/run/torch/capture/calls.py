@@ -57,7 +57,7 @@ def reference(number: int) -> TensorRef:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number among the operands of a call that is computed anew in every step."""
+    """A number among the operands of a call that is computed again in every step."""
 
     expression: tuple[Any, ...]
 
@@ -125,7 +125,7 @@ class Call:
 
     @functools.cached_property
     def leaves(self) -> list[Any]:
-        """The operands, structures taken apart."""
+        """The operands as a flat list, without their structures."""
         return leaves_of((self.args, self.kwargs))
 
 

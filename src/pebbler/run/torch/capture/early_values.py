@@ -298,7 +298,7 @@ def drawing_from(states: Sequence[tuple[torch.Generator, torch.Tensor]]) -> Iter
 
 
 def refusal() -> str:
-    """Return the reason why a step that looks at a value here cannot be planned."""
+    """Return the reason why a step that reads a value here cannot be planned."""
     optimizer = running_optimizer()
     advice = "return the tensor and look at it outside"
     if optimizer is not None:
@@ -352,7 +352,7 @@ class Answers:
             return value.clone()
 
     def is_known(self, number: int, dtype: torch.dtype) -> bool:
-        """Whether a step that looks at a tensor of one element can be told what it finds."""
+        """Whether the value of a tensor of one element is known when a step reads it."""
         return _certain_answer(self.record, number) is not None or self._known(number, dtype) is not None
 
     def _known(self, number: int, dtype: torch.dtype) -> tuple[torch.Tensor, EarlyValues] | None:
@@ -421,7 +421,7 @@ class Answers:
             )
 
     def _refuse_counters(self) -> None:
-        """Refuse looks at numbers that the step changes afterwards: every step would need a plan of its own."""
+        """Refuse reads of numbers that the step changes afterwards: every step would need a separate plan."""
         changed = {s for call in self.record.calls for s in (*call.mutates, *call.statistics)}
         for question in self.record.questions:
             if question.name is not None or isinstance(question.answer, bool):

@@ -66,7 +66,7 @@ class FakeResults:
         self.fakes = fakes
         self._known: dict[Any, _Outputs] = {}
         self._looks: dict[Look, int] = {}
-        self._behind = WeakTensorKeyDictionary()  # of stand-ins that were made elsewhere
+        self._plain = WeakTensorKeyDictionary()  # the plain tensors of stand-ins that were made elsewhere
 
     def look_number(self, fake: torch.Tensor) -> int | None:
         """Return a number that tensors share which look alike; None for those with a value that torch may look at."""
@@ -148,11 +148,11 @@ class FakeResults:
         """Return the plain tensor on the device "meta" behind a stand-in, or a view of all of it."""
         elem: torch.Tensor | None = fake.__dict__.get(_ELEM)
         if elem is None:
-            elem = self._behind.get(fake)  # a stand-in made elsewhere may be the user's own: nothing is left in it
+            elem = self._plain.get(fake)  # a stand-in made elsewhere may be the user's own: nothing is left in it
         if elem is None:
             # As a view it would hold the stand-in that holds it, where the garbage collector does not look.
             with in_kernel_invocation_manager(self.fakes), torch._C._AutoDispatchBelowADInplaceOrView():
-                elem = self._behind[fake] = aten.alias.default(fake)
+                elem = self._plain[fake] = aten.alias.default(fake)
         return elem
 
 

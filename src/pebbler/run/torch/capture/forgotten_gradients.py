@@ -26,7 +26,7 @@ _KEPT_AS_IT_IS = {"share_memory_", "pin_memory", "is_pinned", "is_shared"}
 
 
 class GradientsForgotten(PebblerError, RuntimeError):
-    """Something needs gradients that a planned step left behind, and that its plan did not keep."""
+    """Code needs gradients of a planned step that its plan did not keep."""
 
     def __init__(self, what: str = "") -> None:
         super().__init__(

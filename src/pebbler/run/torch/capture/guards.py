@@ -43,7 +43,7 @@ _GONE = (
 
 
 class _Watch(NamedTuple):
-    """Values read anew at every call, and what they were; `alike` compares two of them quickly."""
+    """Values read again at every call, and their recorded values; `alike` compares two of them quickly."""
 
     read: Callable[[], Iterable[Any]]
     expected: list[Any]
@@ -297,7 +297,7 @@ def _python_watches(holders: Iterable[Holder], reads: _ReadContents) -> list[_Wa
 
 
 def _length_watches(sized: list[tuple[Any, Holder]]) -> list[_Watch]:
-    """Return watches of how many things lists and dicts hold; most are the hooks of modules, and hold nothing."""
+    """Return watches of the lengths of lists and dicts; most are hooks of modules, and empty."""
     empty = [(owner, holder) for owner, holder in sized if not len(owner)]
     filled = [(owner, holder) for owner, holder in sized if len(owner)]
     owners, sizes = [owner for owner, _ in filled], [len(owner) for owner, _ in filled]
@@ -313,7 +313,7 @@ def _length_watches(sized: list[tuple[Any, Holder]]) -> list[_Watch]:
 
 
 def _equal_watch(read: Callable[[], Iterable[Any]], name: Callable[[int], str], **options: Any) -> _Watch:
-    """Return a watch of things that are the same where they are equal: keys, classes, functions."""
+    """Return a watch of objects that are compared by equality: keys, classes, functions."""
     expected = list(read())
     return _Watch(read, expected, name, operator.eq, quick=lambda: list(read()) == expected, **options)
 
@@ -372,7 +372,7 @@ def _is_hooks(owner: Any) -> bool:
 
 
 def _whole_watch(holder: Holder) -> _Watch:
-    """Return a watch of something rare that is read as a whole: a buffer, attributes of a thread, a context variable."""
+    """Return a watch of an object that is read as a whole: a buffer, attributes of a thread, a context variable."""
 
     def read() -> list[Any]:
         now = holder.read()

@@ -1,4 +1,4 @@
-"""Objects that hold others: how to read what they hold, how to put it back, and what a person calls it.
+"""Objects that hold others: reading their contents, restoring them, and naming them in messages.
 
 What shows no contents to Python (iterators, random generators, arrays and other buffers) is held to its state instead.
 """
@@ -51,7 +51,7 @@ ABSENT = _Absent()
 
 
 class Token:
-    """The state of something whose contents Python does not show; equal where the text is."""
+    """The state of an object whose contents Python does not expose; equal if the text is equal."""
 
     def __init__(self, text: Any, raw: Any = None) -> None:
         self.text, self.raw = text, raw
@@ -107,13 +107,13 @@ class Holder:
         self.restore()
 
     def takes(self, key: Any) -> bool:
-        """Whether `put` can put something under a key, without making a list longer."""
+        """Whether `put` can store under a key without making a list longer."""
         if self.kind == "list":
             return isinstance(self.owner, list) and key < len(self.owner)
         return self.kind in _PUT
 
     def put(self, key: Any, value: Any) -> None:
-        """Put something under a key."""
+        """Store an object under a key."""
         _PUT[self.kind](self.owner, key, value)
 
     def name(self, key: Any) -> str:

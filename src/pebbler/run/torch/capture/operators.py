@@ -1,4 +1,4 @@
-"""Facts about operators that their schemas do not tell: hidden updates, random draws, and shape functions that are wrong."""
+"""Facts about operators that are missing from their schemas: hidden updates, random draws, and wrong shape functions."""
 
 from __future__ import annotations
 

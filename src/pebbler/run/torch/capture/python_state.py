@@ -25,7 +25,7 @@ _MOST_OBJECTS = 200_000
 
 
 class Change(NamedTuple):
-    """Something that is not what it was."""
+    """A change of an object, found by comparison."""
 
     name: str
     old: Any

@@ -1,4 +1,4 @@
-"""Recording a step often enough to know what it does every time, and to see what it depends on.
+"""Recording a step until it repeats, and finding everything that it depends on.
 
 The step runs until it repeats, then the phases that happen once are recorded a second time. Numbers that optimizers read have
 other values each time, random generators another state. What then differs between two recordings of a phase, and what a recording
@@ -184,7 +184,7 @@ class _Session:
         return changed, forget(stray) if stray else []
 
     def refuse_left(self, changed: list[str], holders: list[str]) -> None:
-        """Refuse what a recording left behind, and what has been put back."""
+        """Refuse changes that a recording made, including those that have been undone."""
         where = line_of(self.state.step)
         if changed:
             raise NotSettled(
@@ -392,7 +392,7 @@ class _RecordingPair:
         self._same.add((number, other))
 
     def compare_results(self) -> None:
-        """Refuse results, and tensors left behind, that differ."""
+        """Refuse results and kept tensors that differ between recordings."""
         record, again = self.record, self.again
         leaves, spec = tree_flatten(record.result)
         twins, other_spec = tree_flatten(again.result)

@@ -230,7 +230,7 @@ TracedFloat.__mod__ = _binary("mod")  # type: ignore[method-assign,assignment]
 
 
 class LateNumber(_Arithmetic):
-    """A number that only the step itself can tell; it can be computed with, and returned."""
+    """A number that is known only when the step runs; it can be computed with and returned."""
 
     def __init__(self, scalars: Scalars, expression: Expression) -> None:
         self.scalars, self.expression = scalars, expression

@@ -43,7 +43,7 @@ _LAZY = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
 class NotSettled(InputError):
-    """A step does something that it may do only once, such as making a cache; it can be tried again after a step has run."""
+    """A step did something that it may do only once, such as making a cache; planning can be tried again after one step."""
 
 
 class StepState:

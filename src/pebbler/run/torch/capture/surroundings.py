@@ -1,4 +1,4 @@
-"""All tensors and optimizers that there are before a capture, and putting back what a recording did to them.
+"""All tensors and optimizers that exist before a capture, and the undoing of a recording's changes to them.
 
 A recorded step runs on tensors without memory, but it holds the user's own ones: `p.data = x` gives a parameter the memory of such
 a tensor, `p.grad = x` and `optimizer.state[p] = x` keep one. What Python objects hold is put back by `PythonState`. This is about
@@ -34,7 +34,7 @@ _REAL = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class _HeldTensor(NamedTuple):
-    """A tensor and what it was; `memory` is another tensor in the same memory, of the same form."""
+    """A tensor and its earlier state; `memory` is another tensor of the same form in the same memory."""
 
     tensor: torch.Tensor
     memory: torch.Tensor
@@ -72,7 +72,7 @@ class Surroundings:
             ]
 
     def put_back(self, reachable: Iterable[Any], stepped: Sequence[Optimizer] = ()) -> list[str]:
-        """Put all of it back as it was; return what had changed, in words.
+        """Restore everything; return the changes in words.
 
         Of what is `reachable` gradients are put back too, and the state of optimizers; that those in `stepped` change theirs is
         nothing to tell.
@@ -126,7 +126,7 @@ class Surroundings:
     # Tensors without memory that are left somewhere -----------------------------------------------------------------------
 
     def stray(self) -> list[FakeTensor]:
-        """Return the tensors of the recordings that something still holds; nothing can be put back afterwards."""
+        """Return the tensors of recordings that are still referenced; nothing can be restored afterwards."""
         self._tensors, self._modules, self._optimizers = [], [], []  # an error may hold this for long
         with _unseen():
             # What is made while nothing is collected is young, and stays so for one collection.

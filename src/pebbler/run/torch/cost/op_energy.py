@@ -105,7 +105,7 @@ class OpMeter:
         return replace(reading, seconds=reading.seconds * calls)
 
     def _work(self, runs: Sequence[OpRun], copies: bool) -> tuple[Work, int]:
-        """Return work, and how many of its calls one reading is of."""
+        """Return work for the meter, and the number of its calls in one reading."""
         each = [run.call() for run in runs]
         # In turns, so that what an op touched is out of the caches when it comes again.
         rounds = 1 if copies else max(run.count for run in runs)

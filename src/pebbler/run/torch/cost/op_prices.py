@@ -236,7 +236,7 @@ def _room(place: str) -> int:
 
 
 def _likeness(record: Record, group: CallGroup) -> str:
-    """Return a text that groups with the same cost share: storages are numbered as they come."""
+    """Return a key shared by groups of equal cost: storages are numbered in order of appearance."""
     order: dict[int, int] = {}
     parts = [_FUSED] if group.fused else []
     for call in group.calls:
@@ -297,7 +297,7 @@ def _run_repeatedly(
 
 
 def _beside(device: str) -> bool:
-    """Whether a device computes while Python goes on."""
+    """Whether a device computes asynchronously to Python."""
     return device.startswith("cuda")
 
 

@@ -156,7 +156,7 @@ class _Contraction:
         return [self._merged(self.members[c]) for c in sorted(self.members, key=lambda c: self.rank[c])]
 
     def _merge_vanishing(self) -> bool:
-        """Merge the maker and all readers of values that nobody else reads."""
+        """Merge the maker of a value with all its readers, if the value then disappears."""
         merged = False
         for group in self.groups:
             for s in sorted(group.makes):
@@ -181,7 +181,7 @@ class _Contraction:
         return True
 
     def _worth_it(self, members: list[int]) -> bool:
-        """Whether what no longer exists outweighs what is now kept for longer."""
+        """Whether the bytes that disappear outweigh the bytes now kept for longer."""
         if members[-1] - members[0] + 1 - len(members) <= _NEAR:
             return True
         inside, end = set(members), members[-1]

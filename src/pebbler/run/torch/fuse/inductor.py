@@ -1,4 +1,4 @@
-"""Fused ops as kernels: each is handed to Inductor, the compiler behind `torch.compile`, as a graph of its own.
+"""Fused ops as kernels: each is compiled as a separate graph by Inductor, the compiler of `torch.compile`.
 
 The plan has already decided what is kept, made again and sent away, and in which order; the compiler decides how the
 operators inside one op become kernels. So kernels are fused and the plan's promise about memory holds: what a kernel holds
@@ -136,7 +136,7 @@ def _compile(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Ca
 
 
 def build_module(record: Record, group: CallGroup, interface: KernelInterface) -> torch.fx.GraphModule:
-    """Return the calls of a group as a graph of its own: storages in, storages out."""
+    """Return the calls of a group as a separate graph, from storages to storages."""
     graph = torch.fx.Graph()
     roots = {s: graph.placeholder(f"in_{i}") for i, s in enumerate(interface.reads)}
     constants = {n: graph.placeholder(f"constant_{n}") for n in interface.constants}

@@ -38,7 +38,7 @@ def link_of(machine: Machine, *, overlap: bool) -> Link | None:
 
 
 def predicted_cost(plan: Plan, overlap: bool) -> float:
-    """Return the cost of a plan if copies run beside the computation (one engine out, one in), or in turn with it.
+    """Return the cost of a plan if copies overlap with the computation (one engine out, one in), or do not.
 
     >>> from pebbler.game.graph import Graph
     >>> g = Graph("two", unit="byte")

@@ -56,7 +56,7 @@ def launch_group(phase: Phase, moves: Sequence[Move], launch: Launch) -> CallGro
     calls = (call for position in launch for call in phase.group(_op(moves, position)).calls)
     launched = CallGroup.of(calls, fused=True)
     made: set[str] = set()
-    for move in moves[launch[0] : _behind_drops(moves, launch[-1])]:
+    for move in moves[launch[0] : _after_drops(moves, launch[-1])]:
         match move:
             case Compute(op):
                 made |= {phase.storage_names[s] for s in phase.group(op).makes}
@@ -72,7 +72,7 @@ def _op(moves: Sequence[Move], position: int) -> str:
     return move.op
 
 
-def _behind_drops(moves: Sequence[Move], position: int) -> int:
+def _after_drops(moves: Sequence[Move], position: int) -> int:
     """Return the next position whose move is no drop."""
     position += 1
     while position < len(moves) and isinstance(moves[position], Drop):
@@ -125,8 +125,8 @@ class _LaunchFusion:
                     yield other
 
     def _join(self, earlier: int, position: int) -> bool:
-        """Move a compute to right behind an earlier one if that is legal and pays; True if they now stand together."""
-        if _behind_drops(self.moves, earlier) == position:
+        """Move a compute right after an earlier one if that is legal and pays; return whether they are now adjacent."""
+        if _after_drops(self.moves, earlier) == position:
             return True
         if self._is_bound(earlier, position):
             return False  # the referee would say so too, but takes longer
@@ -140,7 +140,7 @@ class _LaunchFusion:
         judgement = check(self.plan.with_moves(candidate))
         if not judgement.legal or judgement.peak[self.level] > self.room:
             return False
-        if self._gain(candidate, (earlier, _behind_drops(candidate, earlier))) is None:
+        if self._gain(candidate, (earlier, _after_drops(candidate, earlier))) is None:
             return False
         self.moves = candidate
         return True
@@ -234,12 +234,12 @@ def held_between(plan: Plan, level: str) -> list[int]:
 
 
 def early_drops(plan: Plan) -> list[Move]:
-    """Return the moves with every drop right behind the last compute before it that touches the dropped value.
+    """Return the moves with every drop right after the last compute before it that touches the dropped value.
 
     A drop behind a copy stays where it is: until then the copy has time to end.
     """
     touched = {op.name: {*op.reads, *op.writes} for op in plan.graph.ops}
-    behind: dict[int, list[Move]] = {}  # drops by the number of the other move that they follow, -1 for the start
+    drops_after: dict[int, list[Move]] = {}  # by the number of the other move that they follow, -1 for the start
     last: dict[str, int] = {}
     rest: list[Move] = []
     for move in plan.moves:
@@ -248,14 +248,14 @@ def early_drops(plan: Plan) -> list[Move]:
                 position = last.get(tensor, -1)
                 if position >= 0 and isinstance(rest[position], Copy):
                     position = len(rest) - 1
-                behind.setdefault(position, []).append(move)
+                drops_after.setdefault(position, []).append(move)
                 continue
             case Compute(op):
                 last.update(dict.fromkeys(touched[op], len(rest)))
             case Copy(tensor):
                 last[tensor] = len(rest)
         rest.append(move)
-    moves = behind.get(-1, [])
+    moves = drops_after.get(-1, [])
     for i, move in enumerate(rest):
-        moves += [move, *behind.get(i, [])]
+        moves += [move, *drops_after.get(i, [])]
     return moves

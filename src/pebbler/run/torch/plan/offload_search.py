@@ -227,7 +227,7 @@ class OffloadSearch:
         return self.choose(sequence, lateness, float(rng.choice((0.0, _NOISE))), (here.lead,))
 
     def _fewer_runs(self, here: OffloadCandidate) -> Ints | None:
-        """Return the sequence without some of the runs that make something again, near one another."""
+        """Return the sequence without some reruns that are close together."""
         seen: set[int] = set()
         again = []
         for p, op in enumerate(here.sequence.tolist()):

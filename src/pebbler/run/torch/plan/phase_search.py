@@ -51,7 +51,7 @@ def _never() -> bool:
 
 
 def _after(seconds: float, stop: Stop) -> Stop:
-    """Return whether so many seconds are over, or whoever planned has asked to stop; to be asked again and again."""
+    """Return a test, to be called repeatedly, for the end of the time or a request to stop."""
     ends = time.monotonic() + seconds
     return lambda: stop() or time.monotonic() >= ends
 

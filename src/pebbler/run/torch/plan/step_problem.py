@@ -111,7 +111,7 @@ class StepProblem:
         return [*phases[:-1], best]
 
     def _possible_links(self, timed: StepProblem) -> list[Link | None]:
-        """Return prices of a copy in joules: as if nothing hid it; behind ops, with waiting at the price of computing or less."""
+        """Return prices of a copy in joules: fully exposed, and hidden behind ops with waiting priced as computing or less."""
         if self.link is None or timed.link is None:
             return [self.link]
         out, into, watts = timed.link.out, timed.link.into, 1e3 * self.static_watts  # W ns in pJ

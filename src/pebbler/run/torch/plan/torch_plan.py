@@ -135,7 +135,7 @@ class TorchPlan:
         return [check(phase) for phase in self.phases]
 
     def as_plan(self) -> Plan:
-        """Return all of it as one plan, as files and reports hold it: that of the repeating step, the others in its `meta`."""
+        """Return one plan for files and reports: that of the repeating step, with the other phases in its `meta`."""
         about = {
             "fingerprint": self.fingerprint, "device": self.device, "budget": self.budget, "headroom": self.headroom,
             "objective": self.objective, "unplanned": self.unplanned, "kernels": self.kernels, "overlap": self.overlap,
@@ -180,7 +180,7 @@ class TorchPlan:
 
 
 def _more(share: float) -> str:
-    """Return a ratio as "so much more", in as many digits as matter.
+    """Return an excess such as 0.228 as text, `+23 %`, with significant digits only.
 
     >>> [_more(share) for share in (0.228, 0.0312, 0.0002, -0.05)]
     ['+23 %', '+3.1 %', 'no more', '-5.0 %']
@@ -209,16 +209,16 @@ class _TorchMeta(msgspec.Struct, forbid_unknown_fields=True):
 
 def _check_launches(launches: Sequence[Sequence[int]], plan: Plan) -> None:
     """Refuse launches that are none: each is two computes or more with nothing but drops between them, and none is in two."""
-    kind, behind = plan.moves.kind, 0
+    kind, first_free = plan.moves.kind, 0  # no earlier launch runs a move from there on
     for i, launch in enumerate(sorted(launches, key=tuple)):
         if len(launch) < 2:
             raise InputError(f"launches[{i}]: has {len(launch)} computes; expected two or more")
         for place, position in enumerate(launch):
-            if not behind <= position < len(kind) or kind[position] != COMPUTE:
+            if not first_free <= position < len(kind) or kind[position] != COMPUTE:
                 raise InputError(f"launches[{i}]: {position} is no move that this launch can run")
-            if place and (kind[behind:position] != DROP).any():
+            if place and (kind[first_free:position] != DROP).any():
                 raise InputError(f"launches[{i}]: there are other moves before {position}, which one kernel cannot run")
-            behind = position + 1
+            first_free = position + 1
 
 
 def _plan_of(file: PlanFile) -> Plan:

@@ -110,7 +110,7 @@ class CompiledStep:
             return self._ran(runner, args, keywords)
 
     def _verified_again(self, runner: Runner, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Compare once more; where there is no memory for the step itself, with what it does on tensors without memory."""
+        """Compare again; without memory for the step itself, compare with a recording on fake tensors."""
         runner.check(args, keywords)  # what can be refused is
         try:
             if self._room:
@@ -203,7 +203,7 @@ class CompiledStep:
 
     @property
     def running(self) -> bool:
-        """Whether a call is under way, or has failed so late that it may have changed something."""
+        """Whether a call is running, or has failed after it may have changed tensors."""
         return self._runner is not None and self._runner.running
 
     def check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:

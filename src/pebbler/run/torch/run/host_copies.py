@@ -109,7 +109,7 @@ class Transfers:
         return _HostBuffer(memory)
 
     def _let_go(self, excess: int) -> None:
-        """Free so many bytes of buffers that nobody uses, as far as there are any."""
+        """Free a number of bytes of unused buffers, as far as there are any."""
         idle = [(size, buffer) for size, free in self._free.items() for buffer in free]
         for size, buffer in idle:
             if excess <= 0:
@@ -184,7 +184,7 @@ class HostBytes:
         )
 
     def fetch(self, raw: torch.Tensor) -> Any:
-        """Begin to copy the bytes into memory of the device; return the event after which they are there, if that takes time."""
+        """Begin to copy the bytes to the device; return the event at the end of the copy, if it is asynchronous."""
         memory = self.buffer.memory
         if self.done is None:
             raw.copy_(memory)
@@ -215,7 +215,7 @@ class HostCopy(HostBytes):
 
 @dataclass(frozen=True, eq=False)
 class PendingLoad:
-    """A tensor that is on its way, and the event after which it is there."""
+    """A tensor that is being copied, and the event at the end of the copy."""
 
     tensor: torch.Tensor
     done: Any

@@ -287,7 +287,7 @@ class ProgramBuilder:
         self.storing[storage] = self.copies[storage]
 
     def _end_load(self, storage: int) -> None:
-        """Have what is being loaded before it is used."""
+        """Wait for a load to end before its value is used."""
         if storage in self.loading:
             root = self.graph.call_function(arrive, (self.loading.pop(storage),))
             self.roots[storage], self.views[storage] = root, {}

@@ -1,4 +1,4 @@
-"""Running the programs of a captured step: the right phase, its inputs, and what it leaves behind."""
+"""Running the programs of a captured step: choice of the phase, its inputs, and the tensors that it keeps."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ class Runner:
 
 
 def _clears_first(phase: Phase, place: Place) -> bool:
-    """Whether what a phase does first with a gradient, if anything, is to set it to zero."""
+    """Whether a phase's first use of a gradient, if any, sets it to zero."""
     record = phase.record
     numbers = [s for s, storage in enumerate(record.storages) if storage.place == place]
     for call in record.calls:
@@ -284,7 +284,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _check_tensor(i: int, leaf: Any, info: TensorInfo | None, known: torch.Tensor) -> None:
-    """Refuse an argument that does not look as the one that was captured."""
+    """Refuse an argument whose shape, type or layout differs from the captured argument."""
     if info is None:
         return
     device = known.device

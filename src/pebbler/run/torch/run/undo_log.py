@@ -72,7 +72,7 @@ class StepBindings:
         self.generators = [(generator, generator.get_state()) for generator in state.generators]
 
     def restore(self) -> None:
-        """Put all of it back."""
+        """Restore everything."""
         for tensor, grad in self.grads:
             tensor.grad = grad
         for held in self.states:

@@ -1,4 +1,4 @@
-"""Verifying a planned step where it runs: the step itself and the plan run from the same state, and what they leave is compared.
+"""Verifying a planned step where it runs: the original step and the plan start from the same state, and results are compared.
 
 The step runs first, as the user wrote it, so what it does besides tensors happens once. All that it changes is noted, kept and
 taken back; then the plan runs. Only if both agree does what the plan left stay; otherwise all is as before, and `PlanDiffers` says
@@ -233,7 +233,7 @@ class _Verification:
         return sum(s.bytes for s in storages if s.place is not None and s.device == self.device)
 
     def _put_back(self) -> None:
-        """Take back everything, what the step changed besides tensors too."""
+        """Undo all changes of the step, including those besides tensors."""
         self._undo()
         self.python.restore()
 
@@ -335,7 +335,7 @@ def _difference(one: _Outcome, other: _Outcome) -> str | None:
 
 
 def _same_others(one: _Outcome, other: _Outcome) -> bool:
-    """Whether what is no tensor is the same; not-a-numbers are."""
+    """Whether everything besides tensors is equal; two not-a-numbers are."""
     return one.others.keys() == other.others.keys() and all(
         value is other.others[place] or same_value(value, other.others[place]) or value == other.others[place]
         for place, value in one.others.items()
