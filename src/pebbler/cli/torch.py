@@ -28,7 +28,7 @@ def torch(
     ],
     budget: Annotated[
         str | None,
-        typer.Option(help="Bytes, such as 2GiB, or a share, such as 50%; none: only free early.", show_default=False),
+        typer.Option(help="Bytes, such as 2GiB, or a share, such as 50%; without it, values are only freed early.", show_default=False),
     ] = None,
     device: Annotated[
         str | None,
@@ -36,7 +36,7 @@ def torch(
     ] = None,
     objective: Annotated[str, typer.Option(help="time or energy.")] = "time",
     kernels: Annotated[
-        str, typer.Option(help="exact: the step's own kernels, same bits; compiled: fused ones, faster.")
+        str, typer.Option(help="exact: the step's own kernels, same bits; compiled: fused kernels, faster.")
     ] = "exact",
     offload: Annotated[
         bool | None,
