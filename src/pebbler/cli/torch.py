@@ -28,7 +28,10 @@ def torch(
     ],
     budget: Annotated[
         str | None,
-        typer.Option(help="Bytes, such as 2GiB, or a share, such as 50%; without it, values are only freed early.", show_default=False),
+        typer.Option(
+            help="Bytes, such as 2GiB, or a share, such as 50%; without it, values are only freed early.",
+            show_default=False,
+        ),
     ] = None,
     device: Annotated[
         str | None,
