@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 import pebbler as pb
@@ -85,3 +88,15 @@ def test_a_wrong_tile_is_refused_with_the_tensor_and_what_is_wrong() -> None:
     graph.tensor("x", 2, kind="input", axes=[("i", 2)], meta={"tile": {"of": "X", "at": {"i": [0]}}})
     with pytest.raises(pb.InputError, match=r"tensor x: meta tile: .*length 2"):
         tile(graph, "i", 1)
+
+
+def test_a_wrong_tile_in_a_file_is_refused_with_the_file(tmp_path: Path) -> None:
+    graph = pb.Graph("wrong")
+    graph.tensor("x", 2, kind="input").tensor("y", 1, kind="output").op("f", ["x"], ["y"])
+    for broken in ("tensors", "ops"):
+        told = msgspec.json.decode(msgspec.json.encode(graph.to_file()))
+        told[broken][0]["meta"] = {"tile": {"at": {"i": [0, 1]}}}
+        path = tmp_path / f"{broken}.json"
+        path.write_bytes(msgspec.json.encode(told))
+        with pytest.raises(pb.InputError, match=rf"{broken}\.json.*meta tile: .*`of`"):
+            pb.Graph.load(path)

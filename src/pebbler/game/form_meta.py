@@ -1,5 +1,6 @@
-"""The `meta` entries of ops that tiling and fusion write and read. They are checked once, when a graph is loaded from a file.
+"""The `meta` entries that tiling and fusion write and read. They are checked once, when a graph is loaded from a file.
 
+A tensor or op that is a tile says under `tile` of what, and which part it covers.
 `adds` names operands that are added to a sum only once. `accumulates` names results that an earlier tile has already begun.
 A fused op lists its original ops (`parts`) and the axes of the temps between them (`inner`). An op that works on all tiles of
 an axis at once has the untiled op under `gather`.
@@ -15,9 +16,33 @@ import msgspec
 from pebbler.errors import InputError, one_line, quoted
 
 if TYPE_CHECKING:
-    from pebbler.game.graph import Op
+    from pebbler.game.graph import Op, Tensor
 
-__all__ = ["check_form_meta"]
+__all__ = ["TileMeta", "check_form_meta", "tile_of"]
+
+
+class TileMeta(msgspec.Struct, frozen=True):
+    """The tensor or op that something is a tile `of`, and which part of each axis (start, stop) it covers."""
+
+    of: str
+    at: dict[str, tuple[int, int]] = {}
+
+
+def tile_of(piece: Tensor | Op) -> TileMeta | None:
+    """Return the tile that a tensor or op is; None for a whole tensor or op.
+
+    >>> from pebbler.game.transform import tile
+    >>> from pebbler.workloads import mlp
+    >>> tile_of(tile(mlp(), "hidden", 500).op_named("fwd_relu[1]"))
+    TileMeta(of='fwd_relu', at={'hidden': (500, 1000)})
+    """
+    if "tile" not in piece.meta:
+        return None
+    try:
+        return msgspec.convert(piece.meta["tile"], TileMeta)
+    except msgspec.ValidationError as error:
+        what = "op" if hasattr(piece, "reads") else "tensor"
+        raise InputError(f"{what} {quoted(piece.name)}: meta tile: {one_line(str(error))}") from None
 
 
 class _PartFile(msgspec.Struct):

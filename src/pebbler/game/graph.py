@@ -17,7 +17,7 @@ from pebbler.errors import InputError, near_matches, quoted
 from pebbler.files import validation_words, write_bytes
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.file_kinds import read_kind
-from pebbler.game.form_meta import check_form_meta
+from pebbler.game.form_meta import check_form_meta, tile_of
 from pebbler.game.rich_repr import RichRepr
 from pebbler.game.versions import derive
 
@@ -284,6 +284,8 @@ class Graph(RichRepr):
         """Return the graph of a JSON form, fully checked."""
         graph = cls(file.name, file.unit, file.tensors, file.ops, file.meta)
         _ = graph.dataflow
+        for piece in (*file.tensors, *file.ops):
+            tile_of(piece)
         for op in file.ops:
             check_form_meta(op)
         return graph

@@ -9,34 +9,10 @@ from collections.abc import Collection
 
 import msgspec
 
-from pebbler.errors import InputError, quoted
+from pebbler.game.form_meta import TileMeta, tile_of
 from pebbler.game.graph import Graph, Op, Tensor
 
 __all__ = ["TileMeta", "origin", "tile_numbers", "tile_of", "unused_name", "without_tiles"]
-
-
-class TileMeta(msgspec.Struct, frozen=True):
-    """The tensor or op that something is a tile `of`, and which part of each axis (start, stop) it covers."""
-
-    of: str
-    at: dict[str, tuple[int, int]] = {}
-
-
-def tile_of(piece: Tensor | Op) -> TileMeta | None:
-    """Return the tile that a tensor or op is; None for a whole tensor or op.
-
-    >>> from pebbler.game.transform import tile
-    >>> from pebbler.workloads import mlp
-    >>> tile_of(tile(mlp(), "hidden", 500).op_named("fwd_relu[1]"))
-    TileMeta(of='fwd_relu', at={'hidden': (500, 1000)})
-    """
-    if "tile" not in piece.meta:
-        return None
-    try:
-        return msgspec.convert(piece.meta["tile"], TileMeta)
-    except msgspec.ValidationError as error:
-        what = "op" if isinstance(piece, Op) else "tensor"
-        raise InputError(f"{what} {quoted(piece.name)}: meta tile: {error}") from None
 
 
 def origin(piece: Tensor | Op) -> str:
