@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pebbler.game.dataflow import NONE, Dataflow
 from pebbler.referee.programs.compulsory_traffic import Amount, ValuePrices
@@ -19,6 +20,7 @@ __all__ = ["NOTHING_REMADE", "LineagePart", "ParamUpdate", "RemadeValues", "Rema
 
 _DEEPEST = 3  # parts of a lineage: longer ones have hardly raised a bound
 _MOST = 2_000  # remakings
+_MOST_TRIED = 30_000  # lineages with two params; a graph whose ops read many changes has millions
 
 
 @dataclass(frozen=True)
@@ -93,14 +95,17 @@ def remade_values(flow: Dataflow, prices: ValuePrices, found: list[WantedValue],
     changed: dict[int, list[ParamUpdate]] = {}
     for update in updates:
         changed.setdefault(update.value, []).append(update)
+    rooms = _Rooms(flow)
     paths: list[tuple[tuple[int, ...], ParamUpdate, ParamUpdate]] = []
     members: dict[int, set[int]] = {}
-    for second in updates:
-        for path, first in _lineages(flow, changed, second):
-            if len(paths) < _MOST and _excludes(flow, capacity, first, second, set().union(*path.values())):
-                paths.append((tuple(path), first, second))
-                for root, values in path.items():
-                    members.setdefault(root, set()).update(values)
+    tried = ((second, path, first) for second in updates for path, first in _lineages(flow, changed, second))
+    for second, path, first in islice(tried, _MOST_TRIED):
+        if _excludes(rooms, capacity, first, second, path):
+            paths.append((tuple(path), first, second))
+            for root, values in path.items():
+                members.setdefault(root, set()).update(values)
+            if len(paths) == _MOST:
+                break
     number = {root: place for place, root in enumerate(members)}
     parts = tuple(
         LineagePart(frozenset(values), int(flow.value_size[sorted(values)].min())) for values in members.values()
@@ -119,6 +124,22 @@ def op_room(flow: Dataflow, op: int) -> set[int]:
     """Return the units in the fastest level right after an op has run: its results, and the reads that it did not overwrite."""
     left = set(flow.op_reads.row(op).tolist()) - set(flow.op_destroys.row(op).tolist())
     return left | set(flow.op_writes.row(op).tolist())
+
+
+class _Rooms:
+    """The room of ops, looked up again and again."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow, self.size = flow, flow.value_size.tolist()
+        self._known: dict[int, tuple[set[int], int]] = {}
+
+    def crowd(self, op: int, *values: int) -> int:
+        """Return the size of an op's room and of some values together."""
+        if op not in self._known:
+            room = op_room(self.flow, op)
+            self._known[op] = room, sum(self.size[value] for value in room)
+        room, taken = self._known[op]
+        return taken + sum(self.size[value] for value in set(values) - room)
 
 
 def _updates(flow: Dataflow, found: list[WantedValue]) -> Iterator[ParamUpdate]:
@@ -159,15 +180,14 @@ def _lineages(
             value = made[0]
 
 
-def _excludes(flow: Dataflow, capacity: int, first: ParamUpdate, second: ParamUpdate, lineage: set[int]) -> bool:
-    """Say whether the two params cannot each stay in one piece while the lineage is made again."""
-    crowds = (
-        op_room(flow, second.near) | {first.value, second.change},
-        op_room(flow, second.maker) | {first.value, second.value},
-        op_room(flow, first.maker) | {first.value, second.value},
+def _excludes(rooms: _Rooms, capacity: int, first: ParamUpdate, second: ParamUpdate, path: dict[int, set[int]]) -> bool:
+    """Say whether the two params cannot each stay in one piece while the lineage of a path is made again."""
+    return (
+        rooms.crowd(second.near, first.value, second.change) > capacity
+        and rooms.crowd(second.maker, first.value, second.value) > capacity
+        and rooms.crowd(first.maker, first.value, second.value) > capacity
+        and _read_between(rooms.flow, first, second, set().union(*path.values()))
     )
-    tight = all(int(flow.value_size[sorted(crowd)].sum()) > capacity for crowd in crowds)
-    return tight and _read_between(flow, first, second, lineage)
 
 
 def _read_between(flow: Dataflow, first: ParamUpdate, second: ParamUpdate, lineage: set[int]) -> bool:
