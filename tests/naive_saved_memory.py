@@ -21,6 +21,7 @@ class NaiveStep:
         self.inputs = lists(arrays.first_input, arrays.inputs)
         self.users = lists(arrays.first_user, arrays.users)
         self.kind, self.storage, self.size = arrays.kind.tolist(), arrays.storage.tolist(), arrays.size.tolist()
+        self.drawing = arrays.drawing.tolist()
         self.cost, self.byte_cost, self.launch_cost = arrays.cost.tolist(), arrays.byte_cost, arrays.launch_cost
         self.tangent, self.fixed = arrays.tangent.tolist(), arrays.fixed.tolist()
         self.forward_end = {i for i, end in enumerate(arrays.forward_end) if end}
@@ -150,5 +151,5 @@ class NaiveStep:
             moved += self.size[self.storage[node]] * (len(ends) - bool(its_own))
         stored = [level[i] for i in order if i in written and self.kind[i] not in (CALL, VIEW)]
         launches = sum(a != b for a, b in pairwise([None, *stored]))
-        calls = sum(self.cost[i] for i in order if self.kind[i] == CALL)
+        calls = sum(self.cost[i] if self.kind[i] == CALL else self.drawing[i] for i in order if self.kind[i] != VIEW)
         return most or [begin], calls + moved * self.byte_cost + launches * self.launch_cost

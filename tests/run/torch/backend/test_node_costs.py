@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import fx, nn
 
-from pebbler.run.torch.backend.node_costs import call_cost, scratch_bytes
+from pebbler.run.torch.backend.node_costs import call_cost, drawing_cost, drawing_flops, scratch_bytes
+from pebbler.run.torch.backend.node_kinds import seeded_operators
 from pebbler.run.torch.backend.step_memory import StepMemory
 from pebbler.run.torch.capture.captured import capture
-from pebbler.run.torch.cost.costs import DEVICES, roofline
+from pebbler.run.torch.cost.costs import DEVICES, find_device, roofline
 
 from .test_saved_frontier import traced
 
@@ -109,3 +110,19 @@ def test_the_roofline_is_the_larger_of_bytes_and_flops_and_never_less_than_a_lau
         joules = moved * device.joules_per_byte + device.joules_per_launch + seconds * device.static_watts
         joules += sum(count * rates[d][1] for d, count in flops)
         assert device.kernel(moved, flops) == pytest.approx((seconds, joules))
+
+
+def test_drawing_random_numbers_takes_longer_than_writing_them():
+    graph = torch.fx.Graph()
+    seed = graph.placeholder("seed")
+    seed.meta["val"] = torch.zeros((), dtype=torch.int64)
+    draws = next(operator for operator in seeded_operators() if "inductor_random" in str(operator))
+    drawn = graph.call_function(draws, ([1000, 1000], seed, "rand"))
+    compared = graph.call_function(torch.ops.aten.gt.Scalar, (drawn, 0.1))
+    for node in (drawn, compared):
+        node.meta["val"] = torch.zeros(1000, 1000)
+    h200 = find_device("h200")
+    both = h200.kernel(4e6, [("float32", drawing_flops(drawn))])
+    assert drawing_cost(drawn, h200, "time") == pytest.approx(both[0] - h200.kernel(4e6)[0]) > 0
+    assert drawing_cost(drawn, h200, "energy") == pytest.approx(both[1] - h200.kernel(4e6)[1]) > 0
+    assert drawing_cost(compared, h200, "time") == drawing_cost(seed, h200, "time") == 0

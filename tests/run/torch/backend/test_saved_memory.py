@@ -66,7 +66,8 @@ def arrays_of(draw, kind, inputs, tangent, storage):
 
     return StepArrays(
         *flat(inputs), *flat(users), np.array(kind, np.int16), np.array(storage), np.array(size),
-        np.array([draw.random() for _ in kind]), np.array(tangent),
+        np.array([draw.random() for _ in kind]), np.array([draw.choice([0.0, draw.random()]) for _ in kind]),
+        np.array(tangent),
         np.array([k == GIVEN or draw.random() < 0.1 for k in kind]) & ~np.array(tangent),
         some(0.2, lambda i: not tangent[i] and kind[i] != GIVEN), some(0.4, lambda i: tangent[i] and kind[i] != GIVEN),
         0.25, 3.0,

@@ -76,6 +76,49 @@ def test_few_schedules_correct_all_choices():
     assert frontier.place == frontier.least == 4
 
 
+def test_after_a_miss_the_next_schedule_stays_on_the_safe_side():
+    """On a T5 schedules held a seventh more than was expected, one after the other, and each took as long as compiling."""
+    frontier = frontier_of(*((1000 - 10 * i, 900 - 10 * i, 1.0 + 0.001 * i) for i in range(60)))
+    made = []
+
+    def schedule(place):
+        made.append(place)
+        simulated = frontier.choices[place].peak
+        return Scheduled(int(simulated * (1.05 + 0.4 * (1000 - simulated) / 600)), frontier.choices[place].cost)
+
+    settle_place(frontier, 800, schedule)
+    assert len(made) == 2
+    assert 0.95 * 800 <= frontier.peak() <= 800
+
+
+def test_a_choice_that_is_clearly_faster_than_torchs_own_is_scheduled_alone():
+    frontier = frontier_of((1000, 900, 1.0), (590, 500, 1.2), (600, 510, 1.4))
+    frontier.own = [0, 2]
+    made = []
+    settle_place(frontier, 600, lambda place: (made.append(place), Scheduled(590, 1.2))[1])
+    assert (frontier.place, made) == (1, [1])
+
+
+def test_a_graph_beside_others_is_scheduled_once_however_little_they_leave():
+    """A Whisper's last graphs were scheduled eight times in each of four forms, before a measured step shared the room."""
+    for room in (1, 300, 10_000):
+        frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1), (600, 500, 1.2), (400, 300, 1.5))
+        frontier.shared, made = True, []
+
+        def schedule(place, frontier=frontier, made=made):
+            made.append(place)
+            return Scheduled(frontier.choices[place].peak + 50, frontier.choices[place].cost)
+
+        settle_place(frontier, room, schedule)
+        assert made == [frontier.place] == [0 if room == 10_000 else 3]
+
+
+def test_nothing_is_scheduled_where_nothing_can_fit():
+    frontier = frontier_of((1000, 900, 1.0), (800, 700, 1.1))
+    settle_place(frontier, 300, pytest.fail)
+    assert frontier.place == 1
+
+
 def test_graphs_of_a_step_hold_what_those_before_them_have_saved():
     first = frontier_of((500, 400, 1.0), (150, 50, 1.2), inputs=10)
     second = frontier_of((500, 400, 1.0), (300, 200, 1.1))

@@ -217,7 +217,7 @@ class PlannedGraph:
         if fits:
             again = here == (0, True) and frontier.cost() > frontier.cost(0) * (1 + _AGAIN)
             forms = [form for form in forms if form == (1, True) and again]
-        elif not forms and not self._least:
+        elif not forms and not self._least and not frontier.shared:
             self._begin_least()
             return True
         if not forms:

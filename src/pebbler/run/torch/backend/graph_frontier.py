@@ -24,11 +24,15 @@ from pebbler.run.torch.backend.step_timeline import StepTimeline
 
 __all__ = ["GraphFrontier", "PlannedCall", "Scheduled", "fit_step", "nodes_key", "settle_place", "step_peak"]
 
-_TRIES = 3  # schedules that are made for one decision
-_WORTH = (0.01, 0.01, 0.05)  # of the cost: what one more schedule must promise, after none, one and two
-_NEAR = 0.02  # of the room: what a choice may leave free
+_TRIES = 3  # schedules that are made for one decision: on large models each takes half as long as compiling does
+_WORTH = 0.05  # of the cost: what one more schedule must promise, once a choice fits
+_NEAR = 0.05  # of the room: what a choice may leave free
 _HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
+_CLOSE = 0.08  # of the cost: torch's own is compared with schedules where it is no more behind
 _DOUBT = 0.1  # of a peak that is simulated
+_MISSED = (
+    0.5  # of what the last schedule held above what was expected: how much nearer the next aim stays to the safe side
+)
 _LEAST_TRIES = 8  # schedules that are made to find the smallest choice
 _LEAST_DOUBT = (0.15, 0.3)  # of a simulated peak; more for torch's own: the least is never above what torch reaches
 
@@ -67,6 +71,9 @@ class GraphFrontier:
     scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
     room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
     slack: int = 0  # bytes more, for torch's own choices: their peaks are those of torch without us
+    shared: bool = (
+        False  # whether it was planned beside other graphs of its step, which a measured step shares the room with
+    )
 
     @classmethod
     def plan(
@@ -161,9 +168,13 @@ class GraphFrontier:
         """Return whether a choice holds at most so many bytes."""
         return self.peak(place) <= room + (self.slack if place in self.own else 0)
 
-    def within(self, room: int) -> int:
-        """Return the place of the fastest choice that fits, or of the smallest."""
-        fitting = [i for i in range(len(self.choices)) if self.fits(i, room)]
+    def within(self, room: int, doubt: float = 0.0) -> int:
+        """Return the place of the fastest choice that fits, or of the smallest; what is not scheduled may hold more by `doubt`."""
+        fitting = [
+            i
+            for i in range(len(self.choices))
+            if self.fits(i, room if i in self.scheduled else int(room / (1 + doubt)))
+        ]
         return self.fastest(fitting) if fitting else self.least
 
     def fastest(self, places: Iterable[int]) -> int:
@@ -171,9 +182,14 @@ class GraphFrontier:
         return min(places, key=lambda i: (self.cost(i) * (1 - _HARDLY if i in self.own else 1), i))
 
     def rival(self, room: int) -> int | None:
-        """Return the place of the fastest choice of torch's own that may fit, if there is one."""
+        """Return the place of the fastest choice of torch's own that may fit, if one is not clearly slower than the others."""
         near = [i for i in self.own if self.peak(i) <= (1 + _DOUBT) * room + self.slack]
-        return self.fastest(near) if near else None
+        best = self.fastest(near) if near else None
+        return best if best is not None and self.cost(best) <= self.cost(self.within(room)) * (1 + _CLOSE) else None
+
+    def may_fit(self, room: int) -> bool:
+        """Return whether a schedule may show that some choice holds at most so many bytes."""
+        return any((1 - _LEAST_DOUBT[i in self.own]) * self.peak(i) <= room for i in range(len(self.choices)))
 
     @property
     def least(self) -> int:
@@ -186,33 +202,39 @@ class GraphFrontier:
         return f"choice {self.place} of {len(self.choices)}, {said} {shown_bytes(self.peak())}"
 
 
-def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled], tries: int = _TRIES) -> None:
+def settle_place(frontier: GraphFrontier, room: int, schedule: Callable[[int], Scheduled]) -> None:
     """Take the fastest choice whose scheduled peak is at most `room`, or the smallest; schedule as few as can be.
 
-    Torch's own comes first. Every schedule corrects what is thought of the others, so the next one is nearer, and none is made that
-    promises next to nothing more than the best so far.
+    Torch's own comes first, where it is about as fast. Every schedule corrects what is thought of the others; where one held more
+    than was expected, the next stays that much more on the safe side. None is made that promises next to nothing more than the best
+    so far, none where nothing can fit, and one alone where a measured step will share the room among several graphs. A room of 0
+    asks for as little as there is.
     """
-    if room <= 0:
+    if room == 0:
         _settle_least(frontier, schedule)
         return
-    for done in range(tries):
-        place = None if done else frontier.rival(room)
-        place = frontier.within(room) if place is None else place
+    doubt = 0.0
+    for done in range(1 if frontier.shared else _TRIES if frontier.may_fit(room) else 0):
+        place = None if done or frontier.shared else frontier.rival(room)
+        place = frontier.within(room, doubt) if place is None else place
         fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
         if fitting:
             best = frontier.fastest(fitting)
             own = best in frontier.own
             near = not own and frontier.peak(best) >= room * (1 - _NEAR)
-            if near or frontier.cost(place) >= frontier.cost(best) * (1 - (_HARDLY if own else _WORTH[done])):
+            if near or frontier.cost(place) >= frontier.cost(best) * (1 - (_HARDLY if own else _WORTH)):
                 break
         if place in frontier.scheduled:
             break
+        expected = frontier.peak(place)
         frontier.scheduled[place] = schedule(place)
+        doubt = max(0.0, frontier.peak(place) / max(1, expected) - 1) * _MISSED
     fitting = [i for i in frontier.scheduled if frontier.fits(i, room)]
     if fitting:
         frontier.place = frontier.fastest(fitting)
     else:
-        frontier.place = min(frontier.scheduled, key=lambda i: (frontier.scheduled[i].peak, i))
+        known = frontier.scheduled or range(len(frontier.choices))
+        frontier.place = min(known, key=lambda i: (frontier.peak(i), frontier.cost(i), i))
 
 
 def _settle_least(frontier: GraphFrontier, schedule: Callable[[int], Scheduled]) -> None:

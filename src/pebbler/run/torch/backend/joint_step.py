@@ -16,6 +16,7 @@ from pebbler.run.torch.backend.kernels.step_arrays import CALL, VIEW
 from pebbler.run.torch.backend.node_costs import (
     all_bytes,
     call_cost,
+    drawing_cost,
     fused_cost,
     is_symbol,
     scratch_bytes,
@@ -42,6 +43,7 @@ class JointStep:
     view: list[bool]  # no memory of its own
     kind: list[int]  # how Inductor computes it (`node_kinds`)
     cost: list[float]  # of running it again, in seconds or joules; next to nothing where it is fused into what reads it
+    drawing: list[float]  # what of it is for random numbers, whatever kernel draws them
     byte_cost: float  # of reading or writing a byte
     launch_cost: float  # of a kernel
     given: list[bool]
@@ -73,6 +75,7 @@ class JointStep:
         view = [k == VIEW for k in kind]
         users = [[number[user] for user in node.users if user in number] for node in nodes]
         byte_cost, launch_cost = device.unit_costs(objective)
+        drawing = [drawing_cost(node, device, objective) for node in nodes]
         return cls(
             nodes=nodes,
             inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
@@ -86,9 +89,10 @@ class JointStep:
                 if kind[i] == CALL
                 else 0.0
                 if view[i]
-                else fused_cost(node, byte_cost, any(kind[user] == CALL for user in users[i]))
+                else drawing[i] + fused_cost(node, byte_cost, any(kind[user] == CALL for user in users[i]))
                 for i, node in enumerate(nodes)
             ],
+            drawing=drawing,
             byte_cost=byte_cost,
             launch_cost=launch_cost,
             given=[node.op in ("placeholder", "get_attr") for node in nodes],

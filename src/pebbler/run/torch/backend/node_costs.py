@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
+from pebbler.run.torch.backend.node_kinds import seeded_operators
 from pebbler.run.torch.cost.costs import Device, operator_flops
 from pebbler.run.torch.cost.op_time import time_run
 from pebbler.run.torch.cost.peak_memory import PeakWatch
@@ -21,6 +22,8 @@ __all__ = [
     "MeasuredCall",
     "all_bytes",
     "call_cost",
+    "drawing_cost",
+    "drawing_flops",
     "fused_cost",
     "hinted",
     "is_symbol",
@@ -29,6 +32,7 @@ __all__ = [
 ]
 
 _RUNS = 4
+_DRAWING = 280.0  # flops in whose time a random number is made: Philox's 70 whole-number steps, at a quarter of the rate of flops
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _ATTENTION = {f"_scaled_dot_product_{way}_attention_backward" for way in ("flash", "efficient", "cudnn")}  # on CUDA
 
@@ -105,6 +109,22 @@ def fused_cost(node: fx.Node, byte_cost: float, stored: bool) -> float:
     results = all_bytes([node.meta.get("val")])
     read = all_bytes([source.meta.get("val") for source in node.all_input_nodes])
     return byte_cost * (read if results * 4 < read else results if stored else results / 20)
+
+
+def drawing_flops(node: fx.Node) -> float:
+    """Return the float32 flops in whose time a fused node draws its random numbers; 0 for other nodes."""
+    value = node.meta.get("val")
+    if node.target not in seeded_operators() or not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return 0.0
+    return _DRAWING * _numbers(value)
+
+
+def drawing_cost(node: fx.Node, device: Device, objective: str) -> float:
+    """Return the cost of drawing random numbers beyond that of writing them: dropout that runs again is slower than its bytes."""
+    written, flops = all_bytes([node.meta.get("val")]), drawing_flops(node)
+    both = zip(device.kernel(written, [("float32", flops)]), device.kernel(written), strict=True)
+    seconds, joules = (drawn - plain for drawn, plain in both)
+    return seconds if objective == "time" else joules
 
 
 def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:

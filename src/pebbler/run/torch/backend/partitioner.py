@@ -135,7 +135,10 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 made[place] = (*partition(self._chosen), None)
             forward, backward, _ = made[place]
             began = time.monotonic()
-            _LOG.info("planning: scheduling choice %d of %d", place, len(self.frontier.choices))
+            simulated = shown_bytes(self.frontier.choices[place].peak)
+            _LOG.info(
+                "planning: scheduling choice %d of %d, simulated %s", place, len(self.frontier.choices), simulated
+            )
             try:
                 program, written[place] = schedule_step(forward, backward, outputs, self.device, self.late, static)
             except NotScheduled as error:
@@ -159,7 +162,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
                 if self.refuses(frontier):
                     raise WantsOtherForm
                 frontier.room = None
-            elif self.looks or frontier.place not in frontier.scheduled:
+            if self.looks or frontier.place not in frontier.scheduled:
                 frontier.scheduled[frontier.place] = schedule(frontier.place)
             forward, backward, self.program = made.get(frontier.place) or (*partition(self._chosen), None)
             if self.looks:

@@ -27,7 +27,7 @@ from torch import fx
 from pebbler.errors import PebblerError
 from pebbler.run.torch.backend.graph_frontier import nodes_key
 from pebbler.run.torch.backend.host_operators import ARRIVED, FETCH, SEND, SENT
-from pebbler.run.torch.backend.node_costs import all_bytes, call_cost, hinted, scratch_bytes
+from pebbler.run.torch.backend.node_costs import all_bytes, call_cost, drawing_flops, hinted, scratch_bytes
 from pebbler.run.torch.cost.costs import Device
 
 __all__ = [
@@ -380,7 +380,8 @@ class _ScheduleReader:
         if any(one.target in (SEND, SENT, FETCH, ARRIVED) for one in getattr(node.node, "origins", ())):
             return 0.0, 0  # what waiting for copies takes depends on all of them
         if origin is None or origin.op != "call_function":
-            return self.device.kernel(moved)[0], 0
+            drawn = sum(map(drawing_flops, {n for one in node.get_nodes() for n in getattr(one.node, "origins", ())}))
+            return self.device.kernel(moved, [("float32", drawn)])[0], 0
         strides = self._operand_strides(node, origin)
         return call_cost(origin, self.device, "time", moved, strides), scratch_bytes(origin, strides)
 

@@ -45,6 +45,7 @@ _NO_TASK = -1
 _MARGIN = (
     0.002  # of the budget, by which a step aims below it: a device's allocator rounds, and libraries take workspaces
 )
+_UNKNOWN = 0.015  # of the budget: what a CUDA device may hold besides, where no step has been measured yet
 _WORTH = 0.05  # of the cost: what sharing the room anew among graphs must promise
 _LONGEST_GAP = 1024  # settled steps between two measurements, where the device holds too much and it is not the step
 
@@ -105,13 +106,16 @@ class StepBudget:
         return not within_backward and all(node() is None for node in self._nodes)
 
     def room(self, frontier: GraphFrontier) -> int:
-        """Return the bytes that a new graph may hold, given the other memory held now."""
+        """Return the bytes that a new graph may hold, given the other memory held now; 0 asks for as little as there is."""
         self._trials, self._most, self._new = _TRIALS, None, True
         if self.options.least:
             return 0
-        limit = self.limit([*self._frontiers(), frontier])
-        frontier.slack = int(limit * _MARGIN)
-        return int(limit * (1 - _MARGIN)) - self.options.reserve - self._besides(frontier) - self._outside
+        others = self._frontiers()
+        frontier.shared = bool(others)
+        limit = self.limit([*others, frontier])
+        margin = _MARGIN + (_UNKNOWN if self.device.startswith("cuda") and not self._outside else 0.0)
+        frontier.slack = int(limit * margin)
+        return max(1, int(limit * (1 - margin)) - self.options.reserve - self._besides(frontier) - self._outside)
 
     def compiled(self) -> None:
         """Count a compilation."""

@@ -86,8 +86,9 @@ class StepMemory:
         self.arrays = StepArrays(
             first_input, inputs, first_user, users,
             np.array(step.kind, np.int16), np.array(_storages(step), np.int64), np.array(step.size, np.int64),
-            np.array(step.cost, np.float64), np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_),
-            forward_end, backward_end, step.byte_cost, step.launch_cost,
+            np.array(step.cost, np.float64), np.array(step.drawing, np.float64),
+            np.array(step.tangent, np.bool_), np.array(step.fixed, np.bool_), forward_end, backward_end,
+            step.byte_cost, step.launch_cost,
         )  # fmt: skip
         self.resident = sum(step.size[i] for i, given in enumerate(step.given) if given and not step.tangent[i])
         self._known: dict[bytes, SavedChoice] = {}

@@ -82,7 +82,7 @@ def _run(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bo
 
     A value that can be computed inside of its readers has no memory if no call reads it and it is read once, or by what runs
     between the same calls as itself: that is one kernel. The cost is that of calls, of bytes that kernels write and read, each
-    kernel a value once, at most two of them counted, and of a launch for what runs between the same calls.
+    kernel a value once, at most two of them counted, of random numbers, and of a launch for what runs between the same calls.
     """
     nodes = len(step.kind)
     place = np.full(nodes, -1, np.int64)
@@ -129,8 +129,8 @@ def _run(step: StepArrays, order: Ints, results: Bools, held: Bools, donated: Bo
         if final[node] >= 0 and (written[node] or not fused):  # what the kernel that makes it reads of it is there
             kernels = 1 + (first[node] != final[node]) - (fused and first[node] == level[node])
             moved += step.size[step.storage[node]] * kernels
-        if here and step.kind[node] == CALL:
-            cost += step.cost[node]
+        if here:
+            cost += step.cost[node] if step.kind[node] == CALL else step.drawing[node]
     launches, before = 0, -1
     for node in order:
         if written[node] and step.kind[node] != CALL and step.kind[node] != VIEW and level[node] != before:

@@ -27,6 +27,7 @@ class StepArrays(NamedTuple):
     storage: Ints  # the node whose memory holds it
     size: Ints
     cost: Array  # of a call
+    drawing: Array  # of a fused node's random numbers
     tangent: Bools
     fixed: Bools
     forward_end: Bools
