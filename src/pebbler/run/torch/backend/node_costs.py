@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 _RUNS = 4
-_DRAWING = 280.0  # flops in whose time a random number is made: Philox's 70 whole-number steps, at a quarter of the rate of flops
+_SLOWER = 4.0  # times as long as a flop: a step in whole numbers
+_DRAWING = 70 * _SLOWER  # flops in whose time Philox makes a random number
 _UNKNOWN_SIZE = 4096  # what torch's own partitioner takes where a size depends on data
 _ATTENTION = {f"_scaled_dot_product_{way}_attention_backward" for way in ("flash", "efficient", "cudnn")}  # on CUDA
 
@@ -122,9 +123,10 @@ def drawing_flops(node: fx.Node) -> float:
 def drawing_cost(node: fx.Node, device: Device, objective: str) -> float:
     """Return the cost of drawing random numbers beyond that of writing them: dropout that runs again is slower than its bytes."""
     written, flops = all_bytes([node.meta.get("val")]), drawing_flops(node)
-    both = zip(device.kernel(written, [("float32", flops)]), device.kernel(written), strict=True)
-    seconds, joules = (drawn - plain for drawn, plain in both)
-    return seconds if objective == "time" else joules
+    seconds = device.kernel(written, [("float32", flops)])[0] - device.kernel(written)[0]
+    if objective == "time":
+        return seconds
+    return flops / _SLOWER * device.rate("float32")[1] + seconds * device.static_watts
 
 
 def scratch_bytes(node: fx.Node, strides: Mapping[fx.Node, tuple[int, ...]] | None = None) -> int:
