@@ -284,9 +284,10 @@ class Graph(RichRepr):
         """Return the graph of a JSON form, fully checked."""
         graph = cls(file.name, file.unit, file.tensors, file.ops, file.meta)
         _ = graph.dataflow
-        for piece in (*file.tensors, *file.ops):
-            tile_of(piece)
+        for tensor in file.tensors:
+            tile_of(tensor)
         for op in file.ops:
+            tile_of(op)
             check_form_meta(op)
         return graph
 

@@ -130,7 +130,8 @@ class _Rooms:
     """The room of ops, looked up again and again."""
 
     def __init__(self, flow: Dataflow) -> None:
-        self.flow, self.size = flow, flow.value_size.tolist()
+        self.flow = flow
+        self.size: list[int] = flow.value_size.tolist()
         self._known: dict[int, tuple[set[int], int]] = {}
 
     def crowd(self, op: int, *values: int) -> int:
