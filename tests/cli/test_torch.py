@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner  # noqa: E402
 import pebbler.torch as pt  # noqa: E402
 import torch_models as models  # noqa: E402
 from pebbler.cli.torch import torch as command  # noqa: E402
+from pebbler.errors import InputError  # noqa: E402
 from pebbler.game.plan import Plan  # noqa: E402
 from pebbler.referee.judgement import check  # noqa: E402
 
@@ -55,6 +57,27 @@ def test_a_step_may_be_named_by_its_file(tmp_path, monkeypatch):
     assert sys.modules["torch"] is torch
     for wrong in ("parts/none.py:small", "parts:", "small"):
         assert CliRunner().invoke(APP, [wrong]).exit_code != 0
+
+
+@pytest.mark.parametrize("kernels", ["exact", "compiled"])
+def test_the_clock_names_what_takes_long(kernels, monkeypatch):
+    named = []
+
+    @contextmanager
+    def progress(description):
+        named.append(description)
+        yield lambda text, fraction=None: named.append(text)
+
+    def capture(*told, **more):
+        named.append("captured")
+        raise InputError("far enough")
+
+    monkeypatch.setattr("pebbler.cli.output.progress", progress)
+    monkeypatch.setattr("pebbler.run.torch.plan.planner.capture_with_costs", capture)
+    result = CliRunner().invoke(APP, ["examples.train_in_budget:training", "--kernels", kernels])
+    assert isinstance(result.exception, InputError)
+    compiling = ", and compiling its kernels" if kernels == "compiled" else ""
+    assert named == [f"recording examples.train_in_budget:training{compiling}", "captured"]
 
 
 def test_the_command_offloads_when_asked(tmp_path, monkeypatch):

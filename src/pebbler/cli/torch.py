@@ -116,7 +116,8 @@ class _Planning:
         from pebbler.torch import load_step
 
         require_options(budget, headroom, device, objective)
-        with progress(f"planning {self.step}") as update:
+        compiling = ", and compiling its kernels" if kernels == "compiled" else ""
+        with progress(f"recording {self.step}{compiling}") as update:
 
             def tell(search: Search) -> None:
                 best = f"best {_cost(search.energy / SCALE[objective], objective)}"
