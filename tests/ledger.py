@@ -15,6 +15,8 @@ import pytest
 
 __all__ = ["Ledger", "first_cases_first"]
 
+_LONGEST_REASON = 4_000
+
 
 class Ledger:
     """A plugin that leaves out what has passed on this state of the code, and writes down how every test ends.
@@ -48,6 +50,8 @@ class Ledger:
         """Write a line when a test has been called, or when it could not be, or failed to clear up."""
         if self.writes and (report.when == "call" or report.outcome != "passed"):
             row = {"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 1)}
+            if report.failed:  # a run that is stopped prints none of this
+                row["why"] = report.longreprtext[-_LONGEST_REASON:]
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 

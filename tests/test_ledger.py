@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from unittest import mock
 
@@ -24,7 +25,9 @@ def left_of(path, state, names, worker=False):
 
 
 def ends(book, name, outcome, when="call"):
-    book.pytest_runtest_logreport(SimpleNamespace(nodeid=name, when=when, outcome=outcome, duration=1.0))
+    failed, why = outcome == "failed", "assert 1 == 2"
+    report = SimpleNamespace(nodeid=name, when=when, outcome=outcome, duration=1.0, failed=failed, longreprtext=why)
+    book.pytest_runtest_logreport(report)
 
 
 def test_what_passed_is_left_out_until_the_code_changes(tmp_path):
@@ -37,6 +40,15 @@ def test_what_passed_is_left_out_until_the_code_changes(tmp_path):
     ends(book, "f", "failed", when="teardown")
     assert left_of(path, "one", "abcdef") == ["b", "e", "f"]
     assert left_of(path, "two", "abcdef") == list("abcdef")
+
+
+def test_failures_are_kept_with_their_reason(tmp_path):
+    """A run that is stopped prints no summary: what had failed was known by name only."""
+    path = tmp_path / "slow.jsonl"
+    book, _ = begin(path, "one")
+    ends(book, "a", "passed")
+    ends(book, "b", "failed")
+    assert [json.loads(line).get("why") for line in path.read_text().splitlines()[1:]] == [None, "assert 1 == 2"]
 
 
 def test_a_run_goes_on_with_tests_of_which_no_case_has_run(tmp_path):
