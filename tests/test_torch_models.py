@@ -130,5 +130,11 @@ def test_the_command_measures_compiled_models(tmp_path):
     assert set(rows) == set(variants.split(","))
     assert not any("error" in row for row in rows.values())
     assert rows["pebbler:least"]["peak"] < rows["eager"]["peak"]
-    for row in rows.values():
-        assert row["losses"] == pytest.approx(rows["eager"]["losses"], rel=0.02)
+
+    def apart(row):
+        """Return how far the losses are from eager's; those of torch.compile itself are 4 % off on a CPU."""
+        return max(abs(a / b - 1) for a, b in zip(row["losses"], rows["eager"]["losses"], strict=True))
+
+    allowed = max(0.02, apart(rows["torch:1"]))
+    assert all(len(row["losses"]) == 14 and apart(row) <= allowed for row in rows.values())
+    assert apart(rows["pebbler:least"]) <= 0.02
