@@ -176,7 +176,7 @@ def test_torch_while_it_plans(tmp_path):
         "        return loss\n"
         "    return step, (torch.ones(4, 64),)\n"
     )
-    ended = interrupt(tmp_path, "torch", "steps.py:small", "--device", "cpu", when="planning")
+    ended = interrupt(tmp_path, "torch", "steps.py:small", "--device", "cpu", when="recording")
     assert (ended.out, NOTHING in ended.err) == ("", True)
 
 
