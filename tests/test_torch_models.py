@@ -131,10 +131,10 @@ def test_the_command_measures_compiled_models(tmp_path):
     assert not any("error" in row for row in rows.values())
     assert rows["pebbler:least"]["peak"] < rows["eager"]["peak"]
 
-    def apart(row):
-        """Return how far the losses are from eager's; those of torch.compile itself are 4 % off on a CPU."""
-        return max(abs(a / b - 1) for a, b in zip(row["losses"], rows["eager"]["losses"], strict=True))
+    def near(row, other):
+        return row["losses"] == pytest.approx(rows[other]["losses"], rel=0.02)
 
-    allowed = max(0.02, apart(rows["torch:1"]))
-    assert all(len(row["losses"]) == 14 and apart(row) <= allowed for row in rows.values())
-    assert apart(rows["pebbler:least"]) <= 0.02
+    # torch.compile's own are 4 % from eager's on a CPU, and its program may be the one that is taken at its peak.
+    assert near(rows["pebbler:least"], "eager")
+    assert near(rows["pebbler:@torch:1"], "eager") or near(rows["pebbler:@torch:1"], "torch:1")
+    assert all(len(row["losses"]) == 14 for row in rows.values())

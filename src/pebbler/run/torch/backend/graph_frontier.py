@@ -30,9 +30,7 @@ _NEAR = 0.05  # of the room: what a choice may leave free
 _HARDLY = 0.03  # of the cost: what a choice must be better than torch's own, since kernels' times are estimates
 _CLOSE = 0.08  # of the cost: torch's own is compared with schedules where it is no more behind
 _DOUBT = 0.1  # of a peak that is simulated
-_MISSED = (
-    0.5  # of what the last schedule held above what was expected: how much nearer the next aim stays to the safe side
-)
+_MISSED = 0.5  # of what the last schedule held above its expected peak: what the next aim allows for
 _LEAST_TRIES = 8  # schedules that are made to find the smallest choice
 _LEAST_DOUBT = (0.15, 0.3)  # of a simulated peak; more for torch's own: the least is never above what torch reaches
 
@@ -71,9 +69,7 @@ class GraphFrontier:
     scheduled: dict[int, Scheduled] = field(default_factory=dict)  # by place
     room: int | None = None  # bytes that it may hold when it is compiled next; None where the place is decided
     slack: int = 0  # bytes more, for torch's own choices: their peaks are those of torch without us
-    shared: bool = (
-        False  # whether it was planned beside other graphs of its step, which a measured step shares the room with
-    )
+    shared: bool = False  # whether a measured step will share the room among this graph and others
 
     @classmethod
     def plan(
