@@ -219,8 +219,9 @@ def split_layers():
     early = [i for i, node in enumerate(step.nodes) if node.name.startswith("all_reduce") and not step.tangent[i]]
     found["may_run_again"] = sum(not step.fixed[i] for i in early)
     found["nothing_saved_is_legal"] = StepMemory(step).simulate(()).legal
-    first = SEEN.compiled[:2]  # forward and backward, before the budget that is not used makes them save more
-    names = [node.name for gm in first for node in gm.graph.nodes]
+    names = [
+        node.name for gm in SEEN.compiled[-2:] for node in gm.graph.nodes
+    ]  # forward and backward, after schedules of them
     found["collectives"] = sum(name.startswith("all_reduce") for name in names)
     found["computed_again"] = sum(name.startswith("tanh") for name in names) - DEPTH
     return found

@@ -15,7 +15,7 @@ from torch._dynamo.backends import registry
 from torch._dynamo.exc import BackendCompilerFailed
 
 import pebbler.torch as pt
-from pebbler.run.torch.backend import partitioner, step_budget
+from pebbler.run.torch.backend import node_costs, partitioner, step_budget
 from pebbler.run.torch.backend.dynamo_backend import pebbler
 
 pytestmark = [
@@ -183,8 +183,9 @@ def test_what_refusals_of_random_models_name_works(seed):
         train(model, run, [torch.randn(rows, width) for _ in range(8)])
 
     least, peaks = refused_and_asked_for(make, steps)
-    assert peaks[0] <= least
-    assert peaks[1] == pytest.approx(least, rel=0.01)  # of choices that save as much, measured costs decide
+    assert (
+        peaks[0] <= least == peaks[1]
+    )  # a budget may be kept by a form between the graph as it is and the last resort
 
 
 @pytest.mark.slow
@@ -220,7 +221,8 @@ class Block(nn.Module):
 
 
 def same_dropout(model, x, graphs, monkeypatch):
-    """Compare gradients with little and with much computed again, from the same seed."""
+    """Compare gradients with little and with much computed again, masks too, from the same seed."""
+    monkeypatch.setattr(node_costs, "_DRAWING", 0.0)  # masks that are dear to draw are saved
     found = []
     for end in (0, -1):
         torch._dynamo.reset()

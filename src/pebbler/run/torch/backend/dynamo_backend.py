@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from pebbler.errors import InputError, quoted
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.compiled_program import CompiledProgram, keep_graph
+from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_forms import GraphForms
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, TorchsOwnSchedule, WantsOtherForm
@@ -79,7 +80,7 @@ class PlannedGraph:
             budget.host_share if options.offload else None,
         )
         # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
-        self._graph = copy.deepcopy(gm)
+        self._graph = copy_graph(gm)
         self._inputs = [
             x.detach().requires_grad_(x.requires_grad) if isinstance(x, FakeTensor) else None for x in example_inputs
         ]
@@ -112,11 +113,11 @@ class PlannedGraph:
             return None
         if partitioner.program is None:  # the choice was known from a file
             partitioner.looks = True
-            self._schedule(self.forms.write(self._whole(copy.deepcopy(self._graph))), partitioner, self._padding)
+            self._schedule(self.forms.write(self._whole(copy_graph(self._graph))), partitioner, self._padding)
             partitioner.looks = False
         if self._unlimited is None:
             look = TorchsOwnSchedule(partitioner.device)
-            self._schedule(copy.deepcopy(self._graph), look)
+            self._schedule(copy_graph(self._graph), look)
             self._unlimited = look.step
         if partitioner.program is None or self._unlimited is None:
             return None
@@ -192,7 +193,7 @@ class PlannedGraph:
             self._spare = LastLayers.of(self._spare) if self._spare is not None else None
         except WantsOtherForm:
             pass  # the forms' level says which
-        return self._compile(copy.deepcopy(self._graph), inputs)
+        return self._compile(copy_graph(self._graph), inputs)
 
     @contextmanager
     def _as_dynamo_left_it(self) -> Iterator[list[Any]]:
@@ -253,7 +254,7 @@ class PlannedGraph:
         if self._stale:
             self._stale = False
             with self._as_dynamo_left_it() as inputs:
-                self._compiled = self._compile(copy.deepcopy(self._graph), inputs)
+                self._compiled = self._compile(copy_graph(self._graph), inputs)
         self._budget.enter(self, args)
         self._trained = self._trained or [weakref.ref(x) for x in args if isinstance(x, torch.nn.Parameter)]
         spare = self._spare

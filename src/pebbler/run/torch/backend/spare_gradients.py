@@ -14,7 +14,6 @@ none comes, the price is a gradient of zeros for the operand.
 from __future__ import annotations
 
 import contextlib
-import copy
 import operator
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pebbler.run.torch.backend.dynamo_copies import copy_graph
 from pebbler.run.torch.backend.graph_rows import is_cast, is_elementwise, is_layout, is_linear, shaped, undisturbed
 from pebbler.run.torch.backend.joint_step import runs_alike
 
@@ -67,7 +67,7 @@ class SpareGradients:
 
     def without(self) -> fx.GraphModule:
         """Return a copy of the graph that lets no gradient in through these outputs."""
-        gm = copy.deepcopy(self.graph)
+        gm = copy_graph(self.graph)
         output = gm.graph.output_node()
         values = output_values(gm)
         with gm.graph.inserting_before(output):
