@@ -1,13 +1,19 @@
-"""The functions of code that ran are found again, however many pieces of code there are."""
+"""The functions of code that ran are found again, also those that were made since."""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
+from torch._subclasses.fake_tensor import FakeTensorMode
+
 from pebbler.run.torch.capture import executed_code
+from pebbler.run.torch.capture.recordings import no_collection
 from pebbler.run.torch.capture.side_effects import SideEffects
+from pebbler.run.torch.capture.surroundings import Surroundings
 
 
 def adding(amount):
@@ -25,18 +31,23 @@ def never_called(x):
     return 3 * x
 
 
-@pytest.mark.parametrize("few", [0, 64])
-def test_functions_are_found_by_the_code_that_ran(few, monkeypatch):
-    """All that were made from it, those that were not called too: they may be called next time."""
-    monkeypatch.setattr(executed_code, "_FEW", few)
+@pytest.mark.parametrize("collected", [False, True])
+def test_functions_are_found_by_the_code_that_ran(collected):
+    """All that were made from it, before and since; those that were not called too: they may be called next time."""
     one, other = adding(1), adding(2)
     code = executed_code.ExecutedCode()
-    with code.watch(SideEffects(code.package)):
-        assert outside(one(1)) == 4
-    found = code.functions()
-    assert {id(function) for function in (one, other, outside)} <= {id(function) for function in found}
+    with no_collection():
+        before = Surroundings(FakeTensorMode())
+        with code.watch(SideEffects(code.package)):
+            assert outside(one(1)) == 4
+        later = adding(3)
+        if collected:
+            gc.collect()
+        found = code.functions(before.functions())
+    assert {id(function) for function in (one, other, later, outside)} <= {id(function) for function in found}
     assert {function.__code__ for function in found} == {one.__code__, outside.__code__}
+    assert len({id(function) for function in found}) == len(found)
 
 
 def test_nothing_that_ran_has_no_functions():
-    assert executed_code.ExecutedCode().functions() == []
+    assert executed_code.ExecutedCode().functions([outside]) == []

@@ -13,10 +13,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebbler[torch]'")
 
-from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
+from pebbler.run.torch.capture.recordings import no_collection  # noqa: E402
+from pebbler.run.torch.capture.surroundings import Surroundings  # noqa: E402
 from quick_cases import quick_only  # noqa: E402
 from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
 
@@ -64,6 +66,67 @@ def require_real():
     for tensor in [one for one in tensors() if id(one) not in known]:
         assert type(tensor) is not FakeTensor, gc.get_referrers(tensor)
         assert tensor.device.type == "cpu"
+
+
+def test_what_a_program_has_frozen_is_put_back_too():
+    """Servers freeze what they have loaded, so that the collector looks at it no more; `gc.get_objects` leaves it out then."""
+    weight, fakes = torch.nn.Parameter(torch.ones(2)), FakeTensorMode(allow_non_fake_inputs=True)
+    gc.freeze()
+    try:
+        with no_collection():
+            before = Surroundings(fakes)
+            with fakes:
+                weight.data = torch.zeros(2)
+            assert before.put_back([]) == ["the memory of a tensor [2]"]
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+    assert weight.tolist() == [1.0, 1.0]
+
+
+def odd_tensors():
+    """Tensors that refuse to say something of themselves: programs hold such ones elsewhere, and tests leave them."""
+    base, gradient = torch.ones(4), torch.ones(4, requires_grad=True)
+    with torch.no_grad():
+        view = base[:2]
+    parts = base.unbind()
+    base.mul_(gradient)  # autograd forbids both views from here on
+    with torch.inference_mode():
+        inferred = torch.nn.Parameter(torch.ones(2))
+    freed = torch.ones(10)
+    freed.untyped_storage().resize_(0)
+    escaped = []
+    for transform in (torch.func.vmap, torch.func.functionalize, torch.func.grad):
+        transform(lambda x: (escaped.append(x), x.square().sum())[1])(torch.ones(3))
+    rows = [torch.ones(2), torch.ones(3)]
+    nested = [torch.nested.nested_tensor(rows), torch.nested.nested_tensor(rows, layout=torch.jagged)]
+    square = torch.eye(3)
+    packed = [square.to_sparse(), square.to_sparse_csr(), square.to_mkldnn()]
+    packed.append(torch.quantize_per_tensor(square, 0.1, 0, torch.quint8))
+    conjugate = torch.ones(3, dtype=torch.complex64).conj()
+    return [view, parts, inferred, inferred[1:], freed, escaped, nested, packed, conjugate, conjugate.imag]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_the_step_does_not_use_may_be_of_any_kind():
+    """Every capture once failed in a process that held one of them, wherever it was."""
+    held = odd_tensors()
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 2), torch.ones(3, 4)
+    rule = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        rule.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        rule.step()
+        return loss
+
+    planned = pt.step(step, device="cpu", time_limit=0, strict=True)
+    ours = [planned(x).item() for _ in range(3)]
+    assert len(planned.plans) == 1
+    assert len(held) == 10
+    assert ours[0] > ours[1] > ours[2]
 
 
 def look(tensor):

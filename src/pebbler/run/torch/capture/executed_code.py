@@ -10,13 +10,12 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress, repeat
-from operator import is_
+from itertools import compress
+from operator import attrgetter
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -28,7 +27,6 @@ from pebbler.run.torch.capture.source_lines import TORCH, is_library, package_of
 
 __all__ = ["ExecutedCode", "NamedValue", "named_globals", "pause_watch", "resume_watch"]
 
-_FEW = 64  # from about a hundred pieces of code on, a list of all objects is made sooner
 # What a closure may hold another one of after a call.
 _CHANGING = (bool, int, float, complex, str, bytes, tuple, torch.Tensor)
 _COMPUTED = {"vars", "__dict__", "__getattribute__"}  # attributes read under names that the code does not show
@@ -117,14 +115,10 @@ class ExecutedCode:
             self._packages[file] = package_of(file)
         return self._packages[file]
 
-    def functions(self) -> list[FunctionType]:
-        """Return the functions that were called, and others made from the same code."""
-        # There may be a million objects or more, so they are looked through without a loop in Python. Who holds some code the
-        # collector knows faster than a list of all of them is made, unless there is much code that it compares each with.
-        codes = [code for code, _ in self.codes.values()]
-        objects = gc.get_referrers(*codes) if len(codes) <= _FEW else gc.get_objects()
-        functions = compress(objects, map(is_, map(type, objects), repeat(FunctionType)))
-        return [function for function in functions if id(function.__code__) in self.codes]
+    def functions(self, known: Sequence[FunctionType]) -> list[FunctionType]:
+        """Return the functions among all known ones that were called, and others made from the same code; each once."""
+        called = map(self.codes.__contains__, map(id, map(attrgetter("__code__"), known)))
+        return list({id(function): function for function in compress(known, called)}.values())
 
     def has_run(self, function: FunctionType) -> bool:
         """Whether a function was called, and not another one made from the same code; values in its closure may have changed."""

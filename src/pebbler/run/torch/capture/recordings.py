@@ -117,7 +117,7 @@ class _Session:
             _compared(*recordings)
             del recordings[0]
         # Now it is known which code runs, and what that can reach.
-        self.functions = [(f.__qualname__, f) for f in self.code.functions()]
+        self.functions = [(f.__qualname__, f) for f in self.code.functions(self.surroundings.functions())]
         # Others made from the same code are looked at before every step, but what they hold another thread may be changing now.
         ran = [(name, function) for name, function in self.functions if self.code.has_run(function)]
         self.python.append(PythonState([*python_roots(self.state), *ran], self.code.globals()))
@@ -236,13 +236,18 @@ def no_collection() -> Iterator[None]:
     """Keep other people's code from running in the middle: finalizers, and whoever counts collections.
 
     Recordings make many objects that stay, and each look for garbage among a program's million others takes longer than they do.
+    Objects that a program has frozen are looked through like all others meanwhile.
     """
-    enabled = gc.isenabled()
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
+    if frozen:
+        gc.unfreeze()
     gc.collect(0)  # what is young from now on was made by the step
     try:
         yield
     finally:
+        if frozen:
+            gc.freeze()
         if enabled:
             gc.enable()
 

@@ -35,7 +35,7 @@ from pebbler.run.torch.capture.scalars import LateNumber, Scalars, largest, smal
 from pebbler.run.torch.capture.settings import fixed_settings, traced_groups
 from pebbler.run.torch.capture.source_lines import line_of, package_of, user_line
 from pebbler.run.torch.capture.step_arguments import fields_of, flatten_arguments
-from pebbler.run.torch.capture.tensor_watch import same_memory
+from pebbler.run.torch.capture.tensor_watch import is_leaf, same_memory
 
 __all__ = ["NotSettled", "StepState", "is_data"]
 
@@ -109,7 +109,7 @@ class StepState:
             if other.grad is tensor:
                 return ("grad", i)
         if not tensor.requires_grad:
-            owner = next((o for row in self._owners.values() for o in row if o.is_leaf and o.grad is tensor), None)
+            owner = next((o for row in self._owners.values() for o in row if is_leaf(o) and o.grad is tensor), None)
             if owner is not None:  # only the optimizer uses it, so the gradient is seen first
                 return ("grad", self._append(owner))
         if isinstance(tensor, FakeTensor) and any(recorder.number_of(tensor) is not None for recorder in self._made):
@@ -133,7 +133,7 @@ class StepState:
         number = len(self.tensors)
         self._tensor_index[id(tensor)] = number
         self.tensors.append(tensor)
-        if tensor.is_leaf and tensor.requires_grad:
+        if is_leaf(tensor) and tensor.requires_grad:
             self._grads[number] = tensor.grad
             if tensor.grad is not None:
                 self._there[number] = tensor
@@ -197,7 +197,7 @@ class StepState:
         states = [
             value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values()
         ]
-        grads = [tensor.grad for tensor in self.tensors if tensor.is_leaf]
+        grads = [tensor.grad for tensor in self.tensors if is_leaf(tensor)]
         return [value for value in (*self.leaves, *self.tensors, *grads, *states) if isinstance(value, torch.Tensor)]
 
     # Recording --------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class StepState:
             if is_data(leaf):
                 recorder.seen.enter_apart(leaf)
         self._found = {}
-        self._there = {i: t for i, t in enumerate(self.tensors) if t.is_leaf and t.grad is not None}
+        self._there = {i: t for i, t in enumerate(self.tensors) if is_leaf(t) and t.grad is not None}
         for number, optimizer in enumerate(self.optimizers):
             self._find_state(number, optimizer)
         numbers = self._state_numbers()
@@ -309,7 +309,7 @@ class StepState:
                 for key, value in optimizer.state.get(param, {}).items():
                     places["state", number, g, i, key] = value
         for i, tensor in enumerate(self.tensors):
-            if tensor.is_leaf and tensor.requires_grad:
+            if is_leaf(tensor) and tensor.requires_grad:
                 places["grad", i] = tensor.grad
         record.drops = [("grad", i) for i, tensor in sorted(self._there.items()) if tensor.grad is None]
         for place, value in places.items():

@@ -16,16 +16,17 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper
-from itertools import chain, compress
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pebbler.run.torch.capture.holders import HeldState, Holder
-from pebbler.run.torch.capture.tensor_watch import same_memory
+from pebbler.run.torch.capture.tensor_watch import is_leaf, same_memory
 
 __all__ = ["Surroundings", "forget"]
 
@@ -45,7 +46,7 @@ class _HeldTensor(NamedTuple):
 
 
 class Surroundings:
-    """The tensors and optimizers that existed before a capture.
+    """The tensors, optimizers and functions that existed before a capture.
 
     >>> weight = torch.nn.Parameter(torch.ones(2))
     >>> before = Surroundings(FakeTensorMode(allow_non_fake_inputs=True))
@@ -60,16 +61,23 @@ class Surroundings:
     def __init__(self, fakes: FakeTensorMode) -> None:
         self.fakes, self._collections = fakes, _collections()
         with _unseen():
-            objects = _all_of(torch.Tensor, torch.nn.Module, Optimizer)
+            objects = _all_of(torch.Tensor, torch.nn.Module, Optimizer, types.FunctionType)
+            self._functions = [function for function in objects if type(function) is types.FunctionType]
             self._own_fakes = {id(fake): weakref.ref(fake) for fake in objects if isinstance(fake, FakeTensor)}
-            plain = (tensor for tensor in objects if type(tensor) in _REAL)
-            self._tensors = [_noted(tensor) for tensor in plain if tensor.layout == torch.strided]
+            self._tensors = [_noted(tensor) for tensor in objects if type(tensor) in _REAL and _is_plain(tensor)]
             self._modules = [(module, type(module)) for module in objects if isinstance(module, torch.nn.Module)]
             self._optimizers = [
                 HeldState(optimizer)
                 for optimizer in objects
                 if isinstance(optimizer, Optimizer) and isinstance(getattr(optimizer, "state", None), dict)
             ]
+
+    def functions(self) -> list[types.FunctionType]:
+        """Return all functions, some of them twice: those of before, and young ones.
+
+        There are a hundred thousand among a million objects, which are looked through only once.
+        """
+        return self._functions + _all_of(types.FunctionType, generations=(0,) if self._made_is_young() else (None,))
 
     def put_back(self, reachable: Iterable[Any], stepped: Sequence[Optimizer] = ()) -> list[str]:
         """Restore everything; return the changes in words.
@@ -98,7 +106,7 @@ class Surroundings:
         if not same_memory(tensor, memory) and (mine or tensor.device.type == "meta"):
             tensor.data = memory
             yield f"the memory of {name}"
-        if not tensor.is_leaf:
+        if not is_leaf(tensor):
             return
         if tensor.grad is not row.grad and (mine or self._is_ours(tensor.grad)):
             tensor.grad = row.grad
@@ -127,10 +135,10 @@ class Surroundings:
 
     def stray(self) -> list[FakeTensor]:
         """Return the tensors of recordings that are still referenced; nothing can be restored afterwards."""
-        self._tensors, self._modules, self._optimizers = [], [], []  # an error may hold this for long
+        # An error may hold this for long.
+        self._tensors, self._modules, self._optimizers, self._functions = [], [], [], []
         with _unseen():
-            # What is made while nothing is collected is young, and stays so for one collection.
-            young = _collections() == self._collections
+            young = self._made_is_young()  # and stays so for one collection
             found = self._fakes_made((0,) if young else (None,))
             for generation, looked_at in ((0, (0, 1) if young else (None,)), (2, (None,))):
                 if found:  # most are parts of cycles that nobody holds
@@ -138,6 +146,10 @@ class Surroundings:
                     gc.collect(generation)
                     found = self._fakes_made(looked_at)
             return found
+
+    def _made_is_young(self) -> bool:
+        """Whether nothing was collected since, so that all that was made is in the youngest generation."""
+        return _collections() == self._collections
 
     def _fakes_made(self, generations: Sequence[int | None]) -> list[FakeTensor]:
         fakes = _all_of(FakeTensor, generations=generations)
@@ -211,18 +223,23 @@ def _kinds(kind: type) -> set[type]:
 def _all_of(*classes: type, generations: Sequence[int | None] = (None,)) -> list[Any]:
     """Return all objects of some classes; there may be a million others, so they are looked through without a loop in Python."""
     kinds: set[type] = set().union(*map(_kinds, classes))
-    objects = list(chain.from_iterable(map(gc.get_objects, generations)))
-    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+    lists = map(gc.get_objects, generations)
+    return [x for objects in lists for x in compress(objects, map(kinds.__contains__, map(type, objects)))]
 
 
 def _collections() -> int:
     return sum(row["collections"] for row in gc.get_stats())
 
 
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has a form and memory of its own; what `vmap` and its like made stands for another tensor."""
+    return tensor.layout == torch.strided and not tensor.is_nested and not is_functorch_wrapped_tensor(tensor)
+
+
 def _noted(tensor: torch.Tensor) -> _HeldTensor:
     hooks, later = tensor._backward_hooks, tensor._post_accumulate_grad_hooks
     return _HeldTensor(
-        tensor, tensor.data, tensor.grad if tensor.is_leaf else None, tensor.requires_grad, hooks and dict(hooks),
+        tensor, tensor.data, tensor.grad if is_leaf(tensor) else None, tensor.requires_grad, hooks and dict(hooks),
         later and dict(later),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._C._dynamo.guards import TensorGuards
 
-__all__ = ["TensorWatch", "same_memory", "storages_of_tensors"]
+__all__ = ["TensorWatch", "is_leaf", "same_memory", "storages_of_tensors"]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LOOKS = ("shape", "strides", "dtype", "device", "requires_grad", "hooks", "hooks after accumulating")
@@ -42,6 +42,24 @@ def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     """
     first, second = storages_of_tensors([one, other])
     return first == second and _form(one) == _form(other)
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Return whether autograd adds gradients to a tensor itself.
+
+    Torch refuses to say for a view that was made without gradients and whose base has become a result; it is no leaf.
+
+    >>> base = torch.ones(2)
+    >>> with torch.no_grad():
+    ...     view = base[:1]
+    >>> _ = base.mul_(torch.ones(2, requires_grad=True))
+    >>> is_leaf(torch.ones(2)), is_leaf(base), is_leaf(view)
+    (True, False, False)
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ it, which before every replay is set to where the generator was when the op firs
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -104,6 +105,7 @@ class _CudaRecorder:
     def begin(self, redraws: Sequence[torch.fx.Node]) -> None:
         """Begin a piece."""
         if not self._pieces:
+            gc.collect()  # what garbage holds would be missing
             torch.cuda.synchronize(self.graphs.device)
             torch._C._cuda_clearCublasWorkspaces()  # those of the recording come from its pool
             torch.cuda.empty_cache()

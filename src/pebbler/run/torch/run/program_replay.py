@@ -188,8 +188,7 @@ def _count(number: int, what: str) -> str:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect garbage now and not meanwhile: memory of others must not be given back in the middle of a recording."""
-    gc.collect()
+    """Collect no garbage meanwhile: memory of others must not be given back in the middle of a recording."""
     enabled = gc.isenabled()
     gc.disable()
     try:

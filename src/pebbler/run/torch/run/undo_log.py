@@ -12,6 +12,7 @@ from pebbler.run.torch.capture.holders import HeldState
 from pebbler.run.torch.capture.operators import values_written
 from pebbler.run.torch.capture.random_state import random_state, set_random_state
 from pebbler.run.torch.capture.step_state import StepState
+from pebbler.run.torch.capture.tensor_watch import is_leaf
 
 __all__ = ["StepBindings", "UndoLog"]
 
@@ -65,7 +66,7 @@ class StepBindings:
     def __init__(self, state: StepState, device: str) -> None:
         self.device = device
         params = [param for optimizer in state.optimizers for _, _, param in state.params(optimizer)]
-        leaves = {id(t): t for t in (*state.tensors, *params) if t.is_leaf}
+        leaves = {id(t): t for t in (*state.tensors, *params) if is_leaf(t)}
         self.grads = [(tensor, tensor.grad) for tensor in leaves.values()]
         self.states = [HeldState(optimizer) for optimizer in state.optimizers]
         self.random = random_state(device)
