@@ -21,7 +21,10 @@ from pebbler.arrays import Ints
 from pebbler.game.dataflow import Dataflow
 from pebbler.game.starts import PlayedGraph, start_choices
 from pebbler.referee import pricing
+from pebbler.referee.kernels.near_states import MOST_CELLS
 from pebbler.referee.programs.compulsory_traffic import run_cost
+from pebbler.referee.programs.near_game import least_near_cost
+from pebbler.referee.programs.product_midway import Box, least_midway_reads
 from pebbler.referee.programs.product_points import ProductPoints
 
 __all__ = [
@@ -232,7 +235,7 @@ def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction,
     least = [_outside(task, points, inside) for _, inside in steps]
     if machine.management != "explicit" or machine.operands == "fastest" or not steps or steps[0][1].room:
         return sum((step * reads for (step, _), reads in zip(steps, least, strict=True)), Fraction())
-    op = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+    op = _readers(flow)
     makes, element = (
         np.isin(op, points.makers),
         np.isin(flow.op_reads.items, np.concatenate([points.left, points.right])),
@@ -243,17 +246,56 @@ def _reads(task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction,
         [[0], np.cumsum(uses)]
     )  # operands of products, by the number of elements that are ever inside
     copies = np.arange(len(served))
-    scale = math.lcm(*(step.denominator for step, _ in steps))
     by_ops = int(_units_read(flow, op, flow.op_reads.items).sum())
-    total = int(steps[0][0] * scale) * np.maximum(least[0], by_ops + unit * copies).astype(object)
-    for (step, inside), reads in zip(steps[1:], least[1:], strict=True):
+    outside = [np.maximum(least[0], by_ops + unit * copies)]
+    for (_, inside), reads in zip(steps[1:], least[1:], strict=True):
         room = inside.room // unit
         elements = np.minimum(min(room, _at_start(task, points, inside)) + copies, len(uses))
-        outside = 2 * points.count - np.minimum(min(room, 2) * points.count, served[elements])
+        operands = 2 * points.count - np.minimum(min(room, 2) * points.count, served[elements])
         beside = int(np.maximum(0, others - inside.room).sum())
-        bound = np.maximum(reads, unit * np.minimum.accumulate(outside + copies) + beside)
-        total += int(step * scale) * bound.astype(object)
-    return Fraction(min(total), scale)
+        outside.append(np.maximum(reads, unit * np.minimum.accumulate(operands + copies) + beside))
+    scale = math.lcm(*(step.denominator for step, _ in steps))
+    total = sum(int(step * scale) * reads.astype(object) for (step, _), reads in zip(steps, outside, strict=True))
+    return Fraction(min(total + _near(task, points, steps, outside, scale)), scale)
+
+
+def _near(
+    task: PlayedGraph, points: ProductPoints, steps: list[tuple[Fraction, _Inside]], outside: list[Ints], scale: int
+) -> Any:
+    """Return the cost of reads from the nearest levels beyond that of the three steps, by the number of copies.
+
+    For three steps, with room for no value, for one and for up to four, all reads from outside together have a bound of their own.
+    """
+    flow, unit = task.graph.dataflow, points.unit
+    rooms = [inside.room // unit for _, inside in steps]
+    none, one, few = (
+        [at for at, room in enumerate(rooms) if low <= room <= high] for low, high in ((0, 0), (1, 1), (2, MOST_CELLS))
+    )
+    if not (none and one and few and _binary(flow, points)):
+        return 0
+    three = none[0], one[0], few[-1]
+    beside = sum(int(_beside(flow, points, steps[at][1]).sum()) for at in three)
+    uses = int(np.unique(flow.op_reads.items[np.isin(_readers(flow), points.makers)], return_counts=True)[1].max())
+    cost = unit * least_near_cost(rooms[three[2]], points.count, len(points.ops) - points.count, uses) + beside
+    step = min(steps[at][0] for at in three)
+    return int(step * scale) * np.maximum(0, cost - sum(outside[at].astype(object) for at in three))
+
+
+def _binary(flow: Dataflow, points: ProductPoints) -> bool:
+    """Return whether values of one size are multiplied and added two at a time, and what is added comes from these ops alone."""
+    adders = np.setdiff1d(points.ops, points.makers)
+    added = flow.op_reads.items[np.isin(_readers(flow), adders)]
+    sizes = flow.value_size[
+        np.concatenate([points.left, points.right, flow.op_writes.items[np.isin(_writers(flow), points.ops)]])
+    ]
+    return bool(
+        points.apart
+        and (np.diff(flow.op_reads.start)[adders] == 2).all()
+        and np.isin(flow.value_maker[added], points.ops).all()
+        and (np.diff(flow.value_readers.start)[added] == 1).all()
+        and len(np.unique(added)) == len(added)
+        and (sizes == points.unit).all()
+    )
 
 
 def _at_start(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
@@ -279,13 +321,38 @@ def _outside(task: PlayedGraph, points: ProductPoints, inside: _Inside) -> int:
         return found
     # Of what one op reads, no more than the room is inside. Of ops that have no part in the products, what is no matrix
     # element comes on top.
-    op = np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
-    apart = ~np.isin(op, points.ops) & ~np.isin(flow.op_reads.items, np.concatenate([points.left, points.right]))
-    every, others = (
-        int(np.maximum(0, _units_read(flow, op[some], flow.op_reads.items[some]) - inside.room).sum())
-        for some in (np.ones(len(op), np.bool_), apart)
-    )
-    return max(found + others, every)
+    every = _units_read(flow, _readers(flow), flow.op_reads.items)
+    found = max(found + int(_beside(flow, points, inside).sum()), int(np.maximum(0, every - inside.room).sum()))
+    box = _gathered_box(flow, points) if explicit else None
+    return found if box is None else max(found, unit * least_midway_reads(box, room, min(room, at_start)))
+
+
+def _gathered_box(flow: Dataflow, points: ProductPoints) -> Box | None:
+    """Return the extents of a product that has every point of its box and whose results are all read by one other op."""
+    m, n, k = (points.index.max(axis=0) + 1).tolist()
+    sizes = len(points.left), len(points.right), len(points.sums)
+    if points.count != m * n * k or sizes != (m * k, k * n, m * n):
+        return None
+    results = np.isin(flow.op_reads.items, points.sums) & ~np.isin(_readers(flow), points.ops)
+    pairs = np.unique(_readers(flow)[results] * flow.values + flow.op_reads.items[results])
+    return (m, n, k) if (np.bincount(pairs // flow.values, minlength=1) == len(points.sums)).any() else None
+
+
+def _beside(flow: Dataflow, points: ProductPoints, inside: _Inside) -> Ints:
+    """Return per op that has no part in the products how much it reads from outside, apart from matrix elements."""
+    op, elements = _readers(flow), np.concatenate([points.left, points.right])
+    apart = ~np.isin(op, points.ops) & ~np.isin(flow.op_reads.items, elements)
+    return np.maximum(0, _units_read(flow, op[apart], flow.op_reads.items[apart]) - inside.room)
+
+
+def _readers(flow: Dataflow) -> Ints:
+    """Return the op of each read."""
+    return np.repeat(np.arange(flow.ops), np.diff(flow.op_reads.start))
+
+
+def _writers(flow: Dataflow) -> Ints:
+    """Return the op of each write."""
+    return np.repeat(np.arange(flow.ops), np.diff(flow.op_writes.start))
 
 
 def _units_read(flow: Dataflow, op: Ints, value: Ints) -> Ints:

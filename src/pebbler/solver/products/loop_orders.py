@@ -15,9 +15,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 
-__all__ = [
-    "Loop", "Slice", "changed_loops", "changed_slices", "first_loops", "loops_of", "loops_text", "nested_order", "sliced_order",
-]  # fmt: skip
+__all__ = ["Loop", "changed_loops", "first_loops", "loops_of", "loops_text", "nested_order"]
 
 AXES = "ijk"
 _PROMISING = (
@@ -35,16 +33,6 @@ class Loop(NamedTuple):
 
 
 Loops = tuple[Loop, ...]
-
-
-class Slice(NamedTuple):
-    """Loops through the points with one value of an index, and the indices that these run through backwards."""
-
-    loops: Loops
-    back: tuple[bool, bool, bool]
-
-
-Slices = tuple[Slice, ...]
 
 
 def loops_of(text: str) -> Loops:
@@ -118,33 +106,6 @@ def changed_loops(rng: np.random.Generator, loops: Loops) -> Loops:
                 found[at] = Loop(axis, block, not alternates)
         if tuple(found) != loops and _is_nest(found):
             return tuple(found)
-
-
-def sliced_order(index: Ints, axis: int, slices: Sequence[Slice]) -> Ints:
-    """Return the points sorted by one index, with separate loops for each of its values.
-
-    >>> cube = np.array([[i, j, k] for i in range(2) for j in range(2) for k in range(2)])
-    >>> sliced_order(cube, 0, [Slice(loops_of("ijk_"), (False,) * 3), Slice(loops_of("ikj_"), (False, True, False))]).tolist()
-    [0, 1, 2, 3, 6, 4, 7, 5]
-    """
-    found, last = [], index.max(axis=0)
-    for value, (loops, back) in enumerate(slices):
-        rows = np.flatnonzero(index[:, axis] == value)
-        found.append(rows[nested_order(np.where(back, last - index[rows], index[rows]), loops)])
-    return np.concatenate(found)
-
-
-def changed_slices(rng: np.random.Generator, slices: Slices) -> Slices:
-    """Return slices with other loops in one or two of them, or with the direction of an index reversed."""
-    found = list(slices)
-    for at in rng.choice(len(found), min(len(found), 1 if rng.random() < 0.7 else 2), replace=False).tolist():
-        loops, back = found[at]
-        if rng.random() < 0.8:
-            loops = changed_loops(rng, loops)
-        if rng.random() < 0.5:
-            back = tuple(bool(one) for one in rng.integers(2, size=3))
-        found[at] = Slice(loops, back)
-    return tuple(found)
 
 
 def _is_nest(loops: Sequence[Loop]) -> bool:
