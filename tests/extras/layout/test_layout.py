@@ -8,8 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pebbler.extras.layout.kernels.rerouting import fill
-from pebbler.extras.layout.kernels.value_route import LayoutArrays, Routes, empty_room, scratch_for
+from pebbler.compiled import kernel
+from pebbler.extras.layout.kernels.rerouting import fill, take_all
+from pebbler.extras.layout.kernels.value_route import LayoutArrays, Routes, empty_room, least_cost, scratch_for
 from pebbler.extras.layout.layout_arrays import can_lay_out
 from pebbler.extras.layout.layout_search import Layout
 from pebbler.game.graph import Graph
@@ -96,6 +97,36 @@ def test_layouts_come_near_the_optimum() -> None:
     assert sum(energy <= best + 1e-9 for energy, best in pairs) > 0.6 * len(pairs)
 
 
+@kernel
+def least_route(arrays, room):  # type: ignore[no-untyped-def]
+    return least_cost(arrays, room, 0)
+
+
+def test_room_counted_in_digits_is_full_where_all_units_are_taken() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        levels, values, positions = int(rng.integers(1, 5)), int(rng.integers(1, 40)), int(rng.integers(3, 200))
+        arrays = LayoutArrays(
+            np.arange(levels, dtype=np.float64), np.zeros(levels), 2 * positions + 3, 3, np.ones(values, np.int64),
+            2 * rng.integers(0, positions - 1, values) + 1, np.full(values, 2 * positions + 3), np.full(values, -1),
+            np.ones(values, np.bool_), np.arange(values + 1), np.zeros(values, np.int64), np.ones(values, np.int64),
+            np.array([0, 1]), np.array([0]),
+        )  # fmt: skip
+        arrays.use[:] = rng.integers((arrays.first + 1) // 2, positions + 1)
+        arrays.end[:] = np.where(rng.random(values) < 0.8, 2 * arrays.use + 1, arrays.end)
+        near = rng.integers(0, levels, 4 * values).astype(np.int8)
+        far = np.where((rng.random(4 * values) < 0.3) & (near + 1 < levels), near + 1, -1).astype(np.int8)
+        routes = Routes(near, far, np.zeros(values))
+        capacity = rng.integers(1, 12, levels)
+        plain = empty_room(capacity, arrays.slots, values, single=False)
+        take_all(arrays, scratch_for(arrays), plain, routes)
+        capacity = np.maximum(1, plain.taken.max(axis=1).astype(np.int64) - rng.integers(-1, 1, levels))
+        room = empty_room(capacity, arrays.slots, values + 1, single=True)
+        take_all(arrays, scratch_for(arrays), room, routes)
+        bits = np.unpackbits(room.full.view(np.uint8), axis=1, bitorder="little")[:, : arrays.slots]
+        assert (bits == (plain.taken == capacity[:, None])).all(), f"seed {seed}"
+
+
 def naive_route(arrays: LayoutArrays, taken: np.ndarray, capacity: np.ndarray) -> float:
     """Return the cheapest route of value 0 by trying all states of all segments: up to two levels each."""
     levels, parts = len(arrays.read), arrays.parts
@@ -159,24 +190,26 @@ def test_a_route_is_the_cheapest_there_is(parts: int) -> None:
         if arrays.begin[0] != -1 and arrays.made[0]:
             continue
         capacity = rng.integers(size, 4, levels)
-        room = empty_room(capacity, arrays.slots, size == 1)
-        room.taken[:] = (rng.random(room.taken.shape) < 0.1) * capacity[:, None]
+        room = empty_room(capacity, arrays.slots, 9, size == 1)
+        taken = ((rng.random((levels, arrays.slots)) < 0.1) * capacity[:, None]).astype(np.int32)
+        room.taken[:] = taken[:, : room.taken.shape[1]]
         for level, slot in product(range(levels), range(arrays.slots)):
-            if room.taken[level, slot] >= capacity[level]:
+            if taken[level, slot] >= capacity[level]:
                 room.full[level, slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
         rows = parts * count + 1
         routes = Routes(np.zeros(rows, np.int8), np.full(rows, -1, np.int8), np.zeros(1))
         toll = np.zeros((levels, arrays.slots + 1))
-        taken = room.taken.copy()
         if arrays.begin[0] != -1:  # the brute force knows no start; block the other levels in the first slot
             for level in range(levels):
                 if level != arrays.begin[0]:
                     taken[level, arrays.first[0]] = 99
+        least = least_route(arrays, room)
         found = fill(arrays, scratch_for(arrays), room, toll, 0.0, routes, np.array([0]))
         wanted = naive_route(arrays, taken, capacity)
         if arrays.begin[0] != -1 and arrays.first[0] == 2 * (use[0] if count else 99):
             continue
         assert found == pytest.approx(wanted), f"seed {seed}"
+        assert least <= found + 1e-9 or found < 0, f"seed {seed}"  # a change is given up once the least is too much
 
 
 def test_a_saved_layout_is_gone_on_from() -> None:

@@ -11,15 +11,19 @@ from pebbler.extras.layout.kernels.reordering import Reach
 from pebbler.extras.layout.layout_search import Layout
 from pebbler.extras.layout.product_orders import ProductOrders
 from pebbler.extras.layout.product_search import ProductAnnealing
+from pebbler.game.machine import Level, Machine, machine
 from pebbler.referee.judgement import check
+from pebbler.solver import solve
 from pebbler.solver.plan_forms import source_problem
 from pebbler.solver.problem import Problem
 from pebbler.solver.products.loop_orders import loops_of, nested_order
 from pebbler.workloads import matmul
 
 
-def annealed(sizes: tuple[int, int, int], loops: str) -> tuple[Problem, Layout, ProductAnnealing]:
-    problem = Problem.of(matmul(*sizes), "grid")
+def annealed(
+    sizes: tuple[int, int, int], loops: str, where: Machine | str = "grid"
+) -> tuple[Problem, Layout, ProductAnnealing]:
+    problem = Problem.of(matmul(*sizes), where)
     orders = ProductOrders.of(problem.graph)
     assert orders is not None
     form = orders.problem(problem, nested_order(orders.index, loops_of(loops)))
@@ -30,10 +34,10 @@ def annealed(sizes: tuple[int, int, int], loops: str) -> tuple[Problem, Layout, 
 @pytest.mark.parametrize(
     ("sizes", "loops", "reach"),
     [
-        ((2, 2, 2), "kij", Reach(8, 16, 32, 8)),
-        ((3, 2, 4), "ijk", Reach(2, 3, 9, 4)),
-        ((1, 3, 2), "jki", Reach(1, 1, 1, 1)),
-        ((4, 4, 4), "ikj", Reach(8, 16, 32, 8)),
+        ((2, 2, 2), "kij", Reach(8, 64, 12)),
+        ((3, 2, 4), "ijk", Reach(2, 9, 4)),
+        ((1, 3, 2), "jki", Reach(1, 1, 1)),
+        ((4, 4, 4), "ikj", Reach(8, 64, 12)),
     ],
 )
 def test_what_an_annealing_finds_is_legal_and_costs_what_it_says(
@@ -51,9 +55,18 @@ def test_what_an_annealing_finds_is_legal_and_costs_what_it_says(
     assert annealing.energy >= annealing.best
 
 
+def test_results_beside_their_operands_fit_as_well() -> None:
+    apart = Machine("apart", "element", machine("grid").level, operands="any")
+    problem, layout, annealing = annealed((3, 2, 3), "kij", apart)
+    annealing.run(4_000, 1.0, 0.2, 5, Reach(8, 64, 12))
+    judgement = check(annealing.layout(problem).plan(problem))
+    assert judgement.legal, judgement
+    assert judgement.energy == annealing.best < layout.energy
+
+
 def test_an_annealing_goes_on_from_its_own_plan() -> None:
     problem, _, annealing = annealed((3, 3, 3), "kij")
-    annealing.run(20_000, 0.6, 0.1, 7, Reach(8, 16, 32, 8))
+    annealing.run(20_000, 0.6, 0.1, 7, Reach(8, 64, 12))
     found = annealing.layout(problem)
     assert found.game.order.tolist() != sorted(found.game.order.tolist())  # products wait to be added
     again = Layout.from_plan(found.problem, found.plan(problem), 5)
@@ -63,5 +76,11 @@ def test_an_annealing_goes_on_from_its_own_plan() -> None:
 
 def test_orders_change_with_layouts() -> None:
     _, layout, annealing = annealed((3, 3, 3), "kij")
-    annealing.run(30_000, 0.6, 0.1, 1, Reach(8, 16, 32, 8))
+    annealing.run(30_000, 0.6, 0.1, 1, Reach(8, 64, 12))
     assert annealing.best < 256 <= layout.energy
+
+
+def test_reads_that_cost_nothing_set_no_heat() -> None:
+    levels = (Level("near", 0, 0, capacity=9), Level("far", 1, 0))
+    plan = solve(matmul(2, 2, 2), Machine("free near", "element", levels, operands="any"), time_limit=1)
+    assert plan.bound <= plan.energy == check(plan).energy < 2 * 12

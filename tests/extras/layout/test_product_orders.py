@@ -17,14 +17,11 @@ from pebbler.run.numbers import verify
 from pebbler.solver import finish, solve_search
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.products.loop_orders import (
-    Slice,
     changed_loops,
-    changed_slices,
     first_loops,
     loops_of,
     loops_text,
     nested_order,
-    sliced_order,
 )
 from pebbler.workloads import matmul
 
@@ -42,18 +39,6 @@ def test_loops_go_through_every_point_once() -> None:
             assert sorted(nested_order(index, loops).tolist()) == list(range(len(index)))
             assert loops_of(loops_text(loops)) == loops
             loops = changed_loops(rng, loops)
-
-
-def test_slices_go_through_every_point_once_and_one_after_the_other() -> None:
-    rng = np.random.default_rng(2)
-    for sizes in ((1, 1, 1), (4, 4, 4), (2, 5, 7), (16, 3, 1)):
-        for axis in range(3):
-            slices = (Slice(first_loops(sizes)[0], (False, False, False)),) * sizes[axis]
-            for _ in range(20):
-                order = sliced_order(box(*sizes), axis, slices)
-                assert sorted(order.tolist()) == list(range(len(order)))
-                assert (np.diff(box(*sizes)[order, axis]) >= 0).all()
-                slices = changed_slices(rng, slices)
 
 
 def test_a_turning_loop_changes_one_index_at_a_time() -> None:

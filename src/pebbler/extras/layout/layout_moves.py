@@ -173,7 +173,7 @@ def routes_of(game: LayoutGame, plan: Plan) -> Routes | None:
             near.append(found[0])
             far.append(found[1] if len(found) == 2 else -1)
     routes = Routes(np.array(near, np.int8), np.array(far, np.int8), np.zeros(len(arrays.size)))
-    room = empty_room(game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+    room = empty_room(game.capacity, arrays.slots, len(arrays.size), single=False)
     take_all(arrays, scratch_for(arrays), room, routes)
     return routes if bool((room.taken <= game.capacity[:, None]).all()) else None
 

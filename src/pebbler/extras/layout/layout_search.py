@@ -61,7 +61,7 @@ class Layout:
         for rate in _RATES:
             if best is not None and left() <= 0:
                 break
-            room = empty_room(game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+            room = empty_room(game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
             found = Routes(*(part.copy() for part in routes))
             energy = float(fill(arrays, scratch, room, toll, rate, found, np.argsort(lives, kind="stable")))
             if energy >= 0 and (best is None or energy < best[0]):
@@ -86,7 +86,7 @@ class Layout:
         unit = float(max(arrays.read.min(), 1e-9 * max(1.0, arrays.read.max())))
         piece = max(100, _WORK // (50 * len(self.routes.near)))
         for number, done in enumerate(range(0, rounds, piece)):
-            room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+            room = empty_room(self.game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
             take_all(arrays, scratch, room, self.routes)
             now, then = (unit * hot * (cold / hot) ** (at / rounds) for at in (done, min(rounds, done + piece)))
             count = min(piece, rounds - done)

@@ -23,13 +23,9 @@ from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem, Search
 from pebbler.solver.products.loop_orders import (
     Loops,
-    Slice,
-    Slices,
     changed_loops,
-    changed_slices,
     first_loops,
     nested_order,
-    sliced_order,
 )
 
 __all__ = ["ProductAnnealing", "ProductSearch"]
@@ -55,21 +51,17 @@ class ProductAnnealing:
     @classmethod
     def of(cls, orders: ProductOrders, layout: Layout) -> ProductAnnealing:
         """Return the annealing that goes on from a layout."""
-        game = layout.game
+        game = _with_gaps(layout.game)
         order = _order_arrays(orders, layout.problem, game)
         routes = Routes(*(part.copy() for part in layout.routes))
         kept = CheapestOrder(routes.near.copy(), routes.far.copy(), order.op_at.copy(), order.reads.copy())
-        arrays = game.arrays._replace(
-            first=game.arrays.first.copy(), end=game.arrays.end.copy(), use=game.arrays.use.copy()
-        )
-        game = LayoutGame(arrays, game.values, game.levels, game.capacity, game.order)
         return cls(orders, layout.problem, game, order, routes, layout.toll, layout.energy, layout.energy, kept)
 
     def run(self, rounds: int, hot: float, cold: float, seed: int, reach: Reach, left: Left = endless) -> None:
         """Change the order so many times, or until no seconds are left."""
         arrays = self.game.arrays
         scratch = scratch_for(arrays)
-        room = empty_room(self.game.capacity, arrays.slots, bool((arrays.size == 1).all()))
+        room = empty_room(self.game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
         take_all(arrays, scratch, room, self.routes)
         piece = max(200, _WORK // len(self.routes.near))
         for done in range(0, rounds, piece):
@@ -86,8 +78,9 @@ class ProductAnnealing:
     def layout(self, source: Problem) -> Layout:
         """Return the best layout; its graph is the source's with the terms in the order in which they are added."""
         flow, names = self.problem.graph.dataflow, self.problem.graph.op_names
+        order = self.kept.op_at[self.kept.op_at != NONE]
         place = np.zeros(flow.ops, np.int64)
-        place[self.kept.op_at[1:]] = np.arange(1, flow.ops + 1)
+        place[order] = np.arange(1, flow.ops + 1)
         sums, number = self.orders.sums, _numbers(self.game, flow.values)
         reader = np.full(len(self.game.values), NONE)
         for column in self.kept.reads.T:
@@ -98,7 +91,7 @@ class ProductAnnealing:
         terms = np.lexsort((place[makers], place[reader[made]]))
         problem = self.orders.problem(source, terms)
         new = {name: i for i, name in enumerate(problem.graph.op_names)}
-        game = LayoutGame.of(problem, np.array([new[names[op]] for op in self.kept.op_at[1:]], np.int64))
+        game = LayoutGame.of(problem, np.array([new[names[op]] for op in order], np.int64))
         mine = {key: i for i, key in enumerate(_keys(self.problem, self.game))}
         rows, parts = len(self.kept.near), game.arrays.parts
         near, far = np.empty(rows, np.int8), np.empty(rows, np.int8)
@@ -132,13 +125,26 @@ def _keys(problem: Problem, game: LayoutGame) -> list[str]:
     ]
 
 
+def _with_gaps(game: LayoutGame) -> LayoutGame:
+    """Return a game with empty positions between its ops, which `order` has as NONE."""
+    arrays, ops = game.arrays, len(game.order)
+    place = np.concatenate([[0], np.arange(1, ops + 1) + np.arange(ops) * _GAPS // 1]).astype(np.int64)
+    slot = np.concatenate([2 * np.repeat(place, 2) + np.tile([0, 1], ops + 1), [2 * place[-1] + 2, 2 * place[-1] + 3]])
+    order = np.full(place[-1], NONE)
+    order[place[1:] - 1] = game.order
+    arrays = arrays._replace(
+        slots=int(slot[-1]), first=slot[arrays.first], end=slot[arrays.end - 1] + 1, use=place[arrays.use]
+    )
+    return LayoutGame(arrays, game.values, game.levels, game.capacity, order)
+
+
 def _order_arrays(orders: ProductOrders, problem: Problem, game: LayoutGame) -> OrderArrays:
     flow, graph = problem.graph.dataflow, problem.graph
     ops, values = flow.ops, len(game.values)
     number = _numbers(game, flow.values)
     op_at = np.concatenate([[NONE], game.order])
     place = np.zeros(ops, np.int64)
-    place[game.order] = np.arange(1, ops + 1)
+    place[op_at[op_at != NONE]] = np.flatnonzero(op_at != NONE)
     reads, result = np.full((ops, 2), NONE), np.full(ops, NONE)
     maker, reader = np.full(values, NONE), np.full(values, NONE)
     users: list[list[int]] = [[] for _ in range(values)]
@@ -154,13 +160,9 @@ def _order_arrays(orders: ProductOrders, problem: Problem, game: LayoutGame) -> 
             result[op], maker[value] = value, op
     use_op = np.array([op for row in users for op in sorted(row, key=lambda op: place[op])], np.int64)
     at = {name: i for i, name in enumerate(graph.op_names)}
-    makers = np.array([at[orders.sums.graph.op_names[op]] for op in orders.sums.makers])
-    totals, sum_of = np.unique(np.array(orders.sums.sum_of), return_inverse=True)
-    group = np.full(ops, NONE)
-    group[makers] = sum_of
-    by_sum = np.argsort(sum_of, kind="stable")
-    start = np.searchsorted(sum_of[by_sum], np.arange(len(totals) + 1))
-    return OrderArrays(op_at, place, reads, result, maker, reader, use_op, group, start, makers[by_sum])
+    product = np.zeros(ops, np.bool_)
+    product[[at[orders.sums.graph.op_names[op]] for op in orders.sums.makers]] = True
+    return OrderArrays(op_at, place, reads, result, maker, reader, use_op, product)
 
 
 _ROUNDS = 40  # of prices, to compare orders
@@ -168,22 +170,23 @@ _FINE_ROUNDS = 150  # of prices, before a layout that is kept
 _FEW = 1_000  # points up to which loops are compared by what becomes of them
 _FEW_LOOPS = 4  # loops that are compared in a quick search
 _PATIENCE = 60  # loops that are compared, changes of loops included, where time has no limit
-_LOOPS_SHARE = 0.3  # of the time, for comparing loops of larger products
+_LOOPS_SHARE = 0.15  # of the time, for comparing loops of larger products
 _FIRST = 10  # changes per point of a first anneal
 _LEAST = 20_000  # changes of a first anneal of a small product
-_SLICES_SHARE, _SLICES = (
-    0.25,
-    20,
-)  # of the time, for slices with loops of their own, and how many where time has no limit
-_KEPT = 8  # starts that slices are changed from
-_CYCLES = 12  # anneals, or groups of copies, of a search without a time limit
-_HOT, _COLD = 0.45, 0.15  # heats of a first anneal, in the price of a read from the cheapest level
-_HEATS = (0.18, 0.21, 0.25, 0.29, 0.34, 0.4)  # of copies that exchange heats
+_CYCLES = 4  # anneals, or groups of copies, of a search without a time limit
+_HOT, _COLD, _WARM = (
+    0.45,
+    0.15,
+    0.28,
+)  # heats of an anneal, in the price of a read from the cheapest level; from a good layout
+_FIRST_LONG = 400  # changes per point of the first long anneal; each takes twice as long as the one before it
+_FEWEST = 100  # points up to which copies exchange heats
+_HEATS = (0.17, 0.21, 0.25, 0.29, 0.33, 0.37, 0.41)  # of these copies
+_MELT, _MELTED = 0.6, 1400  # the heat at which they begin, and changes per point until each has its own
 _SWEEP = 150  # changes per point between two exchanges of heats
-_SHORTEST, _LONGEST = 16, 512  # such exchanges before a group of copies begins elsewhere
-_LARGE_HEATS = (0.12, 0.04), (0.2, 0.03)  # of short and of long anneals of a large product
-_LONG, _MOST = 80, 120  # changes per point of an anneal that is long, and at the most
-_REACH = Reach(block=8, shift=16, swap=32, window=8)
+_STALE = 128  # such exchanges, and twice as many as came before, without a cheaper layout: then others begin
+_REACH = Reach(block=8, shift=64, window=12)
+_GAPS = 0.5  # empty positions per op
 
 
 class ProductSearch:
@@ -199,10 +202,13 @@ class ProductSearch:
         """Look for orders, then change the best; `known` is a plan of the product to go on from."""
         if known is not None:
             self._go_on(known)
-        if len(self.orders.index) <= _FEW:
-            self._by_anneals()
+        resumed = self.layout is not None
+        if self.layout is not None:
+            starts = [self.layout]
         else:
-            self._by_bounds()
+            starts = self._by_anneals() if len(self.orders.index) <= _FEW else self._by_bounds()
+        if not self.search.quick:
+            self._search_longer(starts, resumed)
         self.search.cut_off |= self.search.remaining <= 0
 
     def _go_on(self, known: Plan) -> None:
@@ -232,7 +238,7 @@ class ProductSearch:
         if self.rate and search.time_limit is not None:
             rounds = min(rounds, max(100, int(0.9 * self.rate * search.remaining)))
         annealing = ProductAnnealing.of(self.orders, layout)
-        unit = float(layout.game.arrays.read.min())
+        unit = _least_price(layout)
         annealing.run(rounds, unit * hot, unit * cold, int(self.rng.integers(2**20)), _REACH, self._left)
         found = annealing.layout(search.problem)
         found.exchange(self._left)
@@ -241,61 +247,56 @@ class ProductSearch:
             self.rate = annealing.changes / (search.elapsed - began)
         return found
 
+    def _search_longer(self, starts: list[Layout], resumed: bool) -> None:
+        """Change starts, the best of them first, until the time is over; larger products for longer and longer."""
+        search, points, cycle = self.search, len(self.orders.index), 0
+        if not self.rate:
+            self._anneal(starts[0], _FIRST * points, _WARM, _COLD)  # says how many changes there is time for
+        while search.remaining > 0 and not search.done and (search.time_limit is not None or cycle < _CYCLES):
+            if points <= _FEWEST:
+                self._exchange_heats(starts[cycle % len(starts)], melt=not resumed)
+            else:
+                best = resumed or cycle % 3 == 2
+                chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1) if cycle else 0]
+                if best and self.layout is not None:
+                    chosen = self.layout
+                rounds = points * _FIRST_LONG << min(cycle, 20)
+                if search.time_limit is not None and 3 * rounds > self.rate * search.remaining:
+                    rounds = int(self.rate * search.remaining)  # rather than half of the next
+                self._anneal(chosen, rounds, _WARM if best else _HOT, _COLD)
+            cycle += 1
+
     # Small products -------------------------------------------------------------------------------------------------
 
-    def _by_anneals(self) -> None:
-        """Anneal what loops begin with for a short time; then change the best at several heats at once, for longer and longer."""
+    def _by_anneals(self) -> list[Layout]:
+        """Return layouts of loops, in the order of their energies after a short anneal."""
         search = self.search
         starts: list[tuple[float, int, Layout]] = []
-        for order in self._orders(starts):
+        for loops in first_loops(self.orders.sizes):
+            order = nested_order(self.orders.index, loops)
             layout = self._layout(order)
             rounds = max(_LEAST, _FIRST * len(order))
             starts.append((self._anneal(layout, rounds, _HOT, _COLD).energy, len(starts), layout))
             if search.remaining <= 0 or search.done:
-                return
-        starts.sort()
-        sweeps, cycle = _SHORTEST, 0
-        while (
-            search.remaining > 0
-            and not search.done
-            and not search.quick
-            and (search.time_limit is not None or cycle < _CYCLES)
-        ):
-            chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1)][2]
-            if cycle % 3 == 2 and self.layout is not None:
-                chosen = self.layout
-            self._exchange_heats(chosen, sweeps)
-            cycle += 1
-            if cycle % 3 == 0:
-                sweeps = min(2 * sweeps, _LONGEST)
+                break
+        return [layout for _, _, layout in sorted(starts)]
 
-    def _orders(self, starts: list[tuple[float, int, Layout]]) -> Iterator[Ints]:
-        """Yield orders to begin with: loops, and then slices of the outermost index that have loops of their own.
+    def _exchange_heats(self, layout: Layout, melt: bool) -> None:
+        """Change copies of a layout, each at a heat of its own; a hotter copy that is cheaper, or nearly so, goes on colder.
 
-        `starts` has what became of the orders so far.
+        If they `melt`, all begin at one heat that is higher. Ends when the best of them has been the same for long.
         """
-        search, sizes = self.search, self.orders.sizes
-        slices: list[tuple[int, Slices]] = []
-        for loops in first_loops(sizes):
-            axis = loops[0].axis
-            slices.append((axis, tuple(Slice(loops, (bool(i % 2),) * 3) for i in range(sizes[axis]))))
-            yield nested_order(self.orders.index, loops)
-        began, span = search.elapsed, _SLICES_SHARE * search.remaining
-        while not search.quick and (
-            search.elapsed - began < span if search.time_limit is not None else len(starts) < len(slices) + _SLICES
-        ):
-            ranked = sorted(range(len(slices)), key=lambda i: starts[i][:2])[:_KEPT]
-            axis, base = slices[ranked[min(len(ranked) - 1, int(self.rng.exponential(1.5)))]]
-            slices.append((axis, changed_slices(self.rng, base)))
-            yield sliced_order(self.orders.index, *slices[-1])
-
-    def _exchange_heats(self, layout: Layout, sweeps: int) -> None:
-        """Change copies of a layout, each at a heat of its own; a hotter copy that is cheaper, or nearly so, goes on colder."""
-        unit, piece = float(layout.game.arrays.read.min()), _SWEEP * len(self.orders.index)
+        points, unit = len(self.orders.index), _least_price(layout)
         copies = [ProductAnnealing.of(self.orders, layout) for _ in _HEATS]
-        for _ in range(sweeps):
+        for heat, copy in zip(_HEATS, copies if melt else (), strict=melt):
+            copy.run(_MELTED * points, unit * _MELT, unit * heat, int(self.rng.integers(2**20)), _REACH, self._left)
+        sweep, last, best = 0, 0, np.inf
+        while sweep < 2 * last + _STALE:
+            if min(copy.best for copy in copies) < best:
+                last, best = sweep, min(copy.best for copy in copies)
+            sweep += 1
             for heat, copy in zip(_HEATS, copies, strict=True):
-                copy.run(piece, unit * heat, unit * heat, int(self.rng.integers(2**20)), _REACH, self._left)
+                copy.run(_SWEEP * points, unit * heat, unit * heat, int(self.rng.integers(2**20)), _REACH, self._left)
                 if self.layout is None or copy.best < self.layout.energy:
                     found = copy.layout(self.search.problem)
                     found.exchange(self._left)
@@ -309,23 +310,13 @@ class ProductSearch:
 
     # Large products -------------------------------------------------------------------------------------------------
 
-    def _by_bounds(self) -> None:
-        search = self.search
-        if self.layout is None:
-            layout = self._layout(nested_order(self.orders.index, self._best_loops()))
-            layout.exchange(self._left)
-            self._offer(layout)
-        cycle, changes = 0, _FIRST  # per point; short anneals slow down where longer and hotter ones still gain
-        while (
-            search.remaining > 0
-            and not search.done
-            and cycle < (1 if search.quick else _CYCLES if search.time_limit is None else 10**9)
-        ):
-            assert self.layout is not None
-            self._anneal(self.layout, changes * len(self.orders.index), *_LARGE_HEATS[changes >= _LONG])
-            cycle += 1
-            if cycle % 3 == 0 and search.time_limit is not None:
-                changes = min(2 * changes, _MOST)
+    def _by_bounds(self) -> list[Layout]:
+        """Return a layout of the loops of least bound."""
+        layout = self._layout(nested_order(self.orders.index, self._best_loops()))
+        layout.exchange(self._left)
+        self._offer(layout)
+        self._anneal(layout, _FIRST * len(self.orders.index), _WARM, _COLD)
+        return [layout]
 
     def _best_loops(self) -> Loops:
         search = self.search
@@ -354,3 +345,9 @@ class ProductSearch:
         order = nested_order(self.orders.index, loops)
         problem = self.orders.problem(self.search.problem, order)
         return Layout.bound_of(problem, np.arange(len(problem.graph.ops)), _ROUNDS, self._left)
+
+
+def _least_price(layout: Layout) -> float:
+    """Return the cheapest read that costs anything: heats are multiples of it."""
+    prices = layout.game.arrays.read
+    return float(min(prices[prices > 0], default=1.0))

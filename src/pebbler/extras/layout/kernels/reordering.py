@@ -12,36 +12,38 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.extras.layout.kernels.value_route import cost_of, place, route
+from pebbler.extras.layout.kernels.value_route import cost_of, least_cost, place, route
 
 __all__ = ["CheapestOrder", "Cooling", "OrderArrays", "Reach", "reorder"]
 
 _MOST = 192  # values routed anew at once
+# Kinds of changes, by the number that is drawn for each: below it.
+_ROUTES_ALONE, _TO_GAPS, _SWAPS, _TURNS = 0.2, 0.87, 0.94, 0.98
 _SHARE = 0.7  # of the values of a window that are routed anew where no op moves
 
 
 class OrderArrays(NamedTuple):
-    """An order that can change. Positions count from 1, as uses do; the op at the last position stays there."""
+    """An order that can change. Positions count from 1, as uses do; the op at the last position stays there.
 
-    op_at: Ints  # by position
+    Some positions are empty, so that an op can go there while all others stay where they are.
+    """
+
+    op_at: Ints  # by position: an op, or -1
     place: Ints  # by op: its position
     reads: np.ndarray  # by op: the two values it reads at most, -1 for none; of the last op nothing is noted
     result: Ints  # by op: the value it makes, or -1
     maker: Ints  # by value: the op that makes it, or -1
     reader: Ints  # by value: the op that reads it, where it is made by one
     use_op: Ints  # by use, in the order of `LayoutArrays.use`
-    group: Ints  # by op: the sum of which it makes a term, or -1
-    term_start: Ints  # rows of ops by sum: those that make its terms
-    term: Ints
+    product: np.ndarray  # by op: whether it makes a term of a sum
 
 
 class Reach(NamedTuple):
     """Limits on the reach of changes."""
 
     block: int  # ops that move together at most
-    shift: int  # ops that they move past at most
-    swap: int  # distance of blocks that change places at most
-    window: int  # ops whose values are routed anew where none moves
+    shift: int  # positions that they move by at most
+    window: int  # positions whose values are routed anew where no op moves
 
 
 class Cooling(NamedTuple):
@@ -69,6 +71,8 @@ class _OrderChange(NamedTuple):
     before: Ints
     after: Ints
     chosen: Ints
+    cost: np.ndarray  # of the route of each
+    least: np.ndarray  # that its next route can cost
     marked: np.ndarray
     chain: Ints  # the additions of one sum, their positions and the terms that they add
     at: Ints
@@ -102,10 +106,10 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
         routes.cost[value] = cost_of(arrays, routes, value)
         total += routes.cost[value]
     ops = len(order.op_at)
+    places, some = np.empty((9, ops), np.int64), np.empty((2, _MOST + 3))
     change = _OrderChange(
-        np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(_MOST + 3, np.int64),
-        np.zeros(len(arrays.size), np.bool_), np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64),
-        np.empty(ops, np.int64), np.empty(ops, np.int64), np.empty(ops, np.int64),
+        places[0], places[1], places[2], np.empty(_MOST + 3, np.int64), some[0], some[1],
+        np.zeros(len(arrays.size), np.bool_), places[3], places[4], places[5], places[6], places[7], places[8],
     )  # fmt: skip
     lives = _Lives(arrays.first, arrays.end, arrays.use, order.use_op, routes.near, routes.far)
     old = _Lives(
@@ -113,41 +117,36 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
     )
     for number in range(cooling.rounds):
         heat = cooling.hot * (cooling.cold / cooling.hot) ** (number / cooling.rounds)
-        kind = np.random.random()
-        twins = kind < 0.1
-        links = 0
-        if twins:
-            moved = _exchange_terms(arrays, order, change, reach.shift)
-        else:
-            moved, links = _propose(arrays, order, reach, change, kind)
+        moved, links = _propose(arrays, order, reach, change)
         if moved < 0:
             continue
-        count = _touched(order, change, moved, twins, reach.window)
+        count = _touched(order, change, moved, reach.window)
         if count > _MOST:
             _unmark(change, count)
             _put_ops(order, change, moved, False)
             _unlink(arrays, order, change, links)
             continue
-        if twins:
-            _swap_lives(arrays, order, routes, change, moved)
         before = 0.0
         for i in range(count):
             value = change.chosen[i]
-            before += routes.cost[value]
+            change.cost[i] = routes.cost[value]
+            before += change.cost[i]
             place(arrays, scratch, room, routes, value, -1)
             _copy_life(arrays, lives, old, value)
             if moved:
                 _renew(arrays, order, value)
         _unmark(change, count)
-        rate = max(0.0, 1.5 * np.random.random() - 0.5)  # a third without prices of room
         limit = before - heat * math.log(1.0 - np.random.random()) + 1e-9
-        after, done = 0.0, 0
+        after, done = 0.0, 0  # the routes so far, and the least that the others can cost
+        for i in range(count):
+            change.least[i] = least_cost(arrays, room, change.chosen[i])
+            after += change.least[i]
         while done < count and after <= limit:
-            if not route(arrays, scratch, room, toll, rate, routes, change.chosen[done]):
+            if not route(arrays, scratch, room, toll, 0.0, routes, change.chosen[done]):
                 after = limit + 1.0
                 break
             place(arrays, scratch, room, routes, change.chosen[done], 1)
-            after += routes.cost[change.chosen[done]]
+            after += routes.cost[change.chosen[done]] - change.least[done]
             done += 1
         if after <= limit:
             total += after - before
@@ -162,66 +161,47 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
         for i in range(count):
             value = change.chosen[i]
             _copy_life(arrays, old, lives, value)
-            routes.cost[value] = cost_of(arrays, routes, value)
+            routes.cost[value] = change.cost[i]
             place(arrays, scratch, room, routes, value, 1)
         _unlink(arrays, order, change, links)
-        if twins:
-            _swap_lives(arrays, order, routes, change, moved)
     return best, total
 
 
 @inner_kernel
-def _propose(arrays, order, reach, change, kind):  # type: ignore[no-untyped-def]
-    """Choose a change of the order and make it; return how many ops it moves and how many terms go to another addition.
+def _propose(arrays, order, reach, change):  # type: ignore[no-untyped-def]
+    """Choose a change of the order and make it; return how many positions it changes and how many terms go to another addition.
 
-    No ops for a change of routes alone, -1 where the change cannot be made.
+    No positions for a change of routes alone, -1 where the change cannot be made.
     """
     last = len(order.op_at) - 1  # positions 1 to last - 1 may change
-    if kind < 0.3 or last < 4:
+    kind = np.random.random()
+    if kind < _ROUTES_ALONE or last < 4:
         change.spot[0] = 1 + np.random.randint(last)
         return 0, 0
-    size = 1 + np.random.randint(reach.block)
-    if np.random.random() < 0.5:
-        size = 1 + np.random.randint(min(3, reach.block))
-    if kind < 0.75:  # a block and what follows it change places
-        past = 1 + np.random.randint(reach.shift if np.random.random() < 0.5 else min(4, reach.shift))
-        low = 1 + np.random.randint(last - 1)
-        if low + size + past > last:
-            return -1, 0
-        if np.random.random() < 0.5:
-            size, past = past, size
-        count = size + past
-        for i in range(count):
-            change.spot[i] = low + i
-            change.after[i] = order.op_at[low + (i + size) % count]
-    elif kind < 0.9:  # two blocks change places
-        low = 1 + np.random.randint(last - 1)
-        other = low + size + np.random.randint(reach.swap)
-        if other + size > last:
-            return -1, 0
-        count = 2 * size
-        for i in range(size):
-            change.spot[i], change.spot[size + i] = low + i, other + i
-            change.after[i], change.after[size + i] = order.op_at[other + i], order.op_at[low + i]
-    else:  # a block turns round, in pieces of one or two ops
-        piece = 1 + np.random.randint(2)
-        pieces = 2 + np.random.randint(max(1, reach.shift // piece))
-        count = piece * pieces
-        low = 1 + np.random.randint(last - 1)
-        if low + count > last:
-            return -1, 0
-        for i in range(count):
-            change.spot[i] = low + i
-            change.after[i] = order.op_at[low + piece * (pieces - 1 - i // piece) + i % piece]
+    low = 1 + np.random.randint(last - 1)
+    far = int(math.exp(np.random.random() * math.log(min(reach.shift, last) + 1.0)))  # of all magnitudes alike
+    size = 1 + int(reach.block * np.random.random() ** 3)
+    if kind < _TO_GAPS:
+        count = _to_gaps(order, change, low, size, far if np.random.random() < 0.5 else -far)
+    elif kind < _SWAPS:
+        count = _swap(order, change, low, size, size - 1 + far)
+    elif kind < _TURNS:
+        count = _turn(order, change, low, 2 + np.random.randint(2 * reach.block))
+    else:
+        count = (
+            _pass(order, change, low, size, far) if np.random.random() < 0.5 else _pass(order, change, low, far, size)
+        )
+    if count < 0:
+        return -1, 0
     for i in range(count):
         change.before[i] = order.op_at[change.spot[i]]
     _put_ops(order, change, count, True)
     links = 0
     for i in range(count):
-        if order.group[change.after[i]] < 0:
+        if change.after[i] >= 0 and not order.product[change.after[i]]:
             count, links = _relink(arrays, order, change, count, links, change.after[i])
     for i in range(count):
-        if not _in_order(order, change.after[i]):
+        if change.after[i] >= 0 and not _in_order(order, change.after[i]):
             _put_ops(order, change, count, False)
             _unlink(arrays, order, change, links)
             return -1, 0
@@ -229,11 +209,81 @@ def _propose(arrays, order, reach, change, kind):  # type: ignore[no-untyped-def
 
 
 @inner_kernel
+def _to_gaps(order, change, low, size, far):  # type: ignore[no-untyped-def]
+    """Let some ops from position `low` on go to empty positions about `far` positions away; -1 where there are none.
+
+    Half of the time they are an op and the one that adds its result, wherever that is.
+    """
+    last, count = len(order.op_at) - 1, 0
+    while low < last and order.op_at[low] < 0:
+        low += 1
+    if low == last:
+        return -1
+    op = order.op_at[low]
+    if order.product[op] and np.random.random() < 0.5:
+        change.spot[0], change.spot[1], count = low, order.place[order.reader[order.result[op]]], 2
+        if change.spot[1] == last:
+            return -1
+    else:
+        at = low
+        while count < size and at < last:
+            if order.op_at[at] >= 0:
+                change.spot[count] = at
+                count += 1
+            at += 1
+    gap, found = low + far, 0
+    while found < count:
+        if gap < 1 or gap >= last:
+            return -1
+        if order.op_at[gap] < 0:
+            change.spot[count + found] = gap
+            found += 1
+        gap += 1
+    for i in range(count):
+        change.after[i], change.after[count + i] = -1, order.op_at[change.spot[i]]
+    return 2 * count
+
+
+@inner_kernel
+def _swap(order, change, low, size, far):  # type: ignore[no-untyped-def]
+    """Let two blocks change places."""
+    if low + far + size > len(order.op_at) - 1 or far < size:
+        return -1
+    for i in range(size):
+        change.spot[i], change.spot[size + i] = low + i, low + far + i
+        change.after[i], change.after[size + i] = order.op_at[low + far + i], order.op_at[low + i]
+    return 2 * size
+
+
+@inner_kernel
+def _pass(order, change, low, size, past):  # type: ignore[no-untyped-def]
+    """Let a block and what follows it change places."""
+    count = size + past
+    if low + count > len(order.op_at) - 1:
+        return -1
+    for i in range(count):
+        change.spot[i] = low + i
+        change.after[i] = order.op_at[low + (i + size) % count]
+    return count
+
+
+@inner_kernel
+def _turn(order, change, low, count):  # type: ignore[no-untyped-def]
+    """Let a block turn round."""
+    if low + count > len(order.op_at) - 1:
+        return -1
+    for i in range(count):
+        change.spot[i] = low + i
+        change.after[i] = order.op_at[low + count - 1 - i]
+    return count
+
+
+@inner_kernel
 def _operand(order, op):  # type: ignore[no-untyped-def]
     """Return the operand of an addition that is a term, 0 or 1, and the addition that makes the other, -1 if none does."""
     for i in range(2):
         before = order.maker[order.reads[op, 1 - i]]
-        if order.group[before] < 0:
+        if not order.product[before]:
             return i, before
     return 1, -1
 
@@ -299,7 +349,8 @@ def _put_ops(order, change, count, new):  # type: ignore[no-untyped-def]
     for i in range(count):
         op = change.after[i] if new else change.before[i]
         order.op_at[change.spot[i]] = op
-        order.place[op] = change.spot[i]
+        if op >= 0:
+            order.place[op] = change.spot[i]
 
 
 @inner_kernel
@@ -314,67 +365,7 @@ def _in_order(order, op):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _exchange_terms(arrays, order, change, reach):  # type: ignore[no-untyped-def]
-    """Let two ops that make terms of the same sum change places; return how many ops move, -1 where there are none.
-
-    Often the same happens to other sums that read the same two operands: to all of them, or to those nearby.
-    """
-    if len(order.term) < 2:
-        return -1
-    one = order.term[np.random.randint(len(order.term))]
-    low, high = order.term_start[order.group[one]], order.term_start[order.group[one] + 1]
-    other = order.term[low + np.random.randint(high - low)]
-    if one == other:
-        return -1
-    change.before[0], change.before[1] = one, other
-    count, side, kind = 2, np.random.randint(2), np.random.random()
-    mine, yours = order.reads[one, side], order.reads[other, side]
-    if kind < 0.6 and mine != yours and mine >= 0 and yours >= 0:
-        for i in range(arrays.use_start[mine], arrays.use_start[mine + 1]):
-            op = order.use_op[i]
-            if op == one or order.group[op] < 0 or (kind < 0.3 and abs(order.place[op] - order.place[one]) > reach):
-                continue
-            for k in range(order.term_start[order.group[op]], order.term_start[order.group[op] + 1]):
-                twin = order.term[k]
-                if order.reads[twin, 0] == yours or order.reads[twin, 1] == yours:
-                    change.before[count], change.before[count + 1] = op, twin
-                    count += 2
-                    break
-    for i in range(count):
-        change.after[i] = change.before[i ^ 1]
-        change.spot[i] = order.place[change.before[i]]
-    _put_ops(order, change, count, True)
-    return count
-
-
-@inner_kernel
-def _swap_lives(arrays, order, routes, change, count):  # type: ignore[no-untyped-def]
-    """Let the terms that pairs of ops make change places, too: each is read where the other one was, and is where it was."""
-    for pair in range(0, count, 2):
-        one, other = order.result[change.before[pair]], order.result[change.before[pair + 1]]
-        a, b = arrays.use_start[one], arrays.use_start[other]
-        readers = order.use_op[a], order.use_op[b]
-        for reader, old, new in ((readers[0], one, other), (readers[1], other, one)):
-            if readers[0] == readers[1]:
-                break
-            for i in range(2):
-                if order.reads[reader, i] == old:
-                    order.reads[reader, i] = new
-                    break
-        order.use_op[a], order.use_op[b] = readers[1], readers[0]
-        order.reader[one], order.reader[other] = readers[1], readers[0]
-        arrays.use[a], arrays.use[b] = arrays.use[b], arrays.use[a]
-        arrays.first[one], arrays.first[other] = arrays.first[other], arrays.first[one]
-        arrays.end[one], arrays.end[other] = arrays.end[other], arrays.end[one]
-        routes.cost[one], routes.cost[other] = routes.cost[other], routes.cost[one]
-        x, y = arrays.parts * a + one, arrays.parts * b + other
-        for k in range(arrays.parts + 1):
-            routes.near[x + k], routes.near[y + k] = routes.near[y + k], routes.near[x + k]
-            routes.far[x + k], routes.far[y + k] = routes.far[y + k], routes.far[x + k]
-
-
-@inner_kernel
-def _touched(order, change, moved, twins, window):  # type: ignore[no-untyped-def]
+def _touched(order, change, moved, window):  # type: ignore[no-untyped-def]
     """Choose the values to be routed anew, in random order: of the ops that move, or some of a window; return how many."""
     count = 0
     if moved == 0:
@@ -382,7 +373,7 @@ def _touched(order, change, moved, twins, window):  # type: ignore[no-untyped-de
         high = min(len(order.op_at) - 1, low + 1 + np.random.randint(window))
         for at in range(low, high):
             op = order.op_at[at]
-            for i in range(3):
+            for i in range(3 if op >= 0 else 0):
                 value = order.reads[op, i] if i < 2 else order.result[op]
                 if value >= 0 and not change.marked[value] and count < _MOST and np.random.random() < _SHARE:
                     change.marked[value] = True
@@ -390,7 +381,7 @@ def _touched(order, change, moved, twins, window):  # type: ignore[no-untyped-de
                     count += 1
     for at in range(moved):
         op = change.after[at]
-        for i in range(2 if twins else 3):
+        for i in range(3 if op >= 0 else 0):
             value = order.reads[op, i] if i < 2 else order.result[op]
             if value >= 0 and not change.marked[value]:
                 if count > _MOST:

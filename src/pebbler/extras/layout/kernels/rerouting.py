@@ -129,8 +129,8 @@ def price_room(arrays, scratch, capacity, price, toll, routes, rounds, fast, slo
     """
     levels, slots = price.shape
     open_room = RoomOverTime(
-        np.full(levels, 2**62, np.int64), np.zeros((levels, 1), np.int32), np.zeros((levels, (slots >> 6) + 1), np.uint64),
-        True,
+        np.full(levels, 2**62, np.int64), np.zeros((levels, 0), np.int32), np.zeros(levels, np.int64),
+        np.zeros((levels, 0, 0), np.uint64), np.zeros((levels, (slots >> 6) + 1), np.uint64), True,
     )  # fmt: skip
     change = np.zeros((levels, slots + 1))
     best_price, best = price.copy(), -1.0e300

@@ -22,20 +22,27 @@ _ALL = np.uint64(2**64 - 1)
 
 
 class RoomOverTime(NamedTuple):
-    """Per level and slot the units that are taken; where all values have one unit, full slots as bits besides."""
+    """Per level and slot the units that are taken. Where all values have one unit, 64 slots are counted at once, digit by digit."""
 
     capacity: Ints
-    taken: np.ndarray  # int32 by level and slot
-    full: np.ndarray  # uint64 by level and 64 slots; unused where sizes differ
+    taken: np.ndarray  # int32 by level and slot; unused where all values have one unit
+    digits: Ints  # per level: how many binary digits its counts have, 0 where it is never full
+    counts: np.ndarray  # uint64 by level, 64 slots and digit: what is taken, and more, so that in full slots all are 1
+    full: np.ndarray  # uint64 by level and 64 slots
     single: bool  # whether all values have one unit
 
 
-def empty_room(capacity: Ints, slots: int, single: bool) -> RoomOverTime:
-    """Return room of which nothing is taken."""
-    levels = len(capacity)
-    return RoomOverTime(
-        capacity, np.zeros((levels, slots), np.int32), np.zeros((levels, (slots >> 6) + 1), np.uint64), bool(single)
-    )
+def empty_room(capacity: Ints, slots: int, values: int, single: bool) -> RoomOverTime:
+    """Return room for so many values of which nothing is taken."""
+    levels, words = len(capacity), (slots >> 6) + 1
+    limits = [0 if room >= values else room for room in capacity.tolist()]  # a level holds a value once
+    digits = np.array([limit.bit_length() for limit in limits], np.int64)
+    counts = np.zeros((levels, words, int(digits.max(initial=0))), np.uint64)
+    for level, limit in enumerate(limits):
+        for digit in range(int(digits[level])):
+            counts[level, :, digit] = _ALL if ((1 << int(digits[level])) - 1 - limit) >> digit & 1 else 0
+    taken = np.zeros((levels, 0 if single else slots), np.int32)
+    return RoomOverTime(capacity, taken, digits, counts, np.zeros((levels, words), np.uint64), bool(single))
 
 
 @inner_kernel
@@ -63,18 +70,28 @@ def fits(room, level, first, end, size):  # type: ignore[no-untyped-def]
 @inner_kernel
 def occupy(room, level, first, end, units):  # type: ignore[no-untyped-def]
     """Take units in all slots from `first` to before `end`, or give them back if they are negative."""
-    limit, taken, full = room.capacity[level], room.taken[level], room.full[level]
-    while first < end:  # 64 slots at a time, whose bits are one word
-        word = first >> 6
-        stop = min(end, (word + 1) << 6)
-        bits = np.uint64(0)
-        for slot in range(first, stop):
-            now = taken[slot] + units
-            taken[slot] = now
-            bits |= np.uint64(now >= limit) << np.uint64(slot & 63)
-        span = (_ALL << np.uint64(first & 63)) & (_ALL >> np.uint64(63 - ((stop - 1) & 63)))
-        full[word] = (full[word] & ~span) | bits
-        first = stop
+    if not room.single:
+        for slot in range(first, end):
+            room.taken[level, slot] += units
+        return
+    digits = room.digits[level]
+    if digits == 0 or first >= end:
+        return
+    low, high = first >> 6, (end - 1) >> 6
+    flip = np.uint64(0) if units > 0 else _ALL  # a borrow goes on where a carry does not
+    for word in range(low, high + 1):
+        carry, full = _ALL, _ALL
+        if word == low:
+            carry &= _ALL << np.uint64(first & 63)
+        if word == high:
+            carry &= _ALL >> np.uint64(63 - ((end - 1) & 63))
+        for digit in range(digits):
+            was = room.counts[level, word, digit]
+            now = was ^ carry
+            room.counts[level, word, digit] = now
+            full &= now
+            carry &= was ^ flip
+        room.full[level, word] = full
 
 
 _NEVER = 1e18
@@ -156,10 +173,16 @@ def segments(arrays, scratch, value):  # type: ignore[no-untyped-def]
 def place(arrays, scratch, room, routes, value, sign):  # type: ignore[no-untyped-def]
     """Take the room of a value's route, or give it back."""
     base, units = arrays.parts * arrays.use_start[value] + value, sign * arrays.size[value]
-    for k in range(segments(arrays, scratch, value)):
-        occupy(room, routes.near[base + k], scratch.first[k], scratch.end[k], units)
-        if routes.far[base + k] >= 0:
-            occupy(room, routes.far[base + k], scratch.first[k], scratch.end[k], units)
+    count = segments(arrays, scratch, value)
+    for levels in (routes.near, routes.far):
+        level, since = levels[base], scratch.first[0]
+        for k in range(1, count):
+            if levels[base + k] != level:  # where it stays, its room is taken at once
+                if level >= 0:
+                    occupy(room, level, since, scratch.first[k], units)
+                level, since = levels[base + k], scratch.first[k]
+        if level >= 0:
+            occupy(room, level, since, scratch.end[count - 1], units)
 
 
 @separate_kernel(_nrt=False)
@@ -171,9 +194,11 @@ def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-
     low, high = arrays.use_start[value], arrays.use_start[value + 1]
     if high == low or (high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE):
         return _stay_once(arrays, room, toll, rate, routes, value)
-    count = segments(arrays, scratch, value)
+    count, levels = segments(arrays, scratch, value), len(arrays.read)
+    if rate <= 0 and arrays.begin[value] == ANYWHERE:
+        levels = _useful(arrays, room, value)
     for k in range(count):
-        _open(arrays, scratch, room, value, k)
+        _open(arrays, scratch, room, value, k, levels)
         if k == 0:
             _begin(arrays, scratch, value)
         else:
@@ -216,7 +241,35 @@ def _stay_once(arrays, room, toll, rate, routes, value):  # type: ignore[no-unty
 
 
 @inner_kernel
-def _open(arrays, scratch, room, value, k):  # type: ignore[no-untyped-def]
+def least_cost(arrays, room, value):  # type: ignore[no-untyped-def]
+    """Return a cost that no route is below: each read from the nearest level with room then, all its life if it is read once."""
+    low, high, total = arrays.use_start[value], arrays.use_start[value + 1], 0.0
+    once = high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE
+    for i in range(low, high):
+        first = arrays.first[value] if once else 2 * arrays.use[i]
+        end = arrays.end[value] if once else min(2 * arrays.use[i] + 1, arrays.end[value])
+        for x in range(len(arrays.read)):
+            if fits(room, x, first, end, arrays.size[value]):
+                total += arrays.times[i] * arrays.read[x]
+                break
+    return arrays.size[value] * total
+
+
+@inner_kernel
+def _useful(arrays, room, value):  # type: ignore[no-untyped-def]
+    """Return the number of levels that a value may need: none is of use beyond one that has room for it all the time."""
+    for x in range(len(arrays.read)):
+        if fits(room, x, arrays.first[value], arrays.end[value], arrays.size[value]):
+            levels = x + 1
+            for y in range(x + 1, len(arrays.read)):
+                if arrays.write[y] < arrays.write[x]:
+                    levels = y + 1
+            return levels
+    return len(arrays.read)
+
+
+@inner_kernel
+def _open(arrays, scratch, room, value, k, levels):  # type: ignore[no-untyped-def]
     """Note the levels that have room for a value in a segment; in one without slots it stays where it was."""
     first, end, count = scratch.first[k], scratch.end[k], 0
     if k > 0 and first >= end:
@@ -224,7 +277,7 @@ def _open(arrays, scratch, room, value, k):  # type: ignore[no-untyped-def]
         for i in range(count):
             scratch.open[k, i] = scratch.open[k - 1, i]
     else:
-        for x in range(len(arrays.read)):
+        for x in range(levels):
             if fits(room, x, first, end, arrays.size[value]):
                 scratch.open[k, count] = x
                 count += 1
