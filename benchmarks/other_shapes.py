@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 
+from benchmarks.more_shapes import MORE
 from benchmarks.structured_graphs import SHAPES, Shape, blocks_of_two, fft_key
 from pebbler.game.graph import Graph
 
@@ -508,7 +509,7 @@ OTHERS: dict[str, Callable[[int, int], Shape]] = {
     "spans": spans,
     "sweeps": sweeps,
     "random-pairs": random_pairs,
-}
+} | MORE
 
 
 def make_shape(name: str, ops: int, seed: int = 0) -> Shape:

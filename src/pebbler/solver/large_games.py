@@ -29,7 +29,8 @@ from pebbler.solver.products.blocked_orders import offer_blocks
 from pebbler.solver.recompute.recompute_problem import RecomputeProblem
 from pebbler.solver.recompute.start_sequences import trim
 from pebbler.solver.structure.kernels.belady_moves import run_belady
-from pebbler.solver.structure.order_search import OrderSearch, turn_length
+from pebbler.solver.structure.kernels.near_orders import anneal_stretch
+from pebbler.solver.structure.order_search import OrderSearch, Way, net_of, try_next, turn_length
 
 __all__ = ["LARGE", "is_large", "offer_greedy", "solve_large"]
 
@@ -158,7 +159,8 @@ _ORDERED = (
 _TRIES = 12  # orders and weights before a search that has other things to do gives up finding a plan
 _SHARE = 0.3  # of the time, for orders from the start
 _IDLE = 6  # rounds without a gain after which a search that has other things to do ends
-_SHORTEST_TURN = 0.1
+_SHORTEST_TURN, _SLOW = 0.1, 0.1  # of turns, and of the time for greedy runs where Belady's rule is better
+_PATIENT_ISLANDS = 10  # of blocks that bring nothing
 _QUICKER = 10  # times as many orders by Belady's rule as greedy runs take the same time
 _SPREAD = 0.3  # how far a variation of the costs goes, as a logarithm
 _ALL, _FAR = 0.2, 0.7  # how often, and how far, all costs look different together
@@ -296,11 +298,24 @@ class _GreedySolver:
             return 0.0 if fits else min(self.seconds_left(), ends - self.search.elapsed)
 
         flow = self.problem.graph.dataflow
-        self.orders = orders = OrderSearch(flow, [room], price, time_left, self.problem.seed)
-        orders.explore()
+        net = net_of(flow)
+
+        def nearby(
+            order: Ints, low: int, high: int, beyond: int, rounds: int, heat: float, seed: int
+        ) -> tuple[Ints, float]:
+            found, gain = anneal_stretch(planner.game, net, order, low, high, beyond, rounds, heat, seed)
+            return np.asarray(found), float(gain)
+
+        self.orders = orders = OrderSearch(
+            flow, [room], price, time_left, self.problem.seed, nearby if game is None else None
+        )
+        if self.patient:
+            orders.explore(_PATIENT_ISLANDS)
+        else:
+            orders.explore()
         if game is not None:
             if orders.price > 0 and self.rows is None:
-                orders.improve(4 * turn_length(flow.ops))
+                orders.improve(12 * turn_length(flow.ops))
             if orders.price == 0:
                 self.search.offer(game.moves(orders.best))
         for setting in _ORDERED:
@@ -350,25 +365,39 @@ class _GreedySolver:
         self.alternate()
 
     def alternate(self) -> None:
-        """Alternate between changes of orders and of assumed costs until time is up; rounds without a gain become shorter."""
-        search, weight = self.search, [1.0, 1.0]
-        turn, idle = 0, 0
+        """Alternate between changes of orders and of assumed costs until time is up; turns without a gain become shorter.
+
+        A patient search gives each the more seconds the more it gains in one; otherwise all have as many turns.
+        """
+        search, idle = self.search, 0
+
+        def turn(change: Callable[[int], object], length: int, prior: float) -> Way:
+            weight = 1.0
+
+            def run() -> float:
+                nonlocal weight
+                before, began = self.price, search.elapsed
+                change(math.ceil(weight * length))
+                weight = min(1.0, 2 * weight) if self.price < before else max(_SHORTEST_TURN, 0.7 * weight)
+                return search.elapsed - began if self.patient else 1.0
+
+            return Way(run, prior)
+
+        # By Belady's rule an order is priced much sooner than a greedy run is made.
+        quick = self.patient and self.best is not None and self.best[2].belady
+        length = turn_length(self.problem.graph.dataflow.ops)
+        ways = [turn(self.vary, 1 if quick else length, _SLOW if quick else 1.0)]
+        if self.orders is not None:
+            ways.insert(0, turn(self.reorder, length * _QUICKER if quick else length, 1.0))
         while self.best is not None and not search.done:
             if self.seconds_left() <= 0:
                 search.cut_off = True
                 return
             if idle >= _IDLE and not self.patient:
                 return
-            tries = math.ceil(weight[turn] * turn_length(self.problem.graph.dataflow.ops))
             before = self.price
-            if turn == 0:
-                self.reorder(tries * _QUICKER if self.patient and self.best[2].belady else tries)
-            else:
-                self.vary(tries)
-            better = self.price < before
-            idle = 0 if better else idle + 1
-            weight[turn] = min(1.0, 2 * weight[turn]) if better else max(_SHORTEST_TURN, 0.7 * weight[turn])
-            turn = 1 - turn if self.orders is not None else 1
+            try_next(ways, lambda: self.price)
+            idle = 0 if self.price < before else idle + 1
 
     def _time_for_starts(self) -> bool:
         return self.seconds_left() > 0 and self.search.elapsed < self.ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import networkx
 import numpy as np
 import pytest
 from benchmarks.other_shapes import make_shape
@@ -13,6 +14,7 @@ from pebbler.arrays import Ints
 from pebbler.game.graph import Graph
 from pebbler.solver.structure.coordinates import Block, Coordinates
 from pebbler.solver.structure.kernels.bisection import simple_orders
+from pebbler.solver.structure.kernels.connected_groups import connected_groups
 from pebbler.solver.structure.kernels.longest_paths import longest_paths
 from pebbler.solver.structure.order_search import net_of
 
@@ -76,6 +78,29 @@ def test_longest_paths_are_those_of_a_plain_recursion(backward: bool) -> None:
 def test_a_table_of_three_words_has_all_its_coordinates() -> None:
     shape = make_shape("three-words", 216)
     drawn = coordinates_of(shape.graph, 0)
-    found = {tuple(drawn.draw().tolist()) for _ in range(300)}
+    found = {tuple(drawn.draw().tolist()) for _ in range(600)}
     for place in range(3):
         assert tuple(at[place] for at in shape.places) in found
+
+
+def test_groups_are_those_of_a_plain_search() -> None:
+    rng = random.Random(6)
+    for _ in range(60):
+        count = rng.randint(1, 30)
+        pairs = [(rng.randrange(count), rng.randrange(count)) for _ in range(rng.randint(0, 30))]
+        graph: networkx.Graph[int] = networkx.Graph()
+        graph.add_nodes_from(range(count))
+        graph.add_edges_from(pairs)
+        one, other = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+        found = connected_groups(count, one, other)
+        for group in networkx.connected_components(graph):
+            assert {int(found[thing]) for thing in group} == {min(group)}
+
+
+def test_a_factorisation_has_rows_and_columns() -> None:
+    shape = make_shape("banded", 600)
+    drawn = coordinates_of(shape.graph, 0)
+    found = {tuple(drawn.draw().tolist()) for _ in range(1_500)}
+    for place in range(3):
+        ranks = np.unique([at[place] for at in shape.places], return_inverse=True)[1]
+        assert tuple(ranks.tolist()) in found

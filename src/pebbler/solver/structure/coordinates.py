@@ -10,6 +10,8 @@ Coordinates are drawn from what every graph has:
   between ops of one distance in program order,
 - the largest number of an op before it that reads an input, or the least number of an op after it that makes an output, where any
   coordinate, or the place within a depth, gives the numbers,
+- groups of ops that operands at some places of the reads connect, of which one number is the least: the rows of a matrix, where one
+  place is for an entry and another for an earlier one of its row,
 - how often one coordinate has fallen when ops are sorted by another: rows, where it is the place in a row that falls.
 """
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from pebbler.arrays import Bools, Ints
 from pebbler.game.dataflow import NONE, Dataflow
+from pebbler.solver.structure.kernels.connected_groups import connected_groups
 from pebbler.solver.structure.kernels.longest_paths import longest_paths
 
 __all__ = ["Coordinates", "Key"]
@@ -65,6 +68,10 @@ class Coordinates:
         maker = flow.value_maker[flow.op_reads.items]
         slot = np.arange(len(reader)) - flow.op_reads.start[reader]
         made = maker != NONE
+        # For groups, also what is there at the start: its place comes after the ops. Ops that read as much do the same.
+        self.reader, self.source = reader, np.where(made, maker, ops + flow.op_reads.items)
+        self.connects = self._largest(slot * (1 + len(reader)) + np.diff(flow.op_reads.start)[reader])
+        self.things = ops + flow.values
         waits = np.repeat(np.arange(ops), np.diff(flow.before.start))
         source, target = np.concatenate([maker[made], flow.before.items]), np.concatenate([reader[made], waits])
         slot = np.concatenate([slot[made], np.full(len(waits), NONE)])
@@ -129,6 +136,15 @@ class Coordinates:
         found = longest_paths(self.start, self.items, np.zeros(len(self.items), np.int64), first, backward)
         return -found if backward else np.asarray(found)
 
+    def _grouped(self, numbers: Ints) -> Ints:
+        """Return the least number in the group of each op, up to it; reads at some places connect groups."""
+        counted = self.rng.random(_CLASSES + 1) < 0.4
+        chosen = counted[self.connects] & (self.connects > 0)
+        group = connected_groups(self.things, self.reader[chosen], self.source[chosen])[: len(numbers)]
+        least = np.full(self.things, _FAR)
+        np.minimum.at(least, group, numbers)
+        return self._closed(least[group], np.ones_like(self.ends), False)
+
     @staticmethod
     def _fallen(numbers: Ints, other: Ints) -> Ints:
         """Return the number of times a coordinate has fallen up to each op, when ops are sorted by another one."""
@@ -142,9 +158,11 @@ class Coordinates:
         kind = self.rng.random()
         if kind < 0.5:
             return self._any(self.drawn)
-        if kind < 0.7:
+        if kind < 0.65:
             return self._keep(self._counted())
-        if kind < 0.85:
+        if kind < 0.78:
+            return self._keep(self._grouped(self._any([*self.numbers, *self.drawn])))
+        if kind < 0.88:
             return self._keep(self._fallen(self._any(self.drawn), self._any(self.drawn)))
         backward = bool(self.rng.random() < 0.5)
         marked = np.ones_like(self.ends) if self.rng.random() < 0.3 else self.ends if backward else self.begins
