@@ -24,7 +24,7 @@ from pebbler.workloads.chains import chain_of
 __all__ = ["Chain", "ChainParts", "chain_graph", "chain_machine", "chain_parts", "read_chain"]
 
 _COLUMNS = ("size", "forward", "backward", "store", "load")
-# Splits are kept as 16-bit numbers, and tables over segments grow with the square of the length.
+# Tables over all segments grow with the square of the length: longer ones are solved over some of their nodes.
 GENERAL_LENGTH = 5000
 MOST_LAYERS = 10_000_000  # of a chain whose nodes are alike: a few gigabytes, and minutes
 

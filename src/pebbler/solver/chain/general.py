@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pebbler.arrays import Floats, Ints, Shorts
-from pebbler.errors import InputError
 from pebbler.solver.chain.chain_model import GENERAL_LENGTH, Chain
-from pebbler.solver.chain.chain_moves import ChainMove, ChainMoveKind, Recorded
+from pebbler.solver.chain.chain_moves import ChainMove, ChainMoveKind, Recorded, stream
 from pebbler.solver.chain.held_nodes import held_nodes_bound
 from pebbler.solver.chain.kernels import general_search as chain_search
 from pebbler.solver.chain.kernels import general_table as kernel
@@ -41,6 +40,8 @@ EXACT = 200_000_000
 SHORT = 1_000_000
 # Over chosen nodes: grains of memory; nodes x band^2 x grains, and the longest band that is of use.
 SELECTED, BAND_CELLS, LONGEST_BAND = 200, 500_000_000, 64
+# Of chains longer than all that: segments x grains, and the length from which a split is no 16-bit number.
+LONG_CELLS, MOST_SPLIT = 60_000_000, 32_000
 # Splits that are tried there: some seconds; and in a second of those that are left, most of which are for the bound.
 SPLITS, SPLITS_PER_SECOND = 5_000_000_000, 250_000_000
 # By the numbers that the search gives them.
@@ -101,11 +102,10 @@ def general_recurrence(
     chain: Chain, remaining: Callable[[], float] = lambda: math.inf
 ) -> tuple[float, GeneralSplits | Recorded]:
     """Return the energy of the best schedule found, backward steps not counted, and its splits; infinity if none was found."""
-    n = chain.length
+    n, first = chain.length, chain.load[0] if chain.start == "slow" else 0.0
     if n > GENERAL_LENGTH:
-        raise InputError(
-            f"a general chain may have {GENERAL_LENGTH} nodes at most, got {n}; only uniform chains go further"
-        )
+        energy, found_splits = _solve_long(chain, remaining)
+        return (energy, found_splits) if isinstance(found_splits, Recorded) else (energy + first, found_splits)
     sizes, memory, exact = grains(chain)
     uneven = len(set(chain.sizes[: n if chain.adjoint else n + 1])) > 1
     thorough = uneven and n**3 // 6 * memory <= THOROUGH
@@ -122,7 +122,61 @@ def general_recurrence(
     if not found or math.isinf(found[0][0]):
         found.append(_solve_all(chain, sizes, memory, thorough))
     energy, splits = min(found, key=lambda answer: answer[0])
-    return energy + (chain.load[0] if chain.start == "slow" else 0.0), splits
+    if uneven and not (exact and thorough):
+        simple = as_if_alike(chain)
+        if simple[0] < energy + first:
+            return simple
+    return energy + first, splits
+
+
+def _solve_long(chain: Chain, remaining: Callable[[], float]) -> tuple[float, GeneralSplits | Recorded]:
+    """Solve a chain whose tables over all nodes would be too large: over chosen nodes, in as many grains as room and time allow.
+
+    Two schedules need no such tables: that of a chain whose nodes are all as large as the largest, and all nodes stored.
+    """
+    n = chain.length
+    simple = min(store_all(chain), as_if_alike(chain), key=lambda answer: answer[0])
+    if n >= MOST_SPLIT:
+        return simple
+    count = round(
+        (2 * n * n) ** (1 / 3)
+    )  # so that segments over chosen nodes and short ones over all are about as many
+    band = 2 * -(-n // count)
+    segments, splits = n * band + count * count // 2, count**3 // 3 + n * band * band
+    tried = min(SPLITS, SPLITS_PER_SECOND * remaining())
+    room = int(min(SELECTED, LONG_CELLS // segments, tried // splits))
+    sizes, memory, _ = grains(chain, max(4, room))
+    if room < 4 or memory > 2 * room:
+        return simple
+    found = _solve_chosen(chain, sizes, memory, select_nodes(sizes, count), band)
+    start = chain.load[0] if chain.start == "slow" else 0.0
+    return found if found[0] + start < simple[0] else simple
+
+
+def as_if_alike(chain: Chain) -> tuple[float, Recorded]:
+    """Return the schedule of a chain whose nodes are all as large as the largest and cost the mean, and its energy here.
+
+    Backward steps are not counted; infinity where too few such nodes fit.
+
+    >>> chain = Chain((1, 2, 1, 2), (0, 5, 1, 1), (1,) * 4, (math.inf,) * 4, (math.inf,) * 4, fast=6)
+    >>> as_if_alike(chain)[0], general_recurrence(chain)[0]
+    (12.0, 7.0)
+    """
+    n, size = chain.length, max(chain.sizes[: chain.length + (not chain.adjoint)])
+    step = math.fsum(chain.forward[1 : chain.last + 1]) / max(1, chain.last)
+    copy = (math.fsum(chain.store[1:n]) + math.fsum(chain.load[1:n])) / (2 * max(1, n - 1) * (step or 1.0))
+    copy = float(max(1, round(copy))) if math.isfinite(copy) else math.inf
+    copies = (copy,) * (n + 1)
+    alike = Chain(
+        (1,) * (n + 1), (0.0, *(1.0,) * n), (0.0,) * (n + 1), copies, copies, chain.fast // size, chain.adjoint
+    )
+    if alike.fast < 3 or math.isinf(uniform_recurrence(alike)[0]):
+        return math.inf, Recorded(())
+    there = chain.start != "fast"  # N_0, in slow memory
+    moves: list[ChainMove] = [("load", 0)] if chain.start == "slow" else []
+    moves += [move for move in stream(alike, uniform_recurrence(alike)[1]) if not (there and move == ("store", 0))]
+    prices = {"compute": chain.forward, "load": chain.load, "store": chain.store}
+    return math.fsum(float(prices[kind][node]) for kind, node in moves if kind in prices), Recorded(tuple(moves))
 
 
 def _splits(sizes: Ints, memory: int, adjoint: bool) -> float:
@@ -200,7 +254,7 @@ def general_bound(
     >>> general_bound(chain, 14.0)[0]
     14.0
     """
-    held = held_nodes_bound(chain, energy, remaining)
+    held = held_nodes_bound(chain, energy, remaining) if chain.length <= GENERAL_LENGTH else None
     if held is not None and (held[0] >= energy or chain.length**2 > SHORT):
         return held
     if remaining() <= 0:

@@ -1,0 +1,70 @@
+"""Chains of unlike nodes that are too long for tables over all segments: legal schedules, true bounds, and a plan at any length."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from naive_chain import naive_energy, play
+from pebbler.solver.chain import Chain, solve_general
+from pebbler.solver.chain import general as module
+from pebbler.solver.chain.general import as_if_alike, general_bound, general_recurrence
+
+
+def unlike(
+    n: int, seed: int, *, start: str = "fast", adjoint: bool = False, slow: bool = True, share: float = 0.5
+) -> Chain:
+    """Return a chain of random nodes whose fast memory holds a share of them, at least three of the largest."""
+    rng = np.random.default_rng(seed)
+    sizes = tuple(rng.integers(1, 6, n + 1).tolist())
+    io = 4.0 if slow else math.inf
+    copies = (io,) * (n + 1)
+    fast = max(15, int(share * sum(sizes)))
+    forward = (0.0, *rng.integers(1, 9, n).tolist())
+    return Chain(sizes, forward, (0.0,) * (n + 1), copies, copies, fast, adjoint, start)
+
+
+CASES = [(start, False, slow) for start in ("fast", "slow", "both") for slow in (True, False)] + [
+    ("fast", True, True), ("fast", True, False)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "adjoint", "slow"), CASES)
+def test_the_schedule_of_nodes_alike_costs_what_it_says(start, adjoint, slow):
+    for seed in range(12):
+        chain = unlike(2 + 3 * seed, seed, start=start, adjoint=adjoint, slow=slow)
+        energy, moves = as_if_alike(chain)
+        assert play(chain, moves.recorded) == energy
+
+
+@pytest.mark.parametrize(("start", "adjoint", "slow"), CASES)
+def test_beyond_the_tables_schedules_are_legal_and_no_bound_is_above_an_optimum(start, adjoint, slow, monkeypatch):
+    monkeypatch.setattr(module, "GENERAL_LENGTH", 2)
+    for seed in range(10):
+        chain = unlike(3 + seed % 5, seed, start=start, adjoint=adjoint, slow=slow)
+        energy, splits = general_recurrence(chain)
+        optimum = naive_energy(chain)
+        assert play(chain, module.stream(chain, splits)) == energy >= optimum
+        assert general_bound(chain, energy)[0] <= optimum
+
+
+def test_longer_chains_than_a_split_can_number_have_a_schedule(monkeypatch):
+    monkeypatch.setattr(module, "GENERAL_LENGTH", 10)
+    monkeypatch.setattr(module, "MOST_SPLIT", 40)
+    for slow in (True, False):
+        chain = unlike(60, 1, slow=slow, share=0.2)
+        solved = solve_general(chain)
+        assert play(chain, solved.moves()) == solved.energy
+        assert 0 < solved.bound <= solved.energy < 2 * solved.bound
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [True, False])
+@pytest.mark.parametrize("n", [20_000, 50_000])
+def test_chains_of_tens_of_thousands_of_nodes(n, slow):
+    chain = unlike(n, 2, slow=slow, share=0.1)
+    solved = solve_general(chain, lambda: 10.0)
+    assert play(chain, solved.moves()) == solved.energy
+    assert solved.energy < 1.2 * solved.bound
