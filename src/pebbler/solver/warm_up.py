@@ -229,7 +229,7 @@ def _layout() -> None:
     layout.improve(2, seed=0)
     orders = ProductOrders.of(problem.graph)
     assert orders is not None
-    ProductAnnealing.of(orders, layout).run(2, 0.5, 0.1, 0, Reach(1, 1, 1, 1))
+    ProductAnnealing.of(orders, layout).run(2, 0.5, 0.1, 0, Reach(1, 1, 1))
     check(Plan.in_order(problem.graph, problem.machine))
 
 
@@ -274,8 +274,10 @@ def _reruns(management: str) -> None:
 
 
 def _orders_from_structure() -> None:
+    from pebbler.solver.structure.kernels.connected_groups import connected_groups
     from pebbler.solver.structure.order_search import OrderSearch
 
+    connected_groups(2, np.zeros(1, np.int64), np.ones(1, np.int64))  # not all coordinates are drawn
     OrderSearch(chain(3).dataflow, [4.0], lambda order, bound: 1.0, lambda: 1e9).explore()
 
 
@@ -290,6 +292,8 @@ def _large(*, anywhere: bool = False) -> None:
     from pebbler.solver.bounds.sampled_moments import large_bounds
     from pebbler.solver.greedy_plans import GreedyPlanner
     from pebbler.solver.large_games import solve_large
+    from pebbler.solver.structure.kernels.near_orders import anneal_stretch
+    from pebbler.solver.structure.order_search import net_of
     from pebbler.solver.tiling.loop_nests import LoopNests
 
     fastest = Problem.of(_problem().graph, Machine("fastest", "float32", _LEVELS, operands="fastest"))
@@ -299,7 +303,9 @@ def _large(*, anywhere: bool = False) -> None:
     large_bounds(_problem(), lambda: 1.0)
     _passes()
     _orders_from_structure()
-    GreedyPlanner.of(fastest).belady(np.arange(len(fastest.graph.ops)))
+    planner, order, net = GreedyPlanner.of(fastest), np.arange(len(fastest.graph.ops)), net_of(fastest.graph.dataflow)
+    planner.belady(order)
+    anneal_stretch(planner.game, net, order, 0, 2, 1, 1, 0.1, 0)
     if not anywhere:
         LoopNests(fastest).nested(0, {"n": 1})
 

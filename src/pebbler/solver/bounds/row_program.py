@@ -61,6 +61,8 @@ class RowProgram:
         for one in facts_of(leaf.family.task) if facts is None else facts:
             self.rows += [row for row in one(leaf) if row.whole or row.name == "tiles" or wanted(row) or pays(row)]
             ends.append((one, len(self.rows)))
+        self._best: tuple[Fraction, Weights] = Fraction(), {}
+        self._untried: list[int | None] = [None, *_DENOMINATORS]
         self.bound = 0.0
         self.duals = [0.0] * len(self.rows)
         self._solve()
@@ -125,24 +127,22 @@ class RowProgram:
     @property
     def stated(self) -> bool:
         """Whether weights as fractions have been worked out."""
-        return "weights" in self.__dict__
+        return len(self._untried) <= len(_DENOMINATORS)
 
-    @cached_property
-    def weights(self) -> tuple[Fraction, Weights]:
-        """Weights as fractions, and the bound that they prove exactly."""
-        best: tuple[Fraction, Weights] = Fraction(), {}
-        duals = {
-            row.key: dual for row, dual in zip(self.rows, self.duals, strict=True) if dual > _SMALL and not row.whole
-        }
-        for denominator in (None, *_DENOMINATORS):
-            found = {key: _as_fraction(dual, denominator) for key, dual in duals.items()}
-            found = {key: weight for key, weight in found.items() if weight}
-            proven = self._proven(found, last=denominator == _DENOMINATORS[-1])
-            if proven[0] > best[0]:
-                best = proven
-            if best[0] >= self.bound * (1 - _CLOSE):
-                break
-        return best
+    def proven(self, enough: float = math.inf) -> tuple[Fraction, Weights]:
+        """Return weights as fractions and the bound that they prove exactly: `enough`, or all that the program says."""
+        least = min(enough, self.bound * (1 - _CLOSE))
+        while self._untried and not (self.stated and self._best[0] >= least):
+            denominator = self._untried.pop(0)
+            found = {
+                row.key: weight
+                for row, dual in zip(self.rows, self.duals, strict=True)
+                if dual > _SMALL and not row.whole and (weight := _as_fraction(dual, denominator))
+            }
+            proven = self._proven(found, last=not self._untried)
+            if proven[0] > self._best[0]:
+                self._best = proven
+        return self._best
 
     def _proven(self, weights: Weights, *, last: bool) -> tuple[Fraction, Weights]:
         """Return the bound that weights prove, after a repair where rounding charged counters above their price.
@@ -156,7 +156,7 @@ class RowProgram:
                 return total, weights
             for counter, over in excess.items():
                 if counter[0] != "tiles":
-                    _pay(counter, over, self._charging.get(counter, ()), weights)
+                    _pay(counter, over, [row for row in self._by_help if counter in row.terms], weights)
             if any(counter[0] == "tiles" for counter in excess):
                 _pay_for_tiles(self.rows, weights, excess)
         for digits in (9, 6, 3) if last else ():
@@ -171,14 +171,10 @@ class RowProgram:
         return LeafRows(self.leaf, self.rows)
 
     @cached_property
-    def _charging(self) -> dict[Counter, list[Row]]:
-        """Per counter: the rows that have it, those that pay for no other first."""
-        found: dict[Counter, list[Row]] = {}
-        helping = [any(factor < 0 for factor in row.terms.values()) for row in self.rows]
-        for _, row in sorted(zip(helping, self.rows, strict=True), key=lambda one: one[0]):
-            for counter in () if row.whole else row.terms:
-                found.setdefault(counter, []).append(row)
-        return found
+    def _by_help(self) -> list[Row]:
+        """The rows that have weights of their own, those that pay for no counter first."""
+        weighted = (row for row in self.rows if not row.whole)
+        return sorted(weighted, key=lambda row: any(factor < 0 for factor in row.terms.values()))
 
 
 class _Scaled(NamedTuple):

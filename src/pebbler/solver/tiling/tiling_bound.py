@@ -7,10 +7,12 @@ two, again and again. The tree of splits, with the weights of its leaves, is the
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -32,13 +34,14 @@ __all__ = ["RangeSearch", "TiledBound", "tiled_bound"]
 
 WORK = 20_000  # values of all linear programs together
 _SAMPLES, _LOOK_AGAIN = 2, 6  # splits by which an axis is judged, and after how many all are tried again
+_MANY = 4  # axes that a range can be split along, from where on it is split along two of them at once
 _SILENT, _ALL_ROWS = 24, 6
 _TRIED = 2  # moments that assumptions are tried for
 _WORTH = 1e-6  # by which part an assumption must raise a bound
 _LITTLE = 1e-3  # what a part that a split did not raise counts as raised by
 _POWERS = (0.25, 0.5, 0.75)  # of the largest extent: sizes of tiles that are looked at
 _ROUNDING = Fraction(1, 10**6)
-_SECONDS_EACH = 0.02  # for the exact weights of a leaf, as long as none has been worked out
+_SECONDS_EACH, _GUESSED = 0.01, 20  # for the exact weights of a leaf: a guess that counts as much as so many leaves
 _ENOUGH = 8.0  # times what is proven without any assumption: above this nothing more is asked for
 
 
@@ -85,6 +88,11 @@ class _Node:
     split: dict[str, Any] = field(default_factory=dict)  # how, as certificates say it
     parts: dict[str, _Node] = field(default_factory=dict)
 
+    def bounded_parts(self) -> Iterator[_Node]:
+        """Yield the parts that have been bounded, or, of one that was split at once, its own parts."""
+        for part in self.parts.values():
+            yield from (part,) if part.program is not None else part.bounded_parts()
+
     def __lt__(self, other: _Node) -> bool:
         return (self.bound, self.number) < (other.bound, other.number)
 
@@ -112,13 +120,17 @@ class RangeSearch:
         self.open: list[_Node] = []
         self.root: _Node | None = None
         self.seconds_left: Callable[[], float] = lambda: math.inf
-        self.seconds_each = _SECONDS_EACH
+        self.stating = _GUESSED * _SECONDS_EACH, _GUESSED  # seconds for the exact weights of so many leaves
 
     def run(self, work: int, seconds_left: Callable[[], float] = lambda: math.inf) -> TiledBound:
         """Return the bound of the weakest node after a limit of work, or when no seconds are left."""
-        self.seconds_left = seconds_left
         if self.impossible:
             return TiledBound(0.0, "no energy is negative")
+        with _no_collection():
+            return self._run(work, seconds_left)
+
+    def _run(self, work: int, seconds_left: Callable[[], float]) -> TiledBound:
+        self.seconds_left = seconds_left
         if self.root is None:
             self.root = _Node(LeafSetting(self.tiles), 0, 0.0)
             self._try_moments(self.root)
@@ -135,7 +147,7 @@ class RangeSearch:
                 self._try(weakest, self._moment(weakest), every=True)
                 heapq.heapify(self.open)
                 continue
-            for part in weakest.parts.values():
+            for part in weakest.bounded_parts():
                 heapq.heappush(self.open, part)
         return self._stated()
 
@@ -188,7 +200,8 @@ class RangeSearch:
 
     def _seconds_to_state(self) -> float:
         """Return the seconds needed to compute the exact bounds of the present leaves."""
-        return self._missing() * self.seconds_each
+        seconds, count = self.stating
+        return self._missing() * seconds / count
 
     def _missing(self) -> int:
         return sum(node.program is not None and not node.program.stated for node in self.open)
@@ -255,31 +268,41 @@ class RangeSearch:
 
     def _cut(self, node: _Node) -> bool:
         """Split the tile sizes of a node along the axis where that helps most; return whether they can be split."""
-        merit = -1.0
-        for axis, most in self._promising(node):
-            parts = dict(zip(("low", "high"), node.setting.cut(axis, most), strict=True))
-            found = {side: self._new(node, setting) for side, setting in parts.items()}
+        ways, merit = _ways(node.setting), -1.0
+        self.cuts += 1
+        if self.cuts % _LOOK_AGAIN and all(len(self.gains.get(axis, ())) >= _SAMPLES for axis in ways):
+            ranked = sorted(ways, key=lambda axis: -sum(self.gains[axis][-_SAMPLES:]))
+            if len(ranked) >= _MANY:
+                self._cut_twice(node, ranked[0], ranked[1])
+                return True
+            ways = {axis: ways[axis] for axis in ranked[:1]}
+        for axis, most in ways.items():
+            found = {side: self._new(node, half) for side, half in _halves(node.setting, axis, most).items()}
             gain = math.prod(_gain(node.bound, part.own) for part in found.values())
             self.gains.setdefault(axis, []).append(gain)
             if gain > merit:
                 merit, node.parts, node.split = gain, found, {"axis": axis, "most": most}
         return bool(node.parts)
 
-    def _promising(self, node: _Node) -> list[tuple[str, int]]:
-        """Return the axes to try, with where to split: the one that has helped most, once each is known."""
-        ways = [(axis, low.ranges[axis].most) for axis, (low, _) in node.setting.tiles.splits()]
-        self.cuts += 1
-        if self.cuts % _LOOK_AGAIN == 0 or any(len(self.gains.get(axis, ())) < _SAMPLES for axis, _ in ways):
-            return ways
-        return sorted(ways, key=lambda way: -sum(self.gains[way[0]][-_SAMPLES:]))[:1]
+    def _cut_twice(self, node: _Node, first: str, second: str) -> None:
+        """Split a node along an axis, and its parts along another one: parts as wide as these would soon be split as well."""
+        most = _ways(node.setting)[first]
+        node.split = {"axis": first, "most": most}
+        for side, half in _halves(node.setting, first, most).items():
+            if second not in (ways := _ways(half)):
+                node.parts[side] = self._new(node, half)
+                continue
+            part = node.parts[side] = _Node(half, self.number, node.bound, split={"axis": second, "most": ways[second]})
+            for own, quarter in _halves(half, second, ways[second]).items():
+                part.parts[own] = self._new(node, quarter)
 
     def _stated(self) -> TiledBound:
         """Return the exactly proven bound, with the certificate."""
         assert self.root is not None
         began, missing = time.perf_counter(), self._missing()
         tree, least = _tree(self.root, self.open[0].bound)
-        if missing:
-            self.seconds_each = (time.perf_counter() - began) / missing
+        seconds, count = self.stating
+        self.stating = seconds + time.perf_counter() - began, count + missing
         bound = stated(self.task, least)
         if self.covers is None:
             return TiledBound(bound, self._text())
@@ -297,15 +320,39 @@ class RangeSearch:
         return f"every tiling: what pieces of each size read and write{room}{between}"
 
 
+def _ways(setting: LeafSetting) -> dict[str, int]:
+    """Return the axes to try, each with the largest size of the smaller tiles."""
+    return {axis: low.ranges[axis].most for axis, (low, _) in setting.tiles.splits()}
+
+
+def _halves(setting: LeafSetting, axis: str, most: int) -> dict[str, LeafSetting]:
+    """Return the settings of smaller and of larger tiles along an axis, by their names in certificates."""
+    return dict(zip(("low", "high"), setting.cut(axis, most), strict=True))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Leave out the collection of circular references: kept rows are millions of objects without any, and going through them
+    again and again takes a quarter of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _gain(before: float, after: float) -> float:
     """Return the logarithm of a bound's growth, at most one: a bound far above the weakest need not grow further."""
     return min(1.0, math.log(max(after / before, 1.0))) + _LITTLE if before > 0 else 1.0
 
 
-def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:
-    """Return a node as a leaf of a tree, and the bound that it proves."""
+def _leaf(node: _Node, target: float) -> tuple[dict[str, Any], Fraction]:
+    """Return a node as a leaf of a tree, and the bound that it proves: no finer weights are looked for beyond what is needed."""
     assert node.program is not None
-    bound, weights = node.program.weights
+    bound, weights = node.program.proven(target)
     moment = node.program.leaf.moment
     written = [[*key, str(weight)] for key, weight in weights.items() if weight]
     return {"moment": moment.value if moment is not None else None, "weights": written}, bound
@@ -314,9 +361,9 @@ def _leaf(node: _Node) -> tuple[dict[str, Any], Fraction]:
 def _tree(node: _Node, target: float) -> tuple[dict[str, Any], Fraction]:
     """Return the tree of a node, no deeper than a bound needs, and the bound that it proves."""
     if not node.parts or node.own >= target:
-        return _leaf(node)
+        return _leaf(node, target)
     trees = {name: _tree(part, target) for name, part in node.parts.items()}
     least = min(bound for _, bound in trees.values())
-    if least < Fraction(node.own) * (1 - _ROUNDING) and (own := _leaf(node))[1] > least:
+    if least < Fraction(node.own) * (1 - _ROUNDING) and (own := _leaf(node, target))[1] > least:
         return own  # weights of some part were lost in rounding
     return {**node.split, **{name: tree for name, (tree, _) in trees.items()}}, least
