@@ -16,8 +16,8 @@ PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 demo: $(DEMO_READY)
 	$(BIN)/pebbler demo --out out/demo
 
-# Types are checked on one core: meanwhile the kernels that tests call are compiled on the other.
-test: $(READY)
+# Kernels need the package alone: they are compiled on one core while the other installs what only tests need and checks types.
+test: $(DEMO_READY)
 	@$(MAKE) --no-print-directory -j 2 lint kernels
 	$(PYTEST)
 
@@ -44,8 +44,9 @@ scripts:
 	@if test -x node_modules/.bin/tsc; then node_modules/.bin/tsc -p src/pebbler/show/report/assets; \
 	  elif command -v tsc >/dev/null; then tsc -p src/pebbler/show/report/assets; fi
 
-kernels: $(READY)
-	$(BIN)/python -m pebbler.solver.warm_up
+# By its own path: pip, which may be at work on the other core, takes the installed one away for a moment.
+kernels: $(DEMO_READY)
+	PYTHONPATH=src $(BIN)/python -m pebbler.solver.warm_up
 
 bench: $(BENCH_READY)
 	$(BIN)/python -m benchmarks

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import ledger
-from ledger import Ledger, first_cases_first
+from ledger import Ledger, first_cases_first, fold
 
 
 def begin(path, state, worker=False):
@@ -74,3 +74,23 @@ def test_three_cases_of_every_test_come_first():
     items = [mock.Mock(nodeid=f"{name}[{i}]") for name in "xy" for i in range(5)]
     first_cases_first(items)
     assert [item.nodeid for item in items][:6] == [f"{name}[{i}]" for name in "xy" for i in range(3)]
+
+
+def test_a_committed_record_goes_on_in_another_clone_and_counts_every_case_once(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for root in (first, second):
+        (root / ".ci").mkdir(parents=True)
+    book, _ = begin(first / "slow.jsonl", "one")
+    for name, outcome in (("x.py::a[0]", "passed"), ("x.py::b", "failed"), ("y.py::c", "skipped")):
+        ends(book, name, outcome)
+    assert fold(first, first / "slow.jsonl") == fold(first, first / "slow.jsonl") == (2, 2.0)
+    (second / ".ci" / "slow.json").write_text((first / ".ci" / "slow.json").read_text())
+    names = ["x.py::a[0]", "x.py::a[1]", "x.py::b", "y.py::c"]
+    assert left_of(second / "slow.jsonl", "one", names) == names[1:3]
+    book, _ = begin(second / "slow.jsonl", "one")
+    ends(book, "x.py::b", "passed")
+    assert fold(second, second / "slow.jsonl") == (3, 3.0)
+    assert left_of(second / "slow.jsonl", "two", names) == names
+    book, _ = begin(second / "slow.jsonl", "two")
+    ends(book, "x.py::b", "passed")
+    assert fold(second, second / "slow.jsonl") == (1, 1.0)
