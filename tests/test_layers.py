@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 # A module imports from rows above its own, never from below. The front door is what users import; nothing inside does.
 LAYERS = (
-    ("version", "errors", "limits", "files", "arrays", "kernel_folder", "compiled"),
+    ("version", "errors", "limits", "files", "arrays", "collection", "kernel_folder", "compiled"),
     ("jobs",),
     ("game",),
     ("referee",),

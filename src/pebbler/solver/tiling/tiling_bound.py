@@ -7,16 +7,15 @@ two, again and again. The tree of splits, with the weights of its leaves, is the
 
 from __future__ import annotations
 
-import gc
 import heapq
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from pebbler.collection import no_collection
 from pebbler.files import int_if_whole
 from pebbler.game.plan import Covers
 from pebbler.referee.certificates import VERSION
@@ -126,7 +125,7 @@ class RangeSearch:
         """Return the bound of the weakest node after a limit of work, or when no seconds are left."""
         if self.impossible:
             return TiledBound(0.0, "no energy is negative")
-        with _no_collection():
+        with no_collection():  # kept rows are millions of objects: going through them is a quarter of the time
             return self._run(work, seconds_left)
 
     def _run(self, work: int, seconds_left: Callable[[], float]) -> TiledBound:
@@ -328,20 +327,6 @@ def _ways(setting: LeafSetting) -> dict[str, int]:
 def _halves(setting: LeafSetting, axis: str, most: int) -> dict[str, LeafSetting]:
     """Return the settings of smaller and of larger tiles along an axis, by their names in certificates."""
     return dict(zip(("low", "high"), setting.cut(axis, most), strict=True))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Leave out the collection of circular references: kept rows are millions of objects without any, and going through them
-    again and again takes a quarter of the time.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _gain(before: float, after: float) -> float:

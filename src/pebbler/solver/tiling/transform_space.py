@@ -5,7 +5,6 @@ A transform applied to a graph gives the transformed graph, and its ops as nodes
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
+from pebbler.collection import no_collection
 from pebbler.errors import InputError
 from pebbler.game.graph import Graph, Op, Tensor
 from pebbler.game.tile_meta import TileMeta, origin, tile_of, without_tiles
@@ -135,17 +135,13 @@ class TransformSpace:
         key = (transform.sizes, transform.fused, transform.reverse)
         if key not in self._tiled:
             graph = self.fused_graph(transform.fused)
-            collecting = gc.isenabled()
-            gc.disable()  # a large graph is nothing but new objects, and looking for garbage among them a third of the time
-            try:
-                if graph is not None:
-                    graph = _cut(graph, transform)
-                    _ = graph.dataflow
-            except InputError:
-                graph = None
-            finally:
-                if collecting:
-                    gc.enable()
+            with no_collection():  # a large graph is nothing but new objects; going through them is a third of the time
+                try:
+                    if graph is not None:
+                        graph = _cut(graph, transform)
+                        _ = graph.dataflow
+                except InputError:
+                    graph = None
             self._tiled[key] = graph
         return self._tiled[key]
 

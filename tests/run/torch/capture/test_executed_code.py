@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'pebb
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pebbler.run.torch.capture import executed_code
-from pebbler.run.torch.capture.recordings import no_collection
+from pebbler.run.torch.capture.recordings import without_finalizers
 from pebbler.run.torch.capture.side_effects import SideEffects
 from pebbler.run.torch.capture.surroundings import Surroundings
 
@@ -36,7 +36,7 @@ def test_functions_are_found_by_the_code_that_ran(collected):
     """All that were made from it, before and since; those that were not called too: they may be called next time."""
     one, other = adding(1), adding(2)
     code = executed_code.ExecutedCode()
-    with no_collection():
+    with without_finalizers():
         before = Surroundings(FakeTensorMode())
         with code.watch(SideEffects(code.package)):
             assert outside(one(1)) == 4

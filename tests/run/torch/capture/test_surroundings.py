@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E4
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
-from pebbler.run.torch.capture.recordings import no_collection  # noqa: E402
+from pebbler.run.torch.capture.recordings import without_finalizers  # noqa: E402
 from pebbler.run.torch.capture.surroundings import Surroundings  # noqa: E402
 from quick_cases import quick_only  # noqa: E402
 from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
@@ -73,7 +73,7 @@ def test_what_a_program_has_frozen_is_put_back_too():
     weight, fakes = torch.nn.Parameter(torch.ones(2)), FakeTensorMode(allow_non_fake_inputs=True)
     gc.freeze()
     try:
-        with no_collection():
+        with without_finalizers():
             before = Surroundings(fakes)
             with fakes:
                 weight.data = torch.zeros(2)

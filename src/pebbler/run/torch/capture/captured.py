@@ -20,7 +20,7 @@ from pebbler.run.torch.capture.calls import Record
 from pebbler.run.torch.capture.guards import Guards
 from pebbler.run.torch.capture.one_at_a_time import one_at_a_time
 from pebbler.run.torch.capture.phases import Phase, build_phase
-from pebbler.run.torch.capture.recordings import no_collection, record_phases
+from pebbler.run.torch.capture.recordings import record_phases, without_finalizers
 from pebbler.run.torch.capture.step_state import StepState
 
 __all__ = ["Captured", "capture"]
@@ -84,7 +84,7 @@ def capture(
     >>> len(captured.phases), captured.graph.ops[-1].name, captured.device
     (1, 'mean_2', 'cpu')
     """
-    with one_at_a_time(), no_collection(), _without_fake_mode():
+    with one_at_a_time(), without_finalizers(), _without_fake_mode():
         return _capture(StepState(step, args, keywords, keep_grads), device)
 
 

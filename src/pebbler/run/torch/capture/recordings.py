@@ -22,6 +22,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._pytree import tree_flatten
 
+from pebbler.collection import no_collection
 from pebbler.errors import InputError, PebblerError
 from pebbler.run.torch.capture.calls import Call, Constant, Place, Record, Scalar, TensorRef, shown
 from pebbler.run.torch.capture.executed_code import ExecutedCode
@@ -37,7 +38,7 @@ from pebbler.run.torch.capture.step_state import NotSettled, StepState
 from pebbler.run.torch.capture.surroundings import Surroundings, forget
 from pebbler.run.torch.capture.torch_settings import refuse_settings
 
-__all__ = ["Recording", "no_collection", "python_roots", "record_phases"]
+__all__ = ["Recording", "python_roots", "record_phases", "without_finalizers"]
 
 _MOST_PHASES = 4
 _GENERATORS = ("Python's random generator", "numpy's random generator")
@@ -232,24 +233,22 @@ def _let_go(error: BaseException | None, seen: set[int]) -> None:
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def without_finalizers() -> Iterator[None]:
     """Keep other people's code from running in the middle: finalizers, and whoever counts collections.
 
     Recordings make many objects that stay, and each look for garbage among a program's million others takes longer than they do.
     Objects that a program has frozen are looked through like all others meanwhile.
     """
-    enabled, frozen = gc.isenabled(), gc.get_freeze_count() > 0
-    gc.disable()
-    if frozen:
-        gc.unfreeze()
-    gc.collect(0)  # what is young from now on was made by the step
-    try:
-        yield
-    finally:
+    frozen = gc.get_freeze_count() > 0
+    with no_collection():
         if frozen:
-            gc.freeze()
-        if enabled:
-            gc.enable()
+            gc.unfreeze()
+        gc.collect(0)  # what is young from now on was made by the step
+        try:
+            yield
+        finally:
+            if frozen:
+                gc.freeze()
 
 
 def python_roots(state: StepState) -> list[tuple[str, Any]]:

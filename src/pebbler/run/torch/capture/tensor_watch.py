@@ -57,7 +57,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
     (True, False, False)
     """
     try:
-        return tensor.is_leaf
+        return bool(tensor.is_leaf)
     except RuntimeError:
         return False
 

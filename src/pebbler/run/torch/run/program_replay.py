@@ -17,10 +17,8 @@ A recording is made without running anything, so one that fails leaves nothing b
 
 from __future__ import annotations
 
-import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -28,6 +26,7 @@ import torch.fx
 from torch.fx import Node
 from torch.utils._pytree import tree_map_only
 
+from pebbler.collection import no_collection
 from pebbler.errors import PebblerError, one_line
 from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.capture.random_state import is_state_call, restore_generator, save_generator
@@ -162,7 +161,7 @@ class ProgramReplay:
             between = _between(self._program, self._live)
             recorder = self._new_recorder(self._program)
             self.recordings += 1
-            with _no_collection():
+            with no_collection():  # memory of others must not be given back in the middle of a recording
                 made = _RecordedProgram(self._program, inputs, between, self._live, recorder)
             self.excess = recorder.finish()
             if not self.excess:
@@ -184,18 +183,6 @@ class ProgramReplay:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: memory of others must not be given back in the middle of a recording."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _between(program: Program, live: set[str]) -> set[Node]:
