@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import tomllib
@@ -156,23 +157,28 @@ def _mutated(value: Any, rng: random.Random) -> Any:
         places += [(inside, key) for key in keys]
         pending += [inside[key] for key in keys]
     if not places or rng.random() < 0.01:
-        return rng.choice(HOSTILE)
+        return _hostile(rng)
     inside, key = rng.choice(places)
     other = rng.choice(places)
     changes: list[Callable[[], object]] = [
-        lambda: inside.__setitem__(key, rng.choice(HOSTILE)),
-        lambda: inside.__setitem__(key, rng.choice(HOSTILE)),
+        lambda: inside.__setitem__(key, _hostile(rng)),
+        lambda: inside.__setitem__(key, _hostile(rng)),
         lambda: inside.__setitem__(key, _near(inside[key], rng)),
         lambda: inside.pop(key),
-        lambda: inside.__setitem__(key, json.loads(json.dumps(other[0][other[1]]))),
+        lambda: inside.__setitem__(key, copy.deepcopy(other[0][other[1]])),
         lambda: (
-            inside.__setitem__(str(rng.choice(HOSTILE)), inside[key])
+            inside.__setitem__(str(_hostile(rng)), copy.deepcopy(inside[key]))
             if isinstance(inside, dict)
-            else inside.append(inside[key])
+            else inside.append(copy.deepcopy(inside[key]))
         ),
     ]
     rng.choice(changes)()
     return value
+
+
+def _hostile(rng: random.Random) -> Any:
+    """Return a hostile value of its own: a shared one would change with the next change inside of it, or hold itself."""
+    return copy.deepcopy(rng.choice(HOSTILE))
 
 
 def _near(value: Any, rng: random.Random) -> Any:
