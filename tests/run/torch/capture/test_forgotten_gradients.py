@@ -152,6 +152,13 @@ def test_whoever_does_not_is_left_alone() -> None:
     rule.step()
 
 
+def test_what_was_forgotten_takes_no_memory_from_the_next_plan() -> None:
+    """Profiles for another shape or with more headroom count what else is on a device, by the addresses of what lasts."""
+    model, _, fast = _forgotten()
+    lasting = pt.capture(fast.function, _BATCH[:3]).state.lasting_tensors()
+    assert {tensor.untyped_storage().data_ptr() for tensor in lasting} >= {p.data_ptr() for p in model.parameters()}
+
+
 @pytest.mark.parametrize("kind", ["eager", "planned"])
 def test_gradients_are_missed_across_functions(kind: str) -> None:
     """One function clears gradients and leaves them, the other adds to what it finds."""

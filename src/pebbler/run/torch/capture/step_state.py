@@ -25,6 +25,7 @@ from pebbler.run.torch.capture.call_recorder import CallRecorder
 from pebbler.run.torch.capture.calls import Place, Record, Scalar, reference
 from pebbler.run.torch.capture.executed_code import pause_watch, resume_watch
 from pebbler.run.torch.capture.fake_results import FakeResults
+from pebbler.run.torch.capture.forgotten_gradients import ForgottenGradient
 from pebbler.run.torch.capture.gradient_scaling import recorded_scalers
 from pebbler.run.torch.capture.holders import HeldState, Holder
 from pebbler.run.torch.capture.item_reader import ItemReader
@@ -193,12 +194,13 @@ class StepState:
         return [(g, i, param) for g, group in groups for i, param in enumerate(group["params"])]
 
     def lasting_tensors(self) -> list[torch.Tensor]:
-        """Return every tensor that the step finds when it begins, gradients included."""
+        """Return every tensor with memory that the step finds when it begins, gradients included."""
         states = [
             value for optimizer in self.optimizers for state in optimizer.state.values() for value in state.values()
         ]
         grads = [tensor.grad for tensor in self.tensors if is_leaf(tensor)]
-        return [value for value in (*self.leaves, *self.tensors, *grads, *states) if isinstance(value, torch.Tensor)]
+        found = [value for value in (*self.leaves, *self.tensors, *grads, *states) if isinstance(value, torch.Tensor)]
+        return [tensor for tensor in found if type(tensor) is not ForgottenGradient]
 
     # Recording --------------------------------------------------------------------------------------------------------
 
