@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -14,7 +15,9 @@ from pebbler.run.torch.run.host_copies import HostBytes, PendingLoad, Transfers,
 
 
 class Event:
-    """Has come once its stream has got to it."""
+    """Has come once its stream has got to it. Like CUDA's, it is not to be referenced weakly."""
+
+    __slots__ = ("come", "stream")
 
     def __init__(self, stream):
         self.stream, self.come = stream, False
@@ -47,6 +50,9 @@ class Stream:
 
     def wait_stream(self, other):
         self.wait_event(other.record_event())
+
+    def synchronize(self):
+        self.record_event().synchronize()
 
     def advance(self):
         """Do the next piece of work; return whether there was one that need not wait."""
@@ -154,6 +160,23 @@ def test_what_is_fetched_is_what_was_sent_however_streams_get_on(compute, seed):
     for step in seen:
         assert sorted(step) == [(number, [number + 1] * 8) for number in range(6)]
     assert transfers.bytes == 6 * 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_of_a_recording_are_over_when_it_ends_and_no_others_are(compute, seed):
+    """A recording's own copies are waited for at its end; events that are made later may lie where its events were."""
+    draw = random.Random(seed)
+    transfers = Transfers("cuda:0", spare=1.0)
+    seen = [steps(compute, draw, transfers)]
+    for _ in range(3):
+        transfers.begin_recording()
+        seen.append(steps(compute, draw, transfers))
+        transfers.end_recording()
+        gc.collect()
+        seen += [steps(compute, draw, transfers) for _ in range(2)]
+    finish(draw)
+    for step in seen:
+        assert sorted(step) == [(number, [number + 1] * 8) for number in range(6)]
 
 
 @pytest.mark.parametrize("missing", ["end_store", "arrive"])

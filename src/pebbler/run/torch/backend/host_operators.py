@@ -68,7 +68,7 @@ def _sent(there: torch.Tensor, value: torch.Tensor, pool: int) -> None:
 
 def _fetch(there: torch.Tensor, dtype: torch.dtype, device: torch.device, pool: int) -> torch.Tensor:
     mine = _POOLS[pool]
-    mine.loading = {place: load for place, load in mine.loading.items() if not load.done.query()}
+    mine.loading = {place: load for place, load in mine.loading.items() if load.done and not load.done.reached}
     back = _fetched_form(there, dtype, device, pool)
     raw = torch.as_strided(back, (back.numel(),), (1,)).view(torch.uint8)
     copy = mine.copies.get(there.data_ptr())

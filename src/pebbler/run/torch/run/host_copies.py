@@ -21,12 +21,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
 
 __all__ = [
+    "CopyEnd",
     "HostBytes",
     "HostCopy",
     "NoRoom",
@@ -39,11 +39,30 @@ __all__ = [
 ]
 
 
-_over: WeakSet[Any] = WeakSet()  # events that nobody waits for any more: the computing stream has
-
-
 class NoRoom(RuntimeError):
     """The host's memory has no room for a buffer."""
+
+
+@dataclass(eq=False)
+class CopyEnd:
+    """The end of a copy: an event of the stream that copies. It is `over` once the computing stream has been told to wait for it.
+
+    That is noted here and nowhere else: in torch 2.11 weak references to CUDA events are not cleared when the events go, so that
+    a later event in the same place would pass for one that is over.
+    """
+
+    event: Any
+    over: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether nobody has to wait any more."""
+        return self.over or bool(self.event.query())
+
+    def hold(self, stream: Any) -> None:
+        """Make a stream wait for the copy, unless it is over."""
+        if not self.over:
+            stream.wait_event(self.event)
 
 
 class Transfers:
@@ -67,9 +86,7 @@ class Transfers:
         self._used = self._most_used = 0  # of buffers that are in use
         self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
-        self._begun: list[
-            tuple[Any, Any]
-        ] = []  # while a recording is made: streams that copy, and events of their copies
+        self._begun: list[tuple[Any, CopyEnd]] = []  # while a recording is made: streams that copy, and the ends of copies
         self._recording = False
 
     @property
@@ -114,8 +131,8 @@ class Transfers:
         for size, buffer in idle:
             if excess <= 0:
                 break
-            if buffer.last is not None and buffer.last not in _over:
-                buffer.last.synchronize()
+            if buffer.last is not None and not buffer.last.over:
+                buffer.last.event.synchronize()
             self._free[size].remove(buffer)
             self.bytes -= self.held_for(size)
             excess -= self.held_for(size)
@@ -139,13 +156,14 @@ class Transfers:
 
     def forget_recording(self) -> None:
         """Record nothing more, whatever the state of the recording."""
-        _over.update(event for _, event in self._begun)
+        for _, end in self._begun:
+            end.over = True
         self._begun, self._recording = [], False
 
-    def note(self, stream: Any, event: Any) -> None:
+    def note(self, stream: Any, end: CopyEnd) -> None:
         """Remember a copy that is being recorded."""
         if self._recording:
-            self._begun.append((stream, event))
+            self._begun.append((stream, end))
 
     def synchronize(self) -> None:
         """Wait for all copies: when a step fails, the memory that they use is about to go."""
@@ -161,21 +179,22 @@ class Transfers:
 
 @dataclass(eq=False)
 class _HostBuffer:
-    """A piece of the host's memory, and the event after which it may be written again."""
+    """A piece of the host's memory, and the copy after which it may be written again."""
 
     memory: torch.Tensor
-    last: Any = None
+    last: CopyEnd | None = None
 
 
 class HostBytes:
-    """Some memory's bytes on the host, once the event `done` has come; the buffer goes back when this is forgotten.
+    """Some memory's bytes on the host, once the copy is `done`; the buffer goes back when this is forgotten.
 
     Copying begins with its making. As an array (`np.asarray`) it lives as long as whoever looks at its bytes.
     """
 
     def __init__(self, transfers: Transfers, raw: torch.Tensor) -> None:
         buffer = transfers.take(raw.numel())
-        self.transfers, self.buffer, self.done = transfers, buffer, None
+        self.transfers, self.buffer = transfers, buffer
+        self.done: CopyEnd | None = None
         if transfers.device.type != "cuda":
             buffer.memory.copy_(raw)
             return
@@ -183,8 +202,8 @@ class HostBytes:
             transfers.streams[0], transfers, buffer.last, lambda: buffer.memory.copy_(raw, True)
         )
 
-    def fetch(self, raw: torch.Tensor) -> Any:
-        """Begin to copy the bytes to the device; return the event at the end of the copy, if it is asynchronous."""
+    def fetch(self, raw: torch.Tensor) -> CopyEnd | None:
+        """Begin to copy the bytes to the device; return the end of the copy, if it is asynchronous."""
         memory = self.buffer.memory
         if self.done is None:
             raw.copy_(memory)
@@ -215,10 +234,10 @@ class HostCopy(HostBytes):
 
 @dataclass(frozen=True, eq=False)
 class PendingLoad:
-    """A tensor that is being copied, and the event at the end of the copy."""
+    """A tensor that is being copied, and the end of the copy."""
 
     tensor: torch.Tensor
-    done: Any
+    done: CopyEnd | None
 
 
 def begin_store(transfers: Transfers, tensor: torch.Tensor) -> HostCopy:
@@ -247,22 +266,22 @@ def arrive(loading: PendingLoad) -> torch.Tensor:
     return loading.tensor
 
 
-def _wait(device: Any, event: Any) -> None:
-    """Make the computing stream wait for an event, unless that is over."""
-    if event is not None and event not in _over:
-        torch.cuda.current_stream(device).wait_event(event)
+def _wait(device: Any, end: CopyEnd | None) -> None:
+    """Make the computing stream wait for the end of a copy."""
+    if end is not None:
+        end.hold(torch.cuda.current_stream(device))
 
 
-def _copied(stream: Any, transfers: Transfers, after: Any, copy: Callable[[], Any]) -> Any:
-    """Copy on a stream, after what computes now and after an event; return the event of its end."""
+def _copied(stream: Any, transfers: Transfers, after: CopyEnd | None, copy: Callable[[], Any]) -> CopyEnd:
+    """Copy on a stream, after what computes now and after another copy; return the end."""
     stream.wait_stream(torch.cuda.current_stream(transfers.device))
-    if after is not None and after not in _over:
-        stream.wait_event(after)
+    if after is not None:
+        after.hold(stream)
     with torch.cuda.stream(stream):
         copy()
-    event = stream.record_event()
-    transfers.note(stream, event)
-    return event
+    end = CopyEnd(stream.record_event())
+    transfers.note(stream, end)
+    return end
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:
