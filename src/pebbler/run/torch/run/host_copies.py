@@ -86,7 +86,8 @@ class Transfers:
         self._used = self._most_used = 0  # of buffers that are in use
         self._free: dict[int, list[_HostBuffer]] = {}
         self._streams: tuple[Any, Any] | None = None
-        self._begun: list[tuple[Any, CopyEnd]] = []  # while a recording is made: streams that copy, and the ends of copies
+        # While a recording is made: streams that copy, and the ends of copies.
+        self._begun: list[tuple[Any, CopyEnd]] = []
         self._recording = False
 
     @property
