@@ -1,7 +1,9 @@
 """The ledger of a long run: what passed is written down test by test, so that `make slow` goes on where it was stopped.
 
 A ledger is of one state of `src` and `tests`. Its first line names that; on any other state it begins anew. With
-`python tests/ledger.py` it is folded into `.ci/slow.json`, which can be committed: the run then goes on in any other clone.
+`python tests/ledger.py` it is folded into `.ci/slow.json`, which can be committed: the run then goes on in any other clone. That
+record keeps for every case the latest state on which it has passed. On a new state all are run again, and those first that have
+never passed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,13 +43,15 @@ class Ledger:
             self.begun.write_text("\n".join(lines))
         lines = self.begun.read_text().splitlines()
         self.passed = _passed(lines)
-        self.known = _known(config.rootpath, json.loads(lines[0])["state"])  # digests of what passed elsewhere
+        # Digests of what passed elsewhere, on this state and on earlier ones.
+        self.known, self.earlier = _known(config.rootpath, json.loads(lines[0])["state"])
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         first_cases_first(items)  # those that have passed count among the first, so that a run goes on with other tests
         done = {item for item in items if item.nodeid in self.passed or _digest(item.nodeid) in self.known}
         config.hook.pytest_deselected(items=[item for item in items if item in done])
         items[:] = [item for item in items if item not in done]
+        items.sort(key=lambda item: _digest(item.nodeid) in self.earlier)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write a line when a test has been called, or when it could not be, or failed to clear up."""
@@ -69,23 +74,34 @@ def first_cases_first(items: list[pytest.Item]) -> None:
     items.sort(key=late.__getitem__)
 
 
-def fold(root: Path, ledger: Path) -> tuple[int, float]:
-    """Add what passed by a ledger to the record that can be committed; return how many cases that are, and their seconds."""
+def fold(root: Path, ledger: Path) -> tuple[int, int, float]:
+    """Add what passed by a ledger to the record that can be committed.
+
+    Returns how many cases have passed on the ledger's state, how many others on earlier ones, and the seconds of the former.
+    """
     lines = ledger.read_text().splitlines()
     state = json.loads(lines[0])["state"]
     rows = [json.loads(line) for line in lines[1:]]
-    path = root / _RECORD
-    record = json.loads(path.read_text()) if path.exists() else {}
-    if record.get("state") != state:
-        record = {"state": state, "seconds": 0.0, "passed": {}}
-    known = {digest for digests in record["passed"].values() for digest in digests.split()}
+    record = _record(root)
+    mine = record.pop(state, {"seconds": 0.0, "passed": {}})
+    known = _digests(mine)
     passed = {test for test in _passed(lines) if _digest(test) not in known}
     for test in sorted(passed):
         file = test.partition("::")[0]
-        record["passed"][file] = f"{record['passed'].get(file, '')} {_digest(test)}".strip()
-    record["seconds"] = round(record["seconds"] + sum(row["seconds"] for row in rows if row["test"] in passed), 1)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    return len(known) + len(passed), record["seconds"]
+        mine["passed"][file] = f"{mine['passed'].get(file, '')} {_digest(test)}".strip()
+    mine["seconds"] = round(mine["seconds"] + sum(row["seconds"] for row in rows if row["test"] in passed), 1)
+    now, earlier = _digests(mine), 0
+    for before in record.values():
+        before["passed"] = _without(before["passed"], now)
+        earlier += len(_digests(before))
+    record = {name: before for name, before in record.items() if before["passed"]} | {state: mine}
+    (root / _RECORD).write_text(json.dumps(record, indent=1) + "\n")
+    return len(now), earlier, mine["seconds"]
+
+
+def _without(passed: dict[str, str], digests: set[str]) -> dict[str, str]:
+    left = {file: " ".join(x for x in known.split() if x not in digests) for file, known in passed.items()}
+    return {file: known for file, known in left.items() if known}
 
 
 def _passed(lines: list[str]) -> set[str]:
@@ -94,10 +110,21 @@ def _passed(lines: list[str]) -> set[str]:
     return {test for test, outcome in last.items() if outcome != "failed"}
 
 
-def _known(root: Path, state: str) -> set[str]:
+def _record(root: Path) -> dict[str, Any]:
+    """Return the committed record: by state, the seconds and the digests of what has passed there last, by file."""
     path = root / _RECORD
-    record = json.loads(path.read_text()) if path.exists() else {}
-    return set(" ".join(record["passed"].values()).split()) if record.get("state") == state else set()
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _known(root: Path, state: str) -> tuple[set[str], set[str]]:
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for name, row in _record(root).items():
+        found[name == state] |= _digests(row)
+    return found[True], found[False]
+
+
+def _digests(row: dict[str, Any]) -> set[str]:
+    return set(" ".join(row["passed"].values()).split())
 
 
 def _digest(test: str) -> str:
@@ -118,5 +145,5 @@ def _state_of_code(root: Path) -> str:
 
 
 if __name__ == "__main__":
-    cases, seconds = fold(Path(), Path("out") / "slow.jsonl")
-    print(f"{cases} cases have passed, in {seconds:,.0f} s of tests: {_RECORD}")
+    cases, earlier, seconds = fold(Path(), Path("out") / "slow.jsonl")
+    print(f"{cases} cases have passed on this state, in {seconds:,.0f} s of tests, and {earlier} others on earlier ones: {_RECORD}")
