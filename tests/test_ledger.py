@@ -90,10 +90,11 @@ def test_a_committed_record_goes_on_in_another_clone_and_counts_every_case_once(
     book, _ = begin(second / "slow.jsonl", "one")
     ends(book, "x.py::b", "passed")
     assert fold(second, second / "slow.jsonl") == (3, 0, 3.0)
-    assert left_of(second / "slow.jsonl", "two", names) == [names[1], names[0], *names[2:]]  # what never passed comes first
+    never, *once = names[1], names[0], *names[2:]
+    assert left_of(second / "slow.jsonl", "two", names) == [never, *once]
     book, _ = begin(second / "slow.jsonl", "two")
     ends(book, "x.py::b", "passed")
     assert fold(second, second / "slow.jsonl") == (1, 2, 1.0)
-    assert left_of(second / "slow.jsonl", "two", names) == [names[1], names[0], names[3]]
+    assert left_of(second / "slow.jsonl", "two", names) == [never, "x.py::a[0]", "y.py::c"]
     (first / ".ci" / "slow.json").write_text((second / ".ci" / "slow.json").read_text())
-    assert left_of(first / "slow.jsonl", "one", names) == [names[1], names[2]]  # where b has passed since on another state
+    assert left_of(first / "slow.jsonl", "one", names) == [never, "x.py::b"]  # which has passed since on another state
