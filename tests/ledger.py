@@ -146,4 +146,4 @@ def _state_of_code(root: Path) -> str:
 
 if __name__ == "__main__":
     cases, earlier, seconds = fold(Path(), Path("out") / "slow.jsonl")
-    print(f"{_RECORD}: {cases} cases passed on this state, in {seconds:,.0f} s of tests, {earlier} others on earlier ones")
+    print(f"{_RECORD}: {cases} cases passed on this state, in {seconds:,.0f} s, {earlier} others on earlier ones")
