@@ -63,6 +63,7 @@ class Surroundings:
         with _unseen():
             objects = _all_of(torch.Tensor, torch.nn.Module, Optimizer, types.FunctionType)
             self._functions = [function for function in objects if type(function) is types.FunctionType]
+            objects = [other for other in objects if type(other) is not types.FunctionType]  # one in twenty
             self._own_fakes = {id(fake): weakref.ref(fake) for fake in objects if isinstance(fake, FakeTensor)}
             self._tensors = [_noted(tensor) for tensor in objects if type(tensor) in _REAL and _is_plain(tensor)]
             self._modules = [(module, type(module)) for module in objects if isinstance(module, torch.nn.Module)]
