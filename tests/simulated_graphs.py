@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from pebbler.run.torch.capture.operators import values_written
-from pebbler.run.torch.run.undo_log import UndoLog
+from pebbler.run.torch.run.verification import UndoLog
 
 
 def storage_of(x):

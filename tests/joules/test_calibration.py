@@ -15,10 +15,9 @@ from pebbler.errors import InputError
 from pebbler.game.machine import Level, Machine, measured_device
 from pebbler.joules.calibration import calibrate_bench
 from pebbler.joules.cpu_bench import CpuBench
-from pebbler.joules.machine_file import machine_toml
 from pebbler.joules.power import CallWork
 from pebbler.joules.probes import Probe
-from pebbler.run.calibrate import calibrate, save_machine
+from pebbler.run.calibrate import calibrate, machine_toml, save_machine
 from simulated_meters import SimulatedDevice, SimulatedWork
 
 MIB = 2**20

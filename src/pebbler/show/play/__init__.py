@@ -38,8 +38,7 @@ def play(
     [('chain:length=5', 19)]
     """
     from pebbler.files import write_text
-    from pebbler.show.play.hand_levels import builtin_levels, own_level
-    from pebbler.show.play.play_page import page
+    from pebbler.show.play.hand_levels import builtin_levels, own_level, page
 
     if Path(path).suffix.lower() not in (".html", ".htm", ""):
         raise InputError(f"{path}: a game is a page, and is written as .html")

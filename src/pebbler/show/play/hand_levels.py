@@ -16,13 +16,14 @@ from pebbler.game.plan import Plan
 from pebbler.referee import pricing
 from pebbler.show.play.level_graphs import HandGame, level_games, red_blue
 from pebbler.show.report.page_data import GraphData
+from pebbler.show.report.report_page import filled_page, json_element
 from pebbler.solver import solve
 from pebbler.solver.capacity import op_requirement
 from pebbler.solver.chain.recognise import as_chain
 from pebbler.solver.problem import Problem, Start
 from pebbler.workloads import load_subject
 
-__all__ = ["HandLevel", "PlayData", "builtin_levels", "level_of", "own_level", "to_json"]
+__all__ = ["HandLevel", "PlayData", "builtin_levels", "level_of", "own_level", "page"]
 
 MOST_VALUES = 400  # a board with more is a wall
 IO = 100.0
@@ -191,6 +192,21 @@ def level_of(game: HandGame, optimal: Plan | None = None) -> HandLevel:
     )
 
 
-def to_json(data: PlayData) -> bytes:
-    """Return the data as JSON."""
-    return msgspec.json.encode(data)
+# In the order in which they need one another; together they are one function's body.
+SCRIPTS = ("dom", "rules", "timeline", "planfile", "optimum", "planroute", "handgame", "board", "handview", "playpage")
+
+
+def page(data: PlayData) -> str:
+    """Return the page as HTML.
+
+    >>> page(own_level("chain:length=2")).startswith("<!doctype html>")
+    True
+    """
+    return filled_page(
+        "play.html",
+        title=data.title,
+        styles=("report.css", "play.css"),
+        scripts=SCRIPTS,
+        data=json_element(msgspec.json.encode(data)),
+        version=data.version,
+    )

@@ -13,10 +13,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner, cuts_remembered
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory
-from pebbler.run.torch.backend.torch_choices import cuts_remembered
 from pebbler.run.torch.cost.costs import DEVICES
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from quick_cases import quick_only

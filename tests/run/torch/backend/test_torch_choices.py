@@ -12,7 +12,7 @@ from torch._functorch import partitioners
 from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
-from pebbler.run.torch.backend import torch_choices as choices
+from pebbler.run.torch.backend import partitioner as choices
 from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.step_memory import StepMemory

@@ -15,21 +15,34 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from pebbler.errors import PebblerError
 from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.capture.calls import Place
+from pebbler.run.torch.capture.holders import HeldState
+from pebbler.run.torch.capture.operators import values_written
 from pebbler.run.torch.capture.python_state import PythonState, same_value
-from pebbler.run.torch.capture.random_state import random_state
+from pebbler.run.torch.capture.random_state import random_state, set_random_state
 from pebbler.run.torch.capture.recordings import python_roots
 from pebbler.run.torch.capture.step_arguments import flatten_arguments
+from pebbler.run.torch.capture.step_state import StepState
+from pebbler.run.torch.capture.tensor_watch import is_leaf
 from pebbler.run.torch.cost.peak_memory import measure_peak
 from pebbler.run.torch.run.program_replay import ProgramReplay
 from pebbler.run.torch.run.runner import Runner
-from pebbler.run.torch.run.undo_log import StepBindings, UndoLog
 
-__all__ = ["DoesNotFit", "NotCompared", "OverBudget", "PlanDiffers", "PlanOutdated", "proven_call", "verified_call"]
+__all__ = [
+    "DoesNotFit",
+    "NotCompared",
+    "OverBudget",
+    "PlanDiffers",
+    "PlanOutdated",
+    "UndoLog",
+    "proven_call",
+    "verified_call",
+]
 
 # How far compiled kernels may be from the step's own, of the size of what a step changes, over all tensors of a kind. An optimizer
 # that divides by the size of a gradient turns rounding into steps of full size, so half precision says little.
@@ -126,7 +139,7 @@ class _Verification:
         self.changes = [place for place in places if place is not None]
         self.start = self._outcome(())
         self.known = [self.state.resolve(place, self.leaves) for place in self.changes]  # the step may let go of some
-        self.before = StepBindings(self.state, self.device)
+        self.before = _StepBindings(self.state, self.device)
         self.log = UndoLog()
         self.python = PythonState(python_roots(self.state))
         self.returned: Any = None
@@ -360,3 +373,86 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     as_bits = _BITS[a.element_size()]
     return bool(torch.equal(a.contiguous().view(as_bits), b.contiguous().view(as_bits)))
+
+
+# Undoing a step: bytes of tensors, gradients, optimizer state and random generators ------------------------------------------
+
+
+class UndoLog(TorchDispatchMode):  # type: ignore[misc]
+    """Keeps the bytes of everything that was there before and that an operator inside it writes, from right before the write.
+
+    >>> weight = torch.ones(2)
+    >>> with UndoLog() as log:
+    ...     _ = weight.mul_(3).add(1).zero_()
+    >>> len(log.changed), weight.tolist()
+    (1, [3.0, 3.0])
+    >>> log.undo()
+    >>> weight.tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: dict[int, tuple[torch.Tensor, torch.UntypedStorage]] = {}  # a tensor on it, and its old bytes
+        self.collectives: list[str] = []
+        self._made: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if "c10d" in func.namespace:
+            self.collectives.append(str(func))
+        if func is torch.ops.aten.lift_fresh.default:
+            self._made.add(_key(args[0]))  # made from Python values right now
+        for tensor in values_written(func, args, kwargs):
+            self.keep(tensor)
+        result = func(*args, **kwargs)
+        operands = {_key(x) for x in tree_flatten((args, kwargs))[0] if _has_storage(x)}
+        self._made |= {_key(x) for x in tree_flatten(result)[0] if _has_storage(x)} - operands
+        return result
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Keep the bytes of a tensor's storage, unless it was made meanwhile or is kept already."""
+        if _has_storage(tensor) and _key(tensor) not in self._made and _key(tensor) not in self.changed:
+            self.changed[_key(tensor)] = tensor.detach(), _host_bytes(tensor)
+
+    def undo(self) -> None:
+        """Restore everything; the log keeps its entries."""
+        for tensor, kept in self.changed.values():
+            tensor.untyped_storage().copy_(kept)
+
+
+class _StepBindings:
+    """The existing gradients and optimizer state, and the state of the random generators."""
+
+    def __init__(self, state: StepState, device: str) -> None:
+        self.device = device
+        params = [param for optimizer in state.optimizers for _, _, param in state.params(optimizer)]
+        leaves = {id(t): t for t in (*state.tensors, *params) if is_leaf(t)}
+        self.grads = [(tensor, tensor.grad) for tensor in leaves.values()]
+        self.states = [HeldState(optimizer) for optimizer in state.optimizers]
+        self.random = random_state(device)
+        self.generators = [(generator, generator.get_state()) for generator in state.generators]
+
+    def restore(self) -> None:
+        """Restore everything."""
+        for tensor, grad in self.grads:
+            tensor.grad = grad
+        for held in self.states:
+            held.restore()
+        set_random_state(self.random, self.device)
+        for generator, drawn in self.generators:
+            generator.set_state(drawn)
+
+
+def _has_storage(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.layout == torch.strided
+
+
+def _key(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _host_bytes(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """Return a copy of a tensor's storage in the host's memory."""
+    storage = tensor.untyped_storage()
+    return storage.clone() if storage.device.type == "cpu" else storage.cpu()
