@@ -6,8 +6,9 @@ import gc
 import io
 import sys
 import warnings
+import weakref
 from contextlib import redirect_stderr, redirect_stdout
-from itertools import compress
+from itertools import compress, pairwise
 
 import pytest
 
@@ -17,8 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E4
 
 import pebbler.torch as pt  # noqa: E402
 from pebbler.errors import PebblerError  # noqa: E402
+from pebbler.run.torch.capture import surroundings  # noqa: E402
 from pebbler.run.torch.capture.recordings import without_finalizers  # noqa: E402
-from pebbler.run.torch.capture.surroundings import Surroundings  # noqa: E402
+from pebbler.run.torch.capture.surroundings import Surroundings, forget  # noqa: E402
 from quick_cases import quick_only  # noqa: E402
 from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
 
@@ -44,6 +46,15 @@ def made(name):
 def tensors():
     objects, kinds = gc.get_objects(), {torch.Tensor, torch.nn.Parameter, FakeTensor}
     return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_frozen():
+    """These tests look at all tensors there are, also at those that `conftest` has frozen for the others."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +93,75 @@ def test_what_a_program_has_frozen_is_put_back_too():
     finally:
         gc.unfreeze()
     assert weight.tolist() == [1.0, 1.0]
+
+
+@pytest.fixture
+def freezing():
+    yield
+    gc.unfreeze()
+
+
+def made_of_every_kind():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    return [model, *model, *model.parameters(), torch.optim.SGD(model.parameters(), lr=0.1), fake, lambda: model]
+
+
+def noted():
+    """What is noted of before a capture, by identity: functions, and everything else."""
+    before = Surroundings(FakeTensorMode())
+    others = [row.tensor for row in before._tensors] + [held.optimizer for held in before._optimizers]
+    others += [module for module, _ in before._modules] + [fake() for fake in before._own_fakes.values()]
+    return set(map(id, before.functions())), set(map(id, others))
+
+
+def test_what_is_frozen_is_noted_like_everything_else_and_looked_through_once(freezing):
+    kept, marks = [], []
+    for froze in (True, False, True, True, False, False):
+        kept += made_of_every_kind()
+        if froze:
+            gc.freeze()
+        kept += made_of_every_kind()
+        functions, others = noted()
+        assert set(map(id, kept)) <= functions | others
+        marks.append(surroundings._frozen._mark)
+        assert gc.get_freeze_count() > 0
+    assert [mark is before for before, mark in pairwise(marks)] == [True, False, False, True, True]
+    gc.unfreeze()
+    assert noted()[1] == others
+    kept += made_of_every_kind()
+    gc.freeze()
+    assert set(map(id, kept)) <= set().union(*noted())
+
+
+def test_what_is_frozen_is_not_kept(freezing):
+    model = torch.nn.Linear(2, 2)
+    gone = weakref.ref(model)
+    gc.freeze()
+    assert id(model) in noted()[1]
+    del model
+    assert gone() is None
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_tensors_in_something_frozen_are_taken_out(freezing, held):
+    """Also out of garbage that nobody holds, which counts as nothing left."""
+    fakes, holder = FakeTensorMode(), [None]
+    holder.append(holder)
+    gc.freeze()
+    with without_finalizers():
+        before = Surroundings(fakes)
+        with fakes:
+            holder[0] = torch.ones(2)
+        if not held:
+            del holder
+        left = before.stray()
+        assert len(left) == held
+        assert forget(left) == ["a list"] * held
+    assert gc.get_freeze_count() > 0
+    if held:
+        assert holder == [holder]
 
 
 def odd_tensors():

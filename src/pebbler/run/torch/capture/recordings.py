@@ -237,18 +237,10 @@ def without_finalizers() -> Iterator[None]:
     """Keep other people's code from running in the middle: finalizers, and whoever counts collections.
 
     Recordings make many objects that stay, and each look for garbage among a program's million others takes longer than they do.
-    Objects that a program has frozen are looked through like all others meanwhile.
     """
-    frozen = gc.get_freeze_count() > 0
     with no_collection():
-        if frozen:
-            gc.unfreeze()
         gc.collect(0)  # what is young from now on was made by the step
-        try:
-            yield
-        finally:
-            if frozen:
-                gc.freeze()
+        yield
 
 
 def python_roots(state: StepState) -> list[tuple[str, Any]]:

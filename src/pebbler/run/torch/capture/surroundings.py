@@ -10,10 +10,11 @@ fake now.
 from __future__ import annotations
 
 import gc
+import operator
 import types
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper
 from itertools import compress
@@ -61,9 +62,11 @@ class Surroundings:
     def __init__(self, fakes: FakeTensorMode) -> None:
         self.fakes, self._collections = fakes, _collections()
         with _unseen():
-            objects = _all_of(torch.Tensor, torch.nn.Module, Optimizer, types.FunctionType)
-            self._functions = [function for function in objects if type(function) is types.FunctionType]
-            objects = [other for other in objects if type(other) is not types.FunctionType]  # one in twenty
+            _frozen.look()
+            self._functions = _frozen.functions()
+            objects = _frozen.others()
+            for one in _objects(_OF_INTEREST):
+                (self._functions if type(one) is types.FunctionType else objects).append(one)
             self._own_fakes = {id(fake): weakref.ref(fake) for fake in objects if isinstance(fake, FakeTensor)}
             self._tensors = [_noted(tensor) for tensor in objects if type(tensor) in _REAL and _is_plain(tensor)]
             self._modules = [(module, type(module)) for module in objects if isinstance(module, torch.nn.Module)]
@@ -78,7 +81,7 @@ class Surroundings:
 
         There are a hundred thousand among a million objects, which are looked through only once.
         """
-        return self._functions + _all_of(types.FunctionType, generations=(0,) if self._made_is_young() else (None,))
+        return self._functions + _objects((types.FunctionType,), (0,) if self._made_is_young() else (None,))
 
     def put_back(self, reachable: Iterable[Any], stepped: Sequence[Optimizer] = ()) -> list[str]:
         """Restore everything; return the changes in words.
@@ -146,6 +149,11 @@ class Surroundings:
                     found.clear()
                     gc.collect(generation)
                     found = self._fakes_made(looked_at)
+            if found and gc.get_freeze_count():  # what nobody holds may be frozen
+                found.clear()
+                with _thawed():
+                    gc.collect()
+                    found = self._fakes_made((None,))
             return found
 
     def _made_is_young(self) -> bool:
@@ -153,7 +161,7 @@ class Surroundings:
         return _collections() == self._collections
 
     def _fakes_made(self, generations: Sequence[int | None]) -> list[FakeTensor]:
-        fakes = _all_of(FakeTensor, generations=generations)
+        fakes = _objects((FakeTensor,), generations)
         own = self._own_fakes
         return [
             fake
@@ -171,7 +179,7 @@ def forget(fakes: list[FakeTensor]) -> list[str]:
     found: dict[str, None] = {}
     inner: list[Any] = fakes
     seen = {id(fakes)}
-    with _unseen():
+    with _unseen(), _thawed():
         for _ in range(_MOST_HOLDERS):
             targets = {id(value) for value in inner}
             holders = [holder for holder in gc.get_referrers(*inner) if not _is_passing(holder, targets | seen)]
@@ -221,11 +229,77 @@ def _kinds(kind: type) -> set[type]:
     return {kind}.union(*map(_kinds, kind.__subclasses__()))
 
 
-def _all_of(*classes: type, generations: Sequence[int | None] = (None,)) -> list[Any]:
-    """Return all objects of some classes; there may be a million others, so they are looked through without a loop in Python."""
+def _objects(classes: Iterable[type], generations: Sequence[int | None] = (None,)) -> list[Any]:
+    """Return the objects of some classes that are not frozen."""
+    return [x for generation in generations for x in _of(classes, gc.get_objects(generation))]
+
+
+def _of(classes: Iterable[type], objects: list[Any]) -> list[Any]:
+    """Return the objects of some classes; there may be a million others, so they are looked through without a loop in Python."""
     kinds: set[type] = set().union(*map(_kinds, classes))
-    lists = map(gc.get_objects, generations)
-    return [x for objects in lists for x in compress(objects, map(kinds.__contains__, map(type, objects)))]
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+
+
+class _Mark:
+    """An object that is made right after others were frozen: as long as it is not frozen itself, no others were."""
+
+
+class _FrozenObjects:
+    """What a program has frozen, so that the collector looks at it no more (`gc.freeze`), as far as it is of interest.
+
+    `gc.get_objects` leaves it out. So it is looked through when it is met first, and noted weakly: until others are frozen,
+    there are only fewer.
+    """
+
+    def __init__(self) -> None:
+        self._functions: list[weakref.ref[Any]] = []
+        self._others: list[weakref.ref[Any]] = []
+        self._mark: _Mark | None = None
+
+    def look(self) -> None:
+        """Look through everything frozen, unless that was done before and nothing was frozen since."""
+        if self._mark is not None and gc.get_freeze_count() and _objects((_Mark,)):
+            return
+        self.forget()
+        if gc.get_freeze_count():
+            # One after the other without a step of the interpreter between them, in which another thread could make objects.
+            steps: tuple[Callable[[], Any], ...] = (gc.unfreeze, gc.get_objects, gc.freeze, _Mark)
+            _, objects, _, self._mark = map(operator.call, steps)
+            for one in _of(_OF_INTEREST, objects):
+                (self._functions if type(one) is types.FunctionType else self._others).append(weakref.ref(one))
+
+    def forget(self) -> None:
+        """Look through everything again the next time."""
+        self._functions, self._others, self._mark = [], [], None
+
+    def functions(self) -> list[types.FunctionType]:
+        """Return the functions that are still there."""
+        return [function for known in self._functions if (function := known()) is not None]
+
+    def others(self) -> list[Any]:
+        """Return the tensors, modules and optimizers that are still there."""
+        found = [one for known in self._others if (one := known()) is not None]
+        for one in found:
+            if isinstance(one, torch.Tensor):
+                one._fix_weakref()  # it may live in C++ alone, which torch must know that it does no more
+        return found
+
+
+_OF_INTEREST = (torch.Tensor, torch.nn.Module, Optimizer, types.FunctionType)
+_frozen = _FrozenObjects()
+
+
+@contextmanager
+def _thawed() -> Iterator[None]:
+    """Have the collector know what is frozen meanwhile."""
+    count = gc.get_freeze_count()
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        if count:
+            _frozen.forget()
+            gc.freeze()
 
 
 def _collections() -> int:
