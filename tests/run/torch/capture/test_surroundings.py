@@ -125,7 +125,7 @@ def test_what_is_frozen_is_noted_like_everything_else_and_looked_through_once(fr
         kept += made_of_every_kind()
         functions, others = noted()
         assert set(map(id, kept)) <= functions | others
-        marks.append(surroundings._frozen._mark)
+        marks.append(surroundings._frozen._marks)
         assert gc.get_freeze_count() > 0
     assert [mark is before for before, mark in pairwise(marks)] == [True, False, False, True, True]
     gc.unfreeze()

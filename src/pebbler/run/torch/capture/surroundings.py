@@ -241,7 +241,7 @@ def _of(classes: Iterable[type], objects: list[Any]) -> list[Any]:
 
 
 class _Mark:
-    """An object that is made right after others were frozen: as long as it is not frozen itself, no others were."""
+    """One is frozen with everything else, and one made right after: those that are not frozen say what was done since."""
 
 
 class _FrozenObjects:
@@ -254,23 +254,25 @@ class _FrozenObjects:
     def __init__(self) -> None:
         self._functions: list[weakref.ref[Any]] = []
         self._others: list[weakref.ref[Any]] = []
-        self._mark: _Mark | None = None
+        self._marks: tuple[_Mark, _Mark] | None = None
 
     def look(self) -> None:
-        """Look through everything frozen, unless that was done before and nothing was frozen since."""
-        if self._mark is not None and gc.get_freeze_count() and _objects((_Mark,)):
+        """Look through everything frozen, unless that was done before and nothing was frozen or thawed since."""
+        if self._marks is not None and _objects((_Mark,)) == [self._marks[1]]:
             return
         self.forget()
-        if gc.get_freeze_count():
+        if gc.get_freeze_count():  # which counts them, and takes as long as looking at them
+            frozen = _Mark()
             # One after the other without a step of the interpreter between them, in which another thread could make objects.
             steps: tuple[Callable[[], Any], ...] = (gc.unfreeze, gc.get_objects, gc.freeze, _Mark)
-            _, objects, _, self._mark = map(operator.call, steps)
+            _, objects, _, mark = map(operator.call, steps)
+            self._marks = frozen, mark
             for one in _of(_OF_INTEREST, objects):
                 (self._functions if type(one) is types.FunctionType else self._others).append(weakref.ref(one))
 
     def forget(self) -> None:
         """Look through everything again the next time."""
-        self._functions, self._others, self._mark = [], [], None
+        self._functions, self._others, self._marks = [], [], None
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that are still there."""
@@ -292,12 +294,12 @@ _frozen = _FrozenObjects()
 @contextmanager
 def _thawed() -> Iterator[None]:
     """Have the collector know what is frozen meanwhile."""
-    count = gc.get_freeze_count()
+    frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     try:
         yield
     finally:
-        if count:
+        if frozen:
             _frozen.forget()
             gc.freeze()
 
