@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier
 from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.joint_step import JointStep
-from pebbler.run.torch.backend.partitioner import HostShare, SavedValuesPartitioner
+from pebbler.run.torch.backend.partitioner import SavedValuesPartitioner
 from pebbler.run.torch.backend.saved_frontier import saved_frontier
 from pebbler.run.torch.backend.sent_values import host_room, send_frontier, sent_choices
 from pebbler.run.torch.backend.step_memory import END, HostRoom, StepMemory
@@ -30,7 +30,7 @@ class Told(SavedValuesPartitioner):
 
     def __init__(self, choose=None):
         self.pool = HostPool("cpu", None)
-        super().__init__(DEVICES["cpu"], 60.0, lambda frontier: 0, "time", lambda: HostShare(self.pool.number, None))
+        super().__init__(DEVICES["cpu"], 60.0, lambda frontier: 0, "time", self.pool)
         self.choose = choose
 
     def _saved(self, graph, info, outputs, choose):

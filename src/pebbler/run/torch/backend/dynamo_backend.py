@@ -77,7 +77,8 @@ class PlannedGraph:
             math.inf if options.least else options.time_limit,
             self._room,
             options.objective,
-            budget.host_share if options.offload else None,
+            budget.host,
+            budget.host_left,
         )
         # Inductor changes the graph that it is given, so a copy stays for compiling again, with what Dynamo knows of its inputs.
         self._graph = copy_graph(gm)

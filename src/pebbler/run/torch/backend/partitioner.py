@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from pebbler.game.byte_sizes import shown_bytes
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, Scheduled, nodes_key, settle_place
+from pebbler.run.torch.backend.host_operators import HostPool
 from pebbler.run.torch.backend.joint_step import JointStep
 from pebbler.run.torch.backend.scheduled_graph import NotScheduled, WrittenGraph
 from pebbler.run.torch.backend.scheduled_step import ScheduledStep, copied, schedule_step
@@ -29,7 +29,6 @@ from pebbler.run.torch.cost.costs import Device
 from pebbler.version import VERSION
 
 __all__ = [
-    "HostShare",
     "SavedValuesPartitioner",
     "TorchsOwnSchedule",
     "WantsOtherForm",
@@ -44,14 +43,6 @@ _ALL = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)  # where there is time
 _SHARE = 10  # part of the time limit that they may take
 
 Choose = Callable[[float], list[fx.Node]]  # torch's choice for its budget
-
-
-@dataclass(frozen=True)
-class HostShare:
-    """The number of a pool of the host's memory, and how many bytes of it a graph may take: None for any number."""
-
-    pool: int
-    limit: int | None
 
 
 class WantsOtherForm(Exception):
@@ -87,10 +78,14 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
         time_limit: float,
         room: Callable[[GraphFrontier], int],
         objective: str = "time",
-        host: Callable[[], HostShare] | None = None,
+        host: HostPool | None = None,
+        host_left: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.device, self.time_limit, self.room, self.objective = device, time_limit, room, objective
-        self.host = host  # asked for a graph's share of the host's memory, where values may go there
+        self.host, self.host_left = (
+            host,
+            host_left,
+        )  # where values may go there, and the bytes of it that a graph may take
         self.frontier: GraphFrontier | None = None
         self.plans_anew = False  # whether what is known of a graph is to be left aside
         self.program: ScheduledStep | None = None  # of what was partitioned last
@@ -139,7 +134,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             forward, backward = both
             frontier = self.frontier
             if self.host is not None and frontier is not None and frontier.choice.sent:
-                send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host().pool)
+                send_values(forward, backward, outputs, frontier.names, frontier.choice.sent, self.host.number)
             return forward, backward
 
         def schedule(place: int) -> Scheduled:
@@ -196,7 +191,7 @@ class SavedValuesPartitioner(CustomPartitionerFn):  # type: ignore[misc]
             room = None
             if self.host is not None:
                 timed = JointStep.read(graph, info, outputs, self.device) if self.objective != "time" else step
-                room = host_room(self.device, self.objective, self.host().limit, timed)
+                room = host_room(self.device, self.objective, self.host_left(), timed)
             number = {node: i for i, node in enumerate(step.nodes)}
             with cuts_remembered():
                 theirs = [[number[node] for node in saved] for saved in torch_choices(choose, self.time_limit)]

@@ -23,7 +23,6 @@ from pebbler.game.byte_sizes import named_bytes, shown_bytes
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, PlannedCall, fit_step, step_peak
 from pebbler.run.torch.backend.host_operators import HostPool
-from pebbler.run.torch.backend.partitioner import HostShare
 from pebbler.run.torch.backend.step_meter import (
     StepMeter,
     can_watch,
@@ -121,12 +120,11 @@ class StepBudget:
         """Count a compilation."""
         self.compilations += 1
 
-    def host_share(self) -> HostShare:
-        """Return the host memory that a new graph may take: the rest that the graphs of the same step have left."""
-        assert self.host is not None
+    def host_left(self) -> int | None:
+        """Return the bytes of the host's memory that the graphs of the same step leave to a new one; None without a limit."""
         limit = self.options.host_budget
         taken = sum(frontier.choice.host for frontier in self._frontiers())
-        return HostShare(self.host.number, None if limit is None else max(0, limit - taken))
+        return None if limit is None else max(0, limit - taken)
 
     def numbered(self, key: str) -> str:
         """Return a key that differs where graphs are alike: blocks that are compiled apart may get different choices."""

@@ -240,7 +240,7 @@ def _of(classes: Iterable[type], objects: list[Any]) -> list[Any]:
     return list(compress(objects, map(kinds.__contains__, map(type, objects))))
 
 
-class _Mark:
+class _FreezeMark:
     """One is frozen with everything else, and one made right after: those that are not frozen say what was done since."""
 
 
@@ -254,17 +254,17 @@ class _FrozenObjects:
     def __init__(self) -> None:
         self._functions: list[weakref.ref[Any]] = []
         self._others: list[weakref.ref[Any]] = []
-        self._marks: tuple[_Mark, _Mark] | None = None
+        self._marks: tuple[_FreezeMark, _FreezeMark] | None = None
 
     def look(self) -> None:
         """Look through everything frozen, unless that was done before and nothing was frozen or thawed since."""
-        if self._marks is not None and _objects((_Mark,)) == [self._marks[1]]:
+        if self._marks is not None and _objects((_FreezeMark,)) == [self._marks[1]]:
             return
         self.forget()
         if gc.get_freeze_count():  # which counts them, and takes as long as looking at them
-            frozen = _Mark()
+            frozen = _FreezeMark()
             # One after the other without a step of the interpreter between them, in which another thread could make objects.
-            steps: tuple[Callable[[], Any], ...] = (gc.unfreeze, gc.get_objects, gc.freeze, _Mark)
+            steps: tuple[Callable[[], Any], ...] = (gc.unfreeze, gc.get_objects, gc.freeze, _FreezeMark)
             _, objects, _, mark = map(operator.call, steps)
             self._marks = frozen, mark
             for one in _of(_OF_INTEREST, objects):
