@@ -26,6 +26,7 @@ from torch_habits import DAMAGING, OPENED, SPEAKING, WORLD  # noqa: E402
 
 HABITS = {**DAMAGING, **SPEAKING}
 STEPS = 4
+FROZEN: list[torch.Tensor] = []
 EARLIER: list[torch.Tensor] = []
 # One of every kind; all of them are run with -m slow.
 QUICK = {
@@ -45,16 +46,17 @@ def made(name):
 
 def tensors():
     objects, kinds = gc.get_objects(), {torch.Tensor, torch.nn.Parameter, FakeTensor}
-    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
+    return [*FROZEN, *compress(objects, map(kinds.__contains__, map(type, objects)))]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_frozen():
-    """These tests look at all tensors there are, also at those that `conftest` has frozen for the others."""
+def frozen():
+    """Look also at the tensors that `conftest` has frozen."""
     gc.unfreeze()
-    yield
-    gc.collect()
+    FROZEN[:] = tensors()
     gc.freeze()
+    yield
+    FROZEN.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -79,26 +81,26 @@ def require_real():
         assert tensor.device.type == "cpu"
 
 
-def test_what_a_program_has_frozen_is_put_back_too():
+@pytest.fixture
+def freezing():
+    """Leave nothing of a test frozen that is garbage."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def test_what_a_program_has_frozen_is_put_back_too(freezing):
     """Servers freeze what they have loaded, so that the collector looks at it no more; `gc.get_objects` leaves it out then."""
     weight, fakes = torch.nn.Parameter(torch.ones(2)), FakeTensorMode(allow_non_fake_inputs=True)
     gc.freeze()
-    try:
-        with without_finalizers():
-            before = Surroundings(fakes)
-            with fakes:
-                weight.data = torch.zeros(2)
-            assert before.put_back([]) == ["the memory of a tensor [2]"]
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
+    with without_finalizers():
+        before = Surroundings(fakes)
+        with fakes:
+            weight.data = torch.zeros(2)
+        assert before.put_back([]) == ["the memory of a tensor [2]"]
+    assert gc.get_freeze_count() > 0
     assert weight.tolist() == [1.0, 1.0]
-
-
-@pytest.fixture
-def freezing():
-    yield
-    gc.unfreeze()
 
 
 def made_of_every_kind():

@@ -245,10 +245,10 @@ class _FreezeMark:
 
 
 class _FrozenObjects:
-    """What a program has frozen, so that the collector looks at it no more (`gc.freeze`), as far as it is of interest.
+    """The objects of interest that a program has frozen, so that the collector looks at them no more (`gc.freeze`).
 
-    `gc.get_objects` leaves it out. So it is looked through when it is met first, and noted weakly: until others are frozen,
-    there are only fewer.
+    `gc.get_objects` leaves them out. So they are looked for when something frozen is met first, and noted weakly: until others
+    are frozen, there are only fewer.
     """
 
     def __init__(self) -> None:
