@@ -115,12 +115,13 @@ def noted():
     before = Surroundings(FakeTensorMode())
     others = [row.tensor for row in before._tensors] + [held.optimizer for held in before._optimizers]
     others += [module for module, _ in before._modules] + [fake() for fake in before._own_fakes.values()]
+    assert len(set(map(id, others))) == len(others)
     return set(map(id, before.functions())), set(map(id, others))
 
 
 def test_what_is_frozen_is_noted_like_everything_else_and_looked_through_once(freezing):
     kept, marks = [], []
-    for froze in (True, False, True, True, False, False):
+    for froze in (True, False, True):
         kept += made_of_every_kind()
         if froze:
             gc.freeze()
@@ -129,7 +130,7 @@ def test_what_is_frozen_is_noted_like_everything_else_and_looked_through_once(fr
         assert set(map(id, kept)) <= functions | others
         marks.append(surroundings._frozen._marks)
         assert gc.get_freeze_count() > 0
-    assert [mark is before for before, mark in pairwise(marks)] == [True, False, False, True, True]
+    assert [mark is before for before, mark in pairwise(marks)] == [True, False]
     gc.unfreeze()
     assert noted()[1] == others
     kept += made_of_every_kind()

@@ -260,7 +260,7 @@ class _FrozenObjects:
         """Look through everything frozen, unless that was done before and nothing was frozen or thawed since."""
         if self._marks is not None and _objects((_FreezeMark,)) == [self._marks[1]]:
             return
-        self.forget()
+        self._functions, self._others, self._marks = [], [], None
         if gc.get_freeze_count():  # which counts them, and takes as long as looking at them
             frozen = _FreezeMark()
             # One after the other without a step of the interpreter between them, in which another thread could make objects.
@@ -269,10 +269,6 @@ class _FrozenObjects:
             self._marks = frozen, mark
             for one in _of(_OF_INTEREST, objects):
                 (self._functions if type(one) is types.FunctionType else self._others).append(weakref.ref(one))
-
-    def forget(self) -> None:
-        """Look through everything again the next time."""
-        self._functions, self._others, self._marks = [], [], None
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that are still there."""
@@ -300,7 +296,6 @@ def _thawed() -> Iterator[None]:
         yield
     finally:
         if frozen:
-            _frozen.forget()
             gc.freeze()
 
 
