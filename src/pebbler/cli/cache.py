@@ -91,21 +91,8 @@ def _print(found: CacheAnalysis, trace: Path, priced: Machine | None) -> None:
     if found.energy is not None and priced is not None:
         rows.append([f"energy on {priced.name}", energy(found.energy, energy_unit(priced.unit, priced))])
     table(str(trace), ["figure", "value"], rows)
-    misses = [
-        [
-            size,
-            count,
-            f"{count / found.accesses:.2%}",
-            "-" if found.opt is None else found.opt[size],
-            found.write_backs[size],
-        ]
-        for size, count in found.lru.items()
-    ]
-    table("Misses", ["lines", "LRU", "LRU ratio", "OPT", "write-backs"], misses)
-    largest = max(found.lru)
-    middle = sorted(found.lru)[len(found.lru) // 2]
-    for what, shares in (("tensor", found.tensors), ("op", found.ops)):
-        if len(shares) > 1:
-            most = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:8]
-            heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
-            table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in most])
+    table("Misses", ["lines", "LRU", "LRU ratio", "OPT", "write-backs"], found.miss_rows)
+    middle, largest = found.middle, max(found.lru)
+    for what, most in found.largest_shares(8):
+        heads = [what, "accesses", f"misses at {middle:,}", f"at {largest:,}"]
+        table("", heads, [[n, s.accesses, s.misses[middle], s.misses[largest]] for n, s in most])

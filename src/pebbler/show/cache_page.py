@@ -35,16 +35,6 @@ def save_cache_page(found: CacheAnalysis, path: str | Path, name: str, priced: M
     ]
     if found.energy is not None and priced is not None:
         tiles.append((f"Energy on {priced.name}", energy_text(found.energy, energy_unit(priced.unit, priced))))
-    misses = [
-        [
-            size,
-            count,
-            f"{count / found.accesses:.2%}",
-            "-" if found.opt is None else found.opt[size],
-            found.write_backs[size],
-        ]
-        for size, count in found.lru.items()
-    ]
     sections = [
         f"<h1>{_text(name)}</h1>",
         '<dl class="tiles">'
@@ -52,14 +42,11 @@ def save_cache_page(found: CacheAnalysis, path: str | Path, name: str, priced: M
         + "</dl>",
         "<h2>Misses against cache size</h2>",
         f"<figure>{_curve(found)}</figure>",
-        _table(["lines", "LRU misses", "LRU ratio", "OPT misses", "write-backs"], misses),
+        _table(["lines", "LRU misses", "LRU ratio", "OPT misses", "write-backs"], found.miss_rows),
     ]
-    middle = sorted(found.lru)[len(found.lru) // 2]
-    for what, shares in (("tensor", found.tensors), ("op", found.ops)):
-        if len(shares) > 1:
-            most = sorted(shares.items(), key=lambda item: -item[1].misses[middle])[:_MOST_ROWS]
-            rows = [[label, share.accesses, share.misses[middle]] for label, share in most]
-            sections += [f"<h2>By {what}</h2>", _table([what, "accesses", f"misses at {middle:,} lines"], rows)]
+    for what, most in found.largest_shares(_MOST_ROWS):
+        rows = [[label, share.accesses, share.misses[found.middle]] for label, share in most]
+        sections += [f"<h2>By {what}</h2>", _table([what, "accesses", f"misses at {found.middle:,} lines"], rows)]
     body = "\n".join(
         [*sections, f"<footer><p>Made by pebbler {VERSION}; complete in itself, it loads nothing.</p></footer>"]
     )

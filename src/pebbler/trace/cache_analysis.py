@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -79,24 +79,30 @@ class CacheAnalysis:
             total[owner] = Share(old.accesses + share.accesses, misses)
         return total
 
+    @property
+    def miss_rows(self) -> list[list[Any]]:
+        """The table of misses by cache size: LRU, as a share of all accesses, OPT, and write-backs."""
+        opt: Mapping[int, Any] = dict.fromkeys(self.lru, "-") if self.opt is None else self.opt
+        return [
+            [size, count, f"{count / self.accesses:.2%}", opt[size], self.write_backs[size]]
+            for size, count in self.lru.items()
+        ]
+
+    @property
+    def middle(self) -> int:
+        """The size in the middle."""
+        return sorted(self.lru)[len(self.lru) // 2]
+
+    def largest_shares(self, most: int) -> Iterator[tuple[str, list[tuple[str, Share]]]]:
+        """Yield the tensors, then the ops, with most misses in the cache of middle size; nothing where there is only one."""
+        for what, shares in (("tensor", self.tensors), ("op", self.ops)):
+            if len(shares) > 1:
+                yield what, sorted(shares.items(), key=lambda item: -item[1].misses[self.middle])[:most]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the analysis as `pebbler cache --json` prints it."""
-        keys = [
-            "accesses",
-            "distinct",
-            "cold",
-            "line",
-            "mean_distance",
-            "ard",
-            "dmd",
-            "lru",
-            "opt",
-            "opt_bypass",
-            "write_backs",
-        ]
-        if self.energy is not None:
-            keys += ["energy", "energy_levels"]
-        shown = {key: getattr(self, key) for key in (*keys, "tensors", "ops")}
+        left_out = {"profile"} if self.energy is not None else {"profile", "energy", "energy_levels"}
+        shown = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in left_out}
         result: dict[str, Any] = msgspec.to_builtins(shown, str_keys=True)
         return result
 
