@@ -117,7 +117,7 @@ def test_plans_are_kept_on_disk_and_survive_a_resume(tmp_path, monkeypatch):
     with pytest.raises(AssertionError, match="planned again"):
         other(*again.batches[0])
     file.write_text(file.read_text()[:-40])
-    with pytest.warns(UserWarning, match="planning again"), pytest.raises(AssertionError, match="planned again"):
+    with pytest.warns(UserWarning, match="left aside"), pytest.raises(AssertionError, match="planned again"):
         pt.step(small().step, device="cpu", cache=tmp_path / "plans", strict=True)(*again.batches[0])
 
 
@@ -243,6 +243,15 @@ def test_wrong_options():
                 pt.step(print, **{**budget, **options})
     with pytest.raises(InputError, match="expected a function"):
         pt.step(5)
+
+
+def test_a_folder_that_cannot_be_written_is_no_reason_to_train_without_a_plan(tmp_path):
+    (tmp_path / "plans").write_text("this is a file")
+    training = small()
+    fast = pt.step(training.step, device="cpu", budget="8MiB", time_limit=0.1, cache=tmp_path / "plans")
+    with pytest.warns(UserWarning, match="could not be kept on disk"):
+        fast(*training.batches[0])
+    assert len(fast.plans) == 1
 
 
 def test_a_cached_plan_is_json_that_the_commands_read(tmp_path):

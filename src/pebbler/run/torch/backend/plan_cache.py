@@ -1,14 +1,12 @@
 """Plans of compiled graphs on disk: a job that is started again plans nothing, and measures nothing that was measured before.
 
-One JSON file per graph, named by a hash of what the plan was made for: Dynamo's graph with its shapes, the device, the versions of
-torch and pebbler, the options. What cannot be read, or is not what the name says, is left aside with a warning; so is a folder that
-cannot be written. Training never fails because of it.
+A plan was made for Dynamo's graph with its shapes, the device, the versions of torch and pebbler, and the options. One that is
+not what its file's name says is left aside like one that cannot be read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from pebbler.files import read_json, write_json
 from pebbler.run.torch.backend.backend_options import BackendOptions
 from pebbler.run.torch.backend.graph_frontier import GraphFrontier, nodes_key
 from pebbler.run.torch.backend.step_memory import END
+from pebbler.run.torch.plan.plan_folder import PlanFolder
 from pebbler.version import VERSION
 
 __all__ = ["GraphPlan", "PlanCache", "graph_key"]
@@ -51,34 +50,24 @@ def graph_key(gm: fx.GraphModule, device: str, options: BackendOptions) -> str:
 
 
 class PlanCache:
-    """A folder of plans."""
+    """The plans of compiled graphs in a folder."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = Path(folder).expanduser()
-
-    def _file(self, key: str) -> Path:
-        return self.folder / f"{key[:32]}.json"
+        self._plans = PlanFolder(folder)
 
     def load(self, key: str) -> GraphPlan | None:
         """Return the plan of a graph, or None where there is none that can be used."""
-        path = self._file(key)
-        if not path.is_file():
-            return None
-        try:
+
+        def checked(path: Path) -> GraphPlan:
             plan = read_json(path, GraphPlan)
             _check(plan, key)
-        except (InputError, OSError) as error:
-            warnings.warn(f"a plan on disk is left aside: {error}", stacklevel=2)
-            return None
-        return plan
+            return plan
+
+        return self._plans.read(key, checked)
 
     def store(self, key: str, **known: Any) -> None:
         """Write the plan of a graph."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self._file(key), GraphPlan(format=_FORMAT, key=key, **known))
-        except (InputError, OSError) as error:
-            warnings.warn(f"a plan could not be kept on disk: {error}", stacklevel=2)
+        self._plans.write(key, lambda path: write_json(path, GraphPlan(format=_FORMAT, key=key, **known)))
 
 
 def _check(plan: GraphPlan, key: str) -> None:

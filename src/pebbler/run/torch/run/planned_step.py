@@ -23,6 +23,7 @@ from pebbler.run.torch.capture.step_state import NotSettled
 from pebbler.run.torch.cost.costs import Costs, Device, find_device, roofline
 from pebbler.run.torch.cost.profiling import profile_for
 from pebbler.run.torch.fuse.fusion import fuse
+from pebbler.run.torch.plan.plan_folder import PlanFolder
 from pebbler.run.torch.plan.planner import default_headroom, plan_captured
 from pebbler.run.torch.plan.torch_plan import KernelChoice, Objective, TorchPlan
 from pebbler.run.torch.run.compiled_step import CompiledStep, Replay, require_replay
@@ -100,7 +101,7 @@ def step(
     limit = None if budget is None else budget_of(budget)
     chosen = StepOptions(budget=limit, headroom=None if headroom is None else bytes_of(headroom), **options)
     _require_options(chosen)
-    return PlannedStep(function, chosen, None if cache is None else Path(cache), strict)
+    return PlannedStep(function, chosen, None if cache is None else PlanFolder(cache), strict)
 
 
 def _require_options(options: StepOptions) -> None:
@@ -138,7 +139,9 @@ class _Variants:
 class PlannedStep:
     """A step that plans itself; see `step`."""
 
-    def __init__(self, function: Callable[..., Any], options: StepOptions, cache: Path | None, strict: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: StepOptions, cache: PlanFolder | None, strict: bool
+    ) -> None:
         self.function, self.options, self.cache, self.strict = function, options, cache, strict
         self._variants: dict[tuple[Any, ...], _Variants] = {}
         self._unread = unread_parameters(function)
@@ -294,8 +297,7 @@ class PlannedStep:
             headroom=headroom, time_limit=options.time_limit, seed=options.seed,
         )  # fmt: skip
         if self.cache is not None:
-            self.cache.mkdir(parents=True, exist_ok=True)
-            made.save(self._file(captured))
+            self.cache.write(self._key(captured), made.save)
         return made
 
     def _costs_of(self, captured: Captured) -> Costs:
@@ -305,25 +307,20 @@ class PlannedStep:
 
     def _cached(self, captured: Captured) -> TorchPlan | None:
         """Return the plan for a captured step that an earlier run has left; one that cannot be read is made again."""
-        if self.cache is None or not self._file(captured).exists():
-            return None
-        try:
-            found = TorchPlan.load(self._file(captured))
-        except InputError as error:
-            warnings.warn(f"planning again: {error}", stacklevel=4)
+        found = None if self.cache is None else self.cache.read(self._key(captured), TorchPlan.load)
+        if found is None:
             return None
         same = found.kernels == self.options.kernels and (
             isinstance(self.options.budget, str) or found.budget == self.options.budget
         )
         return replace(found, captured=captured) if same and found.covers(captured.fingerprint) else None
 
-    def _file(self, captured: Captured) -> Path:
-        """Return the path of a plan's file. A plan of more phases also serves fewer, so only the last phase is in the name."""
-        assert self.cache is not None
+    def _key(self, captured: Captured) -> str:
+        """Return the key of a plan on disk. A plan of more phases also serves fewer, so only the last phase is in it."""
         device = torch.cuda.get_device_name(captured.device) if captured.device.startswith("cuda") else captured.device
         options = msgspec.json.encode(msgspec.structs.replace(self.options, verify="first", replay=False))
         facts = (captured.phases[-1].fingerprint, device, torch.__version__, VERSION, options)
-        return self.cache / f"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def _argument_bytes(captured: Captured) -> int:
