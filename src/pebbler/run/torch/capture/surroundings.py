@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from pebbler.run.torch.capture.holders import HeldState, Holder
+from pebbler.run.torch.capture.source_lines import is_library, package_of
 from pebbler.run.torch.capture.tensor_watch import is_leaf, same_memory
 
 __all__ = ["Surroundings", "forget"]
@@ -268,10 +269,13 @@ class _FrozenObjects:
             _, objects, _, mark = map(operator.call, steps)
             self._marks = frozen, mark
             for one in _of(_OF_INTEREST, objects):
-                (self._functions if type(one) is types.FunctionType else self._others).append(weakref.ref(one))
+                if type(one) is not types.FunctionType:
+                    self._others.append(weakref.ref(one))
+                elif not _is_of_library(one.__code__.co_filename):
+                    self._functions.append(weakref.ref(one))
 
     def functions(self) -> list[types.FunctionType]:
-        """Return the functions that are still there."""
+        """Return the functions that are still there, but for those of libraries: no step depends on what they hold."""
         return [function for known in self._functions if (function := known()) is not None]
 
     def others(self) -> list[Any]:
@@ -281,6 +285,12 @@ class _FrozenObjects:
             if isinstance(one, torch.Tensor):
                 one._fix_weakref()  # it may live in C++ alone, which torch must know that it does no more
         return found
+
+
+@cache
+def _is_of_library(file: str) -> bool:
+    """Whether code of a file is nothing that `ExecutedCode` notes; of generated code the file does not tell."""
+    return not file.startswith("<") and is_library(package_of(file))
 
 
 _OF_INTEREST = (torch.Tensor, torch.nn.Module, Optimizer, types.FunctionType)
