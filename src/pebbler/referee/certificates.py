@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 # Of rows and formulas: raised whenever some row or formula says something else. Before certificates had versions it was 1.
-VERSION = 3
+VERSION = 4
 MOST_BITS = 1 << 17  # of a number that all weights of a leaf are multiples of one over
 _FRACTION = re.compile(r"\d{1,60}(/\d{1,60})?", re.ASCII)
 
@@ -36,7 +36,7 @@ def other_version(certificate: Mapping[str, Any]) -> str:
     """Return in words that other rows and formulas than today's have made a certificate; empty where these have.
 
     >>> other_version({"version": VERSION}), other_version({"version": 1})
-    ('', 'it was made by rows of version 1, these are of version 3: solve again')
+    ('', 'it was made by rows of version 1, these are of version 4: solve again')
     """
     version = certificate.get("version", 1)
     if version == VERSION:

@@ -8,27 +8,33 @@ there.
 
 *Between two pieces.* Let op P be the only reader of a value A, each element in one piece of P only; let f make A, with an operand
 B that P does not touch. Neither is ever fused, A and B have storages of their own, and B is made once only, if it is made. Along
-the axes that P needs whole and that are cut, a piece of P reads all tiles of A: f makes each of these columns from a tile of B of
-its own. Take the first runs of pieces of P of full size in their order, p' and then p. After p' at most C = max(0, R - T) units
-of what p' has not touched are within reach R, where T is what such a piece touches at least. Take a column of p. If A's tile was
-begun before p', its next touch is a read, by f or by P, of what p' has pushed down. Otherwise f ran after p', and the first touch
-of B's tiles since then is a read of what p' has pushed down, unless B was completed meanwhile, which is so for one p only. So,
-with a elements of A and b of B per index of the columns, reads of A from below count 1/a each and those of B 1/b: together at
-least the indices of the columns, less C / min(a, b), for every full piece of P but the first; less size(B) / b if B is made.
+the axes that P needs whole a piece of P reads all of A, column by column: f makes a column from the elements of B that have its
+index. Take the first runs of pieces of P of full size in their order, p' and then p. After p' at most C = max(0, R - T) units of
+what p' has not touched are within reach R, where T is what such a piece touches at least. Take a column of p. If A's tile was begun
+before p', its next touch is a read of what p' has pushed down: by a piece of f that goes on with it, or by p, as nobody else reads
+it and p runs for the first time. Otherwise f ran after p', and the first touch of B's tiles since then is a read of what p' has
+pushed down, unless B was completed meanwhile, which is so for one p only. So, with a elements of A and b of B per column, reads of
+A from below count 1/a each and those of B 1/b: together at least the number of columns, less C / min(a, b), for every full piece of
+P but the first; less size(B) / b if B is made.
+
+A piece has c indices of the axes that A and B share and that are not whole, and a = c a', b = c b'. Times c, reads count 1/a' and
+1/b', and all full pieces together have as many of these indices as lie in full tiles, times the numbers of full tiles along the
+other axes: floor(E / most), or the number of tiles less one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.elements import Axes
 from pebbler.referee.rows.leaf import Leaf
-from pebbler.referee.rows.row import Row, at_least
+from pebbler.referee.rows.row import ONE, Counter, Row, at_least
 
-__all__ = ["pushed_between", "pushed_out"]
+__all__ = ["Columns", "alone", "plain", "pushed_between", "pushed_out", "touched_by"]
 
 
 def pushed_out(leaf: Leaf) -> Iterator[Row]:
@@ -66,11 +72,11 @@ def _full_touches(leaf: Leaf) -> dict[int, int]:
     """Return, per group of ops, how many elements some piece of full size touches at least, whatever it is fused with."""
     elements, found = leaf.family.elements, dict.fromkeys(leaf.family.elements.group, 0)
     for op, group in enumerate(elements.group):
-        found[group] = max(found[group], _touched(leaf, op))
+        found[group] = max(found[group], touched_by(leaf, op))
     return found
 
 
-def _touched(leaf: Leaf, op: int) -> int:
+def touched_by(leaf: Leaf, op: int) -> int:
     """Return the least units that a piece of full size touches; only the piece that begins a sum reads the operands added once."""
     elements, units = leaf.family.elements, dict[int, int]()
     for value in (*elements.op_reads[op], *elements.op_writes[op]):
@@ -81,57 +87,99 @@ def _touched(leaf: Leaf, op: int) -> int:
     return sum(units.values())
 
 
+@dataclass(frozen=True)
+class Columns:
+    """What a piece of P of full size reads of a value A, and of an operand B of A's maker or of its reader, column by column."""
+
+    number: int
+    own_each: int  # a' and b': elements of A and of B per column and index of the axes that both have
+    other_each: int
+    own_units: int  # a and b
+    other_units: int
+    most: int  # c, at most
+    common: Axes
+
+    @classmethod
+    def of(cls, leaf: Leaf, value: int, other: int, across: Axes) -> Columns:
+        """Return the columns of two values along some axes."""
+        one, two = (leaf.family.elements.tensor_axes(which) for which in (value, other))
+        common, ranges = (one & two) - across, leaf.tiles.ranges
+        each, beside = _least_part(leaf, value, one - across - common), _whole_part(leaf, other, two - one)
+        shared = _least_part(leaf, value, common)
+        extents = dict(leaf.family.elements.tensor(value).axes or ())
+        most = math.prod(ranges[axis].most if axis in ranges else extents[axis] for axis in common)
+        number = _whole_part(leaf, value, across)
+        return cls(number, each, beside, shared * each, shared * beside, most, common)
+
+    def indices(self, leaf: Leaf, op: int) -> Iterator[tuple[str, Counter, int, int]]:
+        """Yield how many of the indices in `common` all full pieces of an op have together at least: a factor for a number of
+        tiles, along an axis or of none, and what is to be subtracted.
+        """
+        tiles, elements = leaf.tiles, leaf.family.elements
+        extents = dict(
+            axis for name in elements.graph.ops[op].reads for axis in elements.graph.tensor_named(name).axes or ()
+        )
+        own = math.prod(tiles.ranges[axis].full if axis in tiles.ranges else extents[axis] for axis in self.common)
+        others = sorted(elements.op_axes[op] - elements.whole[op] - self.common)
+        yield "", ONE, own * tiles.full_tiles(others), 0
+        for axis in others:
+            counter, _ = leaf.count((axis,))
+            if counter != ONE:
+                factor = own * tiles.full_tiles(set(others) - {axis})
+                yield axis, counter, factor, factor
+
+
 def pushed_between(leaf: Leaf) -> Iterator[Row]:
     """A piece of P that fills a level evicts everything else, so A or B is read from below it before P's next piece.
 
     Either A was made earlier and is read from below that level, or A is made now and its maker reads B from below. The row counts
     those reads.
     """
-    family, elements, task = leaf.family, leaf.family.elements, leaf.family.task
+    family, task = leaf.family, leaf.family.task
     for op, value, operand, across in _between(leaf):
-        own, other = (
-            elements.axes[int(family.flow.value_tensor[value])],
-            elements.axes[int(family.flow.value_tensor[operand])],
-        )
-        each = _least_part(leaf, value, own - across)
-        beside = _least_part(leaf, operand, (other & own) - across) * _whole_part(leaf, operand, other - own)
-        indices = _whole_part(leaf, value, across)
-        pieces = leaf.tiles.full_tiles(elements.op_axes[op] - elements.whole[op]) - 1
+        columns = Columns.of(leaf, value, operand, across)
         for level in task.levels[:-1]:
-            left = max(0, task.reach[level] - _touched(leaf, op))
-            far = indices - Fraction(left, min(each, beside))
-            least = pieces * far
-            if family.flow.value_maker[operand] != NONE:
-                least -= Fraction(int(family.flow.value_size[operand]), beside)
-            if pieces > 0 and least > 0:
-                deeper, terms = task.levels[level + 1 :], []
-                for one, share in ((value, Fraction(1, each)), (operand, Fraction(1, beside))):
-                    for part in range(len(leaf.parts[one])):
-                        reads = [*leaf.reads(one, part, deeper), *leaf.later(one, part, deeper)]
-                        terms += [(counter, share) for counter in [*reads, *leaf.adds(one, part, deeper)]]
-                yield at_least("pushed between", (op, value, operand, level), terms, least)
+            left = max(0, task.reach[level] - touched_by(leaf, op))
+            far = columns.number - Fraction(left, min(columns.own_units, columns.other_units))
+            if far <= 0:
+                continue
+            once = (
+                0
+                if family.flow.value_maker[operand] == NONE
+                else Fraction(int(family.flow.value_size[operand]), columns.other_each)
+            )
+            deeper, terms = task.levels[level + 1 :], []
+            for one, share in ((value, Fraction(1, columns.own_each)), (operand, Fraction(1, columns.other_each))):
+                for part in range(len(leaf.parts[one])):
+                    reads = [*leaf.reads(one, part, deeper), *leaf.adds(one, part, deeper)]
+                    reads += leaf.later(one, part, deeper) if one == operand else ()
+                    terms += [(counter, share) for counter in reads]
+            for axis, tiles, indices, fewer in columns.indices(leaf, op):
+                # The first full piece has none before it.
+                charged = [*terms, (tiles, -indices * far)]
+                yield at_least(
+                    "pushed between", (op, value, operand, level, axis), charged, -(fewer + columns.most) * far - once
+                )
 
 
 def _between(leaf: Leaf) -> Iterator[tuple[int, int, int, Axes]]:
     """Yield ops with a value that each alone reads, an operand of the op that makes it, and the axes of the columns."""
     family, elements, flow = leaf.family, leaf.family.elements, leaf.family.flow
-    if elements.may_cut - leaf.tiles.loose.keys() != elements.cut:
-        return  # an axis of the columns may or may not be cut
     for value in leaf.values:
         readers, maker = elements.readers[value], int(flow.value_maker[value])
-        if len(readers) != 1 or maker == NONE or not _plain(leaf, value) or elements.whole[maker]:
+        if len(readers) != 1 or maker == NONE or not plain(leaf, value) or elements.whole[maker]:
             continue
         op = readers[0]
-        if not (_alone(leaf, op) and _alone(leaf, maker)) or elements.shared(op, value) & elements.cut:
+        if not (alone(leaf, op) and alone(leaf, maker)) or elements.may_share(op, value) & elements.may_cut:
             continue
         values = (*elements.op_reads[op], *elements.op_writes[op])
         touched = {family.storage[one] for one in values}
         added = {*elements.graph.ops[maker].meta.get("adds", ()), *elements.graph.ops[op].meta.get("adds", ())}
-        across = elements.whole[op] & elements.axes[int(flow.value_tensor[value])] & elements.cut
+        across = elements.whole[op] & elements.tensor_axes(value)
         for operand in dict.fromkeys(elements.op_reads[maker]):
             if (
                 operand in leaf.parts
-                and _plain(leaf, operand)
+                and plain(leaf, operand)
                 and operand != value
                 and not {elements.tensor(one).name for one in (operand, value)} & added
                 and all(elements.tensor(one).axes is not None for one in values)
@@ -142,14 +190,14 @@ def _between(leaf: Leaf) -> Iterator[tuple[int, int, int, Axes]]:
                 yield op, value, operand, across
 
 
-def _plain(leaf: Leaf, value: int) -> bool:
+def plain(leaf: Leaf, value: int) -> bool:
     """Whether a value has axes, of one extent each, and a storage of its own."""
     tensor = leaf.family.elements.tensor(value)
     loose = any(axis in leaf.tiles.loose for axis, _ in tensor.axes or ())
     return bool(tensor.axes) and not loose and len(leaf.family.mates[value]) == 1
 
 
-def _alone(leaf: Leaf, op: int) -> bool:
+def alone(leaf: Leaf, op: int) -> bool:
     """Whether an op is fused with no other in any form."""
     groups = leaf.family.elements.loose_group
     return groups.count(groups[op]) == 1

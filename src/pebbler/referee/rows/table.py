@@ -14,6 +14,7 @@ from pebbler.referee.rows.near_twice import near_twice
 from pebbler.referee.rows.piece_room import piece_room
 from pebbler.referee.rows.placements import lasting, placements
 from pebbler.referee.rows.product_traffic import product_reads
+from pebbler.referee.rows.pushed_after import pushed_after
 from pebbler.referee.rows.pushed_out import pushed_between, pushed_out
 from pebbler.referee.rows.row import Row
 from pebbler.referee.rows.row_of_pieces import row_of_pieces
@@ -39,6 +40,7 @@ ON_CACHES: tuple[Facts, ...] = (
     far_twice,
     pushed_out,
     pushed_between,
+    pushed_after,
     row_of_pieces,
     tile_counts,
 )

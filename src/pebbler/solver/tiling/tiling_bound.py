@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -33,7 +33,9 @@ __all__ = ["RangeSearch", "TiledBound", "tiled_bound"]
 
 WORK = 20_000  # values of all linear programs together
 _SAMPLES, _LOOK_AGAIN = 2, 6  # splits by which an axis is judged, and after how many all are tried again
-_MANY = 4  # axes that a range can be split along, from where on it is split along two of them at once
+_OLD = 8  # with many axes: splits after which what each of them gains is measured again
+_LESS, _DISAPPOINTING = 0.4, 0.5  # of what an axis has gained: expected the next time; and too little, so measure again
+_MANY = 4  # axes that a range can be split along, from where on it is judged by itself and split along two at once
 _SILENT, _ALL_ROWS = 24, 6
 _TRIED = 2  # moments that assumptions are tried for
 _WORTH = 1e-6  # by which part an assumption must raise a bound
@@ -86,6 +88,13 @@ class _Node:
     complete: bool = False  # whether all rows have been tried
     split: dict[str, Any] = field(default_factory=dict)  # how, as certificates say it
     parts: dict[str, _Node] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)  # per axis: what splitting an earlier whole along it gained
+    age: int = 0  # splits since these were measured
+
+    def inherit(self, whole: _Node, *axes: str) -> None:
+        """Take over what splits of the whole have gained, less along axes that it has been split along."""
+        self.gains = {axis: gain * (_LESS if axis in axes else 1.0) for axis, gain in whole.gains.items()}
+        self.age = whole.age + len(axes)
 
     def bounded_parts(self) -> Iterator[_Node]:
         """Yield the parts that have been bounded, or, of one that was split at once, its own parts."""
@@ -268,20 +277,36 @@ class RangeSearch:
     def _cut(self, node: _Node) -> bool:
         """Split the tile sizes of a node along the axis where that helps most; return whether they can be split."""
         ways, merit = _ways(node.setting), -1.0
-        self.cuts += 1
-        if self.cuts % _LOOK_AGAIN and all(len(self.gains.get(axis, ())) >= _SAMPLES for axis in ways):
-            ranked = sorted(ways, key=lambda axis: -sum(self.gains[axis][-_SAMPLES:]))
+        known = self._known_gains(node, ways)
+        if known:
+            ranked = sorted(ways, key=lambda axis: -known[axis])
             if len(ranked) >= _MANY:
                 self._cut_twice(node, ranked[0], ranked[1])
                 return True
             ways = {axis: ways[axis] for axis in ranked[:1]}
+        else:
+            node.age = 0
         for axis, most in ways.items():
             found = {side: self._new(node, half) for side, half in _halves(node.setting, axis, most).items()}
-            gain = math.prod(_gain(node.bound, part.own) for part in found.values())
+            gain = _gain(node.bound, [part.own for part in found.values()])
+            node.gains[axis] = gain
             self.gains.setdefault(axis, []).append(gain)
             if gain > merit:
                 merit, node.parts, node.split = gain, found, {"axis": axis, "most": most}
+        for part in node.parts.values():
+            part.inherit(node, node.split["axis"])
         return bool(node.parts)
+
+    def _known_gains(self, node: _Node, ways: Mapping[str, int]) -> Mapping[str, float]:
+        """Return what splits along each axis gain: with few axes anywhere, with many where the node is; nothing if all are to be
+        tried.
+        """
+        self.cuts += 1
+        if len(ways) >= _MANY:
+            return node.gains if node.age < _OLD and ways.keys() <= node.gains.keys() else {}
+        if self.cuts % _LOOK_AGAIN == 0 or any(len(self.gains.get(axis, ())) < _SAMPLES for axis in ways):
+            return {}
+        return {axis: sum(self.gains[axis][-_SAMPLES:]) for axis in ways}
 
     def _cut_twice(self, node: _Node, first: str, second: str) -> None:
         """Split a node along an axis, and its parts along another one: parts as wide as these would soon be split as well."""
@@ -290,10 +315,16 @@ class RangeSearch:
         for side, half in _halves(node.setting, first, most).items():
             if second not in (ways := _ways(half)):
                 node.parts[side] = self._new(node, half)
+                node.parts[side].inherit(node, first)
                 continue
             part = node.parts[side] = _Node(half, self.number, node.bound, split={"axis": second, "most": ways[second]})
             for own, quarter in _halves(half, second, ways[second]).items():
                 part.parts[own] = self._new(node, quarter)
+                part.parts[own].inherit(node, first, second)
+        found = [part.own for part in node.bounded_parts()]
+        if _gain(node.bound, found) < _DISAPPOINTING * max(node.gains[first], node.gains[second]):
+            for one in node.bounded_parts():
+                one.age = _OLD
 
     def _stated(self) -> TiledBound:
         """Return the exactly proven bound, with the certificate."""
@@ -329,9 +360,14 @@ def _halves(setting: LeafSetting, axis: str, most: int) -> dict[str, LeafSetting
     return dict(zip(("low", "high"), setting.cut(axis, most), strict=True))
 
 
-def _gain(before: float, after: float) -> float:
-    """Return the logarithm of a bound's growth, at most one: a bound far above the weakest need not grow further."""
-    return min(1.0, math.log(max(after / before, 1.0))) + _LITTLE if before > 0 else 1.0
+def _gain(before: float, after: Sequence[float]) -> float:
+    """Return by how much bounds of parts have grown: the geometric mean of their logarithms, each at most one, as a bound far
+    above the weakest need not grow further.
+    """
+    if before <= 0:
+        return 1.0
+    grown = [min(1.0, math.log(max(one / before, 1.0))) + _LITTLE for one in after]
+    return float(math.prod(grown) ** (1 / len(grown)))
 
 
 def _leaf(node: _Node, target: float) -> tuple[dict[str, Any], Fraction]:
