@@ -54,6 +54,7 @@ __all__ = [
     "random_leaves",
     "random_plan",
     "random_task",
+    "read_rows_start",
     "remade_start",
 ]
 
@@ -105,6 +106,47 @@ def rows_of_scores(rng: random.Random) -> Graph:
         graph.op("again", ["keys", "weight"], ["more"], whole=["j"])
     if graph.tensor_named("keys").kind == "param" and rng.random() < 0.5:
         graph.op("update", ["keys"], ["keys"], pointwise=True)
+    return graph
+
+
+def read_rows(rng: random.Random) -> Graph:
+    """Return an op that makes whole rows, an op that reads them with an operand, and one that adds them up."""
+    extents = {"t": rng.randint(2, 6), "j": rng.randint(2, 5), "k": rng.randint(1, 3), "h": rng.choice([1, 1, 2])}
+    batch = "h" if extents["h"] > 1 else ""
+    graph = Graph("read rows", unit="pebble")
+
+    def tensor(name: str, axes: str, kind: str) -> str:
+        shape = [(axis, extents[axis]) for axis in axes if extents[axis] > 1]
+        graph.tensor(name, prod(extent for _, extent in shape), kind, axes=shape)  # type: ignore[arg-type]
+        return kind
+
+    def chance(of: float) -> bool:
+        return rng.random() < of
+
+    given = tensor("scores", batch + "tj", rng.choice(["input", "input", "param"]))
+    tensor("weight", batch + "tj", "temp")
+    graph.op("rows", ["scores"], ["weight"], whole=["j"], once=chance(0.2))
+    operand = ""
+    if chance(0.7):
+        made = chance(0.4)
+        operand = tensor("v", batch + "jk", "temp" if made else rng.choice(["param", "input"]))
+        if made:
+            tensor("x", batch + "jk", "input")
+            graph.op("make", ["x"], ["v"], once=True)
+        tensor("mix", batch + rng.choice(["tk", "tk", "t"]), "output")
+        graph.op("mix", rng.sample(["weight", "v"], 2), ["mix"])
+    summed = not operand or chance(0.7)
+    if summed:
+        tensor("q", batch + rng.choice(["tk", "tk", "t"]), "input")
+        total = tensor("total", batch + rng.choice(["jk", "jk", "j"]), rng.choice(["output", "temp"]))
+        graph.op("add", rng.sample(["weight", "q"], 2), ["total"])
+        if total == "temp":
+            tensor("end", "", "output")
+            graph.op("end", ["total"], ["end"])
+    if operand == "param" and chance(0.5):
+        graph.op("update", ["v", *(["total"] if summed and chance(0.5) else [])], ["v"], pointwise=True)
+    if given == "param" and chance(0.5):
+        graph.op("change", ["scores", *(["weight"] if chance(0.5) else [])], ["scores"])
     return graph
 
 
@@ -480,6 +522,14 @@ def random_start(rng: random.Random, management: str) -> tuple[Task, Plan | None
     """Return a task and a plan of one of its forms, if one was found."""
     task = random_task(rng, management)
     return task, random_plan(rng, task, random_form(rng, task.graph))
+
+
+def read_rows_start(rng: random.Random, management: str) -> tuple[Task, Plan | None]:
+    """The same of ops that make and read whole rows, on machines that are tight for them."""
+    graph = read_rows(rng)
+    machine = msgspec.structs.replace(tight_machine(rng, graph, management), unit=graph.unit)
+    task = Task(graph, machine, rng.random() < 0.6)
+    return task, random_plan(rng, task, random_form(rng, graph))
 
 
 def remade_start(rng: random.Random, management: str) -> tuple[Task, Plan | None]:

@@ -6,6 +6,7 @@ import inspect
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import chain
 from typing import Any
 
@@ -19,7 +20,7 @@ from pebbler.game.transform import tile
 from pebbler.referee.counters import Played
 from pebbler.referee.parts import parts_of
 from pebbler.referee.pieces import Pieces
-from pebbler.referee.rows import cache_moments, near_twice, pushed_out
+from pebbler.referee.rows import cache_moments, near_twice, pushed_after, pushed_out
 from pebbler.referee.rows.elements import Elements, Liveness
 from pebbler.referee.rows.family import Family
 from pebbler.referee.rows.last_touches import LastTouches
@@ -29,7 +30,7 @@ from pebbler.referee.rows.row import Number
 from pebbler.referee.rows.table import NAMES, facts_of, rows_of
 from pebbler.referee.rows.task import Task
 from pebbler.referee.rows.tile_range import TileRange
-from row_attacks import attack, faults, held, legal, random_leaves, random_start, remade_start
+from row_attacks import attack, faults, held, legal, random_leaves, random_start, read_rows_start, remade_start
 
 CLIMBS = 10
 Wrap = Callable[[Any], Any]
@@ -70,6 +71,16 @@ def test_no_plan_that_makes_values_again_breaks_a_row_in_thousands(chunk):
     hold(range(1_000 + 60 * chunk, 1_060 + 60 * chunk), "lru", remade_start)
 
 
+def test_no_plan_that_reads_whole_rows_breaks_a_row():
+    assert hold(range(30), "lru", read_rows_start) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(20))
+def test_no_plan_that_reads_whole_rows_breaks_a_row_in_thousands(chunk):
+    hold(range(1_000 + 60 * chunk, 1_060 + 60 * chunk), "lru", read_rows_start)
+
+
 @pytest.mark.parametrize("management", ["lru", "explicit"])
 def test_rows_that_are_left_out_where_they_have_no_weights_are_known_by_name(management):
     seen = set()
@@ -90,7 +101,7 @@ def test_rows_that_are_left_out_where_they_have_no_weights_are_known_by_name(man
 
 # Rows that random plans do not come near enough to for a constant stronger by one, or by a tenth, to be found; terms that are
 # forgotten are. Plans made for these rows do, at the end of this file.
-LOOSE = {"products", "pushed between", "row of pieces", "room of full pieces"}
+LOOSE = {"products", "pushed after", "pushed between", "row of pieces", "room of full pieces"}
 
 
 @pytest.mark.parametrize("management", ["lru", "explicit"])
@@ -99,7 +110,9 @@ def test_faults_in_every_kind_of_row_are_found(management):
     constants: dict[str, set[str]] = defaultdict(set)
     terms: dict[str, set[str]] = defaultdict(set)
     attacks = [attack(seed, management, 2) for seed in range(160)]
-    attacks += [attack(seed, "lru", 2, remade_start) for seed in range(6)] if management == "lru" else []
+    if management == "lru":
+        attacks += [attack(seed, "lru", 2, remade_start) for seed in range(6)]
+        attacks += [attack(seed, "lru", 2, read_rows_start) for seed in range(10)]
     for one in chain.from_iterable(attacks):
         for fault in faults(one):
             (constants if fault.endswith("more") else terms)[one.row.name].add(fault)
@@ -236,7 +249,7 @@ WRONG: dict[str, tuple[str, object, str, Wrap, set[str]]] = {
     "fewer are near beside others": ("lru", Beside, "most_near", more(-1), {"near"}),
     "fewer are near in company": ("lru", near_twice, "most_near", more(-1), {"near in company"}),
     "fewer pieces": ("lru", TileRange, "most_tiles", times(0.75), {"room of pieces", "written back"}),
-    "pieces touch more": ("lru", pushed_out, "_touched", times(3), {"pushed out", "pushed back", "pushed between"}),
+    "pieces touch more": ("lru", pushed_out, "touched_by", times(3), {"pushed out", "pushed back", "pushed between"}),
     "all that is written is apart": (
         "explicit",
         Family,
@@ -273,10 +286,10 @@ def test_a_wrong_version_of_an_amount_is_found(fault, monkeypatch):
     assert any(found_out(seed, management, rows) for seed in range(400, 1_000)), "no plan breaks a row"
 
 
-def found_out(seed: int, management: str, rows: set[str]) -> bool:
+def found_out(seed: int, management: str, rows: set[str], start: Any = random_start) -> bool:
     """Whether an attack breaks one of some rows, or finds that parts are not what they are said to be."""
     try:
-        return any(one.slack < 0 and one.row.name in rows for one in attack(seed, management, 3))
+        return any(one.slack < 0 and one.row.name in rows for one in attack(seed, management, 3, start))
     except AssertionError as error:
         if "a part has more elements" in str(error):
             return True
@@ -344,6 +357,36 @@ def test_what_comes_between_a_value_and_its_reader_is_read_from_below():
     assert slack_of("pushed between", form, graph, caches(12), order) == (6, 30)
 
 
+def rows_then_products() -> tuple[Graph, Graph, list[str]]:
+    """Return whole rows and what reads them together with a vector, in single elements, row after row from the end."""
+    axes = [("t", 3), ("j", 2)]
+    graph = Graph("rows", unit="pebble").tensor("scores", 6, "input", axes=axes).tensor("v", 2, "input", axes=axes[1:])
+    graph.tensor("weight", 6, axes=axes).tensor("y", 6, "output", axes=axes)
+    graph.op("rows", ["scores"], ["weight"], whole=["j"]).op("mul", ["weight", "v"], ["y"])
+    order = [name for t in range(3) for name in (f"rows[{t}]", f"mul[{t}][1]", f"mul[{t}][0]")]
+    return graph, tile(tile(graph, "t", 1), "j", 1), order
+
+
+def test_what_is_read_with_a_row_is_read_from_below_for_each_row(monkeypatch):
+    graph, form, order = rows_then_products()
+    # A piece of `rows` touches 4, which is all that is near: each of three rows finds no element of v there.
+    assert slack_of("pushed after", form, graph, caches(4), order) == (0, 6)
+    with pytest.raises(ValueError, match="not enough"):  # there is no such row: two of the row before stay near
+        slack_of("pushed after", form, graph, caches(6), order)
+    monkeypatch.setattr(pushed_after, "touched_by", more(2)(pushed_out.touched_by))
+    slack, least = slack_of("pushed after", form, graph, caches(6), order)
+    assert slack < 0 < least
+
+
+@pytest.mark.parametrize("fault", ["sums are never begun", "columns are larger"])
+def test_faults_in_what_is_pushed_out_before_readers_are_found(fault, monkeypatch):
+    if fault == "sums are never begun":
+        monkeypatch.setattr(pushed_after, "Fraction", lambda over, under=1: Fraction(over if over == 1 else 0, under))
+    else:
+        monkeypatch.setattr(pushed_out, "_whole_part", more(1)(pushed_out._whole_part))
+    assert any(found_out(seed, "lru", {"pushed after"}, read_rows_start) for seed in range(400)), "no plan breaks a row"
+
+
 def test_full_pieces_find_all_that_fits_but_what_they_write():
     graph = Graph("one operand", unit="pebble").tensor("w", 11, "param", axes=[("j", 11)])
     graph.tensor("y", 9, "output", axes=[("i", 9)]).op("sum", ["w"], ["y"], whole=["j"])
@@ -367,7 +410,7 @@ def test_what_a_piece_pushes_out_is_read_from_below(monkeypatch):
     assert slack_of("pushed out", graph, graph, caches(4), order, steady=True) == (0, 1)
     with pytest.raises(ValueError, match="not enough"):  # there is no such row: the parameter stays beside t, x and y
         slack_of("pushed out", graph, graph, caches(6), order, steady=True)
-    monkeypatch.setattr(pushed_out, "_touched", times(1.5)(pushed_out._touched))
+    monkeypatch.setattr(pushed_out, "touched_by", times(1.5)(pushed_out.touched_by))
     assert slack_of("pushed out", graph, graph, caches(6), order, steady=True) == (-1, 1)
 
 
