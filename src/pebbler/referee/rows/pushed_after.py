@@ -31,7 +31,7 @@ from fractions import Fraction
 from pebbler.game.dataflow import NONE
 from pebbler.referee.rows.elements import Axes
 from pebbler.referee.rows.leaf import Leaf
-from pebbler.referee.rows.pushed_out import Columns, alone, plain, touched_by
+from pebbler.referee.rows.pushed_out import PushedColumns, alone, plain, touched_by
 from pebbler.referee.rows.row import Counter, Number, Row, at_least
 
 __all__ = ["pushed_after"]
@@ -44,7 +44,7 @@ def pushed_after(leaf: Leaf) -> Iterator[Row]:
     """
     family, task = leaf.family, leaf.family.task
     for op, value, reader, other, across in _after(leaf):
-        columns = Columns.of(leaf, value, other, across)
+        columns = PushedColumns.of(leaf, value, other, across)
         times = 2 if other in family.elements.op_writes[reader] else int(family.flow.value_maker[other] != NONE)
         written = Fraction(times * int(family.flow.value_size[other]), columns.other_each)
         for level in task.levels[:-1]:

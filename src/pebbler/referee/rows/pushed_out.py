@@ -34,7 +34,7 @@ from pebbler.referee.rows.elements import Axes
 from pebbler.referee.rows.leaf import Leaf
 from pebbler.referee.rows.row import ONE, Counter, Row, at_least
 
-__all__ = ["Columns", "alone", "plain", "pushed_between", "pushed_out", "touched_by"]
+__all__ = ["PushedColumns", "alone", "plain", "pushed_between", "pushed_out", "touched_by"]
 
 
 def pushed_out(leaf: Leaf) -> Iterator[Row]:
@@ -88,8 +88,8 @@ def touched_by(leaf: Leaf, op: int) -> int:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """What a piece of P of full size reads of a value A, and of an operand B of A's maker or of its reader, column by column."""
+class PushedColumns:
+    """Sizes of columns of a value A, and of what belongs to them in an operand B of its maker or of its reader."""
 
     number: int
     own_each: int  # a' and b': elements of A and of B per column and index of the axes that both have
@@ -100,7 +100,7 @@ class Columns:
     common: Axes
 
     @classmethod
-    def of(cls, leaf: Leaf, value: int, other: int, across: Axes) -> Columns:
+    def of(cls, leaf: Leaf, value: int, other: int, across: Axes) -> PushedColumns:
         """Return the columns of two values along some axes."""
         one, two = (leaf.family.elements.tensor_axes(which) for which in (value, other))
         common, ranges = (one & two) - across, leaf.tiles.ranges
@@ -137,7 +137,7 @@ def pushed_between(leaf: Leaf) -> Iterator[Row]:
     """
     family, task = leaf.family, leaf.family.task
     for op, value, operand, across in _between(leaf):
-        columns = Columns.of(leaf, value, operand, across)
+        columns = PushedColumns.of(leaf, value, operand, across)
         for level in task.levels[:-1]:
             left = max(0, task.reach[level] - touched_by(leaf, op))
             far = columns.number - Fraction(left, min(columns.own_units, columns.other_units))

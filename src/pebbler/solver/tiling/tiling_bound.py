@@ -298,8 +298,8 @@ class RangeSearch:
         return bool(node.parts)
 
     def _known_gains(self, node: _Node, ways: Mapping[str, int]) -> Mapping[str, float]:
-        """Return what splits along each axis gain: with few axes anywhere, with many where the node is; nothing if all are to be
-        tried.
+        """Return gains of splits by axis: with few axes of the latest splits anywhere, with many of splits around the node; none
+        if all axes are to be tried.
         """
         self.cuts += 1
         if len(ways) >= _MANY:
