@@ -112,18 +112,19 @@ def rows_of_scores(rng: random.Random) -> Graph:
 def read_rows(rng: random.Random) -> Graph:
     """Return an op that makes whole rows, an op that reads them with an operand, and one that adds them up."""
     extents = {"t": rng.randint(2, 6), "j": rng.randint(2, 5), "k": rng.randint(1, 3), "h": rng.choice([1, 1, 2])}
-    batch = "h" if extents["h"] > 1 else ""
+    ones = rng.random() < 0.3  # whether axes of a single index are named
+    batch = "h" if extents["h"] > 1 or ones else ""
     graph = Graph("read rows", unit="pebble")
 
     def tensor(name: str, axes: str, kind: str) -> str:
-        shape = [(axis, extents[axis]) for axis in axes if extents[axis] > 1]
+        shape = [(axis, extents[axis]) for axis in axes if extents[axis] > 1 or ones]
         graph.tensor(name, prod(extent for _, extent in shape), kind, axes=shape)  # type: ignore[arg-type]
         return kind
 
     def chance(of: float) -> bool:
         return rng.random() < of
 
-    given = tensor("scores", batch + "tj", rng.choice(["input", "input", "param"]))
+    given = tensor("scores", ("" if chance(0.2) else batch) + "tj", rng.choice(["input", "input", "param"]))
     tensor("weight", batch + "tj", "temp")
     graph.op("rows", ["scores"], ["weight"], whole=["j"], once=chance(0.2))
     operand = ""

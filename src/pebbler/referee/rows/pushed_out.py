@@ -116,9 +116,8 @@ class PushedColumns:
         tiles, along an axis or of none, and what is to be subtracted.
         """
         tiles, elements = leaf.tiles, leaf.family.elements
-        extents = dict(
-            axis for name in elements.graph.ops[op].reads for axis in elements.graph.tensor_named(name).axes or ()
-        )
+        touched = {*elements.op_reads[op], *elements.op_writes[op]}
+        extents = dict(axis for value in touched for axis in elements.tensor(value).axes or ())
         own = math.prod(tiles.ranges[axis].full if axis in tiles.ranges else extents[axis] for axis in self.common)
         others = sorted(elements.op_axes[op] - elements.whole[op] - self.common)
         yield "", ONE, own * tiles.full_tiles(others), 0
