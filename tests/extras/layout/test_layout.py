@@ -10,7 +10,16 @@ import pytest
 
 from pebbler.compiled import kernel
 from pebbler.extras.layout.kernels.rerouting import fill, take_all
-from pebbler.extras.layout.kernels.value_route import LayoutArrays, Routes, empty_room, least_cost, scratch_for
+from pebbler.extras.layout.kernels.value_route import (
+    LayoutArrays,
+    Routes,
+    cost_about,
+    cost_of,
+    empty_room,
+    least_cost,
+    route,
+    scratch_for,
+)
 from pebbler.extras.layout.layout_arrays import can_lay_out
 from pebbler.extras.layout.layout_search import Layout
 from pebbler.game.graph import Graph
@@ -99,7 +108,7 @@ def test_layouts_come_near_the_optimum() -> None:
 
 @kernel
 def least_route(arrays, room):  # type: ignore[no-untyped-def]
-    return least_cost(arrays, room, 0)
+    return least_cost(arrays, room, 0, arrays.use_start[0], arrays.use_start[1])
 
 
 def test_room_counted_in_digits_is_full_where_all_units_are_taken() -> None:
@@ -127,8 +136,17 @@ def test_room_counted_in_digits_is_full_where_all_units_are_taken() -> None:
         assert (bits == (plain.taken == capacity[:, None])).all(), f"seed {seed}"
 
 
-def naive_route(arrays: LayoutArrays, taken: np.ndarray, capacity: np.ndarray) -> float:
-    """Return the cheapest route of value 0 by trying all states of all segments: up to two levels each."""
+State = frozenset[int]
+
+
+def naive_route(
+    arrays: LayoutArrays, taken: np.ndarray, capacity: np.ndarray, fixed: dict[int, State] | None = None
+) -> float:
+    """Return the cheapest route of value 0 by trying all states of all segments: up to two levels each.
+
+    In `fixed` segments it is where it is said to be, whether or not there is room.
+    """
+    fixed = fixed or {}
     levels, parts = len(arrays.read), arrays.parts
     states = [
         frozenset(x) for x in [*((a,) for a in range(levels)), *((a, b) for a in range(levels) for b in range(a))]
@@ -148,26 +166,29 @@ def naive_route(arrays: LayoutArrays, taken: np.ndarray, capacity: np.ndarray) -
     for number, (first, end, kind) in enumerate(spans):
         now: dict[frozenset[int], float] = {}
         for state in states:
-            if any(
+            if fixed.get(number, state) != state:
+                continue
+            if number not in fixed and any(
                 taken[level, slot] + arrays.size[0] > capacity[level] for level in state for slot in range(first, end)
             ):
                 continue
             if number == 0:
-                ways = [sum(arrays.write[level] for level in state) * bool(arrays.made[0])] if len(state) == 1 else []
+                begins = len(state) == 1 or number in fixed
+                ways = [arrays.write[min(state)] * bool(arrays.made[0])] if begins else []
             else:
                 ways = []
                 for old, paid in cost.items():
                     new = state - old
                     if not new:
                         ways.append(paid)
-                    elif kind != 2 and len(new) == 1:
+                    elif (kind != 2 and len(new) == 1) or number in fixed:
                         ways.append(paid + min(arrays.read[level] for level in old) + sum(arrays.write[x] for x in new))
             if ways:
                 reads = arrays.times[uses] * min(arrays.read[level] for level in state) if kind == 1 else 0.0
                 now[state] = min(ways) + reads
         uses += kind == 1
         cost = now
-    singles = [paid for state, paid in cost.items() if len(state) == 1]
+    singles = [paid for state, paid in cost.items() if len(state) == 1 or len(spans) - 1 in fixed]
     return float(arrays.size[0] * min(singles)) if singles else -1.0
 
 
@@ -210,6 +231,62 @@ def test_a_route_is_the_cheapest_there_is(parts: int) -> None:
             continue
         assert found == pytest.approx(wanted), f"seed {seed}"
         assert least <= found + 1e-9 or found < 0, f"seed {seed}"  # a change is given up once the least is too much
+
+
+@kernel
+def part_of_route(arrays, scratch, room, toll, routes, low, high):  # type: ignore[no-untyped-def]
+    """Choose a part of value 0's route anew; return what it cannot cost less than, and whether there is one."""
+    least = cost_of(arrays, routes, 0) - cost_about(arrays, routes, 0, low, high)
+    least += least_cost(arrays, room, 0, low, high)
+    return least, route(arrays, scratch, room, toll, 0.0, routes, 0, low, high)
+
+
+def states_of(routes: Routes) -> list[State]:
+    return [
+        frozenset(x for x in pair if x >= 0) for pair in zip(routes.near.tolist(), routes.far.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_part_of_a_route_is_the_cheapest_beside_what_stays(parts: int) -> None:
+    tried = 0
+    for seed in range(500):
+        rng = np.random.default_rng(seed)
+        levels, count, positions = int(rng.integers(1, 5)), int(rng.integers(2, 7)), 14
+        use = np.sort(rng.choice(np.arange(2, positions), count, replace=False)).astype(np.int64)
+        last = 2 * int(use[-1]) + (2 if parts == 2 else 1)
+        arrays = LayoutArrays(
+            np.sort(rng.integers(0, 6, levels)).astype(np.float64), rng.integers(0, 3, levels).astype(np.float64),
+            2 * positions + 3, parts, np.array([1]), np.array([int(rng.choice([0, 3]))]),
+            np.array([int(rng.choice([last, 2 * positions + 1]))]), np.array([-1]), np.array([bool(rng.integers(2))]),
+            np.array([0, count]), use, rng.integers(1, 3, count), np.array([0, 1]), np.array([0]),
+        )  # fmt: skip
+        capacity, rows = np.ones(levels, np.int64), parts * count + 1
+        scratch, toll = scratch_for(arrays), np.zeros((levels, arrays.slots + 1))
+        routes = Routes(np.zeros(rows, np.int8), np.full(rows, -1, np.int8), np.zeros(1))
+        low = int(rng.integers(0, count))
+        high = int(rng.integers(low + 1, count + 1))
+        rooms, found = [], False
+        for share in (0.15, 0.25):  # of the slots that are full: when all of it is routed, and then when a part is
+            taken = (rng.random((levels, arrays.slots)) < share).astype(np.int32)
+            room = empty_room(capacity, arrays.slots, 9, single=True)
+            for level, slot in zip(*np.nonzero(taken), strict=True):
+                room.full[level, slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+            rooms.append((taken, room))
+        if fill(arrays, scratch, rooms[0][1], toll, 0.0, routes, np.array([0])) < 0:
+            continue
+        before = states_of(routes)
+        fixed = {k: state for k, state in enumerate(before) if not parts * low <= k <= parts * high}
+        least, found = part_of_route(arrays, scratch, rooms[1][1], toll, routes, low, high)
+        wanted = naive_route(arrays, rooms[1][0], capacity, fixed)
+        assert found == (wanted >= 0), f"seed {seed}"
+        if found:
+            assert routes.cost[0] == pytest.approx(wanted), f"seed {seed}"
+            assert least <= wanted + 1e-9, f"seed {seed}"
+            after = states_of(routes)
+            assert all(after[k] == state for k, state in fixed.items()), f"seed {seed}"
+            tried += after != before
+    assert tried > 40
 
 
 def test_a_saved_layout_is_gone_on_from() -> None:

@@ -12,7 +12,7 @@ from pebbler.extras.layout.kernels.rerouting import fill, price_room, reroute, s
 from pebbler.extras.layout.kernels.value_route import ANYWHERE, Routes, empty_room, scratch_for
 from pebbler.extras.layout.layout_arrays import LayoutGame
 from pebbler.extras.layout.layout_moves import layout_plan, routes_of
-from pebbler.extras.layout.level_exchange import can_exchange, exchange_levels
+from pebbler.extras.layout.level_exchange import MOST_SWEEPS, can_exchange, exchange_levels
 from pebbler.game.plan import Plan
 from pebbler.solver.problem import Problem
 
@@ -96,11 +96,11 @@ class Layout:
             if left() <= 0:
                 return
 
-    def exchange(self, left: Left = endless) -> None:
+    def exchange(self, left: Left = endless, sweeps: int = MOST_SWEEPS) -> None:
         """Give the copies that there are better levels as long as seconds are left, where units, starts and prices allow it."""
         arrays = self.game.arrays
         if can_exchange(arrays):
-            self.energy -= exchange_levels(arrays, self.routes, self.game.capacity, left)
+            self.energy -= exchange_levels(arrays, self.routes, self.game.capacity, left, sweeps)
 
     @classmethod
     def from_plan(cls, problem: Problem, plan: Plan, rounds: int = 100, left: Left = endless) -> Layout | None:

@@ -18,10 +18,10 @@ from ortools.graph.python import min_cost_flow
 from pebbler.arrays import Bools, Floats, Ints
 from pebbler.extras.layout.kernels.value_route import ANYWHERE, LayoutArrays, Routes
 
-__all__ = ["Residences", "can_exchange", "exchange_levels", "nested_bound", "residences_of"]
+__all__ = ["MOST_SWEEPS", "Residences", "can_exchange", "exchange_levels", "nested_bound", "residences_of"]
 
 _APART = (1, 2, 3, 5, 8)  # levels that exchange residences, by how many places they are apart
-_MOST_SWEEPS = 20
+MOST_SWEEPS = 20
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,17 @@ def residences_of(arrays: LayoutArrays, routes: Routes) -> Residences:
     return Residences(begun, gone, count, where, near, far)
 
 
-def exchange_levels(arrays: LayoutArrays, routes: Routes, capacity: Ints, left: Callable[[], float]) -> float:
-    """Exchange residences between levels, two at a time, while it pays and seconds are left; return the saving."""
+def exchange_levels(
+    arrays: LayoutArrays, routes: Routes, capacity: Ints, left: Callable[[], float], sweeps: int = MOST_SWEEPS
+) -> float:
+    """Exchange residences between levels, two at a time, while it pays and seconds are left; return the saving.
+
+    All pairs of levels have their turn so many times, unless one time saves nothing.
+    """
     found = residences_of(arrays, routes)
     before = float((found.reads * arrays.read[found.level]).sum())
     pairs = [(nearer, nearer + apart) for apart in _APART for nearer in range(len(arrays.read) - apart)]
-    for _ in range(_MOST_SWEEPS):
+    for _ in range(sweeps):
         if sum(_exchange(found, capacity, *pair) for pair in pairs if left() > 0) == 0:
             break
     one, other = found.level[found.near], np.where(found.far >= 0, found.level[found.far], -1)

@@ -17,6 +17,7 @@ from pebbler.extras.layout.kernels.rerouting import take_all
 from pebbler.extras.layout.kernels.value_route import Routes, empty_room, scratch_for
 from pebbler.extras.layout.layout_arrays import LayoutGame
 from pebbler.extras.layout.layout_search import Layout, Left, endless
+from pebbler.extras.layout.level_exchange import can_exchange, exchange_levels
 from pebbler.extras.layout.product_orders import ProductOrders
 from pebbler.game.dataflow import NONE
 from pebbler.game.plan import Plan
@@ -30,7 +31,8 @@ from pebbler.solver.products.loop_orders import (
 
 __all__ = ["ProductAnnealing", "ProductSearch"]
 
-_WORK = 20_000_000  # changes times parts of routes between two looks at the clock, about a quarter of a second
+_WORK = 200_000_000  # changes times parts of routes between two looks at the clock, about a tenth of a second
+_SETTLE, _SETTLE_LEAST = 10, 20_000  # changes per op between two exchanges of levels, and changes at the least
 
 
 @dataclass
@@ -63,7 +65,8 @@ class ProductAnnealing:
         scratch = scratch_for(arrays)
         room = empty_room(self.game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
         take_all(arrays, scratch, room, self.routes)
-        piece = max(200, _WORK // len(self.routes.near))
+        pause, settled = max(_SETTLE_LEAST, _SETTLE * len(self.order.place)), 0
+        piece = max(200, min(_WORK // len(self.routes.near), pause))
         for done in range(0, rounds, piece):
             count = min(piece, rounds - done)
             now, then = (hot * (cold / hot) ** (at / rounds) for at in (done, done + count))
@@ -72,8 +75,22 @@ class ProductAnnealing:
                 arrays, self.order, scratch, room, self.toll, self.routes, cooling, reach, self.kept, self.best
             )
             self.changes += count
+            settled += count
+            if settled >= pause and can_exchange(arrays):
+                settled = 0
+                self._settle(left)
+                room = empty_room(self.game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
+                take_all(arrays, scratch, room, self.routes)
             if left() <= 0:
                 return
+
+    def _settle(self, left: Left) -> None:
+        """Exchange levels once, which moves copies that stay for long: changes of a few ops seldom do."""
+        self.energy -= exchange_levels(self.game.arrays, self.routes, self.game.capacity, left, sweeps=1)
+        if self.energy < self.best:
+            self.best = self.energy
+            self.kept.near[:], self.kept.far[:] = self.routes.near, self.routes.far
+            self.kept.op_at[:], self.kept.reads[:] = self.order.op_at, self.order.reads
 
     def layout(self, source: Problem) -> Layout:
         """Return the best layout; its graph is the source's with the terms in the order in which they are added."""
@@ -165,20 +182,14 @@ def _order_arrays(orders: ProductOrders, problem: Problem, game: LayoutGame) -> 
     return OrderArrays(op_at, place, reads, result, maker, reader, use_op, product)
 
 
-_ROUNDS = 40  # of prices, to compare orders
-_FINE_ROUNDS = 150  # of prices, before a layout that is kept
-_FEW = 1_000  # points up to which loops are compared by what becomes of them
-_FEW_LOOPS = 4  # loops that are compared in a quick search
-_PATIENCE = 60  # loops that are compared, changes of loops included, where time has no limit
-_LOOPS_SHARE = 0.15  # of the time, for comparing loops of larger products
-_FIRST = 10  # changes per point of a first anneal
-_LEAST = 20_000  # changes of a first anneal of a small product
+_ROUNDS = 40  # of prices, before a layout
+_STARTS_SHARE = 0.12  # of the time, for comparing loops
+_FEW = 1_000  # points beyond which a quick search compares no loops
+_FIRST, _SHORT = 10, 50  # changes per point of a first anneal, of a small product and of a larger one
+_LEAST = 20_000  # changes of a first anneal at the least
 _CYCLES = 4  # anneals, or groups of copies, of a search without a time limit
-_HOT, _COLD, _WARM = (
-    0.45,
-    0.15,
-    0.28,
-)  # heats of an anneal, in the price of a read from the cheapest level; from a good layout
+_HOT, _COLD = 0.3, 0.06  # heats of an anneal, in the price of a read from the cheapest level
+_WARM = 0.2  # where it begins from a good layout
 _FIRST_LONG = 400  # changes per point of the first long anneal; each takes twice as long as the one before it
 _FEWEST = 100  # points up to which copies exchange heats
 _HEATS = (0.17, 0.21, 0.25, 0.29, 0.33, 0.37, 0.41)  # of these copies
@@ -203,10 +214,7 @@ class ProductSearch:
         if known is not None:
             self._go_on(known)
         resumed = self.layout is not None
-        if self.layout is not None:
-            starts = [self.layout]
-        else:
-            starts = self._by_anneals() if len(self.orders.index) <= _FEW else self._by_bounds()
+        starts = [self.layout] if self.layout is not None else self._by_anneals()
         if not self.search.quick:
             self._search_longer(starts, resumed)
         self.search.cut_off |= self.search.remaining <= 0
@@ -230,7 +238,10 @@ class ProductSearch:
 
     def _layout(self, order: Ints) -> Layout:
         problem = self.orders.problem(self.search.problem, order)
-        return Layout.of(problem, np.arange(len(problem.graph.ops)), _FINE_ROUNDS, self._left)
+        layout = Layout.of(problem, np.arange(len(problem.graph.ops)), _ROUNDS, self._left)
+        if len(order) > _FEWEST:
+            layout.exchange(self._left, sweeps=1)
+        return layout
 
     def _anneal(self, layout: Layout, rounds: int, hot: float, cold: float) -> Layout:
         """Change a layout's order and routes together; no more than there is time for."""
@@ -256,30 +267,40 @@ class ProductSearch:
             if points <= _FEWEST:
                 self._exchange_heats(starts[cycle % len(starts)], melt=not resumed)
             else:
-                best = resumed or cycle % 3 == 2
-                chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1) if cycle else 0]
+                rounds, best, other = points * _FIRST_LONG << min(cycle, 20), resumed or cycle % 3 == 2, cycle % 3 == 1
+                if search.time_limit is not None and 3 * rounds > self.rate * search.remaining:
+                    rounds, best, other = int(self.rate * search.remaining), resumed, False  # the last, and the longest
+                chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1) if other else 0]
                 if best and self.layout is not None:
                     chosen = self.layout
-                rounds = points * _FIRST_LONG << min(cycle, 20)
-                if search.time_limit is not None and 3 * rounds > self.rate * search.remaining:
-                    rounds = int(self.rate * search.remaining)  # rather than half of the next
                 self._anneal(chosen, rounds, _WARM if best else _HOT, _COLD)
             cycle += 1
 
-    # Small products -------------------------------------------------------------------------------------------------
-
     def _by_anneals(self) -> list[Layout]:
         """Return layouts of loops, in the order of their energies after a short anneal."""
-        search = self.search
-        starts: list[tuple[float, int, Layout]] = []
-        for loops in first_loops(self.orders.sizes):
-            order = nested_order(self.orders.index, loops)
-            layout = self._layout(order)
-            rounds = max(_LEAST, _FIRST * len(order))
-            starts.append((self._anneal(layout, rounds, _HOT, _COLD).energy, len(starts), layout))
-            if search.remaining <= 0 or search.done:
+        search, points = self.search, len(self.orders.index)
+        began, span = search.elapsed, _STARTS_SHARE * search.remaining
+        rounds = max(_LEAST, (_FIRST if points <= _FEWEST or search.quick else _SHORT) * points)
+        starts: list[tuple[float, int, Loops, Layout]] = []
+        for loops in self._loops(starts):
+            layout = self._layout(nested_order(self.orders.index, loops))
+            starts.append((self._anneal(layout, rounds, _HOT, _COLD).energy, len(starts), loops, layout))
+            if search.remaining <= 0 or search.done or search.elapsed - began > span:
                 break
-        return [layout for _, _, layout in sorted(starts)]
+            if search.quick and points > _FEW:
+                break
+        return [layout for _, _, _, layout in sorted(starts, key=lambda start: start[:2])]
+
+    def _loops(self, starts: list[tuple[float, int, Loops, Layout]]) -> Iterator[Loops]:
+        """Yield loops to begin with; of larger products then changes of the best, where time has a limit."""
+        yield from first_loops(self.orders.sizes)
+        tried = {loops for _, _, loops, _ in starts}
+        while len(self.orders.index) > _FEWEST and self.search.time_limit is not None and not self.search.quick:
+            ranked = sorted(starts, key=lambda start: start[:2])
+            changed = changed_loops(self.rng, ranked[min(len(ranked) - 1, int(self.rng.exponential(1.0)))][2])
+            if changed not in tried:
+                tried.add(changed)
+                yield changed
 
     def _exchange_heats(self, layout: Layout, melt: bool) -> None:
         """Change copies of a layout, each at a heat of its own; a hotter copy that is cheaper, or nearly so, goes on colder.
@@ -307,44 +328,6 @@ class ProductSearch:
                 gain = (copies[i].energy - copies[i + 1].energy) / unit * (1 / _HEATS[i] - 1 / _HEATS[i + 1])
                 if gain >= 0 or self.rng.random() < np.exp(gain):
                     copies[i], copies[i + 1] = copies[i + 1], copies[i]
-
-    # Large products -------------------------------------------------------------------------------------------------
-
-    def _by_bounds(self) -> list[Layout]:
-        """Return a layout of the loops of least bound."""
-        layout = self._layout(nested_order(self.orders.index, self._best_loops()))
-        layout.exchange(self._left)
-        self._offer(layout)
-        self._anneal(layout, _FIRST * len(self.orders.index), _WARM, _COLD)
-        return [layout]
-
-    def _best_loops(self) -> Loops:
-        search = self.search
-        began, span = search.elapsed, _LOOPS_SHARE * search.remaining
-        compared: dict[Loops, float] = {}
-        for loops in self._loops(compared):
-            compared[loops] = self._bound(loops)
-            if search.remaining <= 0 or search.elapsed - began > span:
-                break
-            if len(compared) >= (_FEW_LOOPS if search.quick else _PATIENCE) and (
-                search.quick or search.time_limit is None
-            ):
-                break
-        return min(compared, key=lambda loops: compared[loops])
-
-    def _loops(self, compared: dict[Loops, float]) -> Iterator[Loops]:
-        yield from first_loops(self.orders.sizes)
-        while True:
-            ranked = sorted(compared, key=lambda loops: compared[loops])[:12]
-            base = ranked[min(len(ranked) - 1, int(self.rng.exponential(2.0)))]
-            changed = changed_loops(self.rng, base)
-            if changed not in compared:
-                yield changed
-
-    def _bound(self, loops: Loops) -> float:
-        order = nested_order(self.orders.index, loops)
-        problem = self.orders.problem(self.search.problem, order)
-        return Layout.bound_of(problem, np.arange(len(problem.graph.ops)), _ROUNDS, self._left)
 
 
 def _least_price(layout: Layout) -> float:

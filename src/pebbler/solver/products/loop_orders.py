@@ -19,7 +19,8 @@ __all__ = ["Loop", "changed_loops", "first_loops", "loops_of", "loops_text", "ne
 
 AXES = "ijk"
 _PROMISING = (
-    "i5k3jik", "j5k3ijk", "k4i4jik", "k4j4ijk", "kij", "kji", "i8k3jik", "i5k4jik", "i4j4kij", "ikj", "jki", "k4i8jik",
+    "i5k3jik", "i4k2jik", "kij", "i5k4jik", "j5k3ijk", "i5k2jik", "i8k3jik", "k4i4jik", "j4k2ijk", "k4j4ijk", "kji",
+    "i4j4kij", "ikj", "jki", "k4i8jik",
 )  # fmt: skip
 _BLOCKS = (2, 3, 4, 5, 8)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pebbler.arrays import Ints
 from pebbler.compiled import inner_kernel, kernel
-from pebbler.extras.layout.kernels.value_route import cost_of, least_cost, place, route
+from pebbler.extras.layout.kernels.value_route import cost_about, cost_of, least_cost, place, route
 
 __all__ = ["CheapestOrder", "Cooling", "OrderArrays", "Reach", "reorder"]
 
@@ -20,6 +20,8 @@ _MOST = 192  # values routed anew at once
 # Kinds of changes, by the number that is drawn for each: below it.
 _ROUTES_ALONE, _TO_GAPS, _SWAPS, _TURNS = 0.2, 0.87, 0.94, 0.98
 _SHARE = 0.7  # of the values of a window that are routed anew where no op moves
+_WHOLE = 0.3  # of the changes of routes alone, those that concern all of the routes
+_FEW = 3  # uses up to which all of a route is new
 
 
 class OrderArrays(NamedTuple):
@@ -71,6 +73,8 @@ class _OrderChange(NamedTuple):
     before: Ints
     after: Ints
     chosen: Ints
+    low: Ints  # the uses of each about which its route is new
+    high: Ints
     cost: np.ndarray  # of the route of each
     least: np.ndarray  # that its next route can cost
     marked: np.ndarray
@@ -106,9 +110,9 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
         routes.cost[value] = cost_of(arrays, routes, value)
         total += routes.cost[value]
     ops = len(order.op_at)
-    places, some = np.empty((9, ops), np.int64), np.empty((2, _MOST + 3))
+    places, values, some = np.empty((9, ops), np.int64), np.empty((3, _MOST + 3), np.int64), np.empty((2, _MOST + 3))
     change = _OrderChange(
-        places[0], places[1], places[2], np.empty(_MOST + 3, np.int64), some[0], some[1],
+        places[0], places[1], places[2], values[0], values[1], values[2], some[0], some[1],
         np.zeros(len(arrays.size), np.bool_), places[3], places[4], places[5], places[6], places[7], places[8],
     )  # fmt: skip
     lives = _Lives(arrays.first, arrays.end, arrays.use, order.use_op, routes.near, routes.far)
@@ -126,27 +130,33 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
             _put_ops(order, change, moved, False)
             _unlink(arrays, order, change, links)
             continue
-        before = 0.0
+        before, whole = 0.0, moved == 0 and np.random.random() < _WHOLE
         for i in range(count):
             value = change.chosen[i]
+            low, high = arrays.use_start[value], arrays.use_start[value + 1]
+            if not whole and high - low > _FEW:
+                low, high = _about(arrays, order, change, moved, reach.window, value)
+            change.low[i], change.high[i] = low, high
             change.cost[i] = routes.cost[value]
             before += change.cost[i]
-            place(arrays, scratch, room, routes, value, -1)
-            _copy_life(arrays, lives, old, value)
+            change.least[i] = change.cost[i] - cost_about(arrays, routes, value, low, high)
+            place(arrays, scratch, room, routes, value, -1, low, high)
+            _copy_life(arrays, lives, old, value, low, high)
             if moved:
                 _renew(arrays, order, value)
         _unmark(change, count)
         limit = before - heat * math.log(1.0 - np.random.random()) + 1e-9
         after, done = 0.0, 0  # the routes so far, and the least that the others can cost
         for i in range(count):
-            change.least[i] = least_cost(arrays, room, change.chosen[i])
+            change.least[i] += least_cost(arrays, room, change.chosen[i], change.low[i], change.high[i])
             after += change.least[i]
         while done < count and after <= limit:
-            if not route(arrays, scratch, room, toll, 0.0, routes, change.chosen[done]):
+            value, low, high = change.chosen[done], change.low[done], change.high[done]
+            if not route(arrays, scratch, room, toll, 0.0, routes, value, low, high):
                 after = limit + 1.0
                 break
-            place(arrays, scratch, room, routes, change.chosen[done], 1)
-            after += routes.cost[change.chosen[done]] - change.least[done]
+            place(arrays, scratch, room, routes, value, 1, low, high)
+            after += routes.cost[value] - change.least[done]
             done += 1
         if after <= limit:
             total += after - before
@@ -156,13 +166,13 @@ def reorder(arrays, order, scratch, room, toll, routes, cooling, reach, kept, be
                 kept.op_at[:], kept.reads[:] = order.op_at, order.reads
             continue
         for i in range(done):
-            place(arrays, scratch, room, routes, change.chosen[i], -1)
+            place(arrays, scratch, room, routes, change.chosen[i], -1, change.low[i], change.high[i])
         _put_ops(order, change, moved, False)
         for i in range(count):
-            value = change.chosen[i]
-            _copy_life(arrays, old, lives, value)
+            value, low, high = change.chosen[i], change.low[i], change.high[i]
+            _copy_life(arrays, old, lives, value, low, high)
             routes.cost[value] = change.cost[i]
-            place(arrays, scratch, room, routes, value, 1)
+            place(arrays, scratch, room, routes, value, 1, low, high)
         _unlink(arrays, order, change, links)
     return best, total
 
@@ -396,6 +406,28 @@ def _touched(order, change, moved, window):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
+def _about(arrays, order, change, moved, window, value):  # type: ignore[no-untyped-def]
+    """Return the uses that a change concerns, and one more on either side: the first, and the one after the last.
+
+    All others keep their numbers among the value's uses, and their levels.
+    """
+    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+    first, last = high, low - 1
+    for i in range(low, high):
+        at = order.place[order.use_op[i]]
+        if moved == 0 and change.spot[0] <= at < change.spot[0] + window:
+            first, last = min(first, i), max(last, i)
+        elif at != arrays.use[i]:
+            j = low
+            while j < high - 1 and arrays.use[j] < at:
+                j += 1
+            first, last = min(first, i, j), max(last, i, j)
+    if first > last:
+        return low, high
+    return max(low, first - 1), min(high, last + 2)
+
+
+@inner_kernel
 def _unmark(change, count):  # type: ignore[no-untyped-def]
     for i in range(count):
         change.marked[change.chosen[i]] = False
@@ -420,9 +452,8 @@ def _renew(arrays, order, value):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _copy_life(arrays, source, target, value):  # type: ignore[no-untyped-def]
-    """Copy a value's life and route: away before a change, and back if the change loses."""
-    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+def _copy_life(arrays, source, target, value, low, high):  # type: ignore[no-untyped-def]
+    """Copy a value's life and route about some uses: away before a change, and back if the change loses."""
     target.first[value], target.end[value] = source.first[value], source.end[value]
     for i in range(low, high):
         target.use[i], target.use_op[i] = source.use[i], source.use_op[i]

@@ -20,9 +20,9 @@ def fill(arrays, scratch, room, toll, rate, routes, order):  # type: ignore[no-u
     """Route all values in this order; return what they cost, a negative number if one finds no room."""
     total = 0.0
     for value in order:
-        if not route(arrays, scratch, room, toll, rate, routes, value):
+        if not _route(arrays, scratch, room, toll, rate, routes, value):
             return -1.0
-        place(arrays, scratch, room, routes, value, 1)
+        _place(arrays, scratch, room, routes, value, 1)
         total += routes.cost[value]
     return total
 
@@ -50,16 +50,16 @@ def reroute(arrays, scratch, room, toll, routes, rounds, hot, cold, window, seed
         before = 0.0
         for i in range(count):
             before += routes.cost[chosen[i]]
-            place(arrays, scratch, room, routes, chosen[i], -1)
+            _place(arrays, scratch, room, routes, chosen[i], -1)
             _keep(arrays, routes, chosen[i], kept, True)
         rate = max(0.0, 1.5 * np.random.random() - 0.5)  # a third without prices of room
         limit = before - heat * math.log(1.0 - np.random.random()) + 1e-9
         after, done = 0.0, 0
         while done < count and after <= limit:
-            if not route(arrays, scratch, room, toll, rate, routes, chosen[done]):
+            if not _route(arrays, scratch, room, toll, rate, routes, chosen[done]):
                 after = limit + 1.0
                 break
-            place(arrays, scratch, room, routes, chosen[done], 1)
+            _place(arrays, scratch, room, routes, chosen[done], 1)
             after += routes.cost[chosen[done]]
             done += 1
         if after <= limit:
@@ -69,13 +69,26 @@ def reroute(arrays, scratch, room, toll, routes, rounds, hot, cold, window, seed
                 near[:], far[:] = routes.near, routes.far
             continue
         for i in range(done):
-            place(arrays, scratch, room, routes, chosen[i], -1)
+            _place(arrays, scratch, room, routes, chosen[i], -1)
         for i in range(count):
             _keep(arrays, routes, chosen[i], kept, False)
             routes.cost[chosen[i]] = cost_of(arrays, routes, chosen[i])
-            place(arrays, scratch, room, routes, chosen[i], 1)
+            _place(arrays, scratch, room, routes, chosen[i], 1)
     routes.near[:], routes.far[:] = near, far
     return best
+
+
+@inner_kernel
+def _route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-untyped-def]
+    """Choose the cheapest route of a value anew, all of it."""
+    low, high = arrays.use_start[value], arrays.use_start[value + 1]
+    return route(arrays, scratch, room, toll, rate, routes, value, low, high)
+
+
+@inner_kernel
+def _place(arrays, scratch, room, routes, value, sign):  # type: ignore[no-untyped-def]
+    """Take the room of all of a value's route, or give it back."""
+    place(arrays, scratch, room, routes, value, sign, arrays.use_start[value], arrays.use_start[value + 1])
 
 
 @inner_kernel
@@ -114,7 +127,7 @@ def _keep(arrays, routes, value, kept, away):  # type: ignore[no-untyped-def]
 def take_all(arrays, scratch, room, routes):  # type: ignore[no-untyped-def]
     """Take the room of all routes."""
     for value in range(len(arrays.size)):
-        place(arrays, scratch, room, routes, value, 1)
+        _place(arrays, scratch, room, routes, value, 1)
 
 
 _LEAST = 1e-7  # prices are changed by factors, so none may be 0
@@ -139,7 +152,7 @@ def price_room(arrays, scratch, capacity, price, toll, routes, rounds, fast, slo
         change[:] = 0.0
         bound = 0.0
         for value in range(len(arrays.size)):
-            route(arrays, scratch, open_room, toll, 1.0, routes, value)
+            _route(arrays, scratch, open_room, toll, 1.0, routes, value)
             bound += routes.cost[value] + _note_room(arrays, scratch, routes, value, toll, change)
         step = fast * (slow / fast) ** (number / max(1, rounds - 1))
         for level in range(levels - 1):
@@ -170,7 +183,8 @@ def sum_prices(price, toll):  # type: ignore[no-untyped-def]
 def _note_room(arrays, scratch, routes, value, toll, change):  # type: ignore[no-untyped-def]
     """Enter the room of a route where it begins and ends; return what it pays for it."""
     base, size, paid = arrays.parts * arrays.use_start[value] + value, arrays.size[value], 0.0
-    for k in range(segments(arrays, scratch, value)):
+    _, last = segments(arrays, scratch, value, arrays.use_start[value], arrays.use_start[value + 1])
+    for k in range(last + 1):
         first, end = scratch.first[k], max(scratch.first[k], scratch.end[k])
         for level in (routes.near[base + k], routes.far[base + k]):
             if level >= 0:

@@ -151,10 +151,14 @@ def scratch_for(arrays: LayoutArrays) -> Scratch:
 
 
 @inner_kernel
-def segments(arrays, scratch, value):  # type: ignore[no-untyped-def]
-    """Lay out the segments of a value: their slots; return how many there are."""
-    low, high = arrays.use_start[value], arrays.use_start[value + 1]
-    count, at = 0, arrays.first[value]
+def segments(arrays, scratch, value, low, high):  # type: ignore[no-untyped-def]
+    """Lay out the segments from the wait for use `low` to the wait after the last use before `high`: their slots.
+
+    Returns the number of the first of them, and that of the last.
+    """
+    start, last = arrays.use_start[value], arrays.use_start[value + 1]
+    count = arrays.parts * (low - start)
+    at = arrays.first[value] if low == start else min(2 * arrays.use[low - 1] + 2, arrays.end[value])
     for i in range(low, high):
         slot = 2 * arrays.use[i]
         scratch.first[count], scratch.end[count] = at, slot
@@ -165,55 +169,97 @@ def segments(arrays, scratch, value):  # type: ignore[no-untyped-def]
             at = min(slot + 2, arrays.end[value])
             scratch.end[count + 2] = at
         count += arrays.parts
-    scratch.first[count], scratch.end[count] = at, arrays.end[value]
-    return count + 1
+    scratch.first[count], scratch.end[count] = at, arrays.end[value] if high == last else 2 * arrays.use[high]
+    return arrays.parts * (low - start), count
 
 
 @separate_kernel(_nrt=False)
-def place(arrays, scratch, room, routes, value, sign):  # type: ignore[no-untyped-def]
-    """Take the room of a value's route, or give it back."""
+def place(arrays, scratch, room, routes, value, sign, low, high):  # type: ignore[no-untyped-def]
+    """Take the room of a value's route about the uses from `low` to before `high`, or give it back."""
     base, units = arrays.parts * arrays.use_start[value] + value, sign * arrays.size[value]
-    count = segments(arrays, scratch, value)
+    begin, stop = segments(arrays, scratch, value, low, high)
     for levels in (routes.near, routes.far):
-        level, since = levels[base], scratch.first[0]
-        for k in range(1, count):
+        level, since = levels[base + begin], scratch.first[begin]
+        for k in range(begin + 1, stop + 1):
             if levels[base + k] != level:  # where it stays, its room is taken at once
                 if level >= 0:
                     occupy(room, level, since, scratch.first[k], units)
                 level, since = levels[base + k], scratch.first[k]
         if level >= 0:
-            occupy(room, level, since, scratch.end[count - 1], units)
+            occupy(room, level, since, scratch.end[stop], units)
 
 
 @separate_kernel(_nrt=False)
-def route(arrays, scratch, room, toll, rate, routes, value):  # type: ignore[no-untyped-def]
+def route(arrays, scratch, room, toll, rate, routes, value, low, high):  # type: ignore[no-untyped-def]
     """Choose the cheapest route of a value that fits, and return whether there is one.
 
-    `toll[level, slot]` sums up prices of room before a slot; they count at `rate`, and not in the cost that is kept.
+    Only the segments about the uses from `low` to before `high` may change. `toll[level, slot]` sums up prices of room before a
+    slot; they count at `rate`, and not in the cost that is kept.
     """
-    low, high = arrays.use_start[value], arrays.use_start[value + 1]
-    if high == low or (high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE):
+    uses = arrays.use_start[value + 1] - arrays.use_start[value]
+    if uses == 0 or (uses == 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE):
         return _stay_once(arrays, room, toll, rate, routes, value)
-    count, levels = segments(arrays, scratch, value), len(arrays.read)
+    begin, stop = segments(arrays, scratch, value, low, high)
+    levels, base = len(arrays.read), arrays.parts * arrays.use_start[value] + value
     if rate <= 0 and arrays.begin[value] == ANYWHERE:
-        levels = _useful(arrays, room, value)
-    for k in range(count):
+        levels = _useful(arrays, room, value, scratch.first[begin], scratch.end[stop])
+        if begin > 0:  # what it has before and after may go on
+            levels = max(levels, routes.near[base + begin - 1] + 1, routes.far[base + begin - 1] + 1)
+        if stop < arrays.parts * uses:
+            levels = max(levels, routes.near[base + stop + 1] + 1, routes.far[base + stop + 1] + 1)
+    if begin > 0:
+        _go_on(scratch, begin - 1, routes.near[base + begin - 1], routes.far[base + begin - 1])
+    for k in range(begin, stop + 1):
         _open(arrays, scratch, room, value, k, levels)
         if k == 0:
             _begin(arrays, scratch, value)
         else:
             _change(arrays, scratch, k, arrays.parts == 3 and k % 3 == 2)
         _stay(arrays, scratch, toll, rate, value, k)
-    near, best = -1, _NEVER
-    for i in range(scratch.opens[count - 1]):
-        x = scratch.open[count - 1, i]
-        if scratch.one[count - 1, x] < best:
-            near, best = x, scratch.one[count - 1, x]
+    near, far, best = -1, -1, _NEVER
+    if stop == arrays.parts * uses:
+        for i in range(scratch.opens[stop]):
+            x = scratch.open[stop, i]
+            if scratch.one[stop, x] < best:
+                near, best = x, scratch.one[stop, x]
+    else:
+        near, far = _meeting(arrays, scratch, stop, routes.near[base + stop + 1], routes.far[base + stop + 1])
     if near < 0:
         return False
-    _retrace(arrays, scratch, toll, rate, routes, value, count, near)
+    _retrace(arrays, scratch, toll, rate, routes, value, begin, stop, near, far)
     routes.cost[value] = cost_of(arrays, routes, value)
     return True
+
+
+@inner_kernel
+def _go_on(scratch, k, near, far):  # type: ignore[no-untyped-def]
+    """Let the levels of a segment be the only ones there."""
+    scratch.one[k] = _NEVER
+    scratch.open[k, 0], scratch.open[k, 1 if far >= 0 else 0] = near, far if far >= 0 else near
+    scratch.opens[k] = 2 if far >= 0 else 1
+    if far >= 0:
+        scratch.two[k, near, far] = 0.0
+    else:
+        scratch.one[k, near] = 0.0
+
+
+@inner_kernel
+def _meeting(arrays, scratch, k, near, far):  # type: ignore[no-untyped-def]
+    """Return the levels of a segment from which those of the next, which stay, are reached at the least cost; -1 if none."""
+    found, beside, best = -1, -1, _NEVER
+    for i in range(scratch.opens[k]):
+        x = scratch.open[k, i]
+        for j in range(i, scratch.opens[k]):
+            y = scratch.open[k, j]
+            cost = scratch.one[k, x] if y == x else scratch.two[k, x, y]
+            if cost >= best:
+                continue
+            for level in (near, far):
+                if level >= 0 and level != x and level != y:
+                    cost += arrays.read[x] + arrays.write[level]
+            if cost < best:
+                found, beside, best = x, y if y != x else -1, cost
+    return found, beside
 
 
 @inner_kernel
@@ -241,10 +287,13 @@ def _stay_once(arrays, room, toll, rate, routes, value):  # type: ignore[no-unty
 
 
 @inner_kernel
-def least_cost(arrays, room, value):  # type: ignore[no-untyped-def]
-    """Return a cost that no route is below: each read from the nearest level with room then, all its life if it is read once."""
-    low, high, total = arrays.use_start[value], arrays.use_start[value + 1], 0.0
-    once = high == low + 1 and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE
+def least_cost(arrays, room, value, low, high):  # type: ignore[no-untyped-def]
+    """Return a cost that no route is below, for the uses from `low` to before `high`.
+
+    Each is read from the nearest level with room then, all its life if it is the only one.
+    """
+    once = arrays.use_start[value + 1] - arrays.use_start[value] == 1
+    once, total = once and arrays.times[low] == 1 and arrays.begin[value] == ANYWHERE, 0.0
     for i in range(low, high):
         first = arrays.first[value] if once else 2 * arrays.use[i]
         end = arrays.end[value] if once else min(2 * arrays.use[i] + 1, arrays.end[value])
@@ -256,10 +305,10 @@ def least_cost(arrays, room, value):  # type: ignore[no-untyped-def]
 
 
 @inner_kernel
-def _useful(arrays, room, value):  # type: ignore[no-untyped-def]
-    """Return the number of levels that a value may need: none is of use beyond one that has room for it all the time."""
+def _useful(arrays, room, value, first, end):  # type: ignore[no-untyped-def]
+    """Return the number of levels that a value may need then: none is of use beyond one that has room for it all the time."""
     for x in range(len(arrays.read)):
-        if fits(room, x, arrays.first[value], arrays.end[value], arrays.size[value]):
+        if fits(room, x, first, end, arrays.size[value]):
             levels = x + 1
             for y in range(x + 1, len(arrays.read)):
                 if arrays.write[y] < arrays.write[x]:
@@ -346,12 +395,12 @@ def _stay(arrays, scratch, toll, rate, value, k):  # type: ignore[no-untyped-def
 
 
 @inner_kernel
-def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: ignore[no-untyped-def]
+def _retrace(arrays, scratch, toll, rate, routes, value, begin, stop, near, far):  # type: ignore[no-untyped-def]
     """Walk back from the cheapest last state and keep the levels of every segment."""
-    base, far = arrays.parts * arrays.use_start[value] + value, -1
-    for k in range(count - 1, -1, -1):
+    base = arrays.parts * arrays.use_start[value] + value
+    for k in range(stop, begin - 1, -1):
         routes.near[base + k], routes.far[base + k] = near, far
-        if k == 0:
+        if k == begin:
             return
         first, end = scratch.first[k], scratch.end[k]
         cost = scratch.one[k, near] if far < 0 else scratch.two[k, near, far]
@@ -387,13 +436,19 @@ def _retrace(arrays, scratch, toll, rate, routes, value, count, near):  # type: 
 @inner_kernel
 def cost_of(arrays, routes, value):  # type: ignore[no-untyped-def]
     """Return the cost of a value's route: its write, its reads and its copies."""
-    base, low = arrays.parts * arrays.use_start[value] + value, arrays.use_start[value]
-    count = arrays.parts * (arrays.use_start[value + 1] - low) + 1
-    total = arrays.write[routes.near[base]] if arrays.made[value] else 0.0
-    for k in range(count):
+    return cost_about(arrays, routes, value, arrays.use_start[value], arrays.use_start[value + 1])
+
+
+@inner_kernel
+def cost_about(arrays, routes, value, low, high):  # type: ignore[no-untyped-def]
+    """Return what depends on the levels about the uses from `low` to before `high`: reads, copies to there and from there on."""
+    start, last = arrays.use_start[value], arrays.use_start[value + 1]
+    base, begin, stop = arrays.parts * start + value, arrays.parts * (low - start), arrays.parts * (high - start)
+    total = arrays.write[routes.near[base]] if arrays.made[value] and low == start else 0.0
+    for k in range(begin, stop + (2 if high < last else 1)):
         near, far = routes.near[base + k], routes.far[base + k]
-        if k % arrays.parts == 1:
-            total += arrays.times[low + k // arrays.parts] * arrays.read[near]
+        if k % arrays.parts == 1 and k < stop:
+            total += arrays.times[start + k // arrays.parts] * arrays.read[near]
         if k:
             x, y = routes.near[base + k - 1], routes.far[base + k - 1]
             for level in (near, far):
