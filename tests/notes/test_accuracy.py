@@ -270,3 +270,21 @@ def test_the_experiment_shows_what_never_gets_there_and_judges_the_guesses():
     assert all(f">{text}<" in drawing for text in ("512", "640", "1,536", "never"))
     assert msgspec.json.encode(shown)
     assert "never" in page([shown])
+
+
+@pytest.mark.parametrize(("batches", "verdict"), [((1, 32), "Open"), ((32, 64), "Right"), ((1, 8), "Not everywhere")])
+def test_a_best_batch_that_is_the_largest_tried_decides_nothing(batches: tuple[int, ...], verdict: str):
+    grid = msgspec.structs.replace(GRID, batches=batches)
+    best = batches[-1] if verdict != "Right" else batches[0]
+    runs = tuple(
+        TrainedRuns(*cell, lr, ((256,) * len(grid.seeds),) * 2) for cell, lr in product(grid.cells, grid.rates)
+    )
+    prices = tuple(
+        StepPrice(*cell, "notes", kind, energy, energy / 2)
+        for cell, kind in product(grid.cells, SCHEDULES)
+        for energy in [cell[0] * (1e6 if cell[0] == best else 1e8)]
+    )
+    shown = experiment(Measurements(grid, GOALS, runs, prices))
+    guess = next(one for one in shown.verdicts if "16 to 32" in one.claim)
+    assert guess.truth.startswith(f"{verdict}: on notes")
+    assert ("none larger was tried" in guess.truth) == (verdict == "Open" or batches == (1, 8))

@@ -73,7 +73,7 @@ def _rates(low: float, high: float) -> tuple[float, ...]:
 
 
 QUICK = AccuracyGrid(
-    batches=(1, 8, 32), hidden=(10, 50, 200), rates=_rates(0.025, 6.4), seeds=(42, 43, 44), machines=("notes",)
+    batches=(1, 8, 32, 128), hidden=(10, 50, 200), rates=_rates(0.025, 6.4), seeds=(42, 43, 44), machines=("notes",)
 )
 FULL = AccuracyGrid(
     batches=tuple(2**i for i in range(8)),

@@ -164,6 +164,7 @@ def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
         maps[goal, name, BEST].sure_of_batches(*_GUESSED) for goal in found.goals for name in found.grid.machines
     )
     inside = all(_GUESSED[0] <= batch <= _GUESSED[1] for batch in batches)
+    larger = max(found.grid.batches) > _GUESSED[1]  # otherwise nothing says that these are no better
     hidden = sorted({maps[goal, name, BEST].best.cell.hidden for goal in found.goals for name in found.grid.machines})
     smallest = min(found.grid.hidden)
     only_smallest = hidden == [smallest]
@@ -186,8 +187,8 @@ def _verdicts(found: Measurements, maps: Maps) -> tuple[ClaimVerdict, ...]:
         ClaimVerdict(
             claim="The best batch size is 16 to 32: larger ones see diminishing returns (note 004).",
             truth=(
-                f"{'Right' if inside else 'Not everywhere'}: on {_listed(found.grid.machines)}, for both "
-                f"accuracies, the best cells have batches of {_listed(batches)}."
+                f"{('Right' if larger else 'Open') if inside else 'Not everywhere'}: on {_listed(found.grid.machines)}, for both "
+                f"accuracies, the best cells have batches of {_listed(batches)}{'' if larger else ', and none larger was tried'}."
             ),
             evidence=(
                 f"The same cells: in at least {_percent(least_sure)} of bootstrap resamples, on every machine and for both "
