@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +56,11 @@ def test_programs_of_anything_else_are_refused(tmp_path: Path) -> None:
         ("1,2;mul 0,1,2;1", "no cell"),
         ("1,1;mul 1,1,1;1", "numbers of inputs"),
         ("1,2;div 1,1,2;1", "no instruction"),
+        ("1,2;mul 3,1,2;add 4,3,3;output 4,4,3;4", "no instruction"),  # a subtraction whose reads would be free
+        ("1,2;mul 3,1,4;3", "holds nothing"),
+        ("1,2;mul 3,1,2;4", "not element"),
+        ("1,2", "no program"),
+        ("", "no program"),
     ],
 )
 def test_the_verifier_refuses(text: str, message: str) -> None:
@@ -65,3 +72,31 @@ def test_products_that_multiply_less_are_products() -> None:
     """A program need not be classical: (a + b) (c + d) - ... with subtractions, here 2 (x y) as x (y + y)."""
     assert verify("1,2;add 3,2,2;mul 4,1,3;mul 5,1,2;sub 4,4,5;4", (1, 1, 1))["sub"] == 5
     assert CellProgram.parse("1,2;add 3,2,2;mul 4,1,3;mul 5,1,2;sub 4,4,5;4").matching_sizes() == (1, 1, 1)
+
+
+def test_the_verifier_and_the_second_interpreter_judge_changed_programs_alike() -> None:
+    """A word of a program is changed: it may still compute the product, for another cost, or computes something else."""
+    rng, right = random.Random(5), 0
+    text = (RECORDS / "3x3x3.ir").read_text()
+    lines = text.split("\n")
+    for _ in range(400):
+        at = rng.randrange(len(lines) - 1)
+        words = re.split(r"([ ,])", lines[at])
+        some = [i for i, word in enumerate(words) if word.isdigit()]
+        kinds = [i for i, word in enumerate(words) if word in ("add", "mul", "sub")]
+        if kinds and rng.random() < 0.2:
+            words[kinds[0]] = rng.choice(["add", "mul", "sub"])
+        else:
+            words[rng.choice(some)] = str(rng.randint(1, 40))
+        changed = "\n".join([*lines[:at], "".join(words), *lines[at + 1 :]])
+        try:
+            found: int | None = sum(verify(changed, (3, 3, 3)).values())
+        except ValueError:
+            found = None
+        try:
+            wanted: int | None = product_cost(changed, 3, 3, 3)
+        except (AssertionError, KeyError, ValueError):
+            wanted = None
+        assert found == wanted, changed
+        right += found is not None
+    assert 5 < right < 200

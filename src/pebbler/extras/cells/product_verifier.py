@@ -22,11 +22,13 @@ def verify(text: str, sizes: tuple[int, int, int]) -> dict[str, int]:
     """Return the cost of a program's reads by kind; raise ValueError unless it computes the product for all matrices."""
     m, n, k = sizes
     lines = [line.strip() for line in text.replace(";", "\n").splitlines() if line.strip()]
+    if len(lines) < 2:
+        raise ValueError("no program")
     inputs, outputs = cells(lines[0]), cells(lines[-1])
     if len(inputs) != m * k + k * n or len(set(inputs)) != len(inputs) or len(outputs) != m * n:
         raise ValueError("wrong numbers of inputs or outputs")
     held: dict[int, Polynomial] = {cell: {(number,): 1} for number, cell in enumerate(inputs)}
-    costs = {"mul": 0, "add": 0, "sub": 0, "copy": 0, "output": 0}
+    costs = {"mul": 0, "add": 0, "sub": 0, "copy": 0}
     for line in lines[1:-1]:
         kind, _, rest = line.partition(" ")
         goal, *sources = cells(rest)
@@ -34,12 +36,14 @@ def verify(text: str, sizes: tuple[int, int, int]) -> dict[str, int]:
             sources = [goal, *sources]
         if kind not in costs or len(sources) != (1 if kind == "copy" else 2):
             raise ValueError(f"no instruction: {line}")
+        if not all(cell in held for cell in sources):
+            raise ValueError(f"reads a cell that holds nothing: {line}")
         costs[kind] += sum(distance(cell) for cell in sources)
         held[goal] = result(kind, [held[cell] for cell in sources])
     costs["output"] = sum(distance(cell) for cell in outputs)
     for place, cell in enumerate(outputs):
         i, j = divmod(place, n)
-        if held[cell] != {(i * k + step, m * k + step * n + j): 1 for step in range(k)}:
+        if held.get(cell) != {(i * k + step, m * k + step * n + j): 1 for step in range(k)}:
             raise ValueError(f"output {place} is not element [{i}, {j}] of the product")
     return costs
 
@@ -86,7 +90,7 @@ def main() -> int:
         costs = verify(data.decode(), SIZES)
         if {kind: cost for kind, cost in costs.items() if cost} != COSTS:
             raise ValueError(f"other costs: {costs}")
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         sys.stdout.write(f"wrong: {PROGRAM}: {error}\n")
         return 1
     sys.stdout.write(f"right: {PROGRAM} computes the product for all matrices, cost {sum(costs.values())}\n")
