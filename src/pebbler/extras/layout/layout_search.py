@@ -72,12 +72,6 @@ class Layout:
             return layout
         return cls(problem, game, bound, toll, best[1], best[0])
 
-    @classmethod
-    def bound_of(cls, problem: Problem, order: Ints, rounds: int, left: Left = endless) -> float:
-        """Return the bound of an order alone: no layout with at most two copies at a time, made next to uses, costs less."""
-        game = LayoutGame.of(problem, np.ascontiguousarray(order, np.int64))
-        return _priced(game, _first_prices(game), rounds, left)[0]
-
     def improve(self, rounds: int, seed: int, hot: float = _HOT, cold: float = _COLD, left: Left = endless) -> None:
         """Route values anew so many times, as long as seconds are left."""
         if not len(self.routes.near):  # nothing takes room

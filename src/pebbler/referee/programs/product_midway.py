@@ -1,8 +1,8 @@
 """The least number of reads of a whole matrix product from outside a room, before and after one moment of the plan.
 
 Elements that have been read by then were inside at the start or were read from outside; elements and sums that are still wanted are
-inside, or will be read from outside; and when all results are read at the end, few of them are inside. No order keeps all of that few
-at every moment. `docs/products.md` has the proof.
+inside, or will be read from outside; and when all results are read at the end, few of them are inside. No order keeps all of that
+few at every moment. `docs/products.md` has the proof.
 """
 
 from __future__ import annotations
