@@ -5,7 +5,7 @@ Small changes of the order seldom move values that stay for long to other levels
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,8 +58,20 @@ class ProductAnnealing:
         kept = CheapestOrder(routes.near.copy(), routes.far.copy(), order.op_at.copy(), order.reads.copy())
         return cls(orders, layout.problem, game, order, routes, layout.toll, layout.energy, layout.energy, kept)
 
-    def run(self, rounds: int, hot: float, cold: float, seed: int, reach: Reach, left: Left = endless) -> None:
-        """Change the order so many times, or until no seconds are left."""
+    def run(
+        self,
+        rounds: int,
+        hot: float,
+        cold: float,
+        seed: int,
+        reach: Reach,
+        left: Left = endless,
+        progress: Callable[[], float] | None = None,
+    ) -> None:
+        """Change the order so many times, or until no seconds are left.
+
+        The heat falls with the changes, or with the `progress` that is asked for now and then, from 0 to 1, where it ends.
+        """
         arrays = self.game.arrays
         scratch = scratch_for(arrays)
         room = empty_room(self.game.capacity, arrays.slots, len(arrays.size), bool((arrays.size == 1).all()))
@@ -68,7 +80,10 @@ class ProductAnnealing:
         piece = max(200, min(_WORK // len(self.routes.near), pause))
         for done in range(0, rounds, piece):
             count = min(piece, rounds - done)
-            now, then = (hot * (cold / hot) ** (at / rounds) for at in (done, done + count))
+            share = (done / rounds, (done + count) / rounds) if progress is None else (progress(),) * 2
+            if share[0] >= 1:
+                return
+            now, then = (hot * (cold / hot) ** at for at in share)
             cooling = Cooling(count, now, then, seed * 100_003 + done)
             self.best, self.energy = reorder(
                 arrays, self.order, scratch, room, self.toll, self.routes, cooling, reach, self.kept, self.best
@@ -188,7 +203,8 @@ _FIRST, _SHORT = 10, 50  # changes per point of a first anneal, of a small produ
 _LEAST = 20_000  # changes of a first anneal at the least
 _CYCLES = 4  # anneals, or groups of copies, of a search without a time limit
 _HOT, _COLD = 0.3, 0.06  # heats of an anneal, in the price of a read from the cheapest level
-_WARM = 0.2  # where it begins from a good layout
+_WARM, _MILD = 0.2, 0.1  # where it begins from a good layout, and from one in the little time that is left
+_LAST = 0.95  # of the time that is left, for the changes of the last anneal; then levels exchange copies once more
 _FIRST_LONG = 400  # changes per point of the first long anneal; each takes twice as long as the one before it
 _FEWEST = 100  # points up to which copies exchange heats
 _HEATS = (0.17, 0.21, 0.25, 0.29, 0.33, 0.37, 0.41)  # of these copies
@@ -242,14 +258,15 @@ class ProductSearch:
             layout.exchange(self._left, sweeps=1)
         return layout
 
-    def _anneal(self, layout: Layout, rounds: int, hot: float, cold: float) -> Layout:
-        """Change a layout's order and routes together; no more than there is time for."""
-        search, began = self.search, self.search.elapsed
-        if self.rate and search.time_limit is not None:
+    def _anneal(self, layout: Layout, rounds: int, hot: float, cold: float, last: bool = False) -> Layout:
+        """Change a layout's order and routes together; no more than there is time for, and for all of it if it is the last."""
+        search, began, span = self.search, self.search.elapsed, _LAST * self.search.remaining
+        if self.rate and search.time_limit is not None and not last:
             rounds = min(rounds, max(100, int(0.9 * self.rate * search.remaining)))
         annealing = ProductAnnealing.of(self.orders, layout)
         unit = _least_price(layout)
-        annealing.run(rounds, unit * hot, unit * cold, int(self.rng.integers(2**20)), _REACH, self._left)
+        progress = (lambda: (search.elapsed - began) / span) if last else None
+        annealing.run(rounds, unit * hot, unit * cold, int(self.rng.integers(2**20)), _REACH, self._left, progress)
         found = annealing.layout(search.problem)
         found.exchange(self._left)
         self._offer(found)
@@ -259,7 +276,7 @@ class ProductSearch:
 
     def _search_longer(self, starts: list[Layout], resumed: bool) -> None:
         """Change starts, the best of them first, until the time is over; larger products for longer and longer."""
-        search, points, cycle = self.search, len(self.orders.index), 0
+        search, points, cycle, ended = self.search, len(self.orders.index), 0, False
         if not self.rate:
             self._anneal(starts[0], _FIRST * points, _WARM, _COLD)  # says how many changes there is time for
         while search.remaining > 0 and not search.done and (search.time_limit is not None or cycle < _CYCLES):
@@ -267,12 +284,14 @@ class ProductSearch:
                 self._exchange_heats(starts[cycle % len(starts)], melt=not resumed)
             else:
                 rounds, best, other = points * _FIRST_LONG << min(cycle, 20), resumed or cycle % 3 == 2, cycle % 3 == 1
-                if search.time_limit is not None and 3 * rounds > self.rate * search.remaining:
-                    rounds, best, other = int(self.rate * search.remaining), resumed, False  # the last, and the longest
+                last = search.time_limit is not None and 3 * rounds > self.rate * search.remaining
+                if last:  # and the longest: as many changes as there is time for, however busy the machine is
+                    rounds, best, other = 2**40, resumed or ended, False
                 chosen = starts[min(int(self.rng.exponential(1.5)), len(starts) - 1) if other else 0]
                 if best and self.layout is not None:
                     chosen = self.layout
-                self._anneal(chosen, rounds, _WARM if best else _HOT, _COLD)
+                self._anneal(chosen, rounds, _MILD if ended else _WARM if best else _HOT, _COLD, last)
+                ended |= last
             cycle += 1
 
     def _by_anneals(self) -> list[Layout]:

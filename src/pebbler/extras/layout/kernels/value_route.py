@@ -441,7 +441,7 @@ def cost_of(arrays, routes, value):  # type: ignore[no-untyped-def]
 
 @inner_kernel
 def cost_about(arrays, routes, value, low, high):  # type: ignore[no-untyped-def]
-    """Return what depends on the levels about the uses from `low` to before `high`: reads, copies to there and from there on."""
+    """Return the cost of the levels about the uses from `low` to before `high`: reads, and copies to there and from there."""
     start, last = arrays.use_start[value], arrays.use_start[value + 1]
     base, begin, stop = arrays.parts * start + value, arrays.parts * (low - start), arrays.parts * (high - start)
     total = arrays.write[routes.near[base]] if arrays.made[value] and low == start else 0.0
